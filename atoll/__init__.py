@@ -1,0 +1,34 @@
+"""Atoll: simulate, benchmark and evaluate federated learning.
+
+>>> import atoll
+>>> done = atoll.run({
+...     "rounds": 2,
+...     "data": "digits",
+...     "partition": {"name": "iid", "clients": 5},
+...     "algorithm": {"name": "fedavg", "lr": 0.1},
+... }, out=getfixture("tmp_path") / "run")
+>>> len(done.history)
+2
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from atoll.config import Experiment
+    from atoll.runs import Run, run, simulate
+
+__version__ = "0.1.0"
+__all__ = ["Experiment", "Run", "__version__", "run", "simulate"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use, so that `atoll list` and `atoll report` need not wait for torch."""
+    if name == "Experiment":
+        from atoll.config import Experiment
+
+        return Experiment
+    if name in ("Run", "run", "simulate"):
+        from atoll import runs
+
+        return getattr(runs, name)
+    raise AttributeError(f"module 'atoll' has no attribute {name!r}")

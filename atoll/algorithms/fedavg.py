@@ -1,0 +1,43 @@
+"""FedAvg."""
+
+from dataclasses import dataclass
+
+from atoll.algorithms.local import begin, change, descend, gradient, move
+from atoll.algorithms.optimizers import SGD, Optimizer
+from atoll.core import Info, Model, Positive, Task, Total, Update
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    """Average the clients' changes, weighted by their examples (McMahan et al., 2017).
+
+    w <- w + server_lr * sum_k n_k (w_k - w) / sum_k n_k
+    """
+
+    task: Task
+    lr: Positive
+    optimizer: Optimizer = SGD()
+    server_lr: Positive = 1.0
+
+    def init(self, model: Model) -> Tree:
+        return model
+
+    def memory(self, model: Model) -> Tree:
+        return {}
+
+    def send(self, server: Tree) -> Tree:
+        return server
+
+    def start(self, sent: Tree, memory: Tree) -> Tree:
+        return begin(self.optimizer, sent)
+
+    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+        g, carry = gradient(self.task, carry, batch)
+        return descend(self.optimizer, carry, g, self.lr)
+
+    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
+        return change(carry, sent, info), memory
+
+    def apply(self, server: Tree, total: Total) -> Tree:
+        return move(server, total.mean(), self.server_lr)

@@ -1,0 +1,53 @@
+"""FedBN."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from atoll.algorithms.local import begin, descend, gradient, move
+from atoll.algorithms.optimizers import SGD, Optimizer
+from atoll.algorithms.personal import complete, joined, own, shared_change
+from atoll.core import Info, Model, Positive, Task, Total, Update
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class FedBN:
+    """Normalisation layers stay with the client, the rest is FedAvg (Li et al., 2021).
+
+    `keep` names other parameters to keep; without it the model needs a normalisation layer.
+    """
+
+    personal: ClassVar[bool] = True
+    partial: ClassVar[bool] = True
+
+    task: Task
+    lr: Positive
+    keep: list[str] = field(default_factory=list)
+    optimizer: Optimizer = SGD()
+    server_lr: Positive = 1.0
+
+    def init(self, model: Model) -> Tree:
+        return model
+
+    def memory(self, model: Model) -> Tree:
+        return own(model, self._kept)
+
+    def send(self, server: Tree) -> Tree:
+        return server
+
+    def start(self, sent: Tree, memory: Tree) -> Tree:
+        return begin(self.optimizer, joined(sent, memory))
+
+    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+        g, carry = gradient(self.task, carry, batch)
+        return descend(self.optimizer, carry, g, self.lr)
+
+    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
+        return shared_change(carry, sent, self._kept, info), own(carry, self._kept)
+
+    def apply(self, server: Tree, total: Total) -> Tree:
+        return move(server, complete(total.mean(), server), self.server_lr)
+
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        return tuple(self.keep) or self.task.names("norm")

@@ -1,0 +1,50 @@
+"""FedSGD."""
+
+from dataclasses import dataclass
+
+from atoll import tree
+from atoll.algorithms.local import gradient, model_of
+from atoll.algorithms.optimizers import zero
+from atoll.core import Info, Model, Positive, Task, Total, Update
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class FedSGD:
+    """One gradient of all the cohort's examples per round (McMahan et al., 2017).
+
+    w <- w - lr * sum_k n_k grad F_k(w) / n. Batches only cut the work: the result does not depend on their size.
+    """
+
+    task: Task
+    lr: Positive
+
+    def init(self, model: Model) -> Tree:
+        return model
+
+    def memory(self, model: Model) -> Tree:
+        return {}
+
+    def send(self, server: Tree) -> Tree:
+        return server
+
+    def start(self, sent: Tree, memory: Tree) -> Tree:
+        none = zero(sent["params"])
+        return {**model_of(sent), "gradient": tree.zeros_like(sent["params"]), "seen": none, "loss": none}
+
+    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+        g, carry = gradient(self.task, carry, batch)
+        n = batch["mask"].sum()
+        return {**carry, "gradient": tree.add_scaled(carry["gradient"], g, n), "seen": carry["seen"] + n}
+
+    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
+        mean = tree.scale(carry["gradient"], 1.0 / carry["seen"])
+        buffers = tree.sub(carry["buffers"], sent["buffers"])
+        return Update({"gradient": mean, "buffers": buffers}, info.examples), memory
+
+    def apply(self, server: Tree, total: Total) -> Tree:
+        mean = total.mean()
+        return {
+            "params": tree.add_scaled(server["params"], mean["gradient"], -self.lr),
+            "buffers": tree.add(server["buffers"], mean["buffers"]),
+        }

@@ -1,0 +1,67 @@
+"""What algorithms share: one-liners for ONE client's local training, and for the server's step.
+
+A client carries `{"params", "buffers", "opt", "loss"}` through its steps; an algorithm may carry more beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from atoll import tree
+from atoll.algorithms.optimizers import Optimizer, zero
+from atoll.core import Info, Model, Task, Update, gradient_and_value
+from atoll.tree import Tree
+
+
+def begin(optimizer: Optimizer, model: Model) -> Tree:
+    """Start local training from this model, with a fresh optimizer."""
+    return {**model_of(model), "opt": optimizer.init(model["params"]), "loss": zero(model["params"])}
+
+
+def model_of(state: Tree) -> Model:
+    """The model inside a server state, a carry or what was sent."""
+    return {"params": state["params"], "buffers": state["buffers"]}
+
+
+def gradient(task: Task, carry: Tree, batch: Tree, extra: Callable[[Tree], Tensor] | None = None) -> tuple[Tree, Tree]:
+    """The gradient of the batch loss (plus `extra(params)`), and the carry with renewed buffers and the loss added."""
+
+    def loss(params: Tree) -> tuple[Tensor, Tree]:
+        value, buffers = task.loss(params, carry["buffers"], batch)
+        return (value if extra is None else value + extra(params)), {"loss": value, "buffers": buffers}
+
+    g, (_, out) = gradient_and_value(loss, carry["params"])
+    return g, {**carry, "buffers": out["buffers"], "loss": carry["loss"] + out["loss"]}
+
+
+def descend(optimizer: Optimizer, carry: Tree, g: Tree, lr: float) -> Tree:
+    """One step of the optimizer against the gradient `g`."""
+    params, opt = optimizer.step(carry["params"], g, carry["opt"], lr)
+    return {**carry, "params": params, "opt": opt}
+
+
+def difference(new: Model, old: Model) -> Tree:
+    """What changed, as the named parts of an update."""
+    return {"delta": tree.sub(new["params"], old["params"]), "buffers": tree.sub(new["buffers"], old["buffers"])}
+
+
+def change(carry: Tree, sent: Tree, info: Info) -> Update:
+    """What local training changed, weighted by the client's examples."""
+    return Update(difference(carry, sent), info.examples)
+
+
+def move(server: Tree, mean: Tree, lr: float) -> Tree:
+    """The server's model moved along the mean change; statistics are averages, so they move all the way."""
+    return {
+        **server,
+        "params": tree.add_scaled(server["params"], mean["delta"], lr),
+        "buffers": tree.add(server["buffers"], mean["buffers"]),
+    }
+
+
+def one(info: Info) -> Tensor:
+    """The weight of a client where all count the same."""
+    return torch.ones_like(info.examples)

@@ -1,0 +1,28 @@
+"""Some parameters stay with the client: what FedPer and FedBN share."""
+
+from atoll import tree
+from atoll.algorithms.local import difference, model_of
+from atoll.core import Info, Model, Update
+from atoll.tree import Tree
+
+
+def own(model: Model, names: tuple[str, ...]) -> Tree:
+    """The part of a model that stays with the client."""
+    return {part: tree.select(entries, names) for part, entries in model_of(model).items()}
+
+
+def joined(sent: Tree, memory: Tree) -> Model:
+    """What was sent, with the client's own part in place."""
+    return {part: {**entries, **memory[part]} for part, entries in model_of(sent).items()}
+
+
+def shared_change(carry: Tree, sent: Tree, names: tuple[str, ...], info: Info) -> Update:
+    """The change of everything that does not stay with the client."""
+    new, old = ({p: tree.without(e, names) for p, e in model_of(m).items()} for m in (carry, sent))
+    return Update(difference(new, old), info.examples)
+
+
+def complete(mean: Tree, server: Tree) -> Tree:
+    """The mean change, with no change for what was not sent."""
+    delta = {**tree.zeros_like(server["params"]), **mean["delta"]}
+    return {**mean, "delta": delta, "buffers": {**tree.zeros_like(server["buffers"]), **mean["buffers"]}}

@@ -1,0 +1,44 @@
+"""Reptile."""
+
+from dataclasses import dataclass
+
+from atoll.algorithms.local import begin, descend, difference, gradient, move, one
+from atoll.algorithms.optimizers import SGD, Optimizer
+from atoll.core import Info, Model, Share, Task, Total, Update
+from atoll.core.settings import Positive
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class Reptile:
+    """Move a share of the way to the clients' plain mean: a start from which few steps suffice (Nichol et al., 2018).
+
+    w <- w + server_lr * mean(w_k - w). What counts is the accuracy *after* local training: evaluate.after = true.
+    """
+
+    task: Task
+    lr: Positive
+    server_lr: Share = 0.5
+    optimizer: Optimizer = SGD()
+
+    def init(self, model: Model) -> Tree:
+        return model
+
+    def memory(self, model: Model) -> Tree:
+        return {}
+
+    def send(self, server: Tree) -> Tree:
+        return server
+
+    def start(self, sent: Tree, memory: Tree) -> Tree:
+        return begin(self.optimizer, sent)
+
+    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+        g, carry = gradient(self.task, carry, batch)
+        return descend(self.optimizer, carry, g, self.lr)
+
+    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
+        return Update(difference(carry, sent), one(info)), memory
+
+    def apply(self, server: Tree, total: Total) -> Tree:
+        return move(server, total.mean(), self.server_lr)

@@ -1,0 +1,77 @@
+"""SCAFFOLD."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from atoll import tree
+from atoll.algorithms.local import begin, descend, difference, gradient, model_of, move, one
+from atoll.algorithms.optimizers import SGD, Optimizer, count_gradients, linear, worth, zero
+from atoll.core import Info, Model, Positive, Task, Total, Update
+from atoll.errors import ConfigError
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """Control variates against client drift (Karimireddy et al., 2020).
+
+    Local step: g - c_i + c, all controls zero at first.
+    Option I:  c_i+ = the gradient of all local examples at the server's model x.
+    Option II: c_i+ = c_i - c + (x - y_i) / (K lr), with K the gradients the change is worth (steps, for plain SGD).
+    Server: x += server_lr * mean(y_i - x);  c += |S|/N * mean(c_i+ - c_i).
+    """
+
+    task: Task
+    lr: Positive
+    population: int
+    option: Literal["I", "II"] = "II"
+    optimizer: Optimizer = SGD()
+    server_lr: Positive = 1.0
+
+    def __post_init__(self) -> None:
+        if self.option == "II" and linear(self.optimizer) is None:
+            raise ConfigError(
+                "algorithm.optimizer: SCAFFOLD's option II reads the mean gradient from the change, which Adam "
+                "does not allow. Use optimizer = 'sgd', or option = 'I'."
+            )
+
+    def init(self, model: Model) -> Tree:
+        return {**model, "control": tree.zeros_like(model["params"])}
+
+    def memory(self, model: Model) -> Tree:
+        return {"control": tree.zeros_like(model["params"])}
+
+    def send(self, server: Tree) -> Tree:
+        return server
+
+    def start(self, sent: Tree, memory: Tree) -> Tree:
+        carry = begin(self.optimizer, sent)
+        if self.option == "I":
+            return {**carry, "at_server": tree.zeros_like(sent["params"]), "seen": zero(sent["params"])}
+        return {**carry, "worth": worth(self.optimizer, sent["params"])}
+
+    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+        if self.option == "I":
+            there, _ = gradient(self.task, {**model_of(sent), "loss": carry["loss"]}, batch)
+            n = batch["mask"].sum()
+            at_server = tree.add_scaled(carry["at_server"], there, n)
+            carry = {**carry, "at_server": at_server, "seen": carry["seen"] + n}
+        else:
+            carry = {**carry, "worth": count_gradients(self.optimizer, carry["worth"])}
+        g, carry = gradient(self.task, carry, batch)
+        g = tree.add(g, tree.sub(sent["control"], memory["control"]))
+        return descend(self.optimizer, carry, g, self.lr)
+
+    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
+        parts = difference(carry, sent)
+        if self.option == "I":
+            new = tree.scale(carry["at_server"], 1.0 / carry["seen"])
+        else:
+            mean = tree.scale(parts["delta"], -1.0 / (carry["worth"]["gradients"] * self.lr))
+            new = tree.add(tree.sub(memory["control"], sent["control"]), mean)
+        return Update({**parts, "control": tree.sub(new, memory["control"])}, one(info)), {"control": new}
+
+    def apply(self, server: Tree, total: Total) -> Tree:
+        mean, share = total.mean(), total.count / self.population
+        control = tree.add_scaled(server["control"], mean["control"], share)
+        return {**move(server, mean, self.server_lr), "control": control}

@@ -1,0 +1,35 @@
+"""Every dict of builders in one place, by the word that lists it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from atoll.algorithms import ALGORITHMS, OPTIMIZERS
+from atoll.data import DATA, PARTITIONS, SAMPLERS
+from atoll.engines import ENGINES
+from atoll.reducers import REDUCERS
+from atoll.rounds import ROUNDS
+from atoll.schedules import SCHEDULES
+from atoll.tasks.models import MODELS
+from atoll.transforms import TRANSFORMS
+
+Registry = Mapping[str, Callable[..., Any]]
+
+CATALOGUE: dict[str, Registry] = {
+    "algorithms": ALGORITHMS,
+    "optimizers": OPTIMIZERS,  # type: ignore[dict-item]
+    "schedules": SCHEDULES,
+    "transforms": TRANSFORMS,
+    "reducers": REDUCERS,
+    "models": MODELS,
+    "data": DATA,
+    "partitions": PARTITIONS,
+    "cohorts": SAMPLERS,  # type: ignore[dict-item]
+    "engines": ENGINES,
+    "rounds": ROUNDS,
+}
+
+# Arguments that come from the program: never shown, never accepted from a file.
+GIVEN: dict[str, frozenset[str]] = {
+    "algorithms": frozenset({"task", "population"}),
+    "models": frozenset({"inputs", "outputs"}),
+}

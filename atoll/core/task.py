@@ -1,0 +1,41 @@
+"""What is learned."""
+
+from typing import Protocol, TypeAlias
+
+from torch import Tensor
+
+from atoll.tree import Tree
+
+# {"params": what gradients move, "buffers": what a forward pass renews (BatchNorm's statistics); often empty}
+Model: TypeAlias = Tree
+
+
+class Task(Protocol):
+    """A model and its loss, as pure functions of ONE client's batch.
+
+    A batch is `{"x", "y", "mask", "key"}`: the mask is 1 for real examples and 0 for padding, the key feeds dropout.
+    """
+
+    def init(self, key: Tensor) -> Model:
+        """The model before the first round."""
+        ...
+
+    def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
+        """The mean loss over the REAL examples, and the renewed buffers."""
+        ...
+
+    def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
+        """One column per statistic, one row per example, so that any group of examples can be summed."""
+        ...
+
+    def features(self, params: Tree, buffers: Tree, batch: Tree) -> Tensor:
+        """What enters the last layer: (B, features)."""
+        ...
+
+    def statistics(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
+        """The buffers as this batch alone would have them."""
+        ...
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """The names of the parameters and buffers of the last layer ("head") or of normalisation ("norm")."""
+        ...

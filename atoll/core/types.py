@@ -1,0 +1,79 @@
+"""The small values that pass between rooms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+from atoll import tree
+from atoll.tree import Tree
+
+
+class Update(NamedTuple):
+    """What one client contributes: named parts, and the weight they are averaged with."""
+
+    value: Tree
+    weight: Tensor
+
+
+class Info(NamedTuple):
+    """What a client knows of its own work this round."""
+
+    id: Tensor
+    examples: Tensor
+    steps: Tensor
+
+
+@dataclass(frozen=True)
+class Total:
+    """A weighted sum over clients. A monoid: chunks, ranks and network arrivals merge in any order."""
+
+    value: Tree
+    weight: Tensor
+    count: Tensor
+
+    def merge(self, other: Total) -> Total:
+        """The total over both groups of clients."""
+        return Total(tree.add(self.value, other.value), self.weight + other.weight, self.count + other.count)
+
+    def mean(self) -> Tree:
+        """The weighted mean of every part."""
+        return tree.scale(self.value, 1.0 / self.weight)
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The clients of one round: who they are and which examples they see, never the examples themselves.
+
+    `plan[c, s, :count[c, s]]` are the rows of the data that client c sees in step s; what follows is padding.
+    """
+
+    id: Tensor  # (C,)
+    examples: Tensor  # (C,) float: the distinct examples of the client, its usual weight
+    steps: Tensor  # (C,)
+    plan: Tensor  # (C, S, B) rows of the data
+    count: Tensor  # (C, S) real examples in each batch; 0 where the client has finished
+
+    def rows(self, index: Tensor | slice) -> Cohort:
+        """Some of the clients, in the order given."""
+        return Cohort(self.id[index], self.examples[index], self.steps[index], self.plan[index], self.count[index])
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+Scheme = Literal["everyone", "fixed", "fixed_with_replacement", "fraction", "poisson", "cyclic", "available"]
+
+
+@dataclass(frozen=True)
+class Participation:
+    """How a cohort was really drawn: what a privacy accountant may rely on, and nothing more."""
+
+    scheme: Scheme
+    population: int
+    size: int | None = None  # clients drawn, where that is fixed
+    probability: float | None = None  # of each client on its own, where they are independent
+    separation: int | None = None  # rounds between two turns of one client, at least
+    replacement: bool = False

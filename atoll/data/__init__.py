@@ -1,0 +1,55 @@
+"""Examples, who holds them, and who takes part."""
+
+from collections.abc import Callable
+from typing import Any
+
+from atoll.data.availability import Available, available
+from atoll.data.dataset import Dataset
+from atoll.data.decode import Pixels, Same
+from atoll.data.measures import Skew, label_skew
+from atoll.data.partition import PARTITIONS, Partition, Partitioner
+from atoll.data.population import Population
+from atoll.data.sampling import Cyclic, Everyone, Fixed, FixedWithReplacement, Fraction, Poisson, Sampler
+from atoll.data.sources import breast_cancer, diabetes, digits, fcube, library_text, synthetic
+
+DATA = {
+    "digits": digits,
+    "breast_cancer": breast_cancer,
+    "diabetes": diabetes,
+    "synthetic": synthetic,
+    "fcube": fcube,
+    "library_text": library_text,
+}
+
+SAMPLERS: dict[str, Callable[..., Any]] = {
+    "everyone": Everyone,
+    "fixed": Fixed,
+    "fixed_with_replacement": FixedWithReplacement,
+    "fraction": Fraction,
+    "poisson": Poisson,
+    "cyclic": Cyclic,
+    "available": available,
+}
+
+__all__ = [
+    "DATA",
+    "PARTITIONS",
+    "SAMPLERS",
+    "Available",
+    "Cyclic",
+    "Dataset",
+    "Everyone",
+    "Fixed",
+    "FixedWithReplacement",
+    "Fraction",
+    "Partition",
+    "Partitioner",
+    "Pixels",
+    "Poisson",
+    "Population",
+    "Same",
+    "Sampler",
+    "Skew",
+    "available",
+    "label_skew",
+]

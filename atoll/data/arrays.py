@@ -1,0 +1,53 @@
+"""What people have in a notebook, as columns."""
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from atoll.errors import DataError
+
+Kind: TypeAlias = Literal["classification", "regression", "next_token"]
+
+
+def column(values: Any, where: str) -> Tensor:
+    """A numpy or torch array on the host: float32, uint8 as it is, other whole numbers int64."""
+    if isinstance(values, Tensor):
+        x = values.detach().cpu()
+    else:
+        array = np.asarray(values)
+        if array.dtype.kind not in "biuf":
+            raise DataError(f"{where}: has dtype {array.dtype}. Give numbers: encode text and categories first.")
+        if array.dtype.kind in "iu" and array.dtype != np.uint8:
+            array = array.astype(np.int64)  # torch has no arithmetic for the other unsigned types
+        # torch wants memory of its own or memory it may write to
+        x = torch.from_numpy(array if array.flags.writeable and array.flags.c_contiguous else array.copy())
+    if x.ndim == 0:
+        raise DataError(f"{where}: is a single number. Give an array with a row for each example.")
+    if x.is_floating_point():
+        return x.float()
+    return x if x.dtype == torch.uint8 else x.long()
+
+
+def infer(x: Tensor, y: Tensor) -> Kind:
+    """What is to be learned, from the columns alone."""
+    if y.is_floating_point():
+        return "regression"
+    if y.ndim == 1:
+        return "classification"
+    if x.ndim == 2 and x.shape == y.shape and not x.is_floating_point():
+        return "next_token"
+    raise DataError(
+        f"y: whole numbers of shape {tuple(y.shape)} beside x of shape {tuple(x.shape)} fit no kind. "
+        "Use one label for each example (y.reshape(-1)), float targets, or tokens of one shape in x and y."
+    )
+
+
+def channels_first(x: Tensor) -> Tensor:
+    """uint8 images (n, H, W) or (n, H, W, C) as (n, C, H, W); other shapes as they are."""
+    if x.ndim == 3:
+        return x[:, None]
+    if x.ndim == 4 and x.shape[1] not in (1, 3, 4) and x.shape[3] in (1, 3, 4):
+        return x.permute(0, 3, 1, 2).contiguous()
+    return x

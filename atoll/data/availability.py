@@ -1,0 +1,71 @@
+"""Clients that come and go: a trace says who can be reached in which round."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from atoll.core.types import Participation
+from atoll.data import draws
+from atoll.errors import ConfigError
+
+
+@dataclass(frozen=True, eq=False)
+class Available:
+    """Some of the clients that the trace has available in the round; rounds beyond the trace wrap around."""
+
+    trace: Tensor  # bool (rounds, N)
+    size: int | None = None
+
+    def check(self, population: int) -> None:
+        if self.trace.shape[1] != population:
+            raise ConfigError(
+                f"cohort.trace: has {self.trace.shape[1]} clients, the population {population}. "
+                "Use one row for each client and one column for each round."
+            )
+
+    def sample(self, population: int, round: int, key: Tensor) -> tuple[Tensor, Participation]:
+        ids = self.trace[round % len(self.trace)].nonzero()[:, 0]
+        if self.size is not None and len(ids) > self.size:
+            chosen = draws.permutation(draws.fold(key, round), len(ids))[: self.size]
+            ids = ids[torch.from_numpy(chosen)]
+        return ids, Participation("available", population)
+
+
+def available(trace: str | list[list[int | bool]], size: Annotated[int, Field(ge=1)] | None = None) -> Available:
+    """Clients that a trace has available: `size` of them, or all.
+
+    The trace is 1 or 0 for each client (row) and round (column): a nested list, or the path of a .npy or .csv file.
+    Fewer available than `size`: all of them, which may be none.
+    """
+    table = _read(Path(trace)) if isinstance(trace, str) else _table(trace)
+    if table.ndim != 2 or 0 in table.shape:
+        raise ConfigError(
+            f"cohort.trace: has shape {table.shape}. Use one row for each client, one column for each round."
+        )
+    if table.dtype.kind not in "biuf" or not np.isin(table, (0, 1)).all():
+        raise ConfigError("cohort.trace: holds something other than 0 and 1. Use 1 for available and 0 for not.")
+    return Available(torch.from_numpy(np.ascontiguousarray(table.T.astype(bool))), size)
+
+
+def _table(rows: list[list[int | bool]]) -> np.ndarray:
+    if len({len(row) for row in rows}) > 1:
+        raise ConfigError("cohort.trace: the rows differ in length. Give every client the same number of rounds.")
+    return np.array(rows)
+
+
+def _read(path: Path) -> np.ndarray:
+    try:
+        if path.suffix == ".npy":
+            return np.asarray(np.load(path, allow_pickle=False))
+        if path.suffix == ".csv":
+            return np.loadtxt(path, delimiter=",", ndmin=2)
+    except FileNotFoundError:
+        raise ConfigError(f"cohort.trace: there is no file {path}. Give the path of a .npy or .csv file.") from None
+    except (OSError, ValueError, EOFError) as e:
+        raise ConfigError(f"cohort.trace: {path} cannot be read ({e}). Use a plain array of 0 and 1.") from e
+    raise ConfigError(f"cohort.trace: {path} is neither .npy nor .csv. Save the table as one of these.")

@@ -1,0 +1,166 @@
+"""Examples, once, as compact columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atoll import tree
+from atoll.data.arrays import Kind, channels_first, column, infer
+from atoll.data.decode import Pixels, Same
+from atoll.errors import DataError
+from atoll.tree import Tree
+
+IGNORE = -100  # a next-token target that is none
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Columns {"x": (n, ...), "y": (n, ...)}, what they mean, and who could hold them.
+
+    classification: y int64 (n,). regression: y float32 (n, outputs). next_token: x and y int64 (n, T), y = -100
+    where there is no target. `decode` turns one client's rows into what a model takes, of shape (B, *inputs).
+
+    >>> data = Dataset.from_arrays([[0.0], [1.0], [2.0]], [0, 1, 1])
+    >>> data.kind, data.inputs, data.outputs
+    ('classification', (1,), 2)
+    """
+
+    name: str
+    kind: Kind
+    train: Tree
+    test: Tree | None
+    inputs: tuple[int, ...]  # the shape of one decoded x
+    outputs: int  # classes, regression targets, or the vocabulary
+    decode: Callable[[Tree], Tree] = Same()
+    keys: dict[str, Tensor] = field(default_factory=dict)  # natural clients of the training rows, by name: int64 (n,)
+
+    @property
+    def examples(self) -> int:
+        """The training rows."""
+        return len(self.train["x"])
+
+    @property
+    def labels(self) -> Tensor | None:
+        """The class of each training row, where there are classes."""
+        return self.train["y"] if self.kind == "classification" else None
+
+    def digest(self) -> str:
+        """A short fingerprint of every column and key."""
+        return tree.digest({"train": self.train, "test": self.test or {}, "keys": self.keys})
+
+    def check(self) -> Dataset:
+        """This data set, or a DataError that says where, what, and what instead."""
+        self._check_part("train", self.train)
+        if self.test is not None:
+            self._check_part("test", self.test)
+            for name in ("x", "y"):
+                ours, theirs = self.train[name].shape[1:], self.test[name].shape[1:]
+                if ours != theirs:
+                    self._refuse(
+                        f"test.{name}", f"rows have shape {_shape(theirs)}, in train {_shape(ours)}", "Make them alike"
+                    )
+        shape = tuple(self.decode(tree.rows(self.train, slice(0, 1)))["x"].shape[1:])
+        if shape != self.inputs:
+            self._refuse("inputs", f"{self.inputs}, but a decoded row has shape {shape}", "Use the decoded shape")
+        for name, key in self.keys.items():
+            if key.dtype != torch.int64 or key.shape != (self.examples,) or bool((key < 0).any()):
+                self._refuse(f"keys[{name!r}]", "not one client number for each training row", "Use int64 (n,), from 0")
+        return self
+
+    def _check_part(self, part: str, columns: Tree) -> None:
+        x, y = columns["x"], columns["y"]
+        if len(x) == 0:
+            self._refuse(part, "has no examples", "Leave test out (None) or give rows")
+        if len(x) != len(y):
+            self._refuse(part, f"x has {len(x)} rows and y has {len(y)}", "Give one target for each example")
+        for name, values in columns.items():
+            self._check_finite(f"{part}.{name}", values)
+        if self.kind == "classification":
+            self._check_whole(f"{part}.y", y, 1)
+        elif self.kind == "next_token":
+            self._check_whole(f"{part}.x", x, 2)
+            self._check_whole(f"{part}.y", y, 2, ignore=True)
+            if x.shape != y.shape:
+                self._refuse(f"{part}.y", f"has shape {_shape(y.shape)}, x {_shape(x.shape)}", "Shift x by one for y")
+        elif y.shape != (len(x), self.outputs) or not y.is_floating_point():
+            self._refuse(f"{part}.y", f"is {y.dtype} of shape {_shape(y.shape)}", f"Use float32 (n, {self.outputs})")
+
+    def _check_finite(self, where: str, values: Tensor) -> None:
+        if not values.is_floating_point():
+            return
+        bad = ~torch.isfinite(values)
+        if bool(bad.any()):
+            first = int(bad.reshape(len(bad), -1).any(1).nonzero()[0, 0])
+            self._refuse(
+                where, f"{int(bad.sum())} values are not finite, the first in row {first}", "Fill or drop them"
+            )
+
+    def _check_whole(self, where: str, values: Tensor, axes: int, ignore: bool = False) -> None:
+        if values.is_floating_point() or values.is_complex() or values.ndim != axes:
+            self._refuse(where, f"is {values.dtype} with {values.ndim} axes", f"Use whole numbers with {axes}")
+        bad = (values < 0) | (values >= self.outputs)
+        if ignore:
+            bad &= values != IGNORE
+        if bool(bad.any()):
+            at = tuple(bad.nonzero()[0].tolist())
+            instead = f"Number them 0..{self.outputs - 1}, or set outputs to at least {int(values.max()) + 1}"
+            self._refuse(where, f"{int(values[at])} in row {at[0]} is outside 0..{self.outputs - 1}", instead)
+
+    def _refuse(self, where: str, what: str, instead: str) -> None:
+        raise DataError(f"data {self.name!r}, {where}: {what}. {instead}.")
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: Any,
+        y: Any,
+        test: tuple[Any, Any] | None = None,
+        kind: Kind | None = None,
+        outputs: int | None = None,
+        *,
+        name: str = "arrays",
+        keys: dict[str, Any] | None = None,
+    ) -> Dataset:
+        """Numpy or torch arrays as a data set.
+
+        The kind follows from y: whole numbers (n,) are classes, floats are regression targets, whole numbers of the
+        shape of x are next tokens. uint8 in x is read as pixels (0..255 to 0..1); cast it to say otherwise.
+        """
+        pair = column(x, "x"), column(y, "y")
+        kind = kind or infer(*pair)
+        train = _columns(*pair, kind)
+        held = None if test is None else _columns(column(test[0], "test x"), column(test[1], "test y"), kind)
+        decode = Pixels() if train["x"].dtype == torch.uint8 else Same()
+        width = outputs or _outputs([train] if held is None else [train, held], kind)
+        inputs = tuple(decode(tree.rows(train, slice(0, 1)))["x"].shape[1:])
+        numbers = {k: column(v, f"keys[{k!r}]").long() for k, v in (keys or {}).items()}
+        return cls(name, kind, train, held, inputs, width, decode, numbers).check()
+
+
+def _columns(x: Tensor, y: Tensor, kind: Kind) -> Tree:
+    if kind == "next_token":
+        return {"x": _whole(x), "y": _whole(y)}
+    inputs = channels_first(x) if x.dtype == torch.uint8 else x.float()
+    if kind == "classification":
+        return {"x": inputs, "y": _whole(y)}
+    return {"x": inputs, "y": y.float()[:, None] if y.ndim == 1 else y.float()}
+
+
+def _whole(values: Tensor) -> Tensor:
+    return values if values.is_floating_point() else values.long()  # check() refuses floats, with the reason
+
+
+def _outputs(parts: list[Tree], kind: Kind) -> int:
+    if kind == "regression":
+        return int(parts[0]["y"].shape[-1])
+    names = ("x", "y") if kind == "next_token" else ("y",)
+    return 1 + max(int(p[n].max()) if p[n].numel() else 0 for p in parts for n in names)
+
+
+def _shape(shape: torch.Size) -> tuple[int, ...]:
+    return tuple(shape)

@@ -1,0 +1,35 @@
+"""From compact columns to what a model takes: pure functions of one client's batch, picklable, safe under vmap."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class Same:
+    """The columns as they are."""
+
+    def __call__(self, batch: Tree) -> Tree:
+        return batch
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Whole numbers to float32: x * scale, then (x - mean) / std for each channel of (..., C, H, W) where given."""
+
+    scale: float = 1.0 / 255.0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def __call__(self, batch: Tree) -> Tree:
+        return {**batch, "x": self._standard(batch["x"].float() * self.scale)}
+
+    def _standard(self, x: Tensor) -> Tensor:
+        if not self.mean:
+            return x
+        # plain numbers, channel by channel: a constant tensor would be a copy to the device inside a captured graph
+        channels = zip(x.unbind(-3), self.mean, self.std, strict=True)
+        return torch.stack([(c - mean) / std for c, mean, std in channels], -3)

@@ -1,0 +1,22 @@
+"""The tumours of scikit-learn."""
+
+import torch
+
+from atoll import rng
+from atoll.data.dataset import Dataset
+from atoll.data.sources.columns import standardise, stratified
+
+
+def breast_cancer() -> Dataset:
+    """569 tumours, malignant or benign, by 30 measurements, from scikit-learn.
+
+    Columns are standardised with training statistics; the split (80/20 in every class) is fixed.
+    """
+    from sklearn.datasets import load_breast_cancer  # here, so that atoll starts without it
+
+    values, targets = load_breast_cancer(return_X_y=True)
+    x, y = torch.from_numpy(values), torch.from_numpy(targets).long()
+    train, test = stratified(y, 0.2, rng.key("breast_cancer", "split"))
+    inside, outside = standardise(x[train], x[test])
+    parts = {"x": inside, "y": y[train]}, {"x": outside, "y": y[test]}
+    return Dataset("breast_cancer", "classification", *parts, (30,), 2).check()

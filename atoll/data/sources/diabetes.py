@@ -1,0 +1,22 @@
+"""The patients of scikit-learn."""
+
+import torch
+
+from atoll import rng
+from atoll.data.dataset import Dataset
+from atoll.data.sources.columns import standardise, stratified
+
+
+def diabetes() -> Dataset:
+    """442 patients, the progress of diabetes after a year by 10 measurements, from scikit-learn.
+
+    Columns and target are standardised with training statistics; the split (80/20) is fixed.
+    """
+    from sklearn.datasets import load_diabetes  # here, so that atoll starts without it
+
+    values, targets = load_diabetes(return_X_y=True, scaled=False)
+    x, y = torch.from_numpy(values), torch.from_numpy(targets)[:, None]
+    train, test = stratified(torch.zeros(len(y), dtype=torch.int64), 0.2, rng.key("diabetes", "split"))
+    inside, outside = standardise(x[train], x[test])
+    near, far = standardise(y[train], y[test])
+    return Dataset("diabetes", "regression", {"x": inside, "y": near}, {"x": outside, "y": far}, (10,), 1).check()

@@ -1,0 +1,27 @@
+"""Where a round runs: the reference loop, the stack, and workers side by side."""
+
+from atoll.engines.budget import client_bytes, default_budget, total_bytes
+from atoll.engines.choose import ENGINES, AnyEngine, Choice, Ground, Scratch, make
+from atoll.engines.loop import Loop
+from atoll.engines.measure import measure, measure_each
+from atoll.engines.memory import RowStore
+from atoll.engines.threads import Threads
+from atoll.engines.vector import Vector
+
+__all__ = [
+    "ENGINES",
+    "AnyEngine",
+    "Choice",
+    "Ground",
+    "Loop",
+    "RowStore",
+    "Scratch",
+    "Threads",
+    "Vector",
+    "client_bytes",
+    "default_budget",
+    "make",
+    "measure",
+    "measure_each",
+    "total_bytes",
+]

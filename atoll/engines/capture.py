@@ -1,0 +1,90 @@
+"""Capturing a pure function of trees as a flat list of kernels.
+
+Eager `vmap(grad(...))` spends more time in Python than in arithmetic for small models. Traced once per shape, the same
+kernels run in the same order with the same results, without a compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from atoll.core import functional
+from atoll.tree import Tree
+
+
+class Captured:
+    """Calls `f` eagerly until a shape has been seen `after` times; tracing it costs as much as those
+    calls would save.
+
+    `after = 0` never captures by itself, only in `prepare`.
+    """
+
+    def __init__(self, f: Callable[..., Tree], after: int = 60, limit: int = 64) -> None:
+        self.f, self.after, self.limit = f, after, limit
+        self.seen: dict[Any, int] = {}
+        self.graphs: dict[Any, Callable[..., list[Tensor]]] = {}
+        self.shapes: dict[Any, Any] = {}
+
+    def __call__(self, *args: Any) -> Tree:
+        """`f(*args)`."""
+        flat: list[Tensor] = []
+        structure = tuple(_flatten(a, flat) for a in args)
+        signature = _signature(structure, flat)
+        graph = self.graphs.get(signature)
+        if graph is None:
+            return self._first(signature, structure, args, flat)
+        return _unflatten(self.shapes[signature], iter(graph(*flat)))  # type: ignore[no-any-return]
+
+    def _first(self, signature: Any, structure: Any, args: tuple[Any, ...], flat: list[Tensor]) -> Tree:
+        self.seen[signature] = self.seen.get(signature, 0) + 1
+        if self.seen[signature] == self.after and len(self.graphs) < self.limit:
+            self._trace(signature, structure, flat)
+        with functional():
+            return self.f(*args)
+
+    def prepare(self, *args: Any) -> Tree:
+        """`f(*args)`, captured now. Tracing is not thread-safe: do it here, before other threads call."""
+        flat: list[Tensor] = []
+        structure = tuple(_flatten(a, flat) for a in args)
+        signature = _signature(structure, flat)
+        if signature not in self.graphs:
+            self._trace(signature, structure, flat)
+        return self(*args)
+
+    def _trace(self, signature: Any, structure: Any, flat: list[Tensor]) -> None:
+        def flattened(*leaves: Tensor) -> list[Tensor]:
+            source = iter(leaves)
+            out: list[Tensor] = []
+            result = self.f(*(_unflatten(s, source) for s in structure))
+            self.shapes[signature] = _flatten(result, out)
+            return out
+
+        with functional(), torch.no_grad():
+            # tracing tells inputs apart by identity, and a client may well start from the very tensor it was sent
+            graph = make_fx(flattened)(*(x.detach() for x in flat))
+        graph.graph.eliminate_dead_code()
+        graph.recompile()
+        self.graphs[signature] = graph.forward
+
+
+def _signature(structure: Any, flat: list[Tensor]) -> Any:
+    return structure, tuple((x.shape, x.stride(), x.dtype) for x in flat)
+
+
+def _flatten(x: Any, into: list[Tensor]) -> Any:
+    """The structure of nested dicts as nested tuples; their tensors go into the list."""
+    if isinstance(x, dict):
+        return tuple((k, _flatten(v, into)) for k, v in x.items())
+    into.append(x)
+    return None
+
+
+def _unflatten(structure: Any, leaves: Any) -> Any:
+    if structure is None:
+        return next(leaves)
+    return {k: _unflatten(s, leaves) for k, s in structure}

@@ -1,0 +1,86 @@
+"""One client's whole round, in three pure pieces. No client axis anywhere: engines add it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atoll import rng, tree
+from atoll.core import Algorithm, Chain, Info, Job
+from atoll.core.settings import inject
+from atoll.tree import Tree
+
+Decode = Callable[[Tree], Tree]
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Start, step and finish of one client. Settings come in as data, so that a new value is not a new program."""
+
+    algorithm: Algorithm
+    chain: Chain
+    decode: Decode
+
+    def start(self, settings: Tree, sent: Tree, memory: Tree) -> Tree:
+        """What the client carries through its steps."""
+        return inject(self.algorithm, settings["algorithm"]).start(sent, memory["algorithm"])
+
+    def step(
+        self, settings: Tree, carry: Tree, sent: Tree, memory: Tree, columns: Tree, rows: Tensor, n: Tensor, key: Tensor
+    ) -> Tree:
+        """One batch: the rows of the data, of which the first n are real."""
+        batch = batch_of(self.decode, columns, rows, n, key)
+        return inject(self.algorithm, settings["algorithm"]).step(carry, sent, memory["algorithm"], batch)
+
+    def finish(
+        self, settings: Tree, carry: Tree, sent: Tree, memory: Tree, state: Tree, info: Info, key: Tensor
+    ) -> Tree:
+        """The update as it arrives at the server, the new memory, the mean training loss, and whether all is finite."""
+        algorithm = inject(self.algorithm, settings["algorithm"])
+        update, own = algorithm.finish(carry, sent, memory["algorithm"], info)
+        chain = inject(self.chain, settings.get("chain", {}))
+        update, kept = chain.client(update, state, memory["chain"], key)
+        loss = carry["loss"] / info.steps.clamp(min=1) if "loss" in carry else torch.zeros_like(update.weight)
+        sums = [x.sum().float() for x in tree.leaves(update.value)]
+        finite = torch.isfinite(torch.stack([loss, update.weight, *sums]).sum())
+        memory = {"algorithm": own, "chain": kept}
+        return {"value": update.value, "weight": update.weight, "memory": memory, "loss": loss, "finite": finite}
+
+
+def batch_of(decode: Decode, columns: Tree, rows: Tensor, n: Tensor, key: Tensor) -> Tree:
+    """Gather and decode some rows of the data; the mask tells which are real."""
+    batch = decode(tree.rows(columns, rows))
+    mask = (torch.arange(rows.shape[-1], device=rows.device) < n).float()
+    return {**batch, "mask": mask, "key": key}
+
+
+def step_keys(job: Job, needed: bool) -> Tensor:
+    """(C, S, 2) keys, one for each client and step, addressed by client id; zeros where nothing draws from them."""
+    c, s = job.cohort.plan.shape[:2]
+    if not needed:
+        return torch.zeros((1, 1, 2), dtype=torch.int64).expand(c, s, 2)
+    k0, k1 = (int(x) for x in rng.fold(job.key.cpu(), 1))
+    ids, steps = job.cohort.id.cpu().numpy()[:, None], torch.arange(s).numpy()[None, :]
+    a, b = rng.threefry(k0, k1, ids & 0xFFFFFFFF, steps + (ids >> 32 << 20))
+    return torch.stack([torch.from_numpy(a), torch.from_numpy(b)], -1)
+
+
+def client_keys(job: Job) -> Tensor:
+    """(C, 2) keys for the transforms, addressed by client id."""
+    base = rng.fold(job.key.cpu(), 2)
+    if not job.chain.layers:
+        return torch.zeros((len(job.cohort), 2), dtype=torch.int64)
+    keys: Tensor = torch.func.vmap(lambda i: rng.fold(base, i))(job.cohort.id.cpu())
+    return keys
+
+
+def merged(parts: list[Any]) -> Any:
+    """Partial results as one, in the order given."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total.merge(part)
+    return total

@@ -1,0 +1,19 @@
+"""Reports: run folders in; a terminal table, one HTML file that opens offline, and figures out. Never torch.
+
+    records.py    a run folder, read          relation.py   many folders as one DuckDB relation
+    settings.py   a configuration, flat       groups.py     runs that differ only in their seed
+    metrics.py    what counts as better       estimates.py  means and intervals over seeds
+    gains.py      gain over training alone    final.py      the final table
+    notes.py      what a reader must know     provenance.py what was run, with what, where
+    theme.py      colours, and SVG for a page plots.py      the figures
+    terminal.py   the table for a terminal    html.py       the page
+
+A folder that cannot be read raises `atoll.errors.RecordError`.
+"""
+
+from atoll.report.html import write
+from atoll.report.records import Clients, Record, read
+from atoll.report.relation import table
+from atoll.report.terminal import summary
+
+__all__ = ["Clients", "Record", "read", "summary", "table", "write"]

@@ -1,0 +1,76 @@
+"""Runs that differ only in their seed form one group; a group has a name that tells it from the others."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atoll.report.records import Record
+from atoll.report.settings import differing, flatten, short, show, telling
+
+ALONE = "local"  # the algorithm that trains every client alone
+
+
+@dataclass(frozen=True)
+class Group:
+    """One method as it was run: one record per seed, in the order of the seeds."""
+
+    name: str
+    records: tuple[Record, ...]
+    settings: dict[str, Any]
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds, sorted."""
+        return [record.seed for record in self.records]
+
+    @property
+    def alone(self) -> bool:
+        """Whether the clients train alone: the yardstick for a gain."""
+        return self.records[0].algorithm == ALONE
+
+    @property
+    def said_seeds(self) -> str:
+        """The seeds in words; a single seed says that there is no interval."""
+        return "1 seed, no interval" if len(self.records) == 1 else f"{len(self.records)} seeds"
+
+
+def group(records: Sequence[Record]) -> list[Group]:
+    """Group by label and experiment without its seed, in the order of first appearance."""
+    by_key: dict[str, list[Record]] = {}
+    for record in records:
+        key = json.dumps([record.label, flatten(record.experiment)], sort_keys=True, default=str)
+        by_key.setdefault(key, []).append(record)
+    chosen = [_one_per_seed(members) for members in by_key.values()]
+    settings = [flatten(members[0].experiment) for members in chosen]
+    names = _names([members[0] for members in chosen], settings)
+    return [Group(*parts) for parts in zip(names, chosen, settings, strict=True)]
+
+
+def differences(groups: Sequence[Group]) -> list[str]:
+    """The settings in which the groups differ."""
+    return differing([group.settings for group in groups])
+
+
+def _one_per_seed(records: Sequence[Record]) -> tuple[Record, ...]:
+    """A seed run twice is not two seeds: the longer run counts, then the newer."""
+    by_seed: dict[int, Record] = {}
+    for record in sorted(records, key=lambda r: (len(r.rounds), str(r.run.get("started", "")))):
+        by_seed[record.seed] = record
+    return tuple(by_seed[seed] for seed in sorted(by_seed))
+
+
+def _names(firsts: Sequence[Record], settings: Sequence[dict[str, Any]]) -> list[str]:
+    """The label, and every setting that differs between groups of one label, where the group has it."""
+    labels = [record.label for record in firsts]
+    families = [[s for s, other in zip(settings, labels, strict=True) if other == label] for label in set(labels)]
+    needed = {key for family in families for key in telling(family)}
+    words = short([key for key in dict.fromkeys(key for s in settings for key in s) if key in needed])
+    names = [
+        " ".join([label, *(f"{word}={show(own[key])}" for key, word in words.items() if key in own)])
+        for label, own in zip(labels, settings, strict=True)
+    ]
+    return [
+        name if names.count(name) == 1 else f"{name} ({str(record.run.get('digest', record.folder.name))[:6]})"
+        for name, record in zip(names, firsts, strict=True)
+    ]

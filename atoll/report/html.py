@@ -1,0 +1,120 @@
+"""The report as one HTML file that opens offline, and its figures as files."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from atoll.errors import RecordError
+from atoll.report import provenance
+from atoll.report.estimates import curve
+from atoll.report.final import Column, final
+from atoll.report.groups import Group, group
+from atoll.report.metrics import Metric, central, primary
+from atoll.report.notes import lead, notes
+from atoll.report.notes import title as worded_title
+from atoll.report.plots import plots
+from atoll.report.records import Record, read
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write(
+    folders: Sequence[Path], out: Path, figures: Sequence[Literal["png", "pdf"]] = (), title: str | None = None
+) -> Path:
+    """Write the report to `out`, and each figure beside it as `<stem>-<figure>.png` or `.pdf`; return `out`."""
+    unknown = [kind for kind in figures if kind not in ("png", "pdf")]
+    if unknown:
+        raise RecordError(f"report.figures: {unknown[0]!r} cannot be written. Use 'png' or 'pdf'.")
+    records = read(folders)
+    groups = group(records)
+    metric = primary(records)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    _put(out, page(records, groups, metric, title).encode("utf-8"))
+    for plot in plots(groups, metric) if figures else []:
+        for kind in figures:
+            _put(out.with_name(f"{out.stem}-{plot.name}.{kind}"), plot.picture(kind))
+    return out
+
+
+def page(records: Sequence[Record], groups: Sequence[Group], metric: Metric, title: str | None = None) -> str:
+    """The whole page as text."""
+    table = final(groups, metric)
+    used = [record for one in groups for record in one.records]
+    return _environment().get_template("report.html.j2").render(
+        title=title or worded_title(groups),
+        scope=_scope(groups),
+        lead=lead(table),
+        notes=notes(records, groups, table),
+        metric=metric,
+        groups=groups,
+        table=table,
+        spans=_spans(table.columns),
+        several=any(len(one.records) > 1 for one in groups),
+        others=_others(groups),
+        plots=[(plot, plot.svg()) for plot in plots(groups, metric)],
+        different=provenance.different(groups),
+        shared=provenance.shared(groups),
+        configs=provenance.configs(groups),
+        runs=provenance.runs(groups),
+        facts=provenance.facts(used),
+        written_by=sorted({str(record.run.get("atoll", "unknown")) for record in used}),
+    )  # fmt: skip
+
+
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _scope(groups: Sequence[Group]) -> str:
+    """How much stands behind the figures, in a line."""
+    runs = sum(len(one.records) for one in groups)
+    seeds = sorted({seed for one in groups for seed in one.seeds})
+    rounds = sorted({record.rounds[-1]["round"] for one in groups for record in one.records})
+    span = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+    said = "1 seed, no interval" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}"
+    return " · ".join([_counted(len(groups), "group"), _counted(runs, "run"), _counted(span, "round"), said])
+
+
+def _counted(number: int | str, word: str) -> str:
+    return f"{number} {word}" if str(number) == "1" else f"{number} {word}s"
+
+
+def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
+    """The headings above the headings, and how many columns each spans."""
+    names = [column.span for column in columns]
+    return [(name, names.count(name)) for name in dict.fromkeys(names)]
+
+
+def _others(groups: Sequence[Group]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Every plain number of the record at the last round, by group: mean and half width."""
+    keys = dict.fromkeys(key for one in groups for record in one.records for key in central(record))
+    plain = Column("", "", "", "")
+    cells = {key: [curve(one, key).last for one in groups] for key in [*keys, "train_loss"]}
+    return [
+        (key, [(plain.mean(cell), plain.half(cell)) for cell in row]) for key, row in cells.items() if any(row)
+    ]  # fmt: skip
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Write whole or not at all: beside the target, then in its place."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)  # mkstemp writes for its owner only
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

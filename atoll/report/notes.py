@@ -1,0 +1,108 @@
+"""What a reader must know before trusting a figure, in plain sentences."""
+
+from collections.abc import Sequence
+
+from atoll.report.estimates import Estimate
+from atoll.report.final import Final
+from atoll.report.gains import HOW
+from atoll.report.groups import Group
+from atoll.report.records import Record
+
+
+def title(groups: Sequence[Group]) -> str:
+    """What was compared, on what."""
+    names = [group.name for group in groups]
+    if len(names) > 4:
+        names = [*names[:3], f"{len(names) - 3} more"]
+    data = dict.fromkeys(str(group.settings["data.name"]) for group in groups if "data.name" in group.settings)
+    return listed(names) + (f" on {listed(list(data))}" if data else "")
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words in a sentence.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+def lead(final: Final) -> str:
+    """The first thing to say: who is ahead at the last round, and whether the intervals settle it."""
+    column = next((column for column in final.columns if column.key == "last"), None)
+    rows = [(row.group, cell) for row in final.rows if (cell := row.cells.get("last")) and cell.mean == cell.mean]
+    if column is None or len(rows) < 2:
+        return ""
+    sign = 1 if final.metric.higher_is_better else -1
+    leader, top = max(rows, key=lambda row: sign * row[1].mean)
+    unit = " %" if final.metric.percent else ""
+    value = f"{column.mean(top)} {column.half(top)}".strip() + unit
+    word = "Highest" if final.metric.higher_is_better else "Lowest"
+    return (
+        f"{word} {final.metric.title} at the last round: {leader.name}, {value}. "
+        f"{_settled(top, [(group, cell) for group, cell in rows if group is not leader])}"
+    )
+
+
+def _settled(top: Estimate, others: Sequence[tuple[Group, Estimate]]) -> str:
+    if top.half is None:
+        return "That is 1 seed, no interval: another seed may change the order."
+    reach = [(group.name, abs(top.mean - cell.mean) - top.half - cell.half) for group, cell in others if cell.half]
+    close = [name for name, gap in reach if gap <= 0]
+    if close:
+        return f"Its interval overlaps that of {listed(close)}: more seeds are needed to settle the order."
+    return "Its interval overlaps no other." if reach else "The others have 1 seed, no interval."
+
+
+def notes(records: Sequence[Record], groups: Sequence[Group], final: Final) -> list[str]:
+    """Everything worth a warning, and nothing else."""
+    return [
+        *_single(groups),
+        *_repeated(records, groups),
+        *_unfinished(groups),
+        *_splits(groups),
+        *_gain(groups, final),
+    ]
+
+
+def _single(groups: Sequence[Group]) -> list[str]:
+    single = [group.name for group in groups if len(group.records) == 1]
+    return [f"1 seed, no interval: {listed(single)}."] if single else []
+
+
+def _repeated(records: Sequence[Record], groups: Sequence[Group]) -> list[str]:
+    used = {record.folder for group in groups for record in group.records}
+    return [
+        f"{record.folder}: left out, because another folder holds the same experiment with seed {record.seed}."
+        for record in records
+        if record.folder not in used
+    ]
+
+
+def _unfinished(groups: Sequence[Group]) -> list[str]:
+    return [
+        f"{group.name}, seed {record.seed}: stopped at round {done} of {asked}. "
+        "Values of its group are those of the last round that all its seeds reached."
+        for group in groups
+        for record in group.records
+        if isinstance(asked := record.experiment.get("rounds"), int) and (done := record.rounds[-1]["round"]) < asked
+    ]
+
+
+def _splits(groups: Sequence[Group]) -> list[str]:
+    by_seed: dict[int, set[str]] = {}
+    for record in (record for group in groups for record in group.records):
+        by_seed.setdefault(record.seed, set()).add(record.split)
+    uneven = [str(seed) for seed, splits in by_seed.items() if len(splits) > 1]
+    if not uneven:
+        return []
+    return [f"Not all groups split the data alike (seed {listed(uneven)}): their clients are not the same clients."]
+
+
+def _gain(groups: Sequence[Group], final: Final) -> list[str]:
+    missing = [
+        row.group.name for row in final.rows if row.when == "before" and not row.group.alone and not row.cells["gain"]
+    ]
+    if not final.has_gain:
+        return [HOW] if missing else []
+    return [f"No gain is shown for {listed(missing)}: no local-only run with their split and seeds."] if missing else []

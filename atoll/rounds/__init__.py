@@ -1,0 +1,9 @@
+"""Who talks to whom in a round. A round is a plain function, so a new topology is a new function."""
+
+from atoll.rounds.central import Central, central_round
+from atoll.rounds.gossip import Gossip, gossip_round
+from atoll.rounds.parts import Parts
+
+ROUNDS = {"central": Central, "gossip": Gossip}
+
+__all__ = ["ROUNDS", "Central", "Gossip", "Parts", "central_round", "gossip_round"]

@@ -1,0 +1,70 @@
+"""One server, many clients: the round of most of federated learning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from atoll import rng, tree
+from atoll.algorithms.local import model_of
+from atoll.core import Algorithm, Chain, Cohort, Job, Model, Result
+from atoll.engines import RowStore
+from atoll.reducers import Mean
+from atoll.rounds.parts import Parts
+from atoll.tree import Tree
+
+_PLAIN = Chain()
+
+
+def central_round(parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: Tensor) -> tuple[Tree, Tree, Result]:
+    """Send, train, reduce, transform back, apply."""
+    job = Job(
+        parts.algorithm,
+        parts.chain,
+        parts.reducer,
+        parts.settings,
+        parts.now.send(server),
+        state,
+        cohort,
+        parts.memory,
+        rng.fold(key, 1),
+    )
+    result = parts.engine.run(job)
+    if result.total is None:  # nobody came, or nobody could be used
+        return server, state, result
+    total, state = parts.layers.server(result.total, state, rng.fold(key, 2))
+    server = parts.now.apply(server, total)
+    if parts.statistics is not None:
+        server = _reestimated(parts, parts.statistics, cohort, server, rng.fold(key, 3))
+    return server, state, result
+
+
+def _reestimated(parts: Parts, statistics: Algorithm, cohort: Cohort, server: Tree, key: Tensor) -> Tree:
+    """BatchNorm's statistics of the new model on the cohort's data, in a second pass."""
+    none = RowStore({"algorithm": {}, "chain": {}}, 1, tree.leaves(server)[0].device)
+    settings: Tree = {"algorithm": {}, "chain": {}}
+    job = Job(statistics, _PLAIN, Mean(), settings, statistics.send(server), {}, cohort, none, key)
+    total = parts.engine.run(job).total
+    return server if total is None else statistics.apply(server, total)
+
+
+@dataclass(frozen=True)
+class Central:
+    """One server sends, every client of the cohort trains, the server applies the reduced update."""
+
+    def init(self, algorithm: Algorithm, model: Model, population: int) -> Tree:
+        """The server's state."""
+        return algorithm.init(model)
+
+    def run(self, parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: Tensor) -> tuple[Tree, Tree, Result]:
+        """One round."""
+        return central_round(parts, cohort, server, state, key)
+
+    def model(self, server: Tree) -> Model:
+        """The model that central metrics measure."""
+        return model_of(server)
+
+    def sent(self, now: Algorithm, server: Tree, ids: Tensor) -> tuple[Tree, bool]:
+        """What these clients would be sent, and whether each gets its own."""
+        return now.send(server), False

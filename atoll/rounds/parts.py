@@ -1,0 +1,27 @@
+"""What a round is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from atoll.core import Algorithm, Chain, Engine, Reducer
+from atoll.core.engine import Store
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The templates stay the same objects in every round, so that engines can keep what they made for them.
+
+    A round's numbers come twice: as tensors for the engine (`settings`), in place for the server (`now`, `layers`).
+    """
+
+    algorithm: Algorithm  # template
+    chain: Chain  # template
+    now: Algorithm
+    layers: Chain
+    settings: Tree
+    reducer: Reducer
+    engine: Engine
+    memory: Store
+    statistics: Algorithm | None = None  # re-estimates BatchNorm's statistics after each step, if that is the policy

@@ -1,0 +1,326 @@
+"""The rounds of a run, from the first to the last, with records, checkpoints and a clean stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+
+from atoll import rng, tree
+from atoll.config.setup import Setup
+from atoll.core import Chain, Cohort, Job, Participation, Result, Spec
+from atoll.core.settings import extract, resolve
+from atoll.engines import AnyEngine, Choice, Ground, RowStore, client_bytes, default_budget, make
+from atoll.engines.program import batch_of
+from atoll.errors import DivergenceError, RecordError
+from atoll.rounds import Gossip, Parts
+from atoll.runs.evaluate import Evaluation, Evaluator, Moment
+from atoll.runs.folder import Folder
+from atoll.runs.progress import Watcher
+from atoll.runs.stopping import Stopping
+from atoll.tree import Tree
+
+
+class Driver:
+    """Holds the state of a run between rounds: server, transforms, memory, history."""
+
+    def __init__(self, setup: Setup, folder: Folder, choice: Choice | None = None) -> None:
+        self.setup, self.folder, self.experiment = setup, folder, setup.experiment
+        self.seed = setup.experiment.seed
+        self.columns = tree.to(setup.dataset.train, setup.device)
+        self.test = None if setup.dataset.test is None else tree.to(setup.dataset.test, setup.device)
+        self.history: list[dict[str, Any]] = []
+        first = resolve(setup.algorithm, 0, [])
+        self.server = setup.topology.init(first, setup.model, setup.population.size)
+        self.like = setup.update_like()
+        self.template, self.spec = self._bound(0)
+        self.state, kept = self.template.init(self.like)
+        self.state = tree.to(self.state, setup.device)
+        rows = {"algorithm": first.memory(setup.model), "chain": kept}
+        self.memory = RowStore(rows, setup.population.size, setup.device, default_budget(setup.device))
+        self.chunk = self._chunk(choice or setup.choice, rows)
+        self.engine = self._engine(choice or setup.choice)
+        self.evaluator = Evaluator(setup, self.engine, self.columns, self.test)
+        self.stopping = Stopping(setup.experiment.stop, setup.schedules())
+
+    def run(self, watch: Watcher) -> str:
+        """Every round that is left; says why it ended: "finished", "stopped early: ...", or "interrupted"."""
+        rounds, every = self.experiment.rounds, self.experiment.checkpoint.every
+        with _deferred_interrupts() as interrupted:
+            while len(self.history) < rounds:
+                why = self.stopping(self.history)
+                if why:
+                    return self._ended(f"stopped early: {why}")
+                self._round(len(self.history))
+                done = len(self.history)
+                watch(done, rounds, self.history[-1])
+                if interrupted.is_set() and done < rounds:
+                    self.checkpoint()
+                    return "interrupted"
+                if every and done % every == 0 and done < rounds:
+                    self.checkpoint()
+        return self._ended("finished")
+
+    def checkpoint(self) -> None:
+        """Write everything a resumed run needs."""
+        parts = {"server": self.server, "state": self.state, "memory": self.memory.state()}
+        self.folder.save("checkpoint.pt", {**tree_cpu(parts), "round": len(self.history)})
+
+    def resume(self) -> None:
+        """Go back to the last checkpoint; without one, to the beginning."""
+        if not self.folder.has("checkpoint.pt"):
+            self.history = self.folder.cut(0)
+            return
+        saved = self.folder.load("checkpoint.pt")
+        self.history = self.folder.cut(saved["round"])
+        self.server = tree.to(saved["server"], self.setup.device)
+        self.state = tree.to(saved["state"], self.setup.device)
+        self.memory.load(saved["memory"])
+
+    def model(self) -> Tree:
+        """The learned model, keyed like the module's state."""
+        return tree_cpu(self.setup.task.state(self.setup.topology.model(self.server)))
+
+    def job(self, round: int) -> Job:
+        """The work of one round, as an engine gets it (for trials and estimates)."""
+        parts, (_, cohort) = self._parts(round), self._cohort(round)
+        sent, each = self.setup.topology.sent(parts.now, self.server, cohort.id)
+        return Job(
+            parts.algorithm,
+            parts.chain,
+            parts.reducer,
+            parts.settings,
+            sent,
+            self.state,
+            cohort,
+            self.memory,
+            rng.key(self.seed, "trial"),
+            each,
+        )
+
+    def traffic(self, clients: int, round: int) -> dict[str, int]:
+        """Bytes up and down in a round of so many clients."""
+        topology = self.setup.topology
+        if isinstance(topology, Gossip):
+            each = tree.nbytes(self.setup.model) * topology.links(self.setup.population.size)
+            return {"up": each, "down": each}
+        sent, _ = topology.sent(self._parts(round).now, self.server, torch.zeros(1, dtype=torch.int64))
+        up = clients * tree.count(self.like) * self.spec.bits / 8
+        return {"up": round_up(up), "down": clients * tree.nbytes(sent)}
+
+    def _round(self, number: int) -> None:
+        clock = Clock()
+        parts = self._parts(number)
+        how, cohort = self._cohort(number)
+        clock.lap("sample")
+        before = self.server, self.state
+        if len(cohort):
+            self.server, self.state, result = self.setup.topology.run(
+                parts, cohort, self.server, self.state, rng.key(self.seed, "round", number)
+            )
+        else:
+            nothing = torch.zeros(0)
+            result = Result(None, nothing, nothing.bool(), nothing.long())
+        clock.lap("server")
+        clock.move("server", "train", parts.engine.seconds)  # type: ignore[attr-defined]
+        dropped = self._dropped(number, cohort, result, before)
+        found = self._evaluated(number, parts)
+        clock.lap("evaluate")
+        self._record(number, parts, cohort, how, result, dropped, found, clock)
+
+    def _dropped(self, number: int, cohort: Cohort, result: Result, before: tuple[Tree, Tree]) -> list[int]:
+        bad: list[int] = cohort.id[~result.finite.cpu()].tolist()
+        if bad and self.experiment.on_divergence == "stop":
+            self.server, self.state = before
+            last = f"round {_last(self.folder)}" if self.folder.has("checkpoint.pt") else "none was written yet"
+            raise DivergenceError(
+                f"round {number + 1}: the loss or the update of {_named(bad)} is not finite. Lower algorithm.lr or "
+                f"clip updates, or leave such clients out with on_divergence = 'drop'. Last checkpoint: {last}."
+            )
+        return bad
+
+    def _evaluated(self, number: int, parts: Parts) -> Evaluation | None:
+        done = number + 1
+        if done % self.experiment.evaluate.every and done != self.experiment.rounds:
+            return None
+        key = rng.key(self.seed, "round", number, "evaluate")
+        return self.evaluator(Moment(parts.now, parts.settings, self.server, self.memory, key))
+
+    def _record(
+        self,
+        number: int,
+        parts: Parts,
+        cohort: Cohort,
+        how: Participation,
+        result: Result,
+        dropped: list[int],
+        found: Evaluation | None,
+        clock: Clock,
+    ) -> None:
+        good = result.loss[result.finite].cpu()
+        weight = cohort.examples[result.finite.cpu()]
+        entry: dict[str, Any] = {"round": number + 1}
+        if len(good):
+            entry["train_loss"] = float((good * weight).sum() / weight.sum())
+        if found is not None:
+            entry |= found.central
+            entry["clients"] = found.clients
+            if found.after is not None:
+                entry["after"] = found.after
+            self.folder.write_clients({"round": number + 1, **found.each})
+        entry["bytes"] = self.traffic(len(cohort), number)
+        entry["cohort"] = {"size": len(cohort), "ids": cohort.id.tolist(), "how": _given(asdict(how))}
+        entry["settings"] = {k.replace("/inner", "").replace("/", "."): float(v) for k, v in tree.paths(parts.settings)}
+        if dropped:
+            entry["dropped"] = dropped
+        entry["model"] = tree.digest(self.setup.topology.model(self.server))
+        clock.lap("record")
+        entry["seconds"] = clock.seconds
+        self.folder.append(entry)
+        self.history.append(entry)
+
+    def _ended(self, why: str) -> str:
+        self.folder.save("model.pt", self.model())
+        self.checkpoint()
+        return why
+
+    def _parts(self, number: int) -> Parts:
+        now = resolve(self.setup.algorithm, number, self.history)
+        layers, _ = self._bound(number)
+        settings = {"algorithm": extract(now), "chain": extract(layers)}
+        engine: Any = Timed(self.engine) if hasattr(self, "engine") else None
+        return Parts(
+            self.setup.algorithm,
+            self.template,
+            now,
+            layers,
+            tree.to(settings, self.setup.device),
+            self.setup.reducer,
+            engine,
+            self.memory,
+            self.setup.statistics,
+        )
+
+    def _bound(self, number: int) -> tuple[Chain, Spec]:
+        return resolve(self.setup.chain, number, self.history).bind(self.setup.spec())
+
+    def _cohort(self, number: int) -> tuple[Participation, Cohort]:
+        ids, how = self.setup.sampler.sample(self.setup.population.size, number, rng.key(self.seed, "cohort"))
+        return how, self.setup.population.cohort(ids, rng.key(self.seed, "round", number, "order"))
+
+    def _chunk(self, choice: Choice, rows: Tree) -> int:
+        if choice.chunk:
+            return choice.chunk
+        job = self.job(0)
+        if not len(job.cohort):
+            return 1
+        budget = int(choice.memory_gb * 1e9) if choice.memory_gb else default_budget(self.setup.device)
+        key = torch.zeros(2, dtype=torch.int64, device=self.setup.device)
+        where = self.setup.device
+        plan, count = job.cohort.plan[0, 0].to(where), job.cohort.count[0, 0].to(where)
+        batch = batch_of(self.setup.dataset.decode, self.columns, plan, count, key)
+        now = resolve(self.setup.algorithm, 0, [])
+        sent = tree.rows(job.sent, 0) if job.each else job.sent
+        carry = now.start(sent, rows["algorithm"])
+        self.client_bytes = client_bytes(self.setup.task, self.setup.model, batch, carry, rows)
+        return max(1, budget // max(1, self.client_bytes))
+
+    def _engine(self, choice: Choice) -> AnyEngine:
+        task, setup = self.setup.task, self.setup
+        refused = None
+        if task.random:
+            refused = "the model draws random numbers of its own (F.dropout instead of nn.Dropout?)"
+        elif task.native:
+            refused = f"the model changes its buffer {task.native[0]!r} in place"
+        ground = Ground(self.columns, setup.dataset.decode, setup.device, task.keyed, refused)
+        return make(choice, ground, self.chunk, self.job(0))
+
+
+@dataclass
+class Timed:
+    """An engine that adds up its seconds."""
+
+    inner: AnyEngine
+    seconds: float = 0.0
+
+    def run(self, job: Job) -> Result:
+        """Do the job."""
+        before = time.perf_counter()
+        result = self.inner.run(job)
+        if result.loss.device.type == "cuda":
+            torch.cuda.synchronize(result.loss.device)
+        self.seconds += time.perf_counter() - before
+        return result
+
+
+@dataclass
+class Clock:
+    """Seconds by phase."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    last: float = field(default_factory=time.perf_counter)
+
+    def lap(self, phase: str) -> None:
+        """What has passed since the last lap was this phase."""
+        now = time.perf_counter()
+        self.seconds[phase] = round(now - self.last, 6)
+        self.last = now
+
+    def move(self, out_of: str, into: str, seconds: float) -> None:
+        """Part of one phase was really another."""
+        self.seconds[into] = round(seconds, 6)
+        self.seconds[out_of] = round(self.seconds[out_of] - seconds, 6)
+
+
+@contextmanager
+def _deferred_interrupts() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM wait for the end of the round, when all state is whole; a second Ctrl-C does not."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+
+def tree_cpu(state: Any) -> Tree:
+    """The tree on the host, without a gradient."""
+    return tree.map(lambda x: x.detach().cpu(), state)  # type: ignore[no-any-return]
+
+
+def round_up(x: float) -> int:
+    """Whole bytes."""
+    return int(-(-x // 1))
+
+
+def _named(ids: list[int]) -> str:
+    shown = ", ".join(map(str, ids[:8]))
+    return f"client {shown}" if len(ids) == 1 else f"{len(ids)} clients ({shown}{', ...' if len(ids) > 8 else ''})"
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in values.items() if v is not None}
+
+
+def _last(folder: Folder) -> Any:
+    try:
+        return folder.load("checkpoint.pt")["round"]
+    except RecordError:
+        return "unreadable"

@@ -1,0 +1,170 @@
+"""Measuring a run: the server's model on the test data, and every client's model on its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atoll import rng, tree
+from atoll.config.setup import Setup
+from atoll.core import Algorithm, Chain, Job, Model
+from atoll.core.engine import Store
+from atoll.data import Population
+from atoll.engines import AnyEngine, Loop, Scratch, measure, measure_each
+from atoll.errors import DivergenceError
+from atoll.reducers import Keep
+from atoll.rounds import Gossip
+from atoll.tasks import metrics_for, spread
+from atoll.tree import Tree
+
+_KEEP, _PLAIN = Keep(), Chain()
+_WHOLE = 100  # models of clients that are measured on all test data, at most
+_BYTES = 1 << 30  # of clients' models at a time
+Table = dict[str, NDArray[np.float64]]
+
+
+@dataclass
+class Evaluation:
+    """What one evaluation found: flat central metrics, their spread over clients, and every client's own."""
+
+    central: dict[str, float]
+    clients: dict[str, dict[str, float]]
+    after: dict[str, dict[str, float]] | None
+    each: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The state of a run between two rounds."""
+
+    now: Algorithm  # with the numbers of the round
+    settings: Tree
+    server: Tree
+    memory: Store
+    key: Tensor
+
+
+class Evaluator:
+    """Knows the data, whom to measure, and how."""
+
+    def __init__(self, setup: Setup, engine: AnyEngine, columns: Tree, test: Tree | None) -> None:
+        self.setup, self.engine, self.columns, self.test = setup, engine, columns, test
+        self.table = setup.experiment.evaluate
+        self.ids = _chosen(setup.training.size, self.table.clients, setup.experiment.seed)
+        own = setup.held or setup.training
+        self.own = Population(own, self.table.batch, shuffle=False)
+        self.personal = bool(getattr(setup.algorithm, "personal", False)) or isinstance(setup.topology, Gossip)
+        self.partial = bool(getattr(setup.algorithm, "partial", False))
+        self.stacked = not isinstance(engine, Loop)
+        self.block = max(1, min(1024, int(_BYTES // max(1, tree.nbytes(setup.model)))))
+
+    def __call__(self, state: Moment) -> Evaluation:
+        """Measure the state as it is now."""
+        before = self._before(state) if len(self.ids) else {}
+        after = self._own_models(state, trained=True) if self.table.after and len(self.ids) else None
+        return Evaluation(
+            self._central(state),
+            self._spread(before),
+            None if after is None else self._spread(after),
+            self._each(before, after),
+        )
+
+    def _central(self, state: Moment) -> dict[str, float]:
+        if self.test is None:
+            return {}
+        if self.partial:
+            return self._clients_on_test(state, self.test)
+        found = self._measure(self.test, self.setup.topology.model(state.server), None)
+        table = self._finish(found, np.zeros(len(found["loss"]), np.int64), 1)
+        return {k: float(v[0]) for k, v in table.items()}
+
+    def _before(self, state: Moment) -> Table:
+        if self.personal:
+            return self._own_models(state, trained=False)
+        cohort = self.own.cohort(self.ids, state.key)
+        real = torch.arange(cohort.plan.shape[2]) < cohort.count[..., None]
+        owner = torch.arange(len(self.ids))[:, None, None].expand(cohort.plan.shape)[real]
+        found = self._measure(self.columns, self.setup.topology.model(state.server), cohort.plan[real])
+        return self._finish(found, owner.numpy(), len(self.ids))
+
+    def _own_models(self, state: Moment, trained: bool) -> Table:
+        """Every measured client's own model on its own data, a block of clients at a time."""
+        blocks = []
+        for ids in torch.split(self.ids, self.block):  # type: ignore[no-untyped-call]
+            cohort = self.own.cohort(ids, state.key)
+            models = self._models(state, ids, trained)
+            found, owner = self._measure_each(self.columns, models, cohort.plan, cohort.count)
+            blocks.append(self._finish(found, owner, len(ids)))
+        return {k: np.concatenate([b[k] for b in blocks]) for k in blocks[0]}
+
+    def _clients_on_test(self, state: Moment, test: Tree) -> dict[str, float]:
+        """The mean over clients of their own models' metrics on all test data: no server model is whole."""
+        n, b = len(test["y"]), self.table.batch
+        steps = -(-n // b)
+        plan = torch.arange(steps * b).clamp(max=n - 1).reshape(1, steps, b)
+        count = (n - torch.arange(steps) * b).clamp(max=b).reshape(1, steps)
+        blocks = []
+        for ids in torch.split(self.ids[:_WHOLE], self.block):  # type: ignore[no-untyped-call]
+            c = len(ids)
+            models = self._models(state, ids, trained=False)
+            found, owner = self._measure_each(test, models, plan.expand(c, -1, -1), count.expand(c, -1))
+            blocks.append(self._finish(found, owner, c))
+        return {k: float(np.concatenate([b[k] for b in blocks]).mean()) for k in blocks[0]} if blocks else {}
+
+    def _models(self, state: Moment, ids: Tensor, trained: bool) -> Model:
+        """What each of these clients predicts with, before or after training: one stack."""
+        who = torch.zeros_like(ids) if getattr(self.setup.algorithm, "pooled", False) else ids
+        cohort = self.setup.population.cohort(who, state.key)
+        if not trained:
+            cohort = replace(cohort, steps=torch.zeros_like(cohort.steps), count=torch.zeros_like(cohort.count))
+        sent, each = self.setup.topology.sent(state.now, state.server, cohort.id)
+        settings = {"algorithm": {"inner": state.settings["algorithm"]}, "chain": {}}
+        job = Job(
+            self.setup.snapshot, _PLAIN, _KEEP, settings, sent, {}, cohort, Scratch(state.memory), state.key, each
+        )
+        result = self.engine.run(job)
+        if result.total is None or len(result.order) < len(ids):
+            bad = ids[~result.finite.cpu()].tolist()
+            raise DivergenceError(f"evaluation: the models of clients {bad} are not finite. Lower algorithm.lr.")
+        return tree.rows(result.total.updates.value, torch.argsort(result.order).to(self.setup.device))
+
+    def _measure(self, columns: Tree, model: Model, rows: Tensor | None) -> Table:
+        return measure(self.setup.task, self.setup.dataset.decode, columns, model, rows, self.table.batch)
+
+    def _measure_each(
+        self, columns: Tree, models: Model, plan: Tensor, count: Tensor
+    ) -> tuple[Table, NDArray[np.int64]]:
+        decode = self.setup.dataset.decode
+        return measure_each(self.setup.task, decode, columns, models, plan, count, self.stacked)
+
+    def _finish(self, columns: Table, group: NDArray[np.int64], groups: int) -> Table:
+        chosen = metrics_for(self.setup.dataset.kind, columns)
+        return {k: m.by_group(columns, group, groups) for k, m in chosen.items()}
+
+    def _spread(self, table: Table) -> dict[str, dict[str, float]]:
+        better = {k: m.better for k, m in metrics_for(self.setup.dataset.kind, _COLUMNS).items()}
+        return {k: spread(v, better.get(k, "higher")) for k, v in table.items()}
+
+    def _each(self, before: Table, after: Table | None) -> dict[str, Any]:
+        return {
+            "ids": self.ids.tolist(),
+            "examples": self.setup.training.sizes[self.ids].tolist(),
+            "on": "training data" if self.setup.held is None else "holdout",
+            "before": {k: v.tolist() for k, v in before.items()},
+            "after": None if after is None else {k: v.tolist() for k, v in after.items()},
+        }
+
+
+_COLUMNS = dict.fromkeys(("weight", "loss", "correct", "squared", "absolute", "score", "label"))
+
+
+def _chosen(population: int, clients: int | str, seed: int) -> Tensor:
+    """The clients to measure: all of them, or the same ones in every round."""
+    if clients == "all" or int(clients) >= population:
+        return torch.arange(population)
+    return rng.distinct(rng.key(seed, "measured"), population, int(clients)).sort().values

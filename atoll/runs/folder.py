@@ -1,0 +1,163 @@
+"""A run is a folder: run.json, record.jsonl, clients.json, checkpoint.pt and, at the end, model.pt.
+
+Nothing is ever half-written: whole files are replaced in one step, and the record only grows at its end.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from atoll.errors import RecordError
+from atoll.tree import Tree
+
+FORMAT = 1
+_OURS = {"run.json", "record.jsonl", "clients.json", "checkpoint.pt", "model.pt", "report.html"}
+
+
+class Folder:
+    """Reads and writes one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What run.json says."""
+        try:
+            found = json.loads((self.path / "run.json").read_text())
+        except FileNotFoundError:
+            raise RecordError(f"{self.path}: is not a run (it has no run.json). Name the folder of a run.") from None
+        except (OSError, ValueError) as e:
+            raise RecordError(f"{self.path / 'run.json'}: cannot be read ({e}). Start again in a new folder.") from e
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise RecordError(f"{self.path}: was written in another format. Read it with the version that wrote it.")
+        return found
+
+    def exists(self) -> bool:
+        """Is there a run here already?"""
+        return (self.path / "run.json").exists()
+
+    def create(self, needed_bytes: int) -> None:
+        """Make the folder, or refuse: something else is in it, it cannot be written, or the disk is too full."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            strangers = sorted(p.name for p in self.path.iterdir() if p.name not in _OURS and not _is_draft(p))
+            if strangers:
+                raise RecordError(
+                    f"{self.path}: holds {strangers[0]!r}, which is not part of a run. Name an empty or a new folder."
+                )
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
+        except OSError as e:
+            raise RecordError(f"{self.path}: cannot be written ({e.strerror}). Name another folder with --out.") from e
+        for draft in self.path.iterdir():
+            if _is_draft(draft):
+                draft.unlink(missing_ok=True)
+        free = shutil.disk_usage(self.path).free
+        if free < needed_bytes:
+            raise RecordError(
+                f"{self.path}: the disk has {free / 1e6:,.0f} MB left, the run needs about "
+                f"{needed_bytes / 1e6:,.0f} MB. Free some space, or name a folder on another disk with --out."
+            )
+
+    def write_info(self, info: Mapping[str, Any]) -> None:
+        """Replace run.json."""
+        self._replace("run.json", json.dumps(clean(info), indent=1).encode())
+
+    def write_clients(self, clients: Mapping[str, Any]) -> None:
+        """Replace clients.json."""
+        self._replace("clients.json", json.dumps(clean(clients)).encode())
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Add a line to the record."""
+        try:
+            with (self.path / "record.jsonl").open("a") as f:
+                f.write(json.dumps(clean(entry)) + "\n")
+        except OSError as e:
+            raise self._full(e) from e
+
+    def record(self) -> list[dict[str, Any]]:
+        """Every whole line of the record; a torn last one is as if it had not been written."""
+        path = self.path / "record.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        found: list[dict[str, Any]] = []
+        for i, line in enumerate(lines):
+            try:
+                found.append(json.loads(line))
+            except ValueError as e:
+                if i < len(lines) - 1:
+                    raise RecordError(f"{path}, line {i + 1}: is not JSON. The record was changed by hand.") from e
+        return found
+
+    def cut(self, rounds: int) -> list[dict[str, Any]]:
+        """Forget what came after this many rounds."""
+        kept = self.record()[:rounds]
+        if len(kept) < rounds:
+            raise RecordError(f"{self.path}: the checkpoint is at round {rounds}, the record ends at {len(kept)}.")
+        self._replace("record.jsonl", "".join(json.dumps(e) + "\n" for e in kept).encode())
+        return kept
+
+    def save(self, name: str, state: Tree) -> None:
+        """Write tensors in one step: after a crash there is the old file or the new one, whole."""
+        self._draft(name, lambda path: torch.save(state, path))
+
+    def load(self, name: str) -> Tree:
+        """Read what `save` wrote; nothing in the file is executed."""
+        path = self.path / name
+        try:
+            found: Tree = torch.load(path, map_location="cpu", weights_only=True)
+        except FileNotFoundError:
+            raise RecordError(f"{self.path}: has no {name}, so there is nothing to go on from.") from None
+        except Exception as e:
+            raise RecordError(f"{path}: cannot be read ({e}). Start again in a new folder.") from e
+        return found
+
+    def has(self, name: str) -> bool:
+        """Is there such a file?"""
+        return (self.path / name).exists()
+
+    def _replace(self, name: str, content: bytes) -> None:
+        self._draft(name, lambda path: path.write_bytes(content))
+
+    def _draft(self, name: str, write: Any) -> None:
+        draft = self.path / f".{name}.{os.getpid()}.draft"
+        try:
+            write(draft)
+            with draft.open("rb") as f:
+                os.fsync(f.fileno())
+            draft.replace(self.path / name)
+        except (OSError, RuntimeError) as e:  # torch.save reports a full disk as a RuntimeError
+            draft.unlink(missing_ok=True)
+            raise self._full(e) from e
+
+    def _full(self, e: Exception) -> RecordError:
+        return RecordError(
+            f"{self.path}: could not be written ({e}). What was there is still whole: free some space, "
+            "then go on with --resume."
+        )
+
+
+def clean(value: Any) -> Any:
+    """The value as strict JSON: no NaN (null instead), no tensors or numpy numbers."""
+    if isinstance(value, Mapping):
+        return {str(k): clean(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str | int | bool) or value is None:
+        return value
+    return clean(value.item()) if getattr(value, "ndim", 1) == 0 else clean(value.tolist())
+
+
+def _is_draft(path: Path) -> bool:
+    return path.name.startswith(".") and path.name.endswith(".draft")

@@ -1,0 +1,142 @@
+"""Settings that change over rounds, as pure functions of the round and of what was measured before it.
+
+Because the past is an argument, a resumed run needs no schedule state: the record is the state.
+
+>>> Cosine(start=0.1, end=0.0, over=10).value(5, [])
+0.05
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import Field
+
+History = Sequence[Mapping[str, Any]]  # one entry per round so far, as in record.jsonl
+Rounds = Annotated[int, Field(ge=1)]
+Number = Annotated[float, Field(ge=0)]
+
+
+class Schedule(Protocol):
+    """A number for every round (the first is round 0)."""
+
+    def value(self, round: int, history: History) -> float:
+        """The setting in this round, given the record of the rounds before it."""
+        ...
+
+    def finished(self, history: History) -> bool:
+        """Should training stop?"""
+        ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same number in every round."""
+
+    start: Number
+
+    def value(self, round: int, history: History) -> float:
+        return self.start
+
+    def finished(self, history: History) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Step:
+    """Times `factor` after every `every` rounds."""
+
+    start: Number
+    every: Rounds
+    factor: Number = 0.1
+
+    def value(self, round: int, history: History) -> float:
+        return self.start * self.factor ** (round // self.every)
+
+    def finished(self, history: History) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Half a cosine from `start` to `end` over `over` rounds, then `end`."""
+
+    start: Number
+    over: Rounds
+    end: Number = 0.0
+
+    def value(self, round: int, history: History) -> float:
+        part = min(round / self.over, 1.0)
+        return self.end + (self.start - self.end) * (1 + math.cos(math.pi * part)) / 2
+
+    def finished(self, history: History) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """Up in equal steps to `start` over `over` rounds, then constant, or a cosine to `end` at round `until`."""
+
+    start: Number
+    over: Rounds
+    until: Annotated[int, Field(ge=1)] | None = None
+    end: Number = 0.0
+
+    def value(self, round: int, history: History) -> float:
+        if round < self.over:
+            return self.start * (round + 1) / self.over
+        if self.until is None or self.until <= self.over:
+            return self.start
+        return Cosine(self.start, self.until - self.over, self.end).value(round - self.over, history)
+
+    def finished(self, history: History) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """Times `factor` when `metric` has not improved for `patience` evaluations; stop at reduction number `stop`.
+
+    OARF's rule: factor 0.1, and training ends when the rate would be reduced the fourth time. `stop = 0`: never.
+    """
+
+    start: Number
+    factor: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    patience: Rounds = 10
+    metric: str = "loss"
+    better: Literal["lower", "higher"] = "lower"
+    threshold: Number = 1e-4
+    stop: Annotated[int, Field(ge=0)] = 4
+
+    def value(self, round: int, history: History) -> float:
+        return self.start * self.factor ** self.reductions(history)
+
+    def finished(self, history: History) -> bool:
+        return self.stop > 0 and self.reductions(history) >= self.stop
+
+    def reductions(self, history: History) -> int:
+        """How often the rate has been reduced so far (torch's ReduceLROnPlateau, relative threshold)."""
+        best, bad, count = math.inf, 0, 0
+        for entry in history:
+            if self.metric not in entry:
+                continue
+            value = entry[self.metric] if self.better == "lower" else -entry[self.metric]
+            if value < best - self.threshold * abs(best) if math.isfinite(best) else math.isfinite(value):
+                best, bad = value, 0
+            else:
+                bad += 1
+            if bad > self.patience:
+                count, bad = count + 1, 0
+        return count
+
+
+SCHEDULES: dict[str, Callable[..., Schedule]] = {
+    "constant": Constant,
+    "step": Step,
+    "cosine": Cosine,
+    "warmup": Warmup,
+    "plateau": Plateau,
+}

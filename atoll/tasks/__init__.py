@@ -1,0 +1,19 @@
+"""What is learned: any module plus a loss, the shipped models, and the metrics."""
+
+from atoll.tasks.metrics import METRICS, Metric, metrics_for, spread
+from atoll.tasks.models import MODELS
+from atoll.tasks.objectives import Classification, NextToken, Objective, Regression
+from atoll.tasks.supervised import Supervised
+
+__all__ = [
+    "METRICS",
+    "MODELS",
+    "Classification",
+    "Metric",
+    "NextToken",
+    "Objective",
+    "Regression",
+    "Supervised",
+    "metrics_for",
+    "spread",
+]

@@ -1,0 +1,168 @@
+"""Layers whose randomness is keyed and whose state is explicit, so that they can be stacked over clients.
+
+`prepared` puts them in place of nn.Dropout and nn.BatchNorm in any model. They read the mask and the key of the batch
+from the forward pass they are in (one per thread); everything else about the model stays as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+BatchNormPolicy = Literal["average", "local", "recompute", "freeze", "group"]
+
+_now = threading.local()
+
+
+@contextmanager
+def forward_pass(mask: Tensor, key: Tensor | None, renew: float | None = None) -> Iterator[None]:
+    """What the layers below need to know of the batch; `renew` overrides the statistics' momentum."""
+    before = getattr(_now, "batch", None)
+    _now.batch = (mask, key, renew)
+    try:
+        yield
+    finally:
+        _now.batch = before
+
+
+class KeyedDropout(nn.Module):
+    """Dropout from counters: example, position and key say what is kept, not the order of the draws."""
+
+    def __init__(self, p: float, index: int, per_channel: bool) -> None:
+        super().__init__()
+        self.p, self.index, self.per_channel = p, index, per_channel
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zero a share p and scale up the rest, in training."""
+        if not self.training or self.p == 0:
+            return x
+        if self.p >= 1:
+            return x * 0
+        rows = x.shape[0]
+        wide = x.shape[1] if self.per_channel else x[0].numel()
+        keep = _keep(_now.batch[1], self.index, (rows, wide), self.p, x.device)
+        shape = (rows, wide) + (1,) * (x.dim() - 2) if self.per_channel else x.shape
+        return torch.where(keep.reshape(shape), x * (1.0 / (1.0 - self.p)), 0.0)
+
+
+class BatchNorm(nn.Module):
+    """Batch normalisation over the real examples; the running statistics are state that goes in and out."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, like: nn.modules.batchnorm._BatchNorm, frozen: bool) -> None:
+        super().__init__()
+        self.eps, self.frozen = like.eps, frozen
+        # None asks for a cumulative mean, which would need a count; a moving one is the usual choice
+        self.momentum: float = 0.1 if like.momentum is None else like.momentum
+        self.weight, self.bias = like.weight, like.bias
+        self.tracked = like.running_mean is not None
+        if like.running_mean is not None and like.running_var is not None:
+            self.register_buffer("running_mean", like.running_mean.clone())
+            self.register_buffer("running_var", like.running_var.clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise by the batch in training, by the running statistics otherwise."""
+        if (self.training and not self.frozen) or not self.tracked:
+            mean, var = self._batch_statistics(x)
+        else:
+            # an average of variances under noise can fall below zero
+            mean, var = self.running_mean, self.running_var.clamp(min=0)
+        shape = (1, -1) + (1,) * (x.dim() - 2)
+        x = (x - mean.reshape(shape)) * torch.rsqrt(var.reshape(shape) + self.eps)
+        return x if self.weight is None else x * self.weight.reshape(shape) + self.bias.reshape(shape)
+
+    def _batch_statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        mask, _, renew = _now.batch
+        over = [d for d in range(x.dim()) if d != 1]
+        real = mask.reshape(-1, *[1] * (x.dim() - 1)).to(x.dtype)
+        n = (mask.sum() * (x[0, 0].numel())).clamp(min=1)
+        mean = (x * real).sum(over) / n
+        centred = (x - mean.reshape(1, -1, *[1] * (x.dim() - 2))) * real
+        var = (centred * centred).sum(over) / n
+        if self.tracked and self.training:
+            share = self.momentum if renew is None else renew
+            unbiased = var.detach() * (n / (n - 1).clamp(min=1))
+            self.running_mean = (1 - share) * self.running_mean + share * mean.detach()
+            self.running_var = (1 - share) * self.running_var + share * unbiased
+        return mean, var
+
+
+def prepared(model: nn.Module, policy: BatchNormPolicy = "average") -> nn.Module:
+    """A copy of the model with keyed dropout and explicit BatchNorm (or GroupNorm, if that is the policy)."""
+    model = copy.deepcopy(model)
+    holder = nn.ModuleDict({"model": model})  # so that a model that is itself such a layer can be replaced
+    for index, (parent, name, layer) in enumerate(_children(holder)):
+        new = _replacement(layer, index, policy)
+        if new is not layer:
+            setattr(parent, name, new) if not isinstance(parent, nn.ModuleDict) else parent.update({name: new})
+    return holder["model"]
+
+
+def _children(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
+    for name, child in list(module.named_children()):
+        yield module, name, child
+        yield from _children(child)
+
+
+def _replacement(layer: nn.Module, index: int, policy: BatchNormPolicy) -> nn.Module:
+    if isinstance(layer, nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
+        return KeyedDropout(layer.p, index, per_channel=True)
+    if isinstance(layer, nn.Dropout):
+        return KeyedDropout(layer.p, index, per_channel=False)
+    if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+        if policy == "group":
+            groups = next(g for g in (32, 16, 8, 4, 2, 1) if layer.num_features % g == 0)
+            return nn.GroupNorm(groups, layer.num_features, layer.eps)
+        return BatchNorm(layer, frozen=policy == "freeze")
+    return layer
+
+
+def _keep(key: Tensor, index: int, shape: tuple[int, int], p: float, device: torch.device) -> Tensor:
+    """True with probability 1 - p (to 16 bits), addressed by key, layer, row and column.
+
+    A bijective 32-bit finaliser over counters, in place, two draws a word: Threefry costs ten times as much, and the
+    masks of a CNN would take longer than its convolutions. Rows do not depend on how many there are.
+    """
+    rows, wide = shape
+    half = (wide + 1) // 2
+    word = _signed((key[0] ^ (key[1] << 1) ^ (index * 0x9E3779B9)) & 0xFFFFFFFF)
+    x = torch.arange(rows * half, dtype=torch.int32, device=device).mul_(_ODD).reshape(rows, half) + word
+    x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
+    x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF)).mul_(0x846CA68B - 2**32)
+    x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF))
+    least = (round(p * 2**16) - 2**15) << 16  # the upper 16 bits of x, and then the lower, as signed numbers
+    return torch.cat([x >= least, (x << 16) >= least], 1)[:, :wide]
+
+
+_ODD = 0x9E3779B1 - 2**32
+
+
+def _signed(word: Tensor) -> Tensor:
+    """A 32-bit word held in int64 as int32."""
+    return ((word ^ 0x80000000) - 0x80000000).to(torch.int32)
+
+
+def keyed(model: nn.Module) -> bool:
+    """Does a forward pass of the prepared model need a key?"""
+    return any(isinstance(m, KeyedDropout) and m.p > 0 for m in model.modules())
+
+
+def norm_names(model: nn.Module) -> tuple[str, ...]:
+    """The names of everything that belongs to normalisation layers."""
+    kinds = (BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm1d, nn.InstanceNorm2d)
+    found = [(n, m) for n, m in model.named_modules() if isinstance(m, kinds)]
+    return tuple(f"{n}.{k}" if n else k for n, m in found for k in m.state_dict())
+
+
+def last_linear(model: nn.Module) -> tuple[str, nn.Linear] | None:
+    """The last linear layer, by order of definition."""
+    found = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear)]
+    return cast("tuple[str, nn.Linear]", found[-1]) if found else None

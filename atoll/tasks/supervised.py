@@ -1,0 +1,152 @@
+"""A model and an objective as one task."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from atoll import tree
+from atoll.core import Model
+from atoll.errors import ConfigError
+from atoll.tasks.layers import BatchNorm, BatchNormPolicy, forward_pass, keyed, last_linear, norm_names, prepared
+from atoll.tasks.objectives import Objective
+from atoll.tree import Tree
+
+
+class Supervised:
+    """Any `nn.Module` plus a loss, as pure functions of parameters, buffers and a batch.
+
+    What the module keeps between forward passes (BatchNorm's statistics, or a buffer of its own) goes in and comes
+    out as `buffers`; everything else it holds is constant. `random` tells that the module draws numbers of its own,
+    which cannot be keyed: such a task runs on the loop engine.
+    """
+
+    def __init__(
+        self, model: nn.Module, objective: Objective, example: Tree, batch_norm: BatchNormPolicy = "average"
+    ) -> None:
+        self.original = model
+        self.model = prepared(model, batch_norm).to("cpu")
+        self.objective = objective
+        self.batch_norm = batch_norm
+        self.keyed = keyed(self.model)
+        self._threads = threading.local()
+        self._lock = threading.Lock()
+        self._renewed = self._probe(example)
+        self._device = torch.device("cpu")
+
+    def init(self, key: Tensor) -> Model:
+        """The model's own weights: whoever builds the module decides how they are drawn."""
+        state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        params = {k: v.detach().clone() for k, v in self.model.named_parameters()}
+        return {"params": params, "buffers": {k: state[k].detach().clone() for k in self._renewed}}
+
+    def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
+        out, renewed = self._forward(params, buffers, batch, training=True)
+        sums, weights = self.objective.losses(out, batch["y"])
+        mask = batch["mask"]
+        return (sums * mask).sum() / (weights * mask).sum().clamp(min=1e-6), renewed
+
+    def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
+        out, _ = self._forward(params, buffers, batch, training=False)
+        return tree.map(lambda x: x * batch["mask"], self.objective.columns(out, batch["y"]))  # type: ignore[no-any-return]
+
+    def features(self, params: Tree, buffers: Tree, batch: Tree) -> Tensor:
+        found = last_linear(self._model())
+        if found is None:
+            raise ConfigError("task.model: has no linear layer, so what enters the last one cannot be compared.")
+        seen: list[Tensor] = []
+        handle = found[1].register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        try:
+            self._forward(params, buffers, batch, training=True)
+        finally:
+            handle.remove()
+        return seen[-1].reshape(len(seen[-1]), -1)
+
+    def statistics(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
+        return self._forward(params, buffers, batch, training=True, renew=1.0)[1]
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        if kind == "norm":
+            found = norm_names(self.model)
+            if not found:
+                raise ConfigError(
+                    "task.model: has no normalisation layer, so nothing would stay with the clients. "
+                    "Name what should stay in algorithm.keep, or take a model with one."
+                )
+            return found
+        last = last_linear(self.model)
+        if last is None:
+            raise ConfigError("task.model: has no linear layer. Name what should stay with clients in algorithm.keep.")
+        return tuple(f"{last[0]}.{k}" if last[0] else k for k in last[1].state_dict())
+
+    def state(self, model: Model) -> Tree:
+        """A model keyed like the module's own state, so that `module.load_state_dict` takes it."""
+        learned = {**model["params"], **model["buffers"]}
+        own = self.original.state_dict() if self.batch_norm != "group" else self.model.state_dict()
+        return {k: learned.get(k, v) for k, v in own.items()}
+
+    def to(self, device: torch.device) -> Supervised:
+        """The same task with the module's constants on another device."""
+        self._device = device
+        self.model.to(device)
+        return self
+
+    def _forward(
+        self, params: Tree, buffers: Tree, batch: Tree, training: bool, renew: float | None = None
+    ) -> tuple[Tensor, Tree]:
+        model = self._model()
+        if model.training != training:
+            model.train(training)
+        state = {**params, **buffers}
+        with forward_pass(batch["mask"], batch.get("key"), renew):
+            out = functional_call(model, state, (batch["x"],))
+        return out, {k: state[k] for k in buffers}  # functional_call writes renewed buffers back into `state`
+
+    def _model(self) -> nn.Module:
+        """This thread's own copy: functional_call swaps parameters in place for the time of the call."""
+        if threading.current_thread() is threading.main_thread():
+            return self.model
+        if not hasattr(self._threads, "model"):
+            with self._lock:
+                self._threads.model = copy.deepcopy(self.model)
+        return self._threads.model  # type: ignore[no-any-return]
+
+    def _probe(self, example: Tree) -> tuple[str, ...]:
+        """Try one batch: which buffers change, is the output of use, does the module draw random numbers?"""
+        before = {k: v.clone() for k, v in self.model.named_buffers()}
+        ours = {
+            f"{n}.{k}" if n else k
+            for n, m in self.model.named_modules()
+            if isinstance(m, BatchNorm) and m.tracked
+            for k in ("running_mean", "running_var")
+        }
+        drawn = torch.get_rng_state()
+        out = self._try(example)
+        self.random = not torch.equal(drawn, torch.get_rng_state())
+        torch.set_rng_state(drawn)
+        if not isinstance(out, Tensor):
+            raise ConfigError(f"task.model: gives a {type(out).__name__}, but must give one tensor.")
+        problem = self.objective.refuse(out, example["y"])
+        if problem:
+            raise ConfigError(f"task.model: {problem}.")
+        self.objective.losses(out, example["y"])
+        changed = {k for k, v in self.model.named_buffers() if not torch.equal(v, before[k])}
+        for k, v in self.model.named_buffers():
+            v.data.copy_(before[k])
+        self.native = tuple(sorted(changed - ours))
+        return tuple(k for k in before if k in ours | changed)
+
+    def _try(self, example: Tree) -> Any:
+        self.model.train()
+        key = torch.zeros(2, dtype=torch.int64)
+        try:
+            with torch.no_grad(), forward_pass(example["mask"], key):
+                return self.model(example["x"])
+        except (RuntimeError, TypeError, ValueError, IndexError) as e:
+            shape = tuple(example["x"].shape[1:])
+            raise ConfigError(f"task.model: cannot take inputs of shape {shape}: {e}") from e

@@ -1,0 +1,40 @@
+"""Sending less."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from atoll import tree
+from atoll.core import Spec, Transform, Update
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class TopK(Transform):
+    """Send the largest `share` of each tensor's entries; the rest waits with the client for its next turn.
+
+    Error feedback (Seide et al., 2014; Stich et al., 2018). An entry costs its value and a 32-bit position.
+    """
+
+    share: Annotated[float, Field(gt=0, le=1)]
+
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        # What was held back is added to a later update, so a bound that held before does not hold any more.
+        return self, replace(spec, l2=None, bits=self.share * (spec.bits + 32.0))
+
+    def init(self, like: Tree) -> tuple[Tree, Tree]:
+        return {}, {"residual": tree.zeros_like(like)}
+
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        full = tree.add(update.value, memory["residual"])
+        sent = tree.map(self._largest, full)
+        return update._replace(value=sent), {"residual": tree.sub(full, sent)}
+
+    def _largest(self, x: Tensor) -> Tensor:
+        flat = x.flatten()
+        keep = flat.abs().topk(max(1, math.ceil(self.share * flat.numel()))).indices
+        return torch.zeros_like(flat).scatter(0, keep, flat.gather(0, keep)).reshape(x.shape)

@@ -1,0 +1,20 @@
+"""Who counts how much."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from atoll.core import Spec, Transform, Update
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class EqualWeights(Transform):
+    """Every client counts the same, whatever its number of examples."""
+
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        return self, replace(spec, equal_weights=True)
+
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(weight=torch.ones_like(update.weight)), memory

@@ -1,0 +1,135 @@
+"""Trees: nested dicts of tensors, and the few operations every room above needs.
+
+A state, a model, an update, a batch: all are trees, so they stack, travel, save and print with no registration.
+
+>>> import torch
+>>> add({"w": torch.ones(2)}, {"w": torch.ones(2)})
+{'w': tensor([2., 2.])}
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+# A recursive alias cannot be narrowed leaf by leaf without casts everywhere; the functions below check instead.
+Tree: TypeAlias = dict[str, Any]
+
+
+def map(f: Callable[..., Tensor], *trees: Any) -> Any:
+    """Apply `f` leaf by leaf. The trees must have the same keys."""
+    first = trees[0]
+    if not isinstance(first, dict):
+        return f(*trees)
+    for other in trees[1:]:
+        if other.keys() != first.keys():
+            raise ValueError(f"trees differ: {sorted(first)} against {sorted(other)}")
+    return {k: map(f, *(t[k] for t in trees)) for k in first}
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    """All tensors, depth first, in the order of the keys as they were put in."""
+    if not isinstance(tree, dict):
+        return [tree]
+    return [x for v in tree.values() for x in leaves(v)]
+
+
+def paths(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Every leaf with its path, e.g. ("params/fc.weight", ...)."""
+    for k, v in tree.items():
+        if isinstance(v, dict):
+            yield from paths(v, f"{prefix}{k}/")
+        else:
+            yield f"{prefix}{k}", v
+
+
+def zeros_like(tree: Tree) -> Tree:
+    """A tree of zeros of the same shape."""
+    return map(torch.zeros_like, tree)  # type: ignore[no-any-return]
+
+
+def add(a: Tree, b: Tree) -> Tree:
+    """A + b."""
+    return map(torch.add, a, b)  # type: ignore[no-any-return]
+
+
+def sub(a: Tree, b: Tree) -> Tree:
+    """A - b."""
+    return map(torch.sub, a, b)  # type: ignore[no-any-return]
+
+
+def scale(tree: Tree, by: float | Tensor) -> Tree:
+    """By * tree."""
+    return map(lambda x: x * by, tree)  # type: ignore[no-any-return]
+
+
+def add_scaled(a: Tree, b: Tree, by: float | Tensor) -> Tree:
+    """A + by * b."""
+    return map(lambda x, y: x + by * y, a, b)  # type: ignore[no-any-return]
+
+
+def dot(a: Tree, b: Tree) -> Tensor:
+    """The inner product of two trees as one long vector, in float64."""
+    products = [(x.double() * y.double()).sum() for x, y in zip(leaves(a), leaves(b), strict=True)]
+    return torch.stack(products).sum() if products else torch.zeros((), dtype=torch.float64)
+
+
+def norm(tree: Tree) -> Tensor:
+    """The L2 norm of the tree as one long vector; summed in float64."""
+    return dot(tree, tree).sqrt().float()
+
+
+def where(condition: Tensor, a: Tree, b: Tree) -> Tree:
+    """`a` where the (scalar) condition holds, else `b`."""
+    return map(lambda x, y: torch.where(condition, x, y), a, b)  # type: ignore[no-any-return]
+
+
+def rows(tree: Tree, index: Any) -> Tree:
+    """Rows of the first axis of every leaf."""
+    return map(lambda x: x[index], tree)  # type: ignore[no-any-return]
+
+
+def stack(tree: Tree, n: int) -> Tree:
+    """The same tree `n` times, along a new first axis (without copying)."""
+    return map(lambda x: x.expand(n, *x.shape), tree)  # type: ignore[no-any-return]
+
+
+def cat(trees: list[Tree]) -> Tree:
+    """Join trees along the first axis of every leaf."""
+    return trees[0] if len(trees) == 1 else map(lambda *xs: torch.cat(xs), *trees)
+
+
+def to(tree: Tree, device: torch.device | str) -> Tree:
+    """The tree on another device."""
+    return map(lambda x: x.to(device), tree)  # type: ignore[no-any-return]
+
+
+def count(tree: Tree) -> int:
+    """How many numbers the tree holds."""
+    return sum(x.numel() for x in leaves(tree))
+
+
+def nbytes(tree: Tree) -> int:
+    """How many bytes the tree holds."""
+    return sum(x.numel() * x.element_size() for x in leaves(tree))
+
+
+def select(tree: Mapping[str, Any], names: tuple[str, ...]) -> Tree:
+    """The entries with these names."""
+    return {k: v for k, v in tree.items() if k in names}
+
+
+def without(tree: Mapping[str, Any], names: tuple[str, ...]) -> Tree:
+    """The entries with other names."""
+    return {k: v for k, v in tree.items() if k not in names}
+
+
+def digest(tree: Tree) -> str:
+    """A short fingerprint of names, shapes and exact values."""
+    h = hashlib.blake2b(digest_size=16)
+    for path, x in sorted(paths(tree)):
+        h.update(f"{path}{tuple(x.shape)}{x.dtype}".encode())
+        h.update(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return h.hexdigest()

@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.graph import CodeGen
 
 from atoll.core import functional
 from atoll.tree import Tree
@@ -67,9 +69,23 @@ class Captured:
         with functional(), torch.no_grad():
             # tracing tells inputs apart by identity, and a client may well start from the very tensor it was sent
             graph = make_fx(flattened)(*(x.detach() for x in flat))
-        graph.graph.eliminate_dead_code()
-        graph.recompile()
-        self.graphs[signature] = graph.forward
+        self.graphs[signature] = _lean(graph)
+
+
+_SHAPES = (torch.ops.aten.view.default, torch.ops.aten.expand.default, torch.ops.aten._unsafe_view.default)
+
+
+def _lean(graph: GraphModule) -> Callable[..., list[Tensor]]:
+    """The graph without the views that vmap leaves behind, and called without pytree's flattening."""
+    known = {n: n.meta["tensor_meta"].shape for n in graph.graph.nodes if hasattr(n.meta.get("tensor_meta"), "shape")}
+    for node in list(graph.graph.nodes):
+        same = node.target in _SHAPES and node in known and known.get(node.args[0]) == known[node]
+        if same or node.target is torch.ops.aten.alias.default:
+            node.replace_all_uses_with(node.args[0])
+    graph.graph.eliminate_dead_code()
+    graph.graph.set_codegen(CodeGen())
+    graph.recompile()
+    return graph.forward  # type: ignore[no-any-return]
 
 
 def _signature(structure: Any, flat: list[Tensor]) -> Any:

@@ -63,7 +63,7 @@ def step_keys(job: Job, needed: bool) -> Tensor:
     c, s = job.cohort.plan.shape[:2]
     if not needed:
         return torch.zeros((1, 1, 2), dtype=torch.int64).expand(c, s, 2)
-    k0, k1 = (int(x) for x in rng.fold(job.key.cpu(), 1))
+    k0, k1 = rng.child(job.key, "steps").tolist()
     ids, steps = job.cohort.id.cpu().numpy()[:, None], torch.arange(s).numpy()[None, :]
     a, b = rng.threefry(k0, k1, ids & 0xFFFFFFFF, steps + (ids >> 32 << 20))
     return torch.stack([torch.from_numpy(a), torch.from_numpy(b)], -1)
@@ -71,9 +71,9 @@ def step_keys(job: Job, needed: bool) -> Tensor:
 
 def client_keys(job: Job) -> Tensor:
     """(C, 2) keys for the transforms, addressed by client id."""
-    base = rng.fold(job.key.cpu(), 2)
     if not job.chain.layers:
         return torch.zeros((len(job.cohort), 2), dtype=torch.int64)
+    base = rng.child(job.key, "transforms")
     keys: Tensor = torch.func.vmap(lambda i: rng.fold(base, i))(job.cohort.id.cpu())
     return keys
 

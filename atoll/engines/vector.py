@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,6 +15,15 @@ from atoll.core import Cohort, Info, Job, Result, Update, functional
 from atoll.engines.capture import Captured
 from atoll.engines.program import Decode, Program, client_keys, merged, step_keys
 from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """A program with the client axis added, made once for an algorithm and a chain."""
+
+    start: Callable[..., Tree]
+    step: Callable[..., Tree]
+    finish: Callable[..., Tree]
 
 
 @dataclass
@@ -33,92 +43,126 @@ class Vector:
     chunk: int = 1 << 30  # clients at a time
     capture: bool = True
     reason: str = field(default="chosen by name")
-    _programs: dict[Any, tuple[Program, Any]] = field(default_factory=dict)
+    _stacked: dict[Any, Stacked] = field(default_factory=dict)
 
     def run(self, job: Job) -> Result:
-        n = len(job.cohort)
-        order = torch.argsort(job.cohort.steps, descending=True, stable=True)
+        order = _longest_first(job.cohort.steps)
         keys, own = step_keys(job, self.keyed), client_keys(job)
-        parts = []
-        loss, finite = torch.zeros(n, device=self.device), torch.ones(n, dtype=torch.bool, device=self.device)
+        parts, losses, finite = [], [], []
         with torch.no_grad():
-            for rows in torch.split(order, min(self.chunk, max(n, 1))):  # type: ignore[no-untyped-call]
-                out = self._train(job, job.cohort.rows(rows), rows, keys[rows], own[rows])
-                there = rows.to(self.device)
-                loss[there], finite[there] = out["loss"], out["finite"]
+            for rows in torch.split(order, self.chunk):  # type: ignore[no-untyped-call]
+                part = slice(int(rows[0]), int(rows[-1]) + 1) if _in_order(rows) else rows
+                cohort = job.cohort.rows(part)
+                out = self._train(job, cohort, part, keys[part], own[part])
+                losses.append(out["loss"])
+                finite.append(out["finite"])
                 good = out["finite"]
-                kept = out if bool(good.all()) else tree.rows(out, good)
-                if len(kept["weight"]):
-                    parts.append(job.reducer.lift(Update(kept["value"], kept["weight"])))
-                    job.memory.write(job.cohort.id[rows][good.cpu()], kept["memory"])
+                if not bool(good.all()):
+                    out = tree.rows(out, good)
+                if len(out["weight"]):
+                    parts.append(job.reducer.lift(Update(out["value"], out["weight"])))
+                    job.memory.write(cohort.id[good.cpu()], out["memory"])
         total = job.reducer.finish(merged(parts)) if parts else None
-        return Result(total, loss, finite, order[finite.cpu()[order]])
+        good, back = torch.cat(finite), torch.argsort(order).to(self.device)
+        return Result(total, torch.cat(losses)[back], good[back], order[good.cpu()])
 
-    def _train(self, job: Job, cohort: Cohort, rows: Tensor, keys: Tensor, own: Tensor) -> Tree:
+    def _train(self, job: Job, cohort: Cohort, rows: Any, keys: Tensor, own: Tensor) -> Tree:
         """Every client of a chunk, from start to finish: stacked leaves, in the order of the chunk."""
-        program, step = self._program(job)
-        to = self.device
-        sent = tree.rows(job.sent, rows.to(to)) if job.each else job.sent
-        s = 0 if job.each else None
+        stacked, to = self._program(job), self.device
+        sent = tree.rows(job.sent, rows) if job.each else job.sent
         memory = job.memory.read(cohort.id)
-        m = 0 if tree.leaves(memory) else None
+        carry = stacked.start(len(cohort), job.settings, sent, memory)
         plan, count, keys = cohort.plan.to(to), cohort.count.to(to), keys.to(to)
-        active = _active(cohort.steps)
-        with functional():
-            if s is None and m is None:  # all start alike: make one and repeat it
-                carry = tree.stack(program.start(job.settings, sent, memory), len(cohort))
-            else:
-                carry = vmap(program.start, in_dims=(None, s, m))(job.settings, sent, memory)
-        carry = tree.map(torch.Tensor.contiguous, carry)
         finished: list[Tree] = []
-        for t, n in enumerate(active):
-            width = min(len(cohort), _rounded(n, len(cohort)))
-            if width < len(tree.leaves(carry)[0]):
+        width = len(cohort)
+        for t, n in enumerate(_active(cohort.steps)):
+            if _rounded(n, len(cohort)) < width:
+                width = _rounded(n, len(cohort))
                 finished.append(tree.rows(carry, slice(width, None)))
-                carry = tree.rows(carry, slice(0, width))
-            here = slice(0, width)
-            near = sent if s is None else tree.rows(sent, here)
-            mine = memory if m is None else tree.rows(memory, here)
-            batch = (x[here, t].contiguous() for x in (plan, count, keys))
-            new = step(job.settings, carry, near, mine, self.columns, *batch)
+                carry, sent, memory = self._first(width, carry, sent, memory, job.each)
+            batch = (x[:width, t].contiguous() for x in (plan, count, keys))
+            new = stacked.step(job.settings, carry, sent, memory, self.columns, *batch)
             carry = new if n == width else tree.map(lambda a, b, n=n: torch.cat([a[:n], b[n:]]), new, carry)
-        carry = tree.cat([carry, *reversed(finished)])
-        info = Info(cohort.id.to(to), cohort.examples.to(to), cohort.steps.to(to, torch.float32))
-        with functional():
-            finish = vmap(program.finish, in_dims=(None, 0, s, m, None, 0, 0))
-            return finish(job.settings, carry, sent, memory, job.state, info, own.to(to))  # type: ignore[no-any-return]
+        if finished:
+            carry = tree.cat([carry, *reversed(finished)])
+            sent = tree.rows(job.sent, rows) if job.each else job.sent
+            memory = job.memory.read(cohort.id)
+        info = {"id": cohort.id.to(to), "examples": cohort.examples.to(to), "steps": cohort.steps.to(to).float()}
+        return stacked.finish(job.settings, carry, sent, memory, job.state, info, own.to(to))
 
-    def _program(self, job: Job) -> tuple[Program, Any]:
-        """The program and its stacked step, made once for an algorithm and a chain."""
+    def _first(self, n: int, carry: Tree, sent: Tree, memory: Tree, each: bool) -> tuple[Tree, Tree, Tree]:
+        """The first n clients of the stack."""
+        here = slice(0, n)
+        return tree.rows(carry, here), tree.rows(sent, here) if each else sent, tree.rows(memory, here)
+
+    def _program(self, job: Job) -> Stacked:
         mark = (id(job.algorithm), id(job.chain), job.each)
-        if mark not in self._programs:
+        if mark not in self._stacked:
+            wrap = Captured if self.capture else _eager
             program = Program(job.algorithm, job.chain, self.decode)
-            s = 0 if job.each else None
-
-            def stacked(settings: Tree, carry: Tree, sent: Tree, memory: Tree, *batch: Any) -> Tree:
-                m = 0 if tree.leaves(memory) else None
-                dims = (None, 0, s, m, None, 0, 0, 0)
-                return vmap(program.step, in_dims=dims)(settings, carry, sent, memory, *batch)  # type: ignore[no-any-return]
-
-            self._programs[mark] = (program, Captured(stacked) if self.capture else _eager(stacked))
-        return self._programs[mark]
+            step, finish = _stack(program, 0 if job.each else None)
+            self._stacked[mark] = Stacked(_starting(program, 0 if job.each else None), wrap(step), wrap(finish))
+        return self._stacked[mark]
 
 
-def _eager(f: Any) -> Any:
+def _stack(program: Program, s: int | None) -> tuple[Callable[..., Tree], Callable[..., Tree]]:
+    """The step and the finish of a program for many clients; `s` is the client axis of what was sent."""
+
+    def step(settings: Tree, carry: Tree, sent: Tree, memory: Tree, columns: Tree, *batch: Tensor) -> Tree:
+        dims = (None, 0, s, _axis(memory), None, 0, 0, 0)
+        return vmap(program.step, in_dims=dims)(settings, carry, sent, memory, columns, *batch)  # type: ignore[no-any-return]
+
+    def finish(settings: Tree, carry: Tree, sent: Tree, memory: Tree, state: Tree, info: Tree, keys: Tensor) -> Tree:
+        def one(carry: Tree, sent: Tree, memory: Tree, info: Tree, key: Tensor) -> Tree:
+            return program.finish(settings, carry, sent, memory, state, Info(**info), key)
+
+        return vmap(one, in_dims=(0, s, _axis(memory), 0, 0))(carry, sent, memory, info, keys)  # type: ignore[no-any-return]
+
+    return step, finish
+
+
+def _starting(program: Program, s: int | None) -> Callable[..., Tree]:
+    def start(n: int, settings: Tree, sent: Tree, memory: Tree) -> Tree:
+        with functional():
+            if s is None and _axis(memory) is None:  # all start alike: make one and repeat it
+                carry = tree.stack(program.start(settings, sent, memory), n)
+            else:
+                carry = vmap(program.start, in_dims=(None, s, _axis(memory)))(settings, sent, memory)
+        return tree.map(torch.Tensor.contiguous, carry)  # type: ignore[no-any-return]
+
+    return start
+
+
+def _eager(f: Callable[..., Tree]) -> Callable[..., Tree]:
     def call(*args: Any) -> Tree:
         with functional():
-            return f(*args)  # type: ignore[no-any-return]
+            return f(*args)
 
     return call
 
 
+def _axis(memory: Tree) -> int | None:
+    return 0 if tree.leaves(memory) else None
+
+
+def _longest_first(steps: Tensor) -> Tensor:
+    return torch.argsort(steps, descending=True, stable=True)
+
+
+def _in_order(rows: Tensor) -> bool:
+    return bool((rows[1:] - rows[:-1] == 1).all())
+
+
 def _active(steps: Tensor) -> list[int]:
     """How many clients are still at work in each step; `steps` is sorted, longest first."""
-    longest = int(steps[0]) if len(steps) else 0
+    falling = steps.tolist()
+    longest = falling[0] if falling else 0
+    if not falling or falling[-1] == longest:
+        return [len(falling)] * longest
     return [int(x) for x in (steps[None, :] > torch.arange(longest)[:, None]).sum(1)]
 
 
 def _rounded(n: int, full: int) -> int:
     """Up to the next quarter of the chunk."""
     grain = max(1, -(-full // 4))
-    return -(-n // grain) * grain
+    return min(full, -(-n // grain) * grain)

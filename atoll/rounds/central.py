@@ -28,15 +28,15 @@ def central_round(parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: 
         state,
         cohort,
         parts.memory,
-        rng.fold(key, 1),
+        rng.child(key, "clients"),
     )
     result = parts.engine.run(job)
     if result.total is None:  # nobody came, or nobody could be used
         return server, state, result
-    total, state = parts.layers.server(result.total, state, rng.fold(key, 2))
+    total, state = parts.layers.server(result.total, state, rng.child(key, "server"))
     server = parts.now.apply(server, total)
     if parts.statistics is not None:
-        server = _reestimated(parts, parts.statistics, cohort, server, rng.fold(key, 3))
+        server = _reestimated(parts, parts.statistics, cohort, server, rng.child(key, "statistics"))
     return server, state, result
 
 

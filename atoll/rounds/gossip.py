@@ -37,7 +37,7 @@ def gossip_round(
         state,
         cohort,
         parts.memory,
-        rng.fold(key, 1),
+        rng.child(key, "clients"),
         each=True,
     )
     result = parts.engine.run(job)

@@ -1,8 +1,8 @@
 """A run: its rounds, its folder, its state, and how to go on with it."""
 
+from atoll.runs.api import Run, run, simulate
 from atoll.runs.driver import Driver
 from atoll.runs.folder import Folder
 from atoll.runs.progress import Bar, Watcher, silent
-from atoll.runs.api import Run, run, simulate
 
 __all__ = ["Bar", "Driver", "Folder", "Run", "Watcher", "run", "silent", "simulate"]

@@ -58,6 +58,7 @@ class Evaluator:
         self.ids = _chosen(setup.training.size, self.table.clients, setup.experiment.seed)
         own = setup.held or setup.training
         self.own = Population(own, self.table.batch, shuffle=False)
+        self.after = self.table.after and not getattr(setup.algorithm, "pooled", False)
         self.personal = bool(getattr(setup.algorithm, "personal", False)) or isinstance(setup.topology, Gossip)
         self.partial = bool(getattr(setup.algorithm, "partial", False))
         self.stacked = not isinstance(engine, Loop)
@@ -66,7 +67,7 @@ class Evaluator:
     def __call__(self, state: Moment) -> Evaluation:
         """Measure the state as it is now."""
         before = self._before(state) if len(self.ids) else {}
-        after = self._own_models(state, trained=True) if self.table.after and len(self.ids) else None
+        after = self._own_models(state, trained=True) if self.after and len(self.ids) else None
         return Evaluation(
             self._central(state),
             self._spread(before),
@@ -118,8 +119,7 @@ class Evaluator:
 
     def _models(self, state: Moment, ids: Tensor, trained: bool) -> Model:
         """What each of these clients predicts with, before or after training: one stack."""
-        who = torch.zeros_like(ids) if getattr(self.setup.algorithm, "pooled", False) else ids
-        cohort = self.setup.population.cohort(who, state.key)
+        cohort = self.setup.population.cohort(ids, state.key)
         if not trained:
             cohort = replace(cohort, steps=torch.zeros_like(cohort.steps), count=torch.zeros_like(cohort.count))
         sent, each = self.setup.topology.sent(state.now, state.server, cohort.id)

@@ -42,7 +42,7 @@ class Classification:
     loss: Loss | None = None
 
     def losses(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        sums = F.cross_entropy(out, y, reduction="none") if self.loss is None else by_example(self.loss, out, y)
+        sums = _cross_entropy(out, y) if self.loss is None else by_example(self.loss, out, y)
         return sums, torch.ones_like(sums)
 
     def columns(self, out: Tensor, y: Tensor) -> Tree:
@@ -91,7 +91,7 @@ class NextToken:
 
     def losses(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         real = (y != self.ignored).float()
-        each = F.cross_entropy(out.transpose(1, 2), y.clamp(min=0), reduction="none")
+        each = _cross_entropy(out, y.clamp(min=0))
         return (each * real).sum(1), real.sum(1)
 
     def columns(self, out: Tensor, y: Tensor) -> Tree:
@@ -119,6 +119,11 @@ def by_example(loss: Loss, out: Tensor, y: Tensor) -> Tensor:
         return value.reshape(())
 
     return torch.func.vmap(single)(out, y)
+
+
+def _cross_entropy(out: Tensor, y: Tensor) -> Tensor:
+    """-log softmax(out)[y]; torch's own spends as many kernels again on an ignore_index that is not needed here."""
+    return -F.log_softmax(out, -1).gather(-1, y[..., None]).squeeze(-1)
 
 
 def _rowwise(x: Tensor) -> Tensor:

@@ -114,5 +114,5 @@ def _norm(name: Literal["batch", "group"], groups: int) -> Norm:
     if name == "batch":
         return nn.BatchNorm2d
     if 64 % groups:  # 64 is the narrowest layer, and every other width is a multiple of it
-        raise ConfigError(f"model.groups: must divide 64 channels (got {groups}). Use 1, 2, 4, 8, 16, 32 or 64.")
+        raise ConfigError(f"task.model.groups: must divide 64 channels (got {groups}). Use 1, 2, 4, 8, 16, 32 or 64.")
     return partial(nn.GroupNorm, groups)

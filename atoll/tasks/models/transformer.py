@@ -34,7 +34,7 @@ class TransformerLM(nn.Module):
     ) -> None:
         super().__init__()
         if width % heads:
-            raise ConfigError(f"model.heads: must divide model.width = {width} (got {heads}).")
+            raise ConfigError(f"task.model.heads: must divide model.width = {width} (got {heads}).")
         self.embedding = nn.Embedding(outputs, width)
         self.positions = nn.Parameter(torch.empty(window("transformer_lm", inputs), width))
         self.dropout = nn.Dropout(dropout)

@@ -1,0 +1,36 @@
+# Two commands: `make run` shows what Atoll does, `make test` shows that it holds. Both set themselves up.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: run test lint types tests gpu bench clean
+
+run: .venv/installed
+	$(BIN)/atoll run
+
+test: lint types tests
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/installed
+	$(BIN)/mypy
+
+tests: .venv/installed
+	$(BIN)/pytest -n 2
+
+# On a machine with an NVIDIA GPU.
+gpu: .venv/installed
+	$(BIN)/pytest -m gpu
+
+bench: .venv/installed
+	$(BIN)/python benchmarks/round.py
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Atoll needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 run")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -1,0 +1,145 @@
+"""The `atoll` command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from atoll.errors import AtollError, ConfigError
+
+app = typer.Typer(
+    help="Simulate, benchmark and evaluate federated learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+console = Console()
+errors = Console(stderr=True)
+
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the file; may be repeated.")
+]
+DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")]
+
+
+def main() -> None:
+    """Run the command; problems the user can put right are shown without a traceback."""
+    try:
+        app()
+    except ConfigError as e:
+        many = len(e.problems) > 1
+        errors.print(f"[bold red]{'These' if many else 'This'} must be put right first:[/]")
+        for problem in e.problems:
+            errors.print(f"  {problem}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except AtollError as e:
+        errors.print(str(e), style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
+        sys.exit(130)
+
+
+@app.command()
+def run(
+    file: Annotated[Path | None, typer.Argument(help="An experiment in TOML. Left out: the quickstart.")] = None,
+    set_: Overrides = None,
+    device: DeviceOption = "auto",
+    out: Annotated[Path | None, typer.Option(help="The run's folder; default: a new one in runs/.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+) -> None:
+    """Run an experiment, or the quickstart if no file is named."""
+    if file is None:
+        from atoll.quickstart import quickstart
+
+        quickstart(console, out or Path("runs/quickstart"), set_ or [], device)
+        return
+    from atoll.config import load
+    from atoll.report import summary
+    from atoll.runs import Bar
+    from atoll.runs import run as run_
+
+    experiment = load(file, set_ or [])
+    with Bar(experiment.label or str(experiment.algorithm["name"]), console) as bar:
+        done = run_(experiment, out, resume=resume, device=device, watch=bar)
+    for note in done.info["notes"]:
+        console.print(f"Note: {note}", markup=False, highlight=False)
+    engine = done.info["engine"]
+    console.print(f"Engine: {engine['name']} ({engine['reason']})", markup=False, highlight=False)
+    if done.status == "interrupted":
+        again = f"atoll run {file}{''.join(f' --set {s}' for s in set_ or [])} --out {done.folder} --resume"
+        console.print(f"Stopped after round {len(done.history)} of {experiment.rounds}, with a checkpoint. Go on with:")
+        console.print(f"  {again}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(130)
+    if done.status != "finished":
+        console.print(done.status.capitalize() + ".", markup=False, highlight=False)
+    console.print(summary([done.folder]))
+    console.print(f"Run:    {done.folder}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Report: {done.report()}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def check(
+    target: Annotated[
+        str, typer.Argument(help="An experiment in TOML, or an algorithm such as my_lab.algorithms:Mine.")
+    ],
+    set_: Overrides = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Say what would run: parameters, clients, steps, memory, time and bytes per round. Nothing is written."""
+    if ":" in target and not Path(target).exists():
+        from atoll.checks import check_import
+
+        check_import(target, console)
+        return
+    from atoll.checks import estimate
+    from atoll.config import load
+
+    estimate(load(target, set_ or []), device, console)
+
+
+@app.command(name="list")
+def list_(
+    kind: Annotated[str, typer.Argument(help="algorithms, transforms, reducers, engines, data, partitions, models...")],
+) -> None:
+    """Print names, options, defaults and meanings, from the same signatures that check a file."""
+    from atoll.config import table
+
+    console.print(table(kind))
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
+    figures: Annotated[
+        list[str] | None, typer.Option(help="Also write each figure as png or pdf; may be repeated.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="The page's title.")] = None,
+) -> None:
+    """Put runs side by side on one page that opens offline."""
+    from atoll.report import summary, write
+
+    wrong = sorted(set(figures or []) - {"png", "pdf"})
+    if wrong:
+        raise ConfigError(f"--figures: {wrong[0]!r} is not known. Use png or pdf.")
+    page = write(runs, out, figures or [], title)  # type: ignore[arg-type]
+    console.print(summary(runs))
+    console.print(f"Report: {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from atoll import __version__
+
+    console.print(__version__, highlight=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -26,7 +26,7 @@ def estimate(experiment: Experiment, device: Device, console: Console) -> None:
         driver = Driver(setup, Folder(Path(scratch)))
         seconds = _one_round(driver)
         clients = len(driver.job(0).cohort)
-        traffic = driver.traffic(clients, 0)
+        traffic = driver.traffic(clients)
         steps = setup.population.steps(driver.job(0).cohort.id)
         memory = tree.nbytes(driver.columns) + min(driver.chunk, max(clients, 1)) * driver.client_bytes
         rows = {
@@ -50,10 +50,6 @@ def estimate(experiment: Experiment, device: Device, console: Console) -> None:
 
 def _one_round(driver: Driver) -> float:
     """Seconds of a round's training, the second of two; nothing of it is kept."""
-    from dataclasses import replace
-
-    from atoll.engines import Scratch
-
     job = driver.job(0)
     if not len(job.cohort):
         return 0.0

@@ -25,6 +25,7 @@ from atoll.engines.vector import Vector
 from atoll.tree import Tree
 
 AnyEngine = Loop | Vector | Threads
+_SEEN = 30  # calls of a step after which it is captured, two steps a trial
 Count = Annotated[int, Field(ge=0)]
 Gigabytes = Annotated[float, Field(gt=0)]
 
@@ -141,15 +142,16 @@ def _loop(ground: Ground, reason: str) -> Loop:
 
 
 def _seconds(engine: AnyEngine, job: Job) -> float:
-    """Seconds for the job once warm: one try if it is long, the best of a few after capture if it is short."""
+    """Seconds a client for the job once warm: one try if it is long, the best of a few, captured, if it is short."""
     trial = small(job, 8, 2)
-    first = _timed(engine, trial)
-    if first > 0.5:
-        return _timed(engine, trial) / 8
+    _timed(engine, trial)
+    if _timed(engine, trial) > 0.3:
+        return _timed(engine, trial) / len(trial.cohort)
     trial = small(job, 256, 4)
-    for _ in range(8):
-        _timed(engine, trial)
-    return min(_timed(engine, trial) for _ in range(3)) / len(trial.cohort)
+    fewest = _timed(engine, trial)
+    for _ in range(2 * _SEEN if fewest < 0.03 else 3):
+        fewest = min(fewest, _timed(engine, trial))
+    return fewest / len(trial.cohort)
 
 
 def _timed(engine: AnyEngine, job: Job) -> float:

@@ -36,8 +36,8 @@ class Threads:
     keyed: bool = True
     workers: int = 0  # 0: one per core
     reason: str = field(default="chosen by name")
-    _programs: dict[Any, tuple[Program, Captured]] = field(default_factory=dict)
-    _pool: ThreadPoolExecutor | None = None
+    _programs: dict[Any, tuple[Program, Captured]] = field(default_factory=dict, init=False)
+    _pool: ThreadPoolExecutor | None = field(default=None, init=False)
 
     def run(self, job: Job) -> Result:
         n = len(job.cohort)

@@ -43,7 +43,7 @@ class Vector:
     chunk: int = 1 << 30  # clients at a time
     capture: bool = True
     reason: str = field(default="chosen by name")
-    _stacked: dict[Any, Stacked] = field(default_factory=dict)
+    _stacked: dict[Any, Stacked] = field(default_factory=dict, init=False)
 
     def run(self, job: Job) -> Result:
         order = _longest_first(job.cohort.steps)

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from types import FrameType
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -21,8 +15,10 @@ from atoll.engines import AnyEngine, Choice, Ground, RowStore, client_bytes, def
 from atoll.engines.program import batch_of
 from atoll.errors import DivergenceError, RecordError
 from atoll.rounds import Gossip, Parts
+from atoll.runs.clock import Clock, Timed
 from atoll.runs.evaluate import Evaluation, Evaluator, Moment
 from atoll.runs.folder import Folder
+from atoll.runs.interrupts import deferred_interrupts
 from atoll.runs.progress import Watcher
 from atoll.runs.stopping import Stopping
 from atoll.tree import Tree
@@ -53,12 +49,12 @@ class Driver:
     def run(self, watch: Watcher) -> str:
         """Every round that is left; says why it ended: "finished", "stopped early: ...", or "interrupted"."""
         rounds, every = self.experiment.rounds, self.experiment.checkpoint.every
-        with _deferred_interrupts() as interrupted:
+        with deferred_interrupts() as interrupted:
             while len(self.history) < rounds:
                 why = self.stopping(self.history)
                 if why:
                     return self._ended(f"stopped early: {why}")
-                self._round(len(self.history))
+                self.next_round()
                 done = len(self.history)
                 watch(done, rounds, self.history[-1])
                 if interrupted.is_set() and done < rounds:
@@ -105,17 +101,19 @@ class Driver:
             each,
         )
 
-    def traffic(self, clients: int, round: int) -> dict[str, int]:
+    def traffic(self, clients: int) -> dict[str, int]:
         """Bytes up and down in a round of so many clients."""
         topology = self.setup.topology
         if isinstance(topology, Gossip):
             each = tree.nbytes(self.setup.model) * topology.links(self.setup.population.size)
             return {"up": each, "down": each}
-        sent, _ = topology.sent(self._parts(round).now, self.server, torch.zeros(1, dtype=torch.int64))
+        sent, _ = topology.sent(self.setup.algorithm, self.server, torch.zeros(1, dtype=torch.int64))
         up = clients * tree.count(self.like) * self.spec.bits / 8
         return {"up": round_up(up), "down": clients * tree.nbytes(sent)}
 
-    def _round(self, number: int) -> None:
+    def next_round(self) -> None:
+        """One more round: sample, train, apply, measure, record."""
+        number = len(self.history)
         clock = Clock()
         parts = self._parts(number)
         how, cohort = self._cohort(number)
@@ -175,7 +173,7 @@ class Driver:
             if found.after is not None:
                 entry["after"] = found.after
             self.folder.write_clients({"round": number + 1, **found.each})
-        entry["bytes"] = self.traffic(len(cohort), number)
+        entry["bytes"] = self.traffic(len(cohort))
         entry["cohort"] = {"size": len(cohort), "ids": cohort.id.tolist(), "how": _given(asdict(how))}
         entry["settings"] = {k.replace("/inner", "").replace("/", "."): float(v) for k, v in tree.paths(parts.settings)}
         if dropped:
@@ -241,63 +239,6 @@ class Driver:
             refused = f"the model changes its buffer {task.native[0]!r} in place"
         ground = Ground(self.columns, setup.dataset.decode, setup.device, task.keyed, refused)
         return make(choice, ground, self.chunk, self.job(0))
-
-
-@dataclass
-class Timed:
-    """An engine that adds up its seconds."""
-
-    inner: AnyEngine
-    seconds: float = 0.0
-
-    def run(self, job: Job) -> Result:
-        """Do the job."""
-        before = time.perf_counter()
-        result = self.inner.run(job)
-        if result.loss.device.type == "cuda":
-            torch.cuda.synchronize(result.loss.device)
-        self.seconds += time.perf_counter() - before
-        return result
-
-
-@dataclass
-class Clock:
-    """Seconds by phase."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    last: float = field(default_factory=time.perf_counter)
-
-    def lap(self, phase: str) -> None:
-        """What has passed since the last lap was this phase."""
-        now = time.perf_counter()
-        self.seconds[phase] = round(now - self.last, 6)
-        self.last = now
-
-    def move(self, out_of: str, into: str, seconds: float) -> None:
-        """Part of one phase was really another."""
-        self.seconds[into] = round(seconds, 6)
-        self.seconds[out_of] = round(self.seconds[out_of] - seconds, 6)
-
-
-@contextmanager
-def _deferred_interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM wait for the end of the round, when all state is whole; a second Ctrl-C does not."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if event.is_set():
-            raise KeyboardInterrupt
-        event.set()
-
-    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield event
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)
 
 
 def tree_cpu(state: Any) -> Tree:

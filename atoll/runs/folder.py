@@ -81,7 +81,7 @@ class Folder:
         """Add a line to the record."""
         try:
             with (self.path / "record.jsonl").open("a") as f:
-                f.write(json.dumps(clean(entry)) + "\n")
+                f.write(_line(entry) + "\n")
         except OSError as e:
             raise self._full(e) from e
 
@@ -144,6 +144,13 @@ class Folder:
             f"{self.path}: could not be written ({e}). What was there is still whole: free some space, "
             "then go on with --resume."
         )
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(entry, allow_nan=False)
+    except (ValueError, TypeError):  # a NaN or a number of numpy's: rare, and slower
+        return json.dumps(clean(entry))
 
 
 def clean(value: Any) -> Any:

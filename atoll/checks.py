@@ -25,17 +25,18 @@ def estimate(experiment: Experiment, device: Device, console: Console) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         driver = Driver(setup, Folder(Path(scratch)))
         seconds = _one_round(driver)
-        clients = len(driver.job(0).cohort)
+        cohort = driver.trial().cohort
+        clients = len(cohort)
         traffic = driver.traffic(clients)
-        steps = setup.population.steps(driver.job(0).cohort.id)
-        memory = tree.nbytes(driver.columns) + min(driver.chunk, max(clients, 1)) * driver.client_bytes
+        steps = setup.population.steps(cohort.id)
+        memory = tree.nbytes(driver.columns) + min(driver.chunk, clients) * driver.client_bytes
         rows = {
             "data": f"{setup.dataset.name}, {setup.training.indices.numel():,} training examples",
             "clients": f"{setup.training.size:,}, holding {_range(setup.training.sizes)} examples",
             "a round": f"{clients:,} clients, {_range(steps)} steps each",
             "model": f"{tree.count(setup.model['params']):,} parameters",
             "engine": f"{driver.engine.name} ({driver.engine.reason})",
-            "memory": f"about {memory / 1e6:,.0f} MB ({min(driver.chunk, max(clients, 1)):,} clients at a time)",
+            "memory": f"about {memory / 1e6:,.0f} MB ({min(driver.chunk, clients):,} clients at a time)",
             "time": f"about {seconds:.3g} s a round, {_minutes(seconds * experiment.rounds)} for all "
             f"{experiment.rounds} (without evaluation)",
             "bytes": f"{traffic['up'] / 1e6:,.3g} MB up and {traffic['down'] / 1e6:,.3g} MB down a round",
@@ -50,9 +51,7 @@ def estimate(experiment: Experiment, device: Device, console: Console) -> None:
 
 def _one_round(driver: Driver) -> float:
     """Seconds of a round's training, the second of two; nothing of it is kept."""
-    job = driver.job(0)
-    if not len(job.cohort):
-        return 0.0
+    job = driver.trial()
     job = replace(job, memory=Scratch(job.memory), key=rng.key("estimate"))
     driver.engine.run(job)
     before = time.perf_counter()
@@ -62,13 +61,13 @@ def _one_round(driver: Driver) -> float:
 
 def check_import(target: str, console: Console) -> None:
     """Put a stranger's algorithm through the conformance kit."""
-    from atoll.testing import check_algorithm
-
     module, _, name = target.partition(":")
     try:
         builder = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as e:
         raise ConfigError(f"{target}: cannot be imported ({e}). Is it installed, or is PYTHONPATH set?") from e
+    from atoll.testing import check_algorithm
+
     for passed in check_algorithm(builder):
         console.print(f"  passed: {passed}", markup=False, highlight=False)
     console.print(f"{name} does what an algorithm must.", markup=False, highlight=False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -40,9 +41,10 @@ def main() -> None:
     except AtollError as e:
         errors.print(str(e), style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
-        sys.exit(130)
+    except OSError as e:  # a page or a figure that cannot be written
+        what = f"{e.filename}: {e.strerror}. Name another place." if e.filename else str(e)
+        errors.print(what, style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
 
 
 @app.command()
@@ -57,7 +59,9 @@ def run(
     if file is None:
         from atoll.quickstart import quickstart
 
-        quickstart(console, out or Path("runs/quickstart"), set_ or [], device)
+        ran = quickstart(console, out or Path("runs/quickstart"), set_ or [], device)
+        if ran[-1].status == "interrupted":
+            _go_on(_command(None, set_ or [], device, out))
         return
     from atoll.config import load
     from atoll.report import summary
@@ -65,22 +69,38 @@ def run(
     from atoll.runs import run as run_
 
     experiment = load(file, set_ or [])
-    with Bar(experiment.label or str(experiment.algorithm["name"]), console) as bar:
-        done = run_(experiment, out, resume=resume, device=device, watch=bar)
+    try:
+        with Bar(experiment.label or str(experiment.algorithm["name"]), console) as bar:
+            done = run_(experiment, out, resume=resume, device=device, watch=bar)
+    except KeyboardInterrupt:
+        errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
+        sys.exit(130)
     for note in done.info["notes"]:
         console.print(f"Note: {note}", markup=False, highlight=False)
     engine = done.info["engine"]
     console.print(f"Engine: {engine['name']} ({engine['reason']})", markup=False, highlight=False)
     if done.status == "interrupted":
-        again = f"atoll run {file}{''.join(f' --set {s}' for s in set_ or [])} --out {done.folder} --resume"
-        console.print(f"Stopped after round {len(done.history)} of {experiment.rounds}, with a checkpoint. Go on with:")
-        console.print(f"  {again}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(130)
+        console.print(f"Stopped after round {len(done.history)} of {experiment.rounds}, with a checkpoint.")
+        _go_on([*_command(file, set_ or [], device, done.folder), "--resume"])
     if done.status != "finished":
         console.print(done.status.capitalize() + ".", markup=False, highlight=False)
     console.print(summary([done.folder]))
     console.print(f"Run:    {done.folder}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"Report: {done.report()}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _command(file: Path | None, overrides: list[str], device: str, out: Path | None) -> list[str]:
+    words = ["atoll", "run", *([] if file is None else [str(file)])]
+    words += [word for override in overrides for word in ("--set", override)]
+    words += [] if device == "auto" else ["--device", device]
+    return words + ([] if out is None else ["--out", str(out)])
+
+
+def _go_on(command: list[str]) -> NoReturn:
+    """Say how to go on after Ctrl-C, in words that a shell takes as they are."""
+    console.print("Go on with:", highlight=False)
+    console.print(f"  {shlex.join(command)}", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(130)
 
 
 @app.command()

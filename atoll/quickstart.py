@@ -36,7 +36,6 @@ def quickstart(console: Console, out: Path, overrides: Sequence[str], device: De
             raw = {**tomllib.loads(text), "algorithm": algorithm, "seed": seed}
             done.append(_one(Experiment.parse(override(raw, overrides)), out, device, console))
             if done[-1].status == "interrupted":
-                console.print("Stopped. `atoll run` goes on where it was.")
                 return done
     folders = [r.folder for r in done]
     page = write(folders, Path("report.html"), title="Quickstart: digits on 20 unlike clients")

@@ -127,6 +127,43 @@ def dirichlet(k: Tensor, alpha: Tensor, dtype: torch.dtype = torch.float64) -> T
     return torch.softmax(log_gamma(k, alpha, dtype), -1)
 
 
+def quick_bits(k: Tensor | tuple[Any, Any], at: Tensor, wide: int) -> Tensor:
+    """32 cheap random bits, as int32, for each row number in `at` (B,) and each of `wide` columns: (B, wide).
+
+    A finaliser over counters, twenty integer operations a word; nothing that privacy rests on may draw from it. A
+    row does not depend on the rows beside it. The key may be two numbers: a constant tensor would be copied to the
+    device.
+    """
+    row = _mixed(at.to(torch.int32) * _ODD + _signed(k[0]))
+    other = _mixed(row ^ _signed(k[1]))  # two words for each row, or two rows could be one sequence, shifted
+    column = torch.arange(wide, dtype=torch.int32, device=at.device) * _ODD
+    return _mixed(_mixed(row[:, None] + column) + other[:, None])
+
+
+def quick_normal(k: Tensor | tuple[Any, Any], at: Tensor, wide: int) -> Tensor:
+    """Standard normal numbers from `quick_bits`, float32 (B, wide) (Box and Muller, both of a pair)."""
+    half = (wide + 1) // 2
+    u = (((quick_bits(k, at, 2 * half) >> 9) & 0x7FFFFF).float() + 0.5) * 2.0**-23
+    size, angle = torch.sqrt(-2.0 * torch.log(u[:, :half])), 2.0 * math.pi * u[:, half:]
+    return torch.cat([size * torch.cos(angle), size * torch.sin(angle)], 1)[:, :wide]
+
+
+_ODD = 0x9E3779B1 - 2**32
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """A bijection of 32-bit words in which every bit depends on every other ("lowbias32", C. Wellons, 2018)."""
+    x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
+    x = (x ^ ((x >> 15) & 0x1FFFF)) * (0x846CA68B - 2**32)
+    return x ^ ((x >> 16) & 0xFFFF)
+
+
+def _signed(word: Any) -> Any:
+    """A 32-bit word, number or int64 tensor, as int32."""
+    low = ((word & _MASK) ^ 0x80000000) - 0x80000000
+    return low.to(torch.int32) if isinstance(low, Tensor) else low
+
+
 def threefry(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
     """The block function, on 32-bit words held in ints, numpy int64 arrays or int64 tensors alike."""
     ks = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)

@@ -66,8 +66,10 @@ def scale(tree: Tree, by: float | Tensor) -> Tree:
 
 
 def add_scaled(a: Tree, b: Tree, by: float | Tensor) -> Tree:
-    """A + by * b."""
-    return map(lambda x, y: x + by * y, a, b)  # type: ignore[no-any-return]
+    """A + by * b, in one pass."""
+    if isinstance(by, Tensor):
+        return map(lambda x, y: torch.addcmul(x, y, by.to(x.dtype)), a, b)  # type: ignore[no-any-return]
+    return map(lambda x, y: torch.add(x, y, alpha=by), a, b)  # type: ignore[no-any-return]
 
 
 def dot(a: Tree, b: Tree) -> Tensor:

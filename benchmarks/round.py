@@ -132,7 +132,7 @@ def measure(shape: Shape, repeats: int, engine: str) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shapes", nargs="*", default=list(SHAPES), choices=[*SHAPES, []])
+    parser.add_argument("shapes", nargs="*", metavar="a|b|c")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--json", type=Path)
@@ -141,7 +141,7 @@ def main() -> None:
     print(f"{hardware(torch.device('cpu'))['cpu']}, {threads}, {date.today()}")
     print(f"{'':2} {'loop ms':>9} {'atoll ms':>9} {'ratio':>7}  {'outside':>7}  engine")
     found = {}
-    for name in options.shapes:
+    for name in options.shapes or SHAPES:
         found[name] = r = measure(SHAPES[name], options.repeats, options.engine)
         print(
             f"{name:2} {r['loop_ms']:>9} {r['atoll_ms']:>9} {r['ratio']:>6}x  {r['outside_training']:>7.1%}  "

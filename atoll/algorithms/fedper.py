@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from atoll.algorithms.local import begin, descend, gradient, move
 from atoll.algorithms.optimizers import SGD, Optimizer
-from atoll.algorithms.personal import complete, joined, own, shared_change
+from atoll.algorithms.personal import complete, joined, known, own, shared_change
 from atoll.core import Info, Model, Positive, Task, Total, Update
 from atoll.tree import Tree
 
@@ -30,7 +30,7 @@ class FedPer:
         return model
 
     def memory(self, model: Model) -> Tree:
-        return own(model, self._kept)
+        return own(known(model, self.keep), self._kept)
 
     def send(self, server: Tree) -> Tree:
         return server

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from atoll import tree
-from atoll.algorithms.local import gradient, model_of
+from atoll.algorithms.local import gradient, model_of, renewed
 from atoll.algorithms.optimizers import zero
 from atoll.core import Info, Model, Positive, Task, Total, Update
 from atoll.tree import Tree
@@ -46,5 +46,5 @@ class FedSGD:
         mean = total.mean()
         return {
             "params": tree.add_scaled(server["params"], mean["gradient"], -self.lr),
-            "buffers": tree.add(server["buffers"], mean["buffers"]),
+            "buffers": renewed(server["buffers"], mean["buffers"]),
         }

@@ -58,8 +58,13 @@ def move(server: Tree, mean: Tree, lr: float) -> Tree:
     return {
         **server,
         "params": tree.add_scaled(server["params"], mean["delta"], lr),
-        "buffers": tree.add(server["buffers"], mean["buffers"]),
+        "buffers": renewed(server["buffers"], mean["buffers"]),
     }
+
+
+def renewed(buffers: Tree, change: Tree) -> Tree:
+    """Buffers after the mean change; a counter stays a whole number."""
+    return tree.map(lambda b, d: (b + d).to(b.dtype), buffers, change)  # type: ignore[no-any-return]
 
 
 def one(info: Info) -> Tensor:

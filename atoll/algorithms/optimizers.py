@@ -33,7 +33,7 @@ class SGD:
         return {}
 
     def step(self, params: Tree, g: Tree, state: Tree, lr: float) -> tuple[Tree, Tree]:
-        return tree.map(lambda p, d: p - lr * d, params, g), state
+        return tree.add_scaled(params, g, -lr), state
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Momentum:
         return {"momentum": tree.zeros_like(params)}
 
     def step(self, params: Tree, g: Tree, state: Tree, lr: float) -> tuple[Tree, Tree]:
-        b = tree.map(lambda b, d: self.momentum * b + d, state["momentum"], g)
+        b = tree.add_scaled(g, state["momentum"], self.momentum)
         ahead = tree.add_scaled(g, b, self.momentum) if self.nesterov else b
-        return tree.map(lambda p, d: p - lr * d, params, ahead), {"momentum": b}
+        return tree.add_scaled(params, ahead, -lr), {"momentum": b}
 
 
 @dataclass(frozen=True)

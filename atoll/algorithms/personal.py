@@ -3,7 +3,17 @@
 from atoll import tree
 from atoll.algorithms.local import difference, model_of
 from atoll.core import Info, Model, Update
+from atoll.errors import ConfigError
 from atoll.tree import Tree
+
+
+def known(model: Model, keep: list[str]) -> Model:
+    """The model, if it has everything that is to be kept."""
+    there = {**model["params"], **model["buffers"]}
+    missing = [name for name in keep if name not in there]
+    if missing:
+        raise ConfigError(f"algorithm.keep: the model has no {missing[0]!r}. It has {', '.join(there)}.")
+    return model
 
 
 def own(model: Model, names: tuple[str, ...]) -> Tree:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,15 +16,17 @@ from atoll.algorithms.wrappers import LocalStatistics, Snapshot, Statistics
 from atoll.config.defaults import usual_model, usual_partition
 from atoll.config.experiment import Experiment
 from atoll.config.registry import build
+from atoll.config.task import check_metrics, make_task, measured, whole_numbers
 from atoll.core import Algorithm, Chain, Info, Model, Reducer, Spec
 from atoll.core.settings import resolve, schedules
-from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, Partition, Population
+from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population
 from atoll.engines import ENGINES, Choice
-from atoll.errors import ConfigError, DataError
+from atoll.errors import ConfigError
 from atoll.reducers import REDUCERS, Keep
 from atoll.rounds import ROUNDS, Central, Gossip
 from atoll.schedules import Schedule
-from atoll.tasks import MODELS, Classification, NextToken, Objective, Regression, Supervised
+from atoll.tasks import MODELS, Supervised
+from atoll.tasks.objectives import Loss
 from atoll.transforms import TRANSFORMS
 from atoll.tree import Tree
 
@@ -72,17 +76,21 @@ class Setup:
 def set_up(experiment: Experiment, device: Device = "auto") -> Setup:
     """Build what a file names."""
     dataset = build(DATA, experiment.data, where="data").check()
-    return assemble(experiment, dataset, _partition(experiment, dataset), _module(experiment, dataset), device)
+    return assemble(experiment, dataset, partitioned(experiment, dataset), _module(experiment, dataset), device)
 
 
 def assemble(
-    experiment: Experiment, dataset: Dataset, partition: Partition, module: nn.Module, device: Device = "auto"
+    experiment: Experiment,
+    dataset: Dataset,
+    partition: Partition,
+    module: nn.Module,
+    device: Device = "auto",
+    loss: Loss | None = None,
 ) -> Setup:
     """Put data, clients and a model together with what the experiment says of the rest."""
     where = find_device(device)
     training, held = _held_out(experiment, partition)
-    objective = _objective(dataset, tuple(experiment.task.top_k))
-    task = Supervised(module, objective, _example(dataset), experiment.task.batch_norm)
+    task = make_task(experiment, dataset, module, loss)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     algorithm = build(
         ALGORITHMS, experiment.algorithm, where="algorithm", task=task.to(where), population=partition.size
@@ -99,6 +107,7 @@ def assemble(
     )
     sampler = build(SAMPLERS, "everyone" if pooled else experiment.cohort, where="cohort")
     sampler.check(population.size)
+    _check_repeats(algorithm, sampler)
     layers = tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform))
     setup = Setup(
         experiment,
@@ -118,22 +127,41 @@ def assemble(
         where,
         Snapshot(algorithm),
         statistics,
-        _notes(training, local.batch),
+        _notes(dataset, training, local.batch),
     )
+    if isinstance(setup.topology, Gossip) and experiment.reducer["name"] != "mean":
+        raise ConfigError(
+            f"reducer.name: gossip mixes neighbours by its graph, so {experiment.reducer['name']!r} would not be used. "
+            "Leave reducer out, or use round.name = 'central'."
+        )
+    check_metrics(measured(task, dataset), experiment.stop, setup.schedules())
     resolve(setup.chain, 0, []).bind(setup.spec())  # refuses what cannot hold
     setup.topology.init(resolve(algorithm, 0, []), model, 1)
     return setup
 
 
+def _check_repeats(algorithm: Algorithm, sampler: Any) -> None:
+    """A client that comes twice would count twice in the server's mean and once in its own memory."""
+    inner = getattr(algorithm, "inner", algorithm)
+    if isinstance(sampler, FixedWithReplacement) and getattr(inner, "population", None) is not None:
+        raise ConfigError(
+            f"cohort.name: {type(inner).__name__} keeps the mean of all clients' memories on the server, which a "
+            "client that is drawn twice would put out of step. Use cohort.name = 'fixed'."
+        )
+
+
 def find_device(name: Device) -> torch.device:
     """The device asked for, if it is there."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device: must be 'auto', 'cpu' or 'cuda' (got {name!r}).")
     there = torch.cuda.is_available()
     if name == "cuda" and not there:
         raise ConfigError("device: 'cuda' was asked for, but torch sees no GPU here. Use device = 'cpu' or 'auto'.")
     return torch.device("cuda" if name == "cuda" or (name == "auto" and there) else "cpu")
 
 
-def _partition(experiment: Experiment, dataset: Dataset) -> Partition:
+def partitioned(experiment: Experiment, dataset: Dataset) -> Partition:
+    """The clients that the experiment names, or the natural ones."""
     entry = experiment.partition or usual_partition(dataset.name, dataset.keys)
     partitioner = build(PARTITIONS, entry, where="partition")
     key = rng.key(experiment.seed, "partition")
@@ -144,15 +172,17 @@ def _partition(experiment: Experiment, dataset: Dataset) -> Partition:
 def _module(experiment: Experiment, dataset: Dataset) -> nn.Module:
     """The model, its weights drawn from the experiment's seed and nothing else."""
     entry = experiment.task.model or usual_model(dataset.kind, dataset.inputs)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_of(rng.key(experiment.seed, "init")))
+    with seeded(rng.key(experiment.seed, "init")):
         found: nn.Module = build(MODELS, entry, where="task.model", inputs=dataset.inputs, outputs=dataset.outputs)
     return found
 
 
-def seed_of(key: Tensor) -> int:
-    """A key as a seed for torch's own generator."""
-    return (int(key[0]) << 31) ^ int(key[1])
+@contextmanager
+def seeded(key: Tensor) -> Iterator[None]:
+    """Inside, torch's own generator draws from the key; outside, it is as if nothing had been drawn."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed((int(key[0]) << 31) ^ int(key[1]))
+        yield
 
 
 def _held_out(experiment: Experiment, partition: Partition) -> tuple[Partition, Partition | None]:
@@ -162,25 +192,18 @@ def _held_out(experiment: Experiment, partition: Partition) -> tuple[Partition, 
     return partition.split(share, rng.key(experiment.seed, "holdout"))
 
 
-def _objective(dataset: Dataset, top_k: tuple[int, ...]) -> Objective:
-    if dataset.kind == "classification":
-        return Classification(dataset.outputs, top_k)
-    return Regression() if dataset.kind == "regression" else NextToken(dataset.outputs)
-
-
-def _example(dataset: Dataset) -> Tree:
-    batch = dataset.decode(tree.rows(dataset.train, slice(0, 4)))
-    if not isinstance(batch, dict) or "x" not in batch:
-        raise DataError(f"data {dataset.name!r}, decode: must give a dict with 'x' and 'y'.")
-    return {**batch, "mask": torch.ones(len(batch["y"]))}
-
-
-def _notes(training: Partition, batch: int) -> list[str]:
+def _notes(dataset: Dataset, training: Partition, batch: int) -> list[str]:
+    found = []
     few = int((training.sizes < batch).sum())
-    if not few:
-        return []
-    smallest = int(training.sizes.min())
-    return [
-        f"{few} of {training.size} clients have fewer examples than local.batch = {batch} (the smallest {smallest}): "
-        "each of their epochs is one smaller batch."
-    ]
+    if few:
+        found.append(
+            f"{few} of {training.size} clients have fewer examples than local.batch = {batch} "
+            f"(the smallest {int(training.sizes.min())}): each of their epochs is one smaller batch."
+        )
+    if dataset.kind == "regression" and whole_numbers(dataset):
+        found.append("The targets are floats, so this is regression. If they are classes, give them as integers.")
+    if dataset.kind == "classification" and dataset.test is not None:
+        unseen = sorted(set(dataset.test["y"].unique().tolist()) - set(dataset.train["y"].unique().tolist()))
+        if unseen:
+            found.append(f"The test data has labels that no training example has: {', '.join(map(str, unseen[:8]))}.")
+    return found

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.data.arrays import Kind, channels_first, column, infer
-from atoll.data.decode import Pixels, Same
+from atoll.data.decode import Chained, Pixels, Same
 from atoll.errors import DataError
 from atoll.tree import Tree
 
@@ -38,6 +38,17 @@ class Dataset:
     outputs: int  # classes, regression targets, or the vocabulary
     decode: Callable[[Tree], Tree] = Same()
     keys: dict[str, Tensor] = field(default_factory=dict)  # natural clients of the training rows, by name: int64 (n,)
+    augment: Callable[[Tree], Tree] | None = None  # of a decoded training batch; draws from batch["key"]
+    validation: Tree | None = None  # a third part, where the split has one
+    vocabulary: int | None = None  # tokens that x can hold, where x is text
+    classes: tuple[str, ...] = ()  # what the classes are called
+    parties: dict[str, tuple[int, ...]] = field(default_factory=dict)  # vertical: whose are which columns of x
+    ids: Tensor | None = None  # who or what each training row is about, so that parties can find it: int64 (n,)
+
+    @property
+    def training_decode(self) -> Callable[[Tree], Tree]:
+        """What a batch goes through in training: `decode`, then `augment` if there is one."""
+        return self.decode if self.augment is None else Chained(self.decode, self.augment)
 
     @property
     def examples(self) -> int:
@@ -51,26 +62,41 @@ class Dataset:
 
     def digest(self) -> str:
         """A short fingerprint of every column and key."""
-        return tree.digest({"train": self.train, "test": self.test or {}, "keys": self.keys})
+        parts = {"train": self.train, "test": self.test or {}, "keys": self.keys}
+        more = {"validation": self.validation} if self.validation is not None else {}
+        return tree.digest({**parts, **more})
 
     def check(self) -> Dataset:
         """This data set, or a DataError that says where, what, and what instead."""
         self._check_part("train", self.train)
-        if self.test is not None:
-            self._check_part("test", self.test)
-            for name in ("x", "y"):
-                ours, theirs = self.train[name].shape[1:], self.test[name].shape[1:]
-                if ours != theirs:
-                    self._refuse(
-                        f"test.{name}", f"rows have shape {_shape(theirs)}, in train {_shape(ours)}", "Make them alike"
-                    )
+        for part, held in (("test", self.test), ("validation", self.validation)):
+            if held is not None:
+                self._check_part(part, held)
+                self._check_alike(part, held)
         shape = tuple(self.decode(tree.rows(self.train, slice(0, 1)))["x"].shape[1:])
         if shape != self.inputs:
             self._refuse("inputs", f"{self.inputs}, but a decoded row has shape {shape}", "Use the decoded shape")
         for name, key in self.keys.items():
             if key.dtype != torch.int64 or key.shape != (self.examples,) or bool((key < 0).any()):
                 self._refuse(f"keys[{name!r}]", "not one client number for each training row", "Use int64 (n,), from 0")
+        self._check_meaning()
         return self
+
+    def _check_meaning(self) -> None:
+        if self.classes and len(self.classes) != self.outputs:
+            self._refuse("classes", f"{len(self.classes)} names for {self.outputs} outputs", "Give each one name")
+        held = [c for columns in self.parties.values() for c in columns]
+        if held and (len(set(held)) != len(held) or set(held) - set(range(self.inputs[-1]))):
+            self._refuse("parties", "a column is held twice, or is none of x", f"Share out 0..{self.inputs[-1] - 1}")
+        if self.ids is not None and (self.ids.dtype != torch.int64 or self.ids.shape != (self.examples,)):
+            self._refuse("ids", "not one number for each training row", "Use int64 (n,)")
+
+    def _check_alike(self, part: str, held: Tree) -> None:
+        for name in ("x", "y"):
+            ours, theirs = self.train[name].shape[1:], held[name].shape[1:]
+            if ours != theirs:
+                what = f"rows have shape {_shape(theirs)}, in train {_shape(ours)}"
+                self._refuse(f"{part}.{name}", what, "Make them alike")
 
     def _check_part(self, part: str, columns: Tree) -> None:
         x, y = columns["x"], columns["y"]

@@ -1,5 +1,6 @@
 """From compact columns to what a model takes: pure functions of one client's batch, picklable, safe under vmap."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -33,3 +34,14 @@ class Pixels:
         # plain numbers, channel by channel: a constant tensor would be a copy to the device inside a captured graph
         channels = zip(x.unbind(-3), self.mean, self.std, strict=True)
         return torch.stack([(c - mean) / std for c, mean, std in channels], -3)
+
+
+@dataclass(frozen=True)
+class Chained:
+    """One after the other: decode, then augment."""
+
+    first: Callable[[Tree], Tree]
+    then: Callable[[Tree], Tree]
+
+    def __call__(self, batch: Tree) -> Tree:
+        return self.then(self.first(batch))

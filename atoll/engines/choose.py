@@ -7,6 +7,8 @@ import json
 import os
 import platform
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -130,10 +132,25 @@ def small(job: Job, clients: int, steps: int) -> Job:
 
 def _refusal(engine: Vector, trial: Job) -> str | None:
     try:
-        replace(engine, capture=False).run(trial)
+        with _no_vmap_fallback():
+            replace(engine, capture=False).run(trial)
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as e:
         return f"vmap cannot take this model ({str(e).strip().splitlines()[0][:160]})"
     return None
+
+
+@contextmanager
+def _no_vmap_fallback() -> Iterator[None]:
+    """What vmap has no rule for it runs one by one, slowly and with a warning; the loop does that better."""
+    allow = getattr(torch._C._functorch, "_set_vmap_fallback_enabled", None)
+    if allow is None:
+        yield
+        return
+    allow(False)
+    try:
+        yield
+    finally:
+        allow(True)
 
 
 def _loop(ground: Ground, reason: str) -> Loop:

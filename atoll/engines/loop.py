@@ -9,7 +9,7 @@ import torch
 
 from atoll import tree
 from atoll.core import Info, Job, Result, Update
-from atoll.engines.program import Decode, Program, client_keys, merged, step_keys
+from atoll.engines.program import Decode, Program, Writes, client_keys, merged, step_keys
 from atoll.tree import Tree
 
 
@@ -29,7 +29,7 @@ class Loop:
     def run(self, job: Job) -> Result:
         program = Program(job.algorithm, job.chain, self.decode)
         keys, own = step_keys(job, self.keyed or self.seeded), client_keys(job).to(self.device)
-        parts, losses, finite = [], [], []
+        parts, losses, finite, writes = [], [], [], Writes(job)
         with torch.no_grad():
             for c in range(len(job.cohort)):
                 out = self._client(program, job, c, keys[c], own[c])
@@ -38,7 +38,8 @@ class Loop:
                 if out["finite"]:
                     one = tree.map(lambda x: x[None], {"value": out["value"], "weight": out["weight"]})
                     parts.append(job.reducer.lift(Update(one["value"], one["weight"])))
-                    job.memory.write(job.cohort.id[c : c + 1], tree.map(lambda x: x[None], out["memory"]))
+                    writes.keep(job.cohort.id[c : c + 1], tree.map(lambda x: x[None], out["memory"]))
+        writes.finish()
         total = job.reducer.finish(merged(parts)) if parts else None
         good = torch.stack(finite)
         return Result(total, torch.stack(losses), good, good.cpu().nonzero().flatten())

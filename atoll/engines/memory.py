@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +28,10 @@ class RowStore:
         total = size * tree.nbytes(first)
         self.on_device = device.type == "cuda" and total <= budget
         self.in_file = not self.on_device and total > budget
-        self._folder = tempfile.TemporaryDirectory(dir=folder, prefix="memory-") if self.in_file else None
+        self._folder: Path | None = None
+        if self.in_file:
+            self._folder = Path(tempfile.mkdtemp(dir=folder, prefix="memory-"))
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._files = 0
         self.rows = tree.map(self._allocate, first)
 
@@ -77,7 +82,7 @@ class RowStore:
             # calloc: pages that no client touches are never made
             return torch.from_numpy(np.zeros(shape, dtype=x.cpu().numpy().dtype))
         self._files += 1
-        path = Path(self._folder.name) / f"{self._files}.rows"
+        path = self._folder / f"{self._files}.rows"
         count = math.prod(shape)
         flat: Tensor = torch.from_file(str(path), shared=True, size=count, dtype=x.dtype)
         return flat.reshape(shape)

@@ -45,7 +45,7 @@ class Program:
         chain = inject(self.chain, settings.get("chain", {}))
         update, kept = chain.client(update, state, memory["chain"], key)
         loss = carry["loss"] / info.steps.clamp(min=1) if "loss" in carry else torch.zeros_like(update.weight)
-        sums = [x.sum().float() for x in tree.leaves(update.value)]
+        sums = [x.sum().float() for x in [*tree.leaves(update.value), *tree.leaves(own)]]
         finite = torch.isfinite(torch.stack([loss, update.weight, *sums]).sum())
         memory = {"algorithm": own, "chain": kept}
         return {"value": update.value, "weight": update.weight, "memory": memory, "loss": loss, "finite": finite}
@@ -53,7 +53,7 @@ class Program:
 
 def batch_of(decode: Decode, columns: Tree, rows: Tensor, n: Tensor, key: Tensor) -> Tree:
     """Gather and decode some rows of the data; the mask tells which are real."""
-    batch = decode(tree.rows(columns, rows))
+    batch = decode({**tree.rows(columns, rows), "key": key})
     mask = (torch.arange(rows.shape[-1], device=rows.device) < n).float()
     return {**batch, "mask": mask, "key": key}
 
@@ -76,6 +76,27 @@ def client_keys(job: Job) -> Tensor:
     base = rng.child(job.key, "transforms")
     keys: Tensor = torch.func.vmap(lambda i: rng.fold(base, i))(job.cohort.id.cpu())
     return keys
+
+
+class Writes:
+    """A round's new memory. Where a client comes twice, both copies must start from the old one: written at the end."""
+
+    def __init__(self, job: Job) -> None:
+        self.memory = job.memory
+        self.repeated = len(set(job.cohort.id.tolist())) < len(job.cohort)
+        self.waiting: list[tuple[Tensor, Tree]] = []
+
+    def keep(self, ids: Tensor, rows: Tree) -> None:
+        """Now, or at the end."""
+        if self.repeated:
+            self.waiting.append((ids, rows))
+        else:
+            self.memory.write(ids, rows)
+
+    def finish(self) -> None:
+        """The end."""
+        for ids, rows in self.waiting:
+            self.memory.write(ids, rows)
 
 
 def merged(parts: list[Any]) -> Any:

@@ -16,7 +16,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.core import Info, Job, Result, Update, functional
 from atoll.engines.capture import Captured
-from atoll.engines.program import Decode, Program, client_keys, step_keys
+from atoll.engines.program import Decode, Program, Writes, client_keys, step_keys
 from atoll.tree import Tree
 
 
@@ -43,6 +43,7 @@ class Threads:
         n = len(job.cohort)
         keys, own = step_keys(job, self.keyed), client_keys(job)
         total: Any = None
+        writes = Writes(job)
         loss, finite = torch.zeros(n), torch.ones(n, dtype=torch.bool)
         for c, out in enumerate(self._results(job, keys, own)):
             loss[c], finite[c] = out["loss"], out["finite"]
@@ -50,7 +51,8 @@ class Threads:
                 one = tree.map(lambda x: x[None], {"value": out["value"], "weight": out["weight"]})
                 part = job.reducer.lift(Update(one["value"], one["weight"]))
                 total = part if total is None else total.merge(part)
-                job.memory.write(job.cohort.id[c : c + 1], tree.map(lambda x: x[None], out["memory"]))
+                writes.keep(job.cohort.id[c : c + 1], tree.map(lambda x: x[None], out["memory"]))
+        writes.finish()
         total = None if total is None else job.reducer.finish(total)
         return Result(total, loss, finite, finite.nonzero().flatten())
 

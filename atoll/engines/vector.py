@@ -13,7 +13,7 @@ from torch.func import vmap
 from atoll import tree
 from atoll.core import Cohort, Info, Job, Result, Update, functional
 from atoll.engines.capture import Captured
-from atoll.engines.program import Decode, Program, client_keys, merged, step_keys
+from atoll.engines.program import Decode, Program, Writes, client_keys, merged, step_keys
 from atoll.tree import Tree
 
 
@@ -48,7 +48,7 @@ class Vector:
     def run(self, job: Job) -> Result:
         order = _longest_first(job.cohort.steps)
         keys, own = step_keys(job, self.keyed), client_keys(job)
-        parts, losses, finite = [], [], []
+        parts, losses, finite, writes = [], [], [], Writes(job)
         with torch.no_grad():
             for rows in torch.split(order, self.chunk):  # type: ignore[no-untyped-call]
                 part = slice(int(rows[0]), int(rows[-1]) + 1) if _in_order(rows) else rows
@@ -61,7 +61,8 @@ class Vector:
                     out = tree.rows(out, good)
                 if len(out["weight"]):
                     parts.append(job.reducer.lift(Update(out["value"], out["weight"])))
-                    job.memory.write(cohort.id[good.cpu()], out["memory"])
+                    writes.keep(cohort.id[good.cpu()], out["memory"])
+        writes.finish()
         total = job.reducer.finish(merged(parts)) if parts else None
         good, back = torch.cat(finite), torch.argsort(order).to(self.device)
         return Result(total, torch.cat(losses)[back], good[back], order[good.cpu()])

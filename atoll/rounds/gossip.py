@@ -64,9 +64,10 @@ class Gossip:
 
     def init(self, algorithm: Algorithm, model: Model, population: int) -> Tree:
         """Every node's own server state; all start alike."""
-        if getattr(algorithm, "population", None) is not None:
+        inner = getattr(algorithm, "inner", algorithm)
+        if getattr(inner, "population", None) is not None:
             raise ConfigError(
-                f"round.name: gossip has no server to keep what {type(algorithm).__name__} keeps there. "
+                f"round.name: gossip has no server to keep what {type(inner).__name__} keeps there. "
                 "Use round.name = 'central', or an algorithm such as fedavg or fedprox."
             )
         return tree.map(torch.clone, tree.stack(algorithm.init(model), population))  # type: ignore[no-any-return]

@@ -1,8 +1,9 @@
 """A run: its rounds, its folder, its state, and how to go on with it."""
 
-from atoll.runs.api import Run, run, simulate
+from atoll.runs.api import run, simulate
 from atoll.runs.driver import Driver
 from atoll.runs.folder import Folder
+from atoll.runs.outcome import Run
 from atoll.runs.progress import Bar, Watcher, silent
 
 __all__ = ["Bar", "Driver", "Folder", "Run", "Watcher", "run", "silent", "simulate"]

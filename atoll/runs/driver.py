@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -13,8 +14,9 @@ from atoll.core import Chain, Cohort, Job, Participation, Result, Spec
 from atoll.core.settings import extract, resolve
 from atoll.engines import AnyEngine, Choice, Ground, RowStore, client_bytes, default_budget, make
 from atoll.engines.program import batch_of
-from atoll.errors import DivergenceError, RecordError
+from atoll.errors import DivergenceError
 from atoll.rounds import Gossip, Parts
+from atoll.runs import checkpoint
 from atoll.runs.clock import Clock, Timed
 from atoll.runs.evaluate import Evaluation, Evaluator, Moment
 from atoll.runs.folder import Folder
@@ -58,35 +60,46 @@ class Driver:
                 done = len(self.history)
                 watch(done, rounds, self.history[-1])
                 if interrupted.is_set() and done < rounds:
-                    self.checkpoint()
-                    return "interrupted"
+                    return self._ended("interrupted")
                 if every and done % every == 0 and done < rounds:
                     self.checkpoint()
         return self._ended("finished")
 
     def checkpoint(self) -> None:
         """Write everything a resumed run needs."""
-        parts = {"server": self.server, "state": self.state, "memory": self.memory.state()}
-        self.folder.save("checkpoint.pt", {**tree_cpu(parts), "round": len(self.history)})
+        parts = tree_cpu({"server": self.server, "state": self.state, "memory": self.memory.state()})
+        checkpoint.write(self.folder, parts, len(self.history))
 
     def resume(self) -> None:
         """Go back to the last checkpoint; without one, to the beginning."""
         if not self.folder.has("checkpoint.pt"):
             self.history = self.folder.cut(0)
             return
-        saved = self.folder.load("checkpoint.pt")
-        self.history = self.folder.cut(saved["round"])
-        self.server = tree.to(saved["server"], self.setup.device)
-        self.state = tree.to(saved["state"], self.setup.device)
-        self.memory.load(saved["memory"])
+        parts, rounds = checkpoint.read(self.folder)
+        server = tree.to(parts["server"], self.setup.device)
+        checkpoint.belongs(self.folder, rounds, self._digest(server))
+        self.history = [_as_read(entry) for entry in self.folder.cut(rounds)]
+        self.server, self.state = server, tree.to(parts["state"], self.setup.device)
+        self.memory.load(parts["memory"])
 
     def model(self) -> Tree:
         """The learned model, keyed like the module's state."""
         return tree_cpu(self.setup.task.state(self.setup.topology.model(self.server)))
 
     def job(self, round: int) -> Job:
-        """The work of one round, as an engine gets it (for trials and estimates)."""
-        parts, (_, cohort) = self._parts(round), self._cohort(round)
+        """The work of one round, as an engine gets it."""
+        return self._job(round, self._cohort(round)[1])
+
+    def trial(self) -> Job:
+        """The first round's work, to try an engine on; that of a few clients, where nobody comes to the first round."""
+        job = self.job(0)
+        if len(job.cohort):
+            return job
+        few = torch.arange(min(8, self.setup.population.size))
+        return self._job(0, self.setup.population.cohort(few, rng.key(self.seed, "trial")))
+
+    def _job(self, round: int, cohort: Cohort) -> Job:
+        parts = self._parts(round)
         sent, each = self.setup.topology.sent(parts.now, self.server, cohort.id)
         return Job(
             parts.algorithm,
@@ -137,7 +150,7 @@ class Driver:
         bad: list[int] = cohort.id[~result.finite.cpu()].tolist()
         if bad and self.experiment.on_divergence == "stop":
             self.server, self.state = before
-            last = f"round {_last(self.folder)}" if self.folder.has("checkpoint.pt") else "none was written yet"
+            last = checkpoint.last(self.folder)
             raise DivergenceError(
                 f"round {number + 1}: the loss or the update of {_named(bad)} is not finite. Lower algorithm.lr or "
                 f"clip updates, or leave such clients out with on_divergence = 'drop'. Last checkpoint: {last}."
@@ -149,7 +162,11 @@ class Driver:
         if done % self.experiment.evaluate.every and done != self.experiment.rounds:
             return None
         key = rng.key(self.seed, "round", number, "evaluate")
-        return self.evaluator(Moment(parts.now, parts.settings, self.server, self.memory, key))
+        try:
+            return self.evaluator(Moment(parts.now, parts.settings, self.server, self.memory, key))
+        except DivergenceError as e:
+            last = checkpoint.last(self.folder)
+            raise DivergenceError(f"round {done}, measuring: {e} Last checkpoint: {last}.") from e
 
     def _record(
         self,
@@ -175,14 +192,17 @@ class Driver:
             self.folder.write_clients({"round": number + 1, **found.each})
         entry["bytes"] = self.traffic(len(cohort))
         entry["cohort"] = {"size": len(cohort), "ids": cohort.id.tolist(), "how": _given(asdict(how))}
-        entry["settings"] = {k.replace("/inner", "").replace("/", "."): float(v) for k, v in tree.paths(parts.settings)}
+        entry["settings"] = {_dotted(k): _short(float(v)) for k, v in tree.paths(parts.settings)}
         if dropped:
             entry["dropped"] = dropped
-        entry["model"] = tree.digest(self.setup.topology.model(self.server))
+        entry["model"] = self._digest(self.server)
         clock.lap("record")
         entry["seconds"] = clock.seconds
         self.folder.append(entry)
-        self.history.append(entry)
+        self.history.append(_as_read(entry))
+
+    def _digest(self, server: Tree) -> str:
+        return tree.digest(self.setup.topology.model(server))
 
     def _ended(self, why: str) -> str:
         self.folder.save("model.pt", self.model())
@@ -214,31 +234,28 @@ class Driver:
         return how, self.setup.population.cohort(ids, rng.key(self.seed, "round", number, "order"))
 
     def _chunk(self, choice: Choice, rows: Tree) -> int:
-        if choice.chunk:
-            return choice.chunk
-        job = self.job(0)
-        if not len(job.cohort):
-            return 1
+        job = self.trial()
         budget = int(choice.memory_gb * 1e9) if choice.memory_gb else default_budget(self.setup.device)
         key = torch.zeros(2, dtype=torch.int64, device=self.setup.device)
         where = self.setup.device
         plan, count = job.cohort.plan[0, 0].to(where), job.cohort.count[0, 0].to(where)
-        batch = batch_of(self.setup.dataset.decode, self.columns, plan, count, key)
+        batch = batch_of(self.setup.dataset.training_decode, self.columns, plan, count, key)
         now = resolve(self.setup.algorithm, 0, [])
         sent = tree.rows(job.sent, 0) if job.each else job.sent
         carry = now.start(sent, rows["algorithm"])
         self.client_bytes = client_bytes(self.setup.task, self.setup.model, batch, carry, rows)
-        return max(1, budget // max(1, self.client_bytes))
+        return choice.chunk or max(1, budget // max(1, self.client_bytes))
 
     def _engine(self, choice: Choice) -> AnyEngine:
         task, setup = self.setup.task, self.setup
+        keyed = task.keyed or setup.dataset.augment is not None
         refused = None
         if task.random:
             refused = "the model draws random numbers of its own (F.dropout instead of nn.Dropout?)"
         elif task.native:
             refused = f"the model changes its buffer {task.native[0]!r} in place"
-        ground = Ground(self.columns, setup.dataset.decode, setup.device, task.keyed, refused)
-        return make(choice, ground, self.chunk, self.job(0))
+        ground = Ground(self.columns, setup.dataset.training_decode, setup.device, keyed, refused)
+        return make(choice, ground, self.chunk, self.trial())
 
 
 def tree_cpu(state: Any) -> Tree:
@@ -260,8 +277,17 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in values.items() if v is not None}
 
 
-def _last(folder: Folder) -> Any:
-    try:
-        return folder.load("checkpoint.pt")["round"]
-    except RecordError:
-        return "unreadable"
+def _as_read(entry: dict[str, Any]) -> dict[str, Any]:
+    """A line as schedules and stopping see it: NaN for what is not finite, whether it was just measured or is null."""
+    return {
+        k: math.nan if v is None or (isinstance(v, float) and not math.isfinite(v)) else v for k, v in entry.items()
+    }
+
+
+def _dotted(path: str) -> str:
+    return path.replace("/inner", "").replace("/", ".")
+
+
+def _short(x: float) -> float:
+    """A float32 as people write it: 0.1, not 0.10000000149."""
+    return float(f"{x:.7g}")

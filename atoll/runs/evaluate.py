@@ -98,9 +98,13 @@ class Evaluator:
         blocks = []
         for ids in torch.split(self.ids, self.block):  # type: ignore[no-untyped-call]
             cohort = self.own.cohort(ids, state.key)
-            models = self._models(state, ids, trained)
-            found, owner = self._measure_each(self.columns, models, cohort.plan, cohort.count)
-            blocks.append(self._finish(found, owner, len(ids)))
+            plan, count = cohort.plan, cohort.count
+            if not plan.numel():  # nobody holds a row: one that does not count, for the names of the columns
+                plan, count = (torch.zeros(shape, dtype=torch.int64) for shape in ((len(ids), 1, 1), (len(ids), 1)))
+            models, good = self._models(state, ids, trained)
+            found, owner = self._measure_each(self.columns, models, plan, count)
+            table = self._finish(found, owner, len(ids))
+            blocks.append({k: np.where(good, v, np.nan) for k, v in table.items()})
         return {k: np.concatenate([b[k] for b in blocks]) for k in blocks[0]}
 
     def _clients_on_test(self, state: Moment, test: Tree) -> dict[str, float]:
@@ -112,13 +116,13 @@ class Evaluator:
         blocks = []
         for ids in torch.split(self.ids[:_WHOLE], self.block):  # type: ignore[no-untyped-call]
             c = len(ids)
-            models = self._models(state, ids, trained=False)
+            models, _ = self._models(state, ids, trained=False)
             found, owner = self._measure_each(test, models, plan.expand(c, -1, -1), count.expand(c, -1))
             blocks.append(self._finish(found, owner, c))
         return {k: float(np.concatenate([b[k] for b in blocks]).mean()) for k in blocks[0]} if blocks else {}
 
-    def _models(self, state: Moment, ids: Tensor, trained: bool) -> Model:
-        """What each of these clients predicts with, before or after training: one stack."""
+    def _models(self, state: Moment, ids: Tensor, trained: bool) -> tuple[Model, NDArray[np.bool_]]:
+        """What each of these clients predicts with, before or after training: one stack; and which are finite."""
         cohort = self.setup.population.cohort(ids, state.key)
         if not trained:
             cohort = replace(cohort, steps=torch.zeros_like(cohort.steps), count=torch.zeros_like(cohort.count))
@@ -128,12 +132,17 @@ class Evaluator:
             self.setup.snapshot, _PLAIN, _KEEP, settings, sent, {}, cohort, Scratch(state.memory), state.key, each
         )
         result = self.engine.run(job)
-        if result.total is None or len(result.order) < len(ids):
-            bad = ids[~result.finite.cpu()].tolist()
-            raise DivergenceError(f"evaluation: the models of clients {bad} are not finite. Lower algorithm.lr.")
-        return tree.rows(result.total.updates.value, torch.argsort(result.order).to(self.setup.device))
+        good = result.finite.cpu()
+        if not good.all() and self.setup.experiment.on_divergence == "stop":
+            raise DivergenceError(f"the models of clients {ids[~good].tolist()} are not finite. Lower algorithm.lr.")
+        if result.total is None:
+            return tree.stack(self.setup.model, len(ids)), good.numpy()
+        place = torch.zeros(len(ids), dtype=torch.int64).index_copy(0, result.order, torch.arange(len(result.order)))
+        return tree.rows(result.total.updates.value, place.to(self.setup.device)), good.numpy()
 
     def _measure(self, columns: Tree, model: Model, rows: Tensor | None) -> Table:
+        if rows is not None and not len(rows):
+            return {k: v[:0] for k, v in self._measure(columns, model, torch.zeros(1, dtype=torch.int64)).items()}
         return measure(self.setup.task, self.setup.dataset.decode, columns, model, rows, self.table.batch)
 
     def _measure_each(

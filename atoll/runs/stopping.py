@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from atoll.config.experiment import StopTable
@@ -21,7 +22,8 @@ class Stopping:
             return "the schedule has made its last reduction"
         if self.table is None:
             return None
-        values = [e[self.table.metric] for e in history if isinstance(e.get(self.table.metric), float)]
+        found = [e[self.table.metric] for e in history if self.table.metric in e]
+        values = [math.nan if v is None else v for v in found]  # what is no number is never better
         return self._verdict(self.table, values)
 
     def _verdict(self, table: StopTable, values: list[float]) -> str | None:

@@ -18,21 +18,25 @@ from torch import Tensor, nn
 BatchNormPolicy = Literal["average", "local", "recompute", "freeze", "group"]
 
 _now = threading.local()
+_CALLS = 10_007  # layers that a model may have before the second call of one meets the first of another
 
 
 @contextmanager
 def forward_pass(mask: Tensor, key: Tensor | None, renew: float | None = None) -> Iterator[None]:
     """What the layers below need to know of the batch; `renew` overrides the statistics' momentum."""
-    before = getattr(_now, "batch", None)
-    _now.batch = (mask, key, renew)
+    before = getattr(_now, "batch", None), getattr(_now, "calls", None)
+    _now.batch, _now.calls = (mask, key, renew), {}
     try:
         yield
     finally:
-        _now.batch = before
+        _now.batch, _now.calls = before
 
 
 class KeyedDropout(nn.Module):
-    """Dropout from counters: example, position and key say what is kept, not the order of the draws."""
+    """Dropout from counters: example, position, key and call say what is kept, not the order of the draws.
+
+    A layer that is called several times in one forward pass draws anew for each call.
+    """
 
     def __init__(self, p: float, index: int, per_channel: bool) -> None:
         super().__init__()
@@ -46,7 +50,8 @@ class KeyedDropout(nn.Module):
             return x * 0
         rows = x.shape[0]
         wide = x.shape[1] if self.per_channel else x[0].numel()
-        keep = _keep(_now.batch[1], self.index, (rows, wide), self.p, x.device)
+        call = _now.calls[self.index] = _now.calls.get(self.index, -1) + 1
+        keep = _keep(_now.batch[1], self.index + call * _CALLS, (rows, wide), self.p, x.device)
         shape = (rows, wide) + (1,) * (x.dim() - 2) if self.per_channel else x.shape
         return torch.where(keep.reshape(shape), x * (1.0 / (1.0 - self.p)), 0.0)
 
@@ -99,17 +104,24 @@ def prepared(model: nn.Module, policy: BatchNormPolicy = "average") -> nn.Module
     """A copy of the model with keyed dropout and explicit BatchNorm (or GroupNorm, if that is the policy)."""
     model = copy.deepcopy(model)
     holder = nn.ModuleDict({"model": model})  # so that a model that is itself such a layer can be replaced
-    for index, (parent, name, layer) in enumerate(_children(holder)):
-        new = _replacement(layer, index, policy)
-        if new is not layer:
-            setattr(parent, name, new) if not isinstance(parent, nn.ModuleDict) else parent.update({name: new})
+    made: dict[nn.Module, nn.Module] = {}  # a layer that stands in two places is still one layer
+    for index, (parent, name, layer) in enumerate(_children(holder, set())):
+        if layer not in made:
+            made[layer] = _replacement(layer, index, policy)
+        if made[layer] is not layer:
+            parent._modules[name] = made[layer]
     return holder["model"]
 
 
-def _children(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
-    for name, child in list(module.named_children()):
+def _children(module: nn.Module, seen: set[nn.Module]) -> Iterator[tuple[nn.Module, str, nn.Module]]:
+    """Every place where a module stands; the same one may stand in several, which named_children() would hide."""
+    for name, child in list(module._modules.items()):
+        if child is None:
+            continue
         yield module, name, child
-        yield from _children(child)
+        if child not in seen:
+            seen.add(child)
+            yield from _children(child, seen)
 
 
 def _replacement(layer: nn.Module, index: int, policy: BatchNormPolicy) -> nn.Module:

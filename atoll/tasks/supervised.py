@@ -102,7 +102,8 @@ class Supervised:
         model = self._model()
         if model.training != training:
             model.train(training)
-        state = {**params, **buffers}
+        # a module that writes in its buffer must not write in the server's
+        state = {**params, **{k: v.clone() if k in self.native else v for k, v in buffers.items()}}
         with forward_pass(batch["mask"], batch.get("key"), renew):
             out = functional_call(model, state, (batch["x"],))
         return out, {k: state[k] for k in buffers}  # functional_call writes renewed buffers back into `state`

@@ -1,0 +1,21 @@
+"""The conformance kit: does an algorithm, a transform, a reducer, an engine or a partitioner do what its contract says?
+
+Each check returns the names of what was passed, or raises a ConformanceError that says which property failed, what was
+found, what was expected, and what usually causes it.
+
+>>> from atoll.testing import check_algorithm
+>>> from atoll.algorithms.fedprox import FedProx
+>>> for name in check_algorithm(FedProx, mu=0.1): print(name)  # doctest: +ELLIPSIS
+hooks are pure and keep the structure of every state
+a vanishing lr moves nothing
+...
+"""
+
+from atoll.testing.algorithm import check_algorithm
+from atoll.testing.claims import CLAIMS
+from atoll.testing.engine import check_engine
+from atoll.testing.partition import check_partition
+from atoll.testing.reducer import check_reducer
+from atoll.testing.transform import check_transform
+
+__all__ = ["CLAIMS", "check_algorithm", "check_engine", "check_partition", "check_reducer", "check_transform"]

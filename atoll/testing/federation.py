@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,6 +15,7 @@ from atoll.core import Algorithm, Chain, Cohort, Engine, Info, Job, Reducer, Res
 from atoll.core.settings import extract, resolve
 from atoll.data import Population, Same
 from atoll.engines import Loop, RowStore, Scratch, Vector
+from atoll.engines.program import Decode
 from atoll.reducers import Keep, Mean
 from atoll.rounds import Parts, central_round
 from atoll.testing.problems import SIZES, Problem
@@ -22,6 +24,22 @@ from atoll.tree import Tree
 CPU = torch.device("cpu")
 EngineFactory = Callable[..., Engine]  # of columns, decode, device and keyed: `Loop`, `Vector` and `Threads` are such
 Cohorts = Callable[[int], Sequence[int]]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Tensors this small are computed several times faster by one thread than by two that wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def stack(columns: Tree, decode: Decode, device: torch.device, keyed: bool, chunk: int = 1 << 30) -> Engine:
+    """The stack without capture: the quickest for a few rounds."""
+    return Vector(columns, decode, device, keyed, chunk, capture=False)
 
 
 @dataclass
@@ -78,9 +96,7 @@ class Federation:
         still = replace(job.cohort, steps=torch.zeros_like(job.cohort.steps), count=torch.zeros_like(job.cohort.count))
         settings = {"algorithm": {"inner": job.settings["algorithm"]}, "chain": {}}
         loop = Loop(self.problem.columns, Same(), CPU, self.problem.keyed)
-        look = Job(
-            Snapshot(self.algorithm), Chain(), Keep(), settings, job.sent, {}, still, _Own(self.memory), job.key
-        )
+        look = Job(Snapshot(self.algorithm), Chain(), Keep(), settings, job.sent, {}, still, _Own(self.memory), job.key)
         value: Tree = loop.run(look).total.updates.value
         return value
 
@@ -96,7 +112,7 @@ class _Own(Scratch):
 def federation(
     problem: Problem,
     algorithm: Algorithm,
-    engine: EngineFactory = Vector,
+    engine: EngineFactory = Loop,
     chain: Chain | None = None,
     reducer: Reducer | None = None,
 ) -> Federation:
@@ -117,7 +133,7 @@ def train(
     algorithm: Algorithm,
     rounds: int,
     cohorts: Cohorts | None = None,
-    engine: EngineFactory = Vector,
+    engine: EngineFactory = Loop,
     chain: Chain | None = None,
     reducer: Reducer | None = None,
 ) -> Federation:

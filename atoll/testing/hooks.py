@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Algorithm, Info, Total, Update
-from atoll.testing.problems import Problem
+from atoll.testing.problems import SIZES, Problem
 from atoll.testing.verdict import need, need_same, need_shape
 from atoll.tree import Tree
 
@@ -19,29 +18,78 @@ _SHAPE = "a key that is added or dropped on the way, or arithmetic that changes 
 
 
 def check_hooks(algorithm: Algorithm, problem: Problem) -> None:
-    """Two rounds of one client by hand, every hook called twice and watched."""
-    model = problem.model
-    first_server = server = _call("init", algorithm.init, model)
-    first_memory = memory = _call("memory", algorithm.memory, model)
-    _has_model("init", server)
-    sent = carry = None
+    """Two rounds of one client by hand; every hook is called twice and watched."""
+    client = 3
+    server, memory = _call("init", algorithm.init, problem.model), _call("memory", algorithm.memory, problem.model)
+    need(isinstance(memory, dict), "memory gives a tree", type(memory).__name__, "a dict ({} for nothing)", "no return")
+    sent = _call("send", algorithm.send, server)
+    begun = _call("start", algorithm.start, sent, memory)
+    _has_model("the server's state", server)
+    _has_model("what start gives", begun)
     for _ in range(2):
-        now = _call("send", algorithm.send, server)
-        sent = _kept(now, sent, "send")
-        begun = _call("start", algorithm.start, sent, memory)
-        _has_model("start", begun)
-        carry = _kept(begun, carry, "start")
-        for batch in _batches(problem):
-            carry = _kept(_call("step", algorithm.step, carry, sent, memory, batch), carry, "step")
-        update, memory = _finished(algorithm, carry, sent, memory, problem)
-        need_shape(memory, first_memory, "finish keeps the structure of the memory", _SHAPE)
-        value = tree.scale(update.value, update.weight)
-        total = Total(value, update.weight, torch.ones_like(update.weight))
-        server = _call("apply", algorithm.apply, server, total)
-        need_shape(server, first_server, "apply keeps the structure of the server's state", _SHAPE)
+        carry = begun
+        for batch in _batches(problem, client):
+            carry = _kept("step", "carry", carry, _call("step", algorithm.step, carry, sent, memory, batch))
+        steps = torch.tensor(float(len(_batches(problem, client))))
+        info = Info(torch.tensor(client), torch.tensor(float(SIZES[client])), steps)
+        update, new = _call("finish", algorithm.finish, carry, sent, memory, info)
+        memory = _kept("finish", "memory", memory, new)
+        total = Total(tree.scale(update.value, update.weight), update.weight, torch.ones_like(update.weight))
+        server = _kept("apply", "server's state", server, _call("apply", algorithm.apply, server, total))
+        sent = _kept("send", "sent tree", sent, _call("send", algorithm.send, server))
+        begun = _kept("start", "carry", begun, _call("start", algorithm.start, sent, memory))
 
 
-def _finished(algorithm: Algorithm, carry: Tree, sent: Tree, memory: Tree, problem: Problem) -> tuple[Update, Tree]:
-    info = Info(torch.tensor(3), torch.tensor(7.0), torch.tensor(float(len(_batches(problem)))))
-    out = _call("finish", algorithm.finish, carry, sent, memory, info)
-    return out["0"]["value"], out["1"] if False else out["1"]  # type: ignore[return-value]
+def _call(name: str, hook: Callable[..., Any], *args: Any) -> Any:
+    """What the hook gives, if it gives it twice and leaves what it was given alone."""
+    before = [tree.digest(_plain(a)) for a in args]
+    out = hook(*args)
+    copy = tree.map(torch.clone, _tensors(name, out))
+    again = _tensors(name, hook(*args))
+    touched = [i for i, a in enumerate(args) if tree.digest(_plain(a)) != before[i]]
+    cause = "an operation in place (add_, +=, a key set in the dict that came in)"
+    need(not touched, f"{name} leaves what it is given alone", f"argument {touched} changed", "no change", cause)
+    need_same(again, copy, f"{name} gives the same twice", "a draw without a key, or state kept in the object")
+    return out
+
+
+def _kept(hook: str, what: str, old: Tree, new: Tree) -> Tree:
+    need_shape(new, old, f"{hook} keeps the structure of the {what}", _SHAPE)
+    return new
+
+
+def _tensors(hook: str, out: Any) -> Tree:
+    """The output as one tree, if there are only tensors in it."""
+    found = _plain(out)
+    odd = [f"{p} is a {type(x).__name__}" for p, x in tree.paths(found) if not isinstance(x, Tensor)]
+    cause = "a Python number or a list in a state; keep it as a 0-dim tensor, so that it can be stacked"
+    need(not odd, f"{hook} gives only tensors", "; ".join(odd[:3]), "a tensor in every place", cause)
+    return found
+
+
+def _plain(value: Any) -> Tree:
+    """Updates, totals and pairs as trees."""
+    if isinstance(value, Update | Info):
+        return {k: _plain(v) if isinstance(v, dict) else v for k, v in value._asdict().items()}
+    if isinstance(value, Total):
+        return {"value": value.value, "weight": value.weight, "count": value.count}
+    if isinstance(value, tuple):
+        return {str(i): _plain(v) for i, v in enumerate(value)}
+    return value if isinstance(value, dict) else {"": value}
+
+
+def _has_model(what: str, state: Tree) -> None:
+    missing = [k for k in ("params", "buffers") if k not in state]
+    cause = "another name for the model; metrics and evaluation look for these two"
+    need(not missing, f"{what} has params and buffers", f"no {missing}", "both", cause)
+
+
+def _batches(problem: Problem, client: int) -> list[Tree]:
+    """One client's batches, the last one padded."""
+    found = []
+    for i, rows in enumerate(problem.partition.of(client).split(problem.batch)):  # type: ignore[no-untyped-call]
+        n = len(rows)
+        padded = torch.cat([rows, rows[:1].expand(problem.batch - n)])
+        mask = (torch.arange(problem.batch) < n).float()
+        found.append({**tree.rows(problem.columns, padded), "mask": mask, "key": torch.tensor([5, i])})
+    return found

@@ -73,7 +73,8 @@ class Quadratics:
         return 0.5 * torch.einsum("bi,bij,bj->b", off, self._curvature(batch), off)
 
     def _curvature(self, batch: Tree) -> Tensor:
-        return batch["x"].reshape(-1, self.WIDTH, self.WIDTH)
+        found: Tensor = batch["x"].reshape(-1, self.WIDTH, self.WIDTH)
+        return found
 
 
 def flat(params: Tree) -> Tensor:
@@ -81,9 +82,13 @@ def flat(params: Tree) -> Tensor:
     return torch.cat([params[name] for name, _ in Quadratics.PARTS])
 
 
-@cache
 def quadratics() -> Problem:
     """Six clients that disagree in optimum, curvature, size and number of steps."""
+    return _fresh(_quadratics())
+
+
+@cache
+def _quadratics() -> Problem:
     d, n = Quadratics.WIDTH, len(SIZES)
     key = rng.key("quadratics")
     roots = rng.normal(rng.fold(key, 0), (n, d, d))
@@ -104,7 +109,8 @@ def optimum(problem: Problem, weights: Tensor) -> Tensor:
     b = problem.columns["y"][first].double()
     p = (weights.double() / weights.double().sum())[:, None, None]
     pulled = (p * a @ b[..., None]).sum(0)
-    return torch.linalg.solve((p * a).sum(0), pulled)[:, 0]
+    found: Tensor = torch.linalg.solve((p * a).sum(0), pulled)
+    return found[:, 0]
 
 
 def mirrored(problem: Problem, about: float) -> Problem:
@@ -114,9 +120,13 @@ def mirrored(problem: Problem, about: float) -> Problem:
     return replace(problem, model={**problem.model, "params": params}, columns=columns)
 
 
-@cache
 def network() -> Problem:
     """A small network with BatchNorm and dropout on random data, clients of different sizes."""
+    return _fresh(_network())
+
+
+@cache
+def _network() -> Problem:
     key, total = rng.key("network"), sum(SIZES)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
@@ -127,5 +137,12 @@ def network() -> Problem:
     return Problem(task, task.init(key), {"x": x, "y": y}, _in_a_row(), batch=3, keyed=True)
 
 
+def _fresh(problem: Problem) -> Problem:
+    """Tensors of its own: what is under test may write into them."""
+    model, columns = (tree.map(torch.clone, t) for t in (problem.model, problem.columns))
+    return replace(problem, model=model, columns=columns)
+
+
 def _in_a_row() -> Partition:
-    return Partition.from_lists(list(torch.arange(sum(SIZES)).split(list(SIZES))))
+    rows = iter(range(sum(SIZES)))
+    return Partition.from_lists([[next(rows) for _ in range(n)] for n in SIZES])

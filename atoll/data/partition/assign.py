@@ -43,10 +43,17 @@ def even(total: Ints | int, parts: int) -> Ints:
     return np.asarray(whole // parts + (np.arange(parts) < whole % parts), dtype=np.int64)
 
 
+def shares(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shares along the last axis from the logarithms of what they are proportional to (-inf: none)."""
+    weights = np.exp(logs - logs.max(-1, keepdims=True))
+    return np.asarray(weights / weights.sum(-1, keepdims=True))
+
+
 def cut(shares: NDArray[np.float64], totals: Ints) -> Ints:
     """Whole numbers from shares (K, N) of totals (K,): floors of the running sum, so that rows add up to the total."""
-    cuts = np.floor(np.cumsum(shares, -1) * totals[:, None]).astype(np.int64)
-    cuts = np.minimum(cuts, totals[:, None])
+    running = np.cumsum(shares, -1)
+    running[running > 1 - 1e-12] = 1.0  # or a client at the end with no share would get a row by rounding
+    cuts = np.floor(running * totals[:, None]).astype(np.int64)
     cuts[:, -1] = totals
     return np.diff(cuts, axis=-1, prepend=0)
 
@@ -62,6 +69,13 @@ def owners_by_counts(counts: Ints, classes: Ints, key: Tensor) -> Ints:
     owner = np.empty(len(classes), np.int64)
     owner[shuffled] = np.repeat(everyone, np.append(counts, left[:, None], axis=1).reshape(-1))
     return owner
+
+
+def deal(sizes: Ints, examples: int, key: Tensor, made: str) -> Partition:
+    """The partition in which client c gets sizes[c] rows at random; what remains is left out."""
+    owner = np.full(examples, -1)
+    owner[: int(sizes.sum())] = np.repeat(np.arange(len(sizes)), sizes)
+    return collect(draws.permutation(key, examples), owner, len(sizes), f"{made} key={key.tolist()}")
 
 
 def gather(owner: Ints, clients: int, key: Tensor, made: str) -> Partition:

@@ -1,7 +1,8 @@
 """Label skew and size skew by the Dirichlet distribution."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +12,11 @@ from torch import Tensor
 from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.partition import Partition
+from atoll.data.partition.redraw import Profile, Short, demanded, redraw
 from atoll.errors import PartitionError
 
 Ints = NDArray[np.int64]
-Short = Literal["redraw", "borrow"]
-
-_DRAWS = 100
-_HOPELESS = 30  # clients short in one draw: a draw with none has a chance of about exp(-30)
+Draw = Callable[[Tensor, float, Ints, int], Ints]  # key, alpha, rows of each class, clients -> counts (K, N)
 
 
 @dataclass(frozen=True)
@@ -25,63 +24,82 @@ class Dirichlet:
     """Every class is shared out by its own draw from Dirichlet(alpha): label skew, and sizes that differ.
 
     p_k ~ Dir(alpha, ..., alpha) over the N clients; client c gets a share p_kc of the rows of class k.
-    Hsu, Qi, Brown (2019), https://arxiv.org/abs/1909.06335; Li et al. (NIID-Bench, 2022), without the cap on large
-    parties that its code adds.
+    Hsu, Qi, Brown (2019), https://arxiv.org/abs/1909.06335; Li et al. (NIID-Bench, 2022).
 
     A draw that leaves a client below `minimum` is drawn again (at most 100 times, or until it is clear that it
     will not happen); `short = "borrow"` takes the draw and moves rows from the largest clients instead.
+    `profile = "niid-bench"`, as its code and FedML's: class after class, a client that already has 1/N of all rows gets
+    none of the next class, the other shares are scaled up; nobody may have fewer than 10.
     """
 
     clients: Annotated[int, Field(ge=1)]
     alpha: Annotated[float, Field(gt=0)]
     minimum: Annotated[int, Field(ge=1)] = 2
     short: Short = "redraw"
+    profile: Profile = "paper"
 
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
         classes = assign.classes_of(labels, "dirichlet")
-        totals = np.bincount(classes)
-        counts = _draw(self, totals, examples, key)
+        counts = self.counts(np.bincount(classes), key)
         owner = assign.owners_by_counts(counts, classes, draws.fold(key, 0))
-        owner = assign.lend(owner, self.clients, self.minimum, draws.fold(key, 1))
+        owner = assign.lend(owner, self.clients, demanded(self.minimum, self.profile), draws.fold(key, 1))
         return assign.gather(owner, self.clients, draws.fold(key, 2), repr(self))
+
+    def counts(self, totals: Ints, key: Tensor) -> Ints:
+        """How many rows of each class each client gets, (K, N), before anything is borrowed."""
+        return _counts(self, totals, key, _capped if self.profile == "niid-bench" else _plain)
 
 
 @dataclass(frozen=True)
 class QuantityDirichlet:
     """Sizes by one draw from Dirichlet(alpha), rows at random: size skew without label skew.
 
-    Li et al. (NIID-Bench, 2022), https://arxiv.org/abs/2102.02079. `minimum` and `short` as for dirichlet.
+    Li et al. (NIID-Bench, 2022), https://arxiv.org/abs/2102.02079. `minimum` and `short` as for dirichlet;
+    `profile = "niid-bench"`: nobody may have fewer than 10, as in its code.
     """
 
     clients: Annotated[int, Field(ge=1)]
     alpha: Annotated[float, Field(gt=0)]
     minimum: Annotated[int, Field(ge=1)] = 2
     short: Short = "redraw"
+    profile: Profile = "paper"
 
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
-        counts = _draw(self, np.array([examples]), examples, key)
+        counts = _counts(self, np.array([examples]), key, _plain)
         owner = assign.owners_by_counts(counts, np.zeros(examples, np.int64), draws.fold(key, 0))
-        owner = assign.lend(owner, self.clients, self.minimum, draws.fold(key, 1))
+        owner = assign.lend(owner, self.clients, demanded(self.minimum, self.profile), draws.fold(key, 1))
         return assign.gather(owner, self.clients, draws.fold(key, 2), repr(self))
 
 
-def _draw(wish: Dirichlet | QuantityDirichlet, totals: Ints, examples: int, key: Tensor) -> Ints:
-    """How many rows of each class each client gets, (K, N)."""
-    if wish.alpha <= 0:
+def above_zero(alpha: float) -> None:
+    """Refuse what is no concentration."""
+    if alpha <= 0:
         raise PartitionError(
-            f"partition.alpha: must be above 0 (got {wish.alpha}). For an even split use partition.name = 'iid'."
+            f"partition.alpha: must be above 0 (got {alpha}). For an even split use partition.name = 'iid'."
         )
-    assign.enough(wish.clients, wish.minimum, examples)
-    for attempt in range(_DRAWS):
-        shares = draws.dirichlet(draws.fold(key, 3 + attempt), wish.alpha, (len(totals), wish.clients))
-        counts = assign.cut(shares, totals)
-        short = int((counts.sum(0) < wish.minimum).sum())
-        if short == 0 or wish.short == "borrow":
-            return counts
-        if short > _HOPELESS:
-            break
-    raise PartitionError(
-        f"partition.minimum: {short} of {wish.clients} clients have fewer than {wish.minimum} examples at alpha = "
-        f"{wish.alpha}, in draw {attempt + 1} as in those before. Use a larger alpha, fewer clients, "
-        "a smaller minimum, or partition.short = 'borrow' to fill them from the largest clients."
+
+
+def _counts(wish: Dirichlet | QuantityDirichlet, totals: Ints, key: Tensor, how: Draw) -> Ints:
+    above_zero(wish.alpha)
+    least = demanded(wish.minimum, wish.profile)
+    assign.enough(wish.clients, least, int(totals.sum()))
+    return redraw(
+        lambda attempt: how(draws.fold(key, 3 + attempt), wish.alpha, totals, wish.clients),
+        least,
+        wish.short,
+        f"alpha = {wish.alpha}",
     )
+
+
+def _plain(key: Tensor, alpha: float, totals: Ints, clients: int) -> Ints:
+    return assign.cut(draws.dirichlet(key, alpha, (len(totals), clients)), totals)
+
+
+def _capped(key: Tensor, alpha: float, totals: Ints, clients: int) -> Ints:
+    """Class after class: who already holds 1/N of all rows gets none, and the shares of the others add up to 1."""
+    logs = draws.log_gamma(key, alpha, len(totals) * clients).reshape(len(totals), clients)
+    counts = np.zeros((len(totals), clients), np.int64)
+    for k, total in enumerate(totals):
+        open_to = counts.sum(0) < totals.sum() / clients
+        counts[k] = assign.cut(assign.shares(np.where(open_to, logs[k], -np.inf)[None]), total[None])[0]
+    return counts

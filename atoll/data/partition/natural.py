@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.partition import Partition
 from atoll.errors import PartitionError
@@ -21,12 +22,14 @@ class Natural:
 
     `by` may be left out where the data has one key. Clients below `minimum` rows are merged, neighbour with neighbour,
     until they reach it (`small = "merge"`), or left out (`"drop"`), or not accepted (`"refuse"`). Rows keep the order
-    of the data.
+    of the data. With `clients`, those that are then there are dealt at random into so many, as NIID-Bench does with
+    the writers of FEMNIST.
     """
 
     by: str | None = None
     minimum: Annotated[int, Field(ge=1)] = 1
     small: Literal["merge", "drop", "refuse"] = "merge"
+    clients: Annotated[int, Field(ge=1)] | None = None
 
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
         number = np.unique(self._column(keys).numpy(), return_inverse=True)[1]
@@ -35,7 +38,19 @@ class Natural:
         rows, clients = np.arange(examples), int(client.max()) + 1
         if clients == 0:
             raise PartitionError(f"partition.minimum: no client has {self.minimum} examples. {_largest(sizes)}")
-        return assign.collect(rows, client[number], clients, repr(self))
+        if self.clients is None:
+            return assign.collect(rows, client[number], clients, repr(self))
+        dealt = np.append(self._dealt(clients, key), -1)  # the last: nobody stays nobody
+        return assign.collect(rows, dealt[client[number]], self.clients, f"{self!r} key={key.tolist()}")
+
+    def _dealt(self, found: int, key: Tensor) -> Ints:
+        """Which of the clients that are wanted each natural client goes to."""
+        wanted = self.clients or found
+        if wanted > found:
+            raise PartitionError(f"partition.clients: {wanted} clients of {found} natural ones. Use at most {found}.")
+        owner = np.empty(found, np.int64)
+        owner[draws.permutation(key, found)] = np.repeat(np.arange(wanted), assign.even(found, wanted))
+        return owner
 
     def _column(self, keys: dict[str, Tensor]) -> Tensor:
         known = ", ".join(map(repr, sorted(keys)))

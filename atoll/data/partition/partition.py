@@ -6,7 +6,7 @@ import hashlib
 import os
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,9 @@ class Partition:
     indices: Tensor  # int64
     made: str = "given"  # how
     left_out: int = 0  # rows of the data that no client holds
+    noise: Tensor | None = None  # the standard deviation of the noise on each client's inputs, float64 (N,)
+    fresh: bool = False  # is that noise drawn at every access, instead of once for every row?
+    groups: Tensor | None = None  # the cluster of each client, int64 (N,)
 
     def __post_init__(self) -> None:
         o = self.offsets
@@ -41,6 +44,9 @@ class Partition:
             raise PartitionError(
                 "partition: offsets must rise from 0 to the number of indices. Use Partition.from_lists."
             )
+        for name, column in (("noise", self.noise), ("groups", self.groups)):
+            if column is not None and column.shape != (self.size,):
+                raise PartitionError(f"partition: {name} has shape {tuple(column.shape)}. Give one for each client.")
 
     @property
     def size(self) -> int:
@@ -125,10 +131,11 @@ class Partition:
         chosen[shuffled[np.arange(len(shuffled)) - starts < np.repeat(held, sizes)]] = True
         out = torch.from_numpy(chosen)
         made = f"{self.made} split({share}, key={key.tolist()})"
-        rest = Partition(_offsets(sizes - held), self.indices[~out], f"{made} rest", self.left_out + int(held.sum()))
-        return rest, Partition(
-            _offsets(held), self.indices[out], f"{made} held out", self.left_out + int((sizes - held).sum())
-        )
+        return self._part(sizes - held, ~out, f"{made} rest"), self._part(held, out, f"{made} held out")
+
+    def _part(self, sizes: np.ndarray[Any, np.dtype[np.int64]], kept: Tensor, made: str) -> Partition:
+        left_out = self.left_out + int((~kept).sum())
+        return replace(self, offsets=_offsets(sizes), indices=self.indices[kept], made=made, left_out=left_out)
 
     def pool(self) -> Partition:
         """One client that holds every row that somebody holds."""
@@ -136,22 +143,27 @@ class Partition:
         return Partition(torch.tensor([0, len(rows)]), rows, f"{self.made} pooled", self.left_out)
 
     def digest(self) -> str:
-        """A short fingerprint of who holds what and of how it was made."""
+        """A short fingerprint of who holds what, with which noise, in which group, and of how it was made."""
         h = hashlib.blake2b(self.made.encode(), digest_size=16)
         for column in (self.offsets, self.indices):
             h.update(len(column).to_bytes(8, "little") + column.numpy().astype("<i8").tobytes())
+        if self.noise is not None:
+            h.update(b"fresh noise" if self.fresh else b"noise")
+            h.update(self.noise.numpy().astype("<f8").tobytes())
+        if self.groups is not None:
+            h.update(b"groups" + self.groups.numpy().astype("<i8").tobytes())
         return h.hexdigest()
 
     def save(self, path: str | Path) -> None:
         """Write an .npz, whole or not at all."""
         path = Path(path)
         half = path.with_name(f".{path.name}.{os.getpid()}")
-        offsets, indices = self.offsets.numpy(), self.indices.numpy()
+        columns = {"offsets": self.offsets, "indices": self.indices, "noise": self.noise, "groups": self.groups}
+        arrays: Any = {name: column.numpy() for name, column in columns.items() if column is not None}
+        arrays |= {k: np.array(getattr(self, k)) for k in ("made", "left_out", "fresh")}
         try:
             with half.open("wb") as f:
-                np.savez(
-                    f, offsets=offsets, indices=indices, made=np.array(self.made), left_out=np.array(self.left_out)
-                )
+                np.savez(f, **arrays)
             half.replace(path)
         finally:
             half.unlink(missing_ok=True)
@@ -161,8 +173,9 @@ class Partition:
         """Read what `save` wrote. Never unpickles."""
         try:
             with np.load(path, allow_pickle=False) as f:
-                columns = torch.from_numpy(f["offsets"]), torch.from_numpy(f["indices"])
-                return cls(*columns, str(f["made"]), int(f["left_out"]))
+                columns = {k: torch.from_numpy(f[k]) for k in ("offsets", "indices", "noise", "groups") if k in f.files}
+                fresh = "fresh" in f.files and bool(f["fresh"])
+                return cls(**columns, made=str(f["made"]), left_out=int(f["left_out"]), fresh=fresh)
         except FileNotFoundError:
             raise PartitionError(f"partition: there is no file {path}. Write one with Partition.save.") from None
         except (OSError, KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as e:

@@ -1,0 +1,168 @@
+"""LEAF's JSON files: users, num_samples and user_data = {user: {x, y}}; a folder train/ and a folder test/ of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atoll import tree
+from atoll.data.arrays import Kind
+from atoll.data.dataset import Dataset
+from atoll.data.formats import files
+from atoll.data.formats.coding import matched
+from atoll.data.formats.split import held_out
+from atoll.tree import Tree
+
+Array = NDArray[Any]
+Convert = Callable[[list[Any], list[Any], str], tuple[Array, Array]]  # x, y, where -> rows of both
+
+
+@dataclass(frozen=True)
+class Part:
+    """The examples of many users, one below the other, and whose each is."""
+
+    x: Array
+    y: Array
+    user: Array
+    group: Array  # what LEAF calls the hierarchy (the play of a role), None where there is none
+
+    def rows(self, index: Tensor) -> Part:
+        """Some of them."""
+        i = index.numpy()
+        return Part(self.x[i], self.y[i], self.user[i], self.group[i])
+
+
+def read_leaf(path: Path, convert: Convert, share: float, seed: int, counted: bool = True) -> tuple[Part, Part | None]:
+    """Training and test examples; without a test/ folder `share` of every user's are held out.
+
+    `counted`: num_samples must be what is there (Reddit's files count comments of all parts).
+    """
+    train, test = _sources(path.expanduser())
+    found = _part(train, convert, counted)
+    if test:
+        return found, _part(test, convert, counted)
+    inside, outside = held_out(matched(found.user, None)[0], share, seed)
+    return found.rows(inside), None if outside is None else found.rows(outside)
+
+
+def assembled(
+    name: str,
+    kind: Kind,
+    parts: tuple[Part, Part | None],
+    columns: Callable[[Part], Tree],
+    outputs: int,
+    decode: Callable[[Tree], Tree],
+    vocabulary: int | None = None,
+) -> Dataset:
+    """The data set with the natural key "user"; the test column "user" numbers them alike."""
+    train, test = parts
+    inside, outside = columns(train), None if test is None else columns(test)
+    here, there = matched(train.user, None if test is None else test.user)
+    if outside is not None and there is not None:
+        outside["user"] = there
+    inputs = tuple(decode(tree.rows(inside, slice(0, 1)))["x"].shape[1:])
+    return Dataset(name, kind, inside, outside, inputs, outputs, decode, {"user": here}, vocabulary=vocabulary).check()
+
+
+def numbers(values: list[Any], where: str) -> Array:
+    """Nested lists of numbers as an array."""
+    try:
+        found = np.array(values, np.float64)
+    except (ValueError, TypeError):
+        files.refuse(where, "x or y is not an even list of numbers", "Use the files that LEAF's scripts write")
+    if not np.isfinite(found).all():
+        files.refuse(where, "has numbers that are not finite", "Write them again")
+    return found
+
+
+def classes(values: list[Any], count: int, where: str) -> NDArray[np.int64]:
+    """Labels 0..count - 1."""
+    found = numbers(values, where)
+    if found.ndim != 1 or (found != np.rint(found)).any() or found.min() < 0 or found.max() >= count:
+        files.refuse(where, f"has labels that are none of 0..{count - 1}", "Use the files that LEAF's scripts write")
+    return found.astype(np.int64)
+
+
+def _sources(path: Path) -> tuple[list[Path], list[Path]]:
+    """The files of the training part and of the test part."""
+    if path.is_file():
+        return [path], []
+    folder = files.folder(path)
+    if not (folder / "train").is_dir() and (folder / "data").is_dir():
+        folder = folder / "data"
+    if (folder / "train").is_dir():
+        return _json(folder / "train"), _json(folder / "test") if (folder / "test").is_dir() else []
+    return _json(folder / "all_data" if (folder / "all_data").is_dir() else folder), []
+
+
+def _json(folder: Path) -> list[Path]:
+    found = sorted(p for p in folder.iterdir() if p.name.endswith((".json", ".json.gz")))
+    if not found:
+        files.refuse(folder, "has no .json files", "Set path to LEAF's data/ folder, with train/ and test/ in it")
+    return found
+
+
+def _part(paths: Sequence[Path], convert: Convert, counted: bool) -> Part:
+    xs, ys, users, groups, sizes = [], [], [], [], []
+    for path in paths:
+        for user, group, data in _users(path, counted):
+            where = f"{path}, user {user!r}"
+            x, y = _lists(data, where)
+            if not x:
+                continue
+            rows = convert(x, y, where)
+            xs.append(rows[0])
+            ys.append(rows[1])
+            users.append(user)
+            groups.append(group)
+            sizes.append(len(rows[0]))
+    if len(set(users)) < len(users):
+        twice = next(u for i, u in enumerate(users) if u in users[:i])
+        files.refuse(paths[0].parent, f"has user {twice!r} twice", "Give each user one entry in one file")
+    if not sum(sizes):
+        files.refuse(paths[0].parent, "has no examples", "Run LEAF's preprocess.sh with a larger sample")
+    if len({x.shape[1:] for x in xs}) > 1:
+        shapes = sorted({x.shape[1:] for x in xs})[:2]
+        files.refuse(paths[0].parent, f"x has rows of different shapes ({shapes[0]}, {shapes[1]})", "Make them alike")
+    return Part(np.concatenate(xs), np.concatenate(ys), _each(users, sizes), _each(groups, sizes))
+
+
+def _users(path: Path, counted: bool) -> Iterator[tuple[str, str | None, Any]]:
+    content = files.parsed(path)
+    wanted = ("users", "num_samples", "user_data")
+    if not isinstance(content, dict) or any(name not in content for name in wanted):
+        files.refuse(path, f"is not LEAF's JSON, which has {', '.join(wanted)}", "Run LEAF's preprocess.sh")
+    users, counts, data = (content[name] for name in wanted)
+    if len(users) != len(counts):
+        files.refuse(path, f"has {len(users)} users and {len(counts)} num_samples", "Write it again")
+    groups = content.get("hierarchies", [])
+    # LEAF's split by sample drops users with too few examples, but not their hierarchies: then nothing is known.
+    groups = groups if len(groups) == len(users) else [None] * len(users)
+    for user, count, group in zip(users, counts, groups, strict=True):
+        if user not in data:
+            files.refuse(path, f"lists user {user!r}, who has no user_data", "Write it again")
+        found = data[user]
+        if counted and isinstance(found, dict) and len(found.get("y", [])) != count:
+            what = f"user {user!r} has {len(found.get('y', []))} examples, and num_samples says {count}"
+            files.refuse(path, what, "It is damaged or was edited: write it again")
+        yield user, group, found
+
+
+def _lists(data: Any, where: str) -> tuple[list[Any], list[Any]]:
+    if not isinstance(data, dict) or not all(isinstance(data.get(name), list) for name in "xy"):
+        files.refuse(where, "has no lists x and y", "Use the files that LEAF's scripts write")
+    if len(data["x"]) != len(data["y"]):
+        files.refuse(where, f"has {len(data['x'])} x and {len(data['y'])} y", "Write it again")
+    return data["x"], data["y"]
+
+
+def _each(names: list[Any], sizes: list[int]) -> Array:
+    found = np.empty(len(names), object)
+    found[:] = names
+    return np.repeat(found, sizes)

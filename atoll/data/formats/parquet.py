@@ -1,0 +1,86 @@
+"""Parquet files."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from atoll.data.dataset import Dataset
+from atoll.data.formats import files
+from atoll.data.formats.coding import Kind
+from atoll.data.formats.table import Table, connected, database_error, first_line, pattern
+from atoll.data.formats.tabular import Missing, Plan, Standardise, build
+
+_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
+_TEXTS = ("VARCHAR", "ENUM", "UUID")
+
+
+def parquet(
+    path: Path,
+    label: str,
+    client: str | tuple[str, ...] = (),
+    test: Path | None = None,
+    features: tuple[str, ...] = (),
+    exclude: tuple[str, ...] = (),
+    categorical: tuple[str, ...] | Literal["auto"] = "auto",
+    categories: Annotated[int, Field(ge=2)] = 100,
+    kind: Kind | None = None,
+    missing: Missing = "refuse",
+    standardise: Standardise = "features",
+    test_by: str | None = None,
+    test_value: str | int | bool = "test",
+    test_share: Annotated[float, Field(ge=0, lt=1)] | None = None,
+    seed: int = 0,
+) -> Dataset:
+    """Your own Parquet file: a `label` column, features, and clients by a `client` column.
+
+    The options are those of "csv". Missing values are nulls, and numbers that are NaN.
+    """
+    plan = Plan(
+        label,
+        (client,) if isinstance(client, str) else client,
+        features,
+        exclude,
+        categorical,
+        categories,
+        kind,
+        missing,
+        standardise,
+        test_by,
+        test_value,
+        test_share,
+        seed,
+    )
+    with ExitStack() as tables:
+        train = tables.enter_context(parquet_table(files.file(path)))
+        far = None if test is None else tables.enter_context(parquet_table(files.file(test, "test")))
+        return build(train, far, plan)
+
+
+@contextmanager
+def parquet_table(path: Path) -> Iterator[Table]:
+    """The columns of a Parquet file."""
+    source = f"read_parquet({pattern(path)})"
+    with connected() as base:
+        try:
+            described = base.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
+            rows = base.execute(f"SELECT count(*) FROM {source}").fetchone()[0]
+        except database_error() as e:
+            what = f"cannot be read as Parquet ({first_line(e)})"
+            files.refuse(path, what, "Write it again; for CSV use name = 'csv'")
+        if not rows:
+            files.refuse(path, "has no rows", "Give at least one")
+        types = {name: str(kind) for name, kind, *_ in described}
+        called = {n: '"' + n.replace('"', '""') + '"' for n in types}
+        cells = {n: (f"CAST({c} AS DOUBLE)", f"CAST({c} AS VARCHAR)") for n, c in called.items()}
+        yield Table(path, source, cells, {n: _holds(kind) for n, kind in types.items()}, base)
+
+
+def _holds(kind: str) -> str:
+    if kind.endswith("]"):  # a list of something
+        return kind
+    if kind.removeprefix("U").startswith(_NUMBERS):
+        return "numbers"
+    return "texts" if kind.startswith(_TEXTS) else kind

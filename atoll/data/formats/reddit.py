@@ -1,0 +1,50 @@
+"""Reddit comments, as LEAF writes them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from atoll.data.dataset import IGNORE, Dataset
+from atoll.data.formats import files
+from atoll.data.formats.leaf_json import Array, Part, assembled, read_leaf
+from atoll.data.formats.split import Share
+from atoll.data.formats.words import Vocabulary, Words, compact
+from atoll.data.sources.decoders import Tokens
+from atoll.tree import Tree
+
+_LENGTH = 10  # tokens in each of LEAF's sequences
+_PADDING = "<PAD>"
+
+
+def reddit(
+    path: Path, vocabulary: Vocabulary = 10_000, words: Path | None = None, test_share: Share = 0.1, seed: int = 0
+) -> Dataset:
+    """Reddit in LEAF's JSON: the next word of comments, in sequences of 10; natural clients by "user".
+
+    `path` holds train/ and test/ with LEAF's files (val/ is not read), or is one file. Token 0 is padding, 1 an
+    unknown word, then the words of the training part by frequency, `vocabulary` in all, as LEAF's build_vocab.py has
+    them; or those of the file `words`, one on each line (LEAF's own reddit_vocab.pck is a pickle and is not read).
+    Padding is no target, also not behind the end of a comment, where LEAF counts it as one. Caldas et al. (2018),
+    https://arxiv.org/abs/1812.01097.
+    """
+    all_words = Words(_PADDING)
+
+    def convert(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
+        try:
+            inputs = [sequence for comment in x for sequence in comment]
+            targets = [sequence for comment in y for sequence in comment["target_tokens"]]
+            real = [sequence for comment in y for sequence in comment["count_tokens"]]
+        except (TypeError, KeyError):
+            files.refuse(where, "a comment is not sequences with target_tokens and count_tokens", "Use LEAF's files")
+        if not len(inputs) == len(targets) == len(real) or any(len(s) != _LENGTH for s in [*inputs, *targets, *real]):
+            files.refuse(where, f"has sequences that are not {_LENGTH} tokens long, or too few", "Use LEAF's files")
+        return all_words.rows(inputs, _LENGTH), np.where(np.array(real) > 0, all_words.rows(targets, _LENGTH), 0)
+
+    parts = read_leaf(path, convert, test_share, seed, counted=False)
+    final, size = all_words.settle(parts[0].x, vocabulary, listed=words)
+
+    def columns(part: Part) -> Tree:
+        return {"x": compact(final[part.x], size), "y": compact(np.where(part.y > 0, final[part.y], IGNORE), size)}
+
+    return assembled("reddit", "next_token", parts, columns, size, Tokens(), size)

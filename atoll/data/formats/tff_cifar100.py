@@ -1,0 +1,41 @@
+"""CIFAR-100 in the clients that Pachinko allocation made, as TensorFlow Federated has it."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from atoll.data.dataset import Dataset
+from atoll.data.decode import Pixels
+from atoll.data.formats import files
+from atoll.data.formats.tff_hdf5 import Array, Field, Part, assembled, classes, read_tff
+from atoll.tree import Tree
+
+
+def tff_cifar100(path: Path) -> Dataset:
+    """CIFAR-100 of TensorFlow Federated (HDF5), split by Pachinko allocation; natural clients by "client".
+
+    `path` holds fed_cifar100_train.h5 (500 clients) and fed_cifar100_test.h5 (100 others). "coarse", the superclass
+    of each training image, is a second key: say partition = { name = "natural", by = "client" }. Needs h5py: pip
+    install 'atoll[hdf5]'. Reddi et al. (2021), https://arxiv.org/abs/2003.00295.
+    """
+    folder = files.folder(path)
+    fields = {
+        "image": Field((32, 32, 3), (3, 32, 32), np.uint8, _bytes),
+        "label": classes(100),
+        "coarse_label": classes(20),
+    }
+    train, test = (read_tff(files.needed(folder, [f"fed_cifar100_{part}.h5"]), fields) for part in ("train", "test"))
+    found = assembled("fed_cifar100", "classification", (train, test), _columns, (3, 32, 32), 100, Pixels())
+    found.keys["coarse"] = torch.from_numpy(train.columns["coarse_label"])
+    return found
+
+
+def _bytes(values: Array, where: str) -> Array:
+    if values.dtype.kind not in "iu" or values.min(initial=0) < 0 or values.max(initial=0) > 255:
+        files.refuse(where, "has pixels that are no bytes", "Fetch it again")
+    return values.transpose(0, 3, 1, 2)
+
+
+def _columns(part: Part) -> Tree:
+    return {"x": torch.from_numpy(part.columns["image"]), "y": torch.from_numpy(part.columns["label"])}

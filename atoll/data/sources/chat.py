@@ -1,0 +1,94 @@
+"""Chat, by user."""
+
+import json
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from atoll.data.dataset import Dataset
+from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
+from atoll.data.sources.windows import Targets, cut, next_tokens, stored
+from atoll.data.text import Alphabet, Corpus, Ints, Vocabulary, characters, words
+
+CHAT = Recipe(
+    "chat",
+    (
+        Offer(
+            (
+                Download(
+                    "chitchat_dataset-0.9.0-py3-none-any.whl",
+                    "7bf89f36645e2d5ec87d53370c8e851b5a688479c7beb7079cb4c87fc5acea3e",
+                    8.2,
+                    Package("pip", "chitchat-dataset==0.9.0"),
+                    "chitchat_dataset/",
+                ),
+            ),
+            ("dataset.json",),
+        ),
+    ),
+    "MIT (BYU PCC Lab)",
+    "Myers, Etchart, Fulda: Conversational scaffolding: an analogy-based approach to response prioritization in "
+    "open-domain dialogs. ICAART 2020 (the Chit-Chat dataset).",
+    "https://github.com/BYU-PCCL/chitchat-dataset",
+    kind="next character or word",
+    clients="1,315 users",
+)
+_END = "\n"  # of a message
+
+
+def chat(
+    unit: Literal["character", "word"] = "character",
+    targets: Targets = "all",
+    window: Annotated[int, Field(ge=2)] | None = None,
+    stride: Annotated[int, Field(ge=1)] | None = None,
+    vocabulary: Annotated[int, Field(ge=3, le=32_000)] | None = None,
+    folder: str | None = None,
+) -> Dataset:
+    """Chat: the next character or word in 258,145 messages between students; natural clients by "user" (1,315).
+
+    Every user's messages in their order, with a line break (words: the token "\\n") behind each. `window`: 80
+    characters or 20 words; `vocabulary`: at most 100 characters or 10,000 words, of the training text. `targets` and
+    `stride` as in `shakespeare`. The last 20 % of every user's text is the test set; users with too little text for a
+    window are left out.
+    """
+    size = vocabulary or (100 if unit == "character" else 10_000)
+    found = columns(CHAT, parse, folder, unit=unit, vocabulary=size)
+    return next_tokens(
+        "chat", found, "user", found.notes["vocabulary"], targets, window or (80 if unit == "character" else 20), stride
+    )
+
+
+def parse(files: Files, unit: Literal["character", "word"], vocabulary: int) -> Columns:
+    """The text of each user as one run of tokens."""
+    said: dict[str, list[str]] = {}
+    talks = json.loads(files.read("dataset.json"))
+    for talk in talks.values():
+        for turn in talk["messages"]:
+            for message in turn:
+                said.setdefault(message["sender"], []).append(message["text"])
+    texts = [_END.join([*messages, ""]) for messages in said.values()]
+    if unit == "character":
+        train, test = cut([characters(text) for text in texts])
+        alphabet = Alphabet.most_common(np.concatenate(train), vocabulary)
+        size, tokens = len(alphabet), list(alphabet.characters)
+        parts = [alphabet.encoded(t) for t in train], [alphabet.encoded(t) for t in test]
+    else:
+        corpus = Corpus.read(texts, _with_ends)
+        learned = cut(_runs(corpus.flat, corpus))[0]
+        ends = np.cumsum([0, *map(len, learned)])
+        every = np.ones(len(learned), np.bool_)
+        known = Vocabulary.most_common(Corpus(np.concatenate(learned), ends, corpus.tokens), every, vocabulary)
+        size, tokens = len(known), list(known.tokens)
+        parts = cut(_runs(known.encoded(corpus), corpus))
+    messages = sum(len(m) for m in said.values())
+    return Columns(stored(*parts), {"vocabulary": size, "tokens": tokens, "users": len(said), "messages": messages})
+
+
+def _with_ends(text: str) -> list[str]:
+    return [token for line in text.split(_END)[:-1] for token in (*words(line), _END)]
+
+
+def _runs(flat: Ints, corpus: Corpus) -> list[Ints]:
+    """What each text of the corpus has of `flat`."""
+    return np.split(flat, corpus.offsets[1:-1])

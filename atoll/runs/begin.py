@@ -1,0 +1,147 @@
+"""Where a run is written, whether it may be, and what it says of itself."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from atoll import tree
+from atoll.config import Experiment
+from atoll.config.setup import Device, Setup
+from atoll.engines import Choice, Threads, Vector
+from atoll.errors import RecordError
+from atoll.runs.driver import Driver
+from atoll.runs.folder import FORMAT, Folder
+from atoll.runs.machine import hardware, versions
+from atoll.runs.progress import Watcher
+
+Info = dict[str, Any]  # what run.json holds
+
+
+def claim(folder: Folder, experiment: Experiment, resume: bool) -> Info | None:
+    """The run that is to be resumed here, if it is this experiment's; None for a new one."""
+    if not folder.exists():
+        folder.vacant()
+        return None
+    if not resume:
+        raise RecordError(f"{folder.path}: holds a run already. Go on with it (--resume), or name another folder.")
+    info = folder.info
+    if info["digest"] != experiment.digest():
+        raise RecordError(
+            f"{folder.path}: holds another experiment (digest {info['digest'][:8]}, yours is "
+            f"{experiment.digest()[:8]}). Resume it with the file it was started from, or name another folder."
+        )
+    return info
+
+
+def ended(info: Info | None) -> bool:
+    """Is there nothing left to do?"""
+    return info is not None and (info["status"] == "finished" or info["status"].startswith("stopped early"))
+
+
+def same_device(info: Info | None, asked: Device) -> Device:
+    """Where a resumed run goes on: where it was, since another device rounds otherwise."""
+    if info is None:
+        return asked
+    was: Device = info["hardware"].get("device", asked)
+    if asked not in ("auto", was):
+        raise RecordError(
+            f"device: this run was started on {was!r}, and would not be the same on {asked!r}. "
+            "Leave --device out, or start again in a new folder."
+        )
+    return was
+
+
+def default_folder(experiment: Experiment, resume: bool) -> Path:
+    """runs/<label>-<digest>, or the same with a number; the unfinished one, if it is to be resumed."""
+    name = f"{experiment.label or experiment.algorithm['name']}-{experiment.digest()[:8]}"
+    first = Path("runs") / name.replace("/", "-").replace(":", "-")
+    tried = [first] + [first.with_name(f"{first.name}-{i}") for i in range(2, 1000)]
+    if resume:
+        there = [p for p in tried if Folder(p).exists()]
+        if not there:
+            raise RecordError(f"{first}: there is no run to resume. Leave --resume out to start one.")
+        open_ones = [p for p in there if not ended(Folder(p).info)]
+        return (open_ones or there)[-1]
+    return next(p for p in tried if not p.exists())
+
+
+def drive(setup: Setup, folder: Folder, info: Info | None, watch: Watcher) -> None:
+    """All rounds that are left. The program's own random numbers are as they were when it is done."""
+    with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
+        driver = Driver(setup, folder, None if info is None else _choice(info, folder))
+        folder.create(_needed_bytes(driver))
+        with folder.held():
+            _advance(driver, info, watch)
+
+
+def _advance(driver: Driver, info: Info | None, watch: Watcher) -> None:
+    folder = driver.folder
+    if info is None:
+        info = about(driver)
+    else:
+        driver.resume()
+    folder.write_info({**info, "status": "running"})
+    try:
+        status = driver.run(watch)
+    except BaseException as e:
+        with suppress(RecordError):  # a full disk must not hide the reason
+            folder.write_info({**info, "status": f"failed: {type(e).__name__}"})
+        raise
+    folder.write_info({**info, "status": status})
+
+
+def about(driver: Driver) -> Info:
+    """What run.json says, but for the status."""
+    setup, experiment = driver.setup, driver.experiment
+    sizes = setup.training.sizes.double()
+    engine = driver.engine
+    choice: dict[str, Any] = {"name": engine.name}
+    if isinstance(engine, Vector):
+        choice |= {"chunk": engine.chunk, "capture": engine.capture}
+    if isinstance(engine, Threads):
+        choice |= {"workers": engine.count()}
+    return {
+        "format": FORMAT,
+        "atoll": versions()["atoll"],
+        "label": experiment.label or str(experiment.algorithm["name"]),
+        "experiment": experiment.complete(),
+        "digest": experiment.digest(),
+        "seed": experiment.seed,
+        "partition": {
+            "digest": setup.partition.digest(),
+            "clients": setup.training.size,
+            "examples": int(sizes.sum()),
+            "sizes": {"min": int(sizes.min()), "median": float(sizes.median()), "max": int(sizes.max())},
+        },
+        "model": {
+            "name": (experiment.task.model or {}).get("name") or type(setup.task.original).__name__,
+            "parameters": tree.count(setup.model["params"]),
+        },
+        "engine": {"name": engine.name, "reason": engine.reason, "choice": choice},
+        "notes": setup.notes,
+        "versions": versions(),
+        "hardware": hardware(setup.device),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _choice(info: Info, folder: Folder) -> Choice:
+    """A resumed run goes on with the engine it had."""
+    try:
+        return Choice(**info["engine"]["choice"])
+    except (KeyError, TypeError) as e:
+        raise RecordError(f"{folder.path / 'run.json'}: names no engine. Start again in a new folder.") from e
+
+
+def _needed_bytes(driver: Driver) -> int:
+    """Two checkpoints (the old and the new), the model, and the record."""
+    clients = driver.setup.population.size
+    state = tree.nbytes(driver.server) + tree.nbytes(driver.state)
+    memory = min(clients, driver.experiment.rounds * clients) * tree.nbytes(driver.memory.first)
+    lines = driver.experiment.rounds * (2_000 + 8 * min(clients, 10_000))
+    return 2 * (state + memory) + tree.nbytes(driver.setup.model) + lines

@@ -1,0 +1,57 @@
+"""What came of a run."""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from pathlib import Path
+from typing import Any
+
+from atoll.runs.folder import Folder
+from atoll.tree import Tree
+
+_BOOKS = {"round", "train_loss", "bytes", "cohort", "settings", "dropped", "model", "seconds"}
+
+
+class Run:
+    """A run that has ended (or was interrupted), read from its folder."""
+
+    def __init__(self, folder: Path | str, temporary: bool = False) -> None:
+        self.folder = Path(folder)
+        self._files = Folder(self.folder)
+        self.info: dict[str, Any] = self._files.info
+        self.history: list[dict[str, Any]] = self._files.record()
+        if temporary:  # the folder lives as long as its run
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    @property
+    def params(self) -> Tree:
+        """The learned model, keyed like the module's state: `module.load_state_dict(run.params)`."""
+        return self._files.load("model.pt")
+
+    @property
+    def final(self) -> dict[str, Any]:
+        """The metrics of the last evaluation (None: not a number), flat, with the last training loss and the round."""
+        last: dict[str, Any] = {"round": len(self.history)}
+        losses = [e["train_loss"] for e in self.history if "train_loss" in e]
+        measured = [e for e in self.history if "clients" in e]
+        if losses:
+            last["train_loss"] = losses[-1]
+        if measured:
+            last |= {k: v for k, v in measured[-1].items() if k not in _BOOKS}
+        return last
+
+    @property
+    def status(self) -> str:
+        """One of "finished", "stopped early: why", "interrupted", "failed: what" and "running"."""
+        return str(self.info["status"])
+
+    def report(self, out: Path | str | None = None) -> Path:
+        """Write the report of this run; `atoll report` puts several side by side."""
+        from atoll.report import write  # matplotlib is slow to import
+
+        return write([self.folder], Path(out) if out is not None else self.folder / "report.html")
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{k} {v:.4g}" for k, v in self.final.items() if isinstance(v, float))
+        return f"Run({str(self.folder)!r}, {self.status}, {len(self.history)} rounds, {shown})"

@@ -1,0 +1,25 @@
+"""What is claimed of every registered algorithm, beyond the contract: options for `check_algorithm`."""
+
+from typing import Any
+
+# exact: reaches the true optimum of clients that disagree. alone: with one client it is plain SGD.
+CLAIMS: dict[str, dict[str, Any]] = {
+    "fedsgd": {"exact": True, "sampled": False, "alone": False, "rounds": 80},
+    "fedavg": {"exact": False, "alone": True},
+    "fedprox": {"exact": False, "alone": False, "mu": 0.1},
+    "adafedprox": {"exact": False, "alone": True},
+    "scaffold": {"exact": True, "alone": True, "control": "control"},
+    "fednova": {"exact": False, "alone": True},
+    "fedavgm": {"exact": False, "alone": False},
+    "fedadagrad": {"exact": False, "alone": False},
+    "fedadam": {"exact": False, "alone": False},
+    "fedyogi": {"exact": False, "alone": False},
+    "feddyn": {"exact": True, "alone": False, "control": "h", "alpha": 1.0},
+    "moon": {"exact": False, "alone": True},
+    "reptile": {"exact": False, "alone": False},
+    "ditto": {"exact": False, "alone": True},
+    "fedper": {"exact": False, "alone": False},
+    "fedbn": {"exact": False, "alone": False},
+    "local": {"exact": False, "alone": False},
+    "centralised": {"exact": False, "alone": True},
+}

@@ -1,0 +1,25 @@
+"""What all tests share: a cache of their own, few threads, and no GPU tests where there is no GPU."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _alone(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Nothing is read from or written to the user's cache (but for matplotlib's list of fonts, slow to make)."""
+    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    os.environ.setdefault("MPLCONFIGDIR", str(home / "matplotlib"))
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+    torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no GPU here"))

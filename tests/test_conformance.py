@@ -1,0 +1,493 @@
+"""Everything registered goes through the conformance kit, and the kit refuses what is wrong."""
+
+import doctest
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from atoll import rng, tree
+from atoll.algorithms import ALGORITHMS
+from atoll.algorithms.fedavg import FedAvg
+from atoll.algorithms.local import change, descend, gradient, move
+from atoll.core import Engine, Info, Job, Result, Spec, Total, Transform, Update
+from atoll.data.partition import PARTITIONS, Iid, Partition
+from atoll.engines import ENGINES, Ground, Loop, Scratch, Threads, Vector, make
+from atoll.errors import ConformanceError
+from atoll.reducers import REDUCERS, Mean, Median
+from atoll.testing import CLAIMS, check_algorithm, check_engine, check_partition, check_reducer, check_transform
+from atoll.testing import engine as engine_checks
+from atoll.transforms import TRANSFORMS
+from atoll.transforms.clip import ClipL2
+from atoll.transforms.compress import TopK
+from atoll.transforms.noise import GaussianNoise
+from atoll.tree import Tree
+
+TRANSFORM_OPTIONS: dict[str, dict[str, Any]] = {
+    "equal_weights": {},
+    "clip_l2": {"bound": 0.5},
+    "gaussian_noise": {"multiplier": 1.0},
+    "top_k": {"share": 0.3},
+}
+REDUCER_OPTIONS: dict[str, dict[str, Any]] = {"mean": {}, "median": {}, "trimmed_mean": {"share": 0.2}}
+PARTITION_OPTIONS: dict[str, dict[str, Any]] = {
+    "iid": {"clients": 7},
+    "dirichlet": {"clients": 6, "alpha": 0.4},
+    "quantity_dirichlet": {"clients": 6, "alpha": 0.4},
+    "classes": {"clients": 9, "per_client": 2},
+    "shards": {"clients": 7, "per_client": 2},
+    "natural": {"by": "user", "minimum": 15},
+    "designed": {"clients": 6, "emd": 0.8},
+    "power_law": {"clients": 6, "exponent": 1.2},
+    "lognormal": {"clients": 6, "sigma": 1.0},
+    "poisson": {"mean": 20.0},
+    "fixed": {"clients": 6, "points": 30},
+    "user_dirichlet": {"clients": 6, "points": 30, "alpha": 0.5},
+    "pachinko": {"clients": 6, "points": 30, "coarse": (0, 0, 0, 0, 1, 1, 1, 1)},
+    "niid_mixed": {"clients": 8},
+    "groups": {"clients": 6, "groups": 2},
+    "noise": {"clients": 6, "level": 0.1},
+    "fcube": {"clients": 8},
+    "compose": {"of": ({"name": "iid", "clients": 6}, {"name": "power_law"}, {"name": "noise", "level": 0.1})},
+}
+DETERMINISTIC = {"natural"}
+
+
+class Chosen:
+    """An engine as a run makes it: chosen by name, tried on the first job."""
+
+    def __init__(self, choice: Any, cache: Path, *ground: Any) -> None:
+        self.choice, self.cache, self.ground, self.engine = choice, cache, Ground(*ground), None
+
+    def run(self, job: Job) -> Result:
+        if self.engine is None:
+            self.engine = make(self.choice, self.ground, 1 << 30, job, self.cache)
+        return self.engine.run(job)
+
+
+def given(options: dict[str, Any], name: str, where: str) -> Any:
+    if name not in options:
+        pytest.fail(f"{name!r} is registered, but has no entry in {where}: add one, so that the kit can check it.")
+    return options[name]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_registered_algorithm_conforms(name: str) -> None:
+    assert check_algorithm(ALGORITHMS[name], **given(CLAIMS, name, "CLAIMS (atoll/testing/claims.py)"))
+
+
+def test_scaffold_by_option_one_conforms() -> None:
+    assert "reaches the true optimum" in check_algorithm(ALGORITHMS["scaffold"], **CLAIMS["scaffold"], option="I")
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_every_registered_transform_conforms(name: str) -> None:
+    assert check_transform(TRANSFORMS[name](**given(TRANSFORM_OPTIONS, name, "TRANSFORM_OPTIONS (this file)")))
+
+
+@pytest.mark.parametrize("name", REDUCERS)
+def test_every_registered_reducer_conforms(name: str) -> None:
+    assert check_reducer(REDUCERS[name](**given(REDUCER_OPTIONS, name, "REDUCER_OPTIONS (this file)")))
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_every_registered_partition_conforms(name: str) -> None:
+    builder = PARTITIONS[name](**given(PARTITION_OPTIONS, name, "PARTITION_OPTIONS (this file)"))
+    assert check_partition(builder, random=name not in DETERMINISTIC)
+
+
+SETTINGS: dict[str, list[Any]] = {
+    "auto": [{}],
+    "loop": [{}],
+    "vector": [{}, {"chunk": 2, "capture": False}],
+    "threads": [{"workers": 2}],
+}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_registered_engine_conforms(name: str, tmp_path: Path) -> None:
+    checks = engine_checks.CHECKS
+    for options in given(SETTINGS, name, "SETTINGS (this file)"):
+        factory = partial(Chosen, ENGINES[name](**options), tmp_path / "engines.json")
+        # "auto" is one of the others, after a measurement for each new shape
+        for check in checks if name != "auto" else [engine_checks.drops_what_is_not_finite]:
+            assert check(factory)
+
+
+def test_a_client_drawn_twice_does_the_same_twice_in_different_chunks() -> None:
+    assert engine_checks.repeats_a_client(partial(Vector, chunk=1))
+
+
+def test_no_options_are_kept_for_what_is_gone() -> None:
+    for registry, options in (
+        (ALGORITHMS, CLAIMS),
+        (TRANSFORMS, TRANSFORM_OPTIONS),
+        (REDUCERS, REDUCER_OPTIONS),
+        (PARTITIONS, PARTITION_OPTIONS),
+        (ENGINES, SETTINGS),
+    ):
+        assert set(options) <= set(registry)
+
+
+@pytest.mark.parametrize("name", ["", ".algorithm", ".engine", ".partition", ".reducer", ".transform"])
+def test_the_examples_of_the_kit_run(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"atoll.testing{name}")).failed == 0
+
+
+# What the kit must refuse: one mistake each.
+
+
+@dataclass(frozen=True)
+class InPlace(FedAvg):
+    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+        g, carry = gradient(self.task, carry, batch)
+        for k, p in carry["params"].items():
+            p.sub_(self.lr * g[k])
+        return carry
+
+
+@dataclass(frozen=True)
+class GrowingCarry(FedAvg):
+    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+        return {**super().step(carry, sent, memory, batch), "last": batch["mask"]}
+
+
+@dataclass(frozen=True)
+class GrowingServer(FedAvg):
+    def apply(self, server: Tree, total: Total) -> Tree:
+        return {**super().apply(server, total), "rounds": total.count}
+
+
+@dataclass(frozen=True)
+class ChangingMemory(FedAvg):
+    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
+        return change(carry, sent, info), {"steps": info.steps}
+
+
+@dataclass(frozen=True)
+class PythonNumber(FedAvg):
+    def send(self, server: Tree) -> Tree:
+        return {**server, "rate": 0.1}
+
+
+@dataclass(frozen=True)
+class OtherNames(FedAvg):
+    def start(self, sent: Tree, memory: Tree) -> Tree:
+        return {"weights": sent["params"]}
+
+
+@dataclass(frozen=True)
+class Unkeyed(FedAvg):
+    def start(self, sent: Tree, memory: Tree) -> Tree:
+        carry = super().start(sent, memory)
+        return {**carry, "params": tree.map(lambda p: p + 1e-3 * torch.randn_like(p), carry["params"])}
+
+
+class Counting(FedAvg):
+    calls: ClassVar[list[int]] = [0]
+
+    def apply(self, server: Tree, total: Total) -> Tree:
+        self.calls[0] += 1
+        return move(server, total.mean(), 1.0 + self.calls[0])
+
+
+@dataclass(frozen=True)
+class Branching(FedAvg):
+    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+        g, new = gradient(self.task, carry, batch)
+        return descend(self.optimizer, new, g, self.lr) if float(new["loss"]) > 0 else new
+
+
+@dataclass(frozen=True)
+class KnowsItsEngine(FedAvg):
+    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
+        update = change(carry, sent, info)
+        stacked = torch._C._functorch.is_batchedtensor(info.examples)
+        return update._replace(value=tree.scale(update.value, 2.0 if stacked else 1.0)), memory
+
+
+@dataclass(frozen=True)
+class Uphill(FedAvg):
+    def apply(self, server: Tree, total: Total) -> Tree:
+        return move(server, total.mean(), -1.0)
+
+
+@dataclass(frozen=True)
+class Wandering(FedAvg):
+    def apply(self, server: Tree, total: Total) -> Tree:
+        new = move(server, total.mean(), 1.0)
+        return {**new, "params": tree.map(lambda p: 0.99 * p, new["params"])}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (InPlace, "step leaves what it is given alone"),
+        (GrowingCarry, "step keeps the structure of the carry"),
+        (GrowingServer, "apply keeps the structure of the server's state"),
+        (ChangingMemory, "finish keeps the structure of the memory"),
+        (PythonNumber, "send gives only tensors"),
+        (OtherNames, "what start gives has params and buffers"),
+        (Unkeyed, "start gives the same twice"),
+        (Counting, "apply gives the same twice"),
+        (Branching, "same stacked as one by one"),
+        (KnowsItsEngine, "same stacked as one by one"),
+        (Uphill, "learns"),
+        (Wandering, "a vanishing lr moves nothing"),
+    ],
+)
+def test_a_wrong_algorithm_is_refused_by_name(wrong: Callable[..., Any], words: str) -> None:
+    with pytest.raises(ConformanceError) as refused:
+        check_algorithm(wrong)
+    assert str(refused.value).startswith(words)
+    assert "Usual cause" in str(refused.value)
+
+
+def test_a_wrong_claim_is_refused_too() -> None:
+    with pytest.raises(ConformanceError, match=r"reaches the true optimum: found 0\.09.*expected at most 0\.0001"):
+        check_algorithm(FedAvg, exact=True)
+    with pytest.raises(ConformanceError, match="claimed not to"):
+        check_algorithm(ALGORITHMS["scaffold"], exact=False)
+    with pytest.raises(ConformanceError, match="claimed not to be"):
+        check_algorithm(FedAvg, alone=False)
+    with pytest.raises(ConformanceError, match="one client alone is plain SGD"):
+        check_algorithm(ALGORITHMS["reptile"], alone=True)
+
+
+def test_a_strangers_function_will_do_and_what_it_does_not_claim_is_only_reported() -> None:
+    def mine(task: Any, lr: float, mu: float) -> Any:
+        return ALGORITHMS["fedprox"](task, lr, mu=mu)
+
+    passed = check_algorithm(mine, mu=0.1)
+    assert "learns" in passed
+    assert any(p.startswith("reaches the true optimum: 0.09 of the way is left (not demanded)") for p in passed)
+    assert any(p.startswith("one client alone is plain SGD: differs by") for p in passed)
+
+
+def test_options_that_the_builder_does_not_take_are_named() -> None:
+    with pytest.raises(ConformanceError, match=r"can be built.*'mu'"):
+        check_algorithm(FedAvg, mu=0.1)
+
+
+class LyingBound(Transform):
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        return self, replace(spec, l2=1.0)
+
+
+class PerTensor(LyingBound):
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        value = tree.map(lambda x: x / x.norm().clamp(min=1.0), update.value)
+        return update._replace(value=value), memory
+
+
+class LyingWeights(Transform):
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        return self, replace(spec, equal_weights=True)
+
+
+class SilentWeights(Transform):
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(weight=torch.ones_like(update.weight)), memory
+
+
+class UnkeyedNoise(Transform):
+    def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
+        return replace(total, value=tree.map(lambda x: x + torch.randn_like(x), total.value)), state
+
+
+class OneDraw(Transform):
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(value=tree.map(lambda x: x + rng.normal(key, tuple(x.shape)), update.value)), memory
+
+
+class Forgetful(TopK):
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        sent = tree.map(self._largest, update.value)
+        return update._replace(value=sent), {"residual": tree.sub(update.value, sent)}
+
+
+class Divides(Transform):
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(value=tree.scale(update.value, 1.0 / tree.norm(update.value))), memory
+
+
+class Renames(Transform):
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(value={"delta": update.value["delta"]}), memory
+
+
+class Scales(Transform):
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        for x in tree.leaves(update.value):
+            x.mul_(0.5)
+        return update, memory
+
+
+class Asks(Transform):
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return (update._replace(value=tree.scale(update.value, 0.5)) if tree.norm(update.value) > 1 else update), memory
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (LyingBound(), "keeps its bound"),
+        (PerTensor(), "keeps its bound"),
+        (LyingWeights(), "all clients weigh the same"),
+        (SilentWeights(), "leaves weights alone"),
+        (UnkeyedNoise(), "same key, same total"),
+        (OneDraw(), "client: every tensor has its own draw"),
+        (Forgetful(0.3), "what is held back is not lost"),
+        (Divides(), "finite updates stay finite"),
+        (Renames(), "keeps the structure of an update"),
+        (Scales(), "leaves what it is given alone"),
+        (Asks(), "runs stacked"),
+    ],
+)
+def test_a_wrong_transform_is_refused_by_name(wrong: Transform, words: str) -> None:
+    with pytest.raises(ConformanceError) as refused:
+        check_transform(wrong)
+    assert str(refused.value).startswith(words)
+
+
+def test_a_transform_that_refuses_everything_asks_for_a_spec() -> None:
+    with pytest.raises(ConformanceError, match="Give check_transform a spec"):
+        check_transform(GaussianNoise(1.0), Spec())
+
+
+class MeanOfMeans(Mean):
+    def lift(self, updates: Update) -> Any:
+        total = super().lift(updates)
+        return Halves(total.mean(), torch.ones(()), total.count)
+
+
+class Halves(Total):
+    def merge(self, other: Total) -> Total:
+        value = tree.map(lambda a, b: (a + b) / 2, self.value, other.value)
+        return Halves(value, self.weight, self.count + other.count)
+
+
+class Unweighted(Mean):
+    def lift(self, updates: Update) -> Total:
+        return super().lift(updates._replace(weight=torch.ones_like(updates.weight)))
+
+
+class SumOfAll(Median):
+    def finish(self, partial: Any) -> Total:
+        total = super().finish(partial)
+        return replace(total, value=tree.map(lambda x: x.sum(0), partial.updates.value))
+
+
+class FirstOne(Median):
+    def finish(self, partial: Any) -> Total:
+        return replace(super().finish(partial), value=tree.rows(partial.updates.value, 0))
+
+
+class CountsWeight(Mean):
+    def finish(self, partial: Total) -> Total:
+        return replace(partial, count=partial.weight)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (MeanOfMeans(), "merging is associative"),
+        (Unweighted(), "is the weighted mean"),
+        (SumOfAll(), "equal updates give that update"),
+        (FirstOne(), "merging is commutative"),
+        (CountsWeight(), "counts the clients"),
+    ],
+)
+def test_a_wrong_reducer_is_refused_by_name(wrong: Any, words: str) -> None:
+    with pytest.raises(ConformanceError) as refused:
+        check_reducer(wrong)
+    assert str(refused.value).startswith(words)
+
+
+class TrainsOnPadding(Loop):
+    def run(self, job: Job) -> Result:
+        full = torch.full_like(job.cohort.count, job.cohort.plan.shape[2])
+        return super().run(replace(job, cohort=replace(job.cohort, count=full)))
+
+
+class KeepsNans(Loop):
+    def run(self, job: Job) -> Result:
+        result = super().run(job)
+        return replace(result, finite=torch.ones_like(result.finite))
+
+
+class LosesOrder(Vector):
+    def run(self, job: Job) -> Result:
+        result = super().run(job)
+        return replace(result, loss=result.loss.flip(0))
+
+
+class SendsToAll(Loop):
+    def run(self, job: Job) -> Result:
+        return super().run(replace(job, sent=tree.rows(job.sent, 0), each=False) if job.each else job)
+
+
+class ForgetsMemory(Loop):
+    def run(self, job: Job) -> Result:
+        return super().run(replace(job, memory=Scratch(job.memory)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (TrainsOnPadding, "agrees with the loop"),
+        (ForgetsMemory, "agrees with the loop"),
+        (LosesOrder, "losses are in the order of the cohort"),
+        (KeepsNans, "flags clients that are not finite"),
+        (SendsToAll, "sends each client its own"),
+    ],
+)
+def test_a_wrong_engine_is_refused_by_name(wrong: Callable[..., Engine], words: str) -> None:
+    with pytest.raises(ConformanceError) as refused:
+        check_engine(wrong)
+    assert str(refused.value).startswith(words)
+
+
+def _changed(change: Callable[[Partition, Tensor], Partition]) -> Any:
+    def partitioner(labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
+        return change(Iid(5)(labels, keys, examples, key), key)
+
+    return partitioner
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda p, k: replace(p, indices=torch.cat([p.indices[1:2], p.indices[1:]])), "no row is held twice"),
+        (lambda p, k: replace(p, indices=p.indices + 1), "rows exist"),
+        (lambda p, k: Partition(p.offsets[:-1], p.indices[: int(p.offsets[-2])], p.made, 0), "no row is lost"),
+        (lambda p, k: replace(p, offsets=torch.cat([p.offsets, p.offsets[-1:]])), "nobody has nothing"),
+        (lambda p, k: Iid(5)(None, {}, 240, rng.key(int(torch.randint(1 << 30, ())))), "same key, same clients"),
+        (lambda p, k: Iid(5)(None, {}, 240, rng.key(0)), "another key, other clients"),
+    ],
+)
+def test_a_wrong_partitioner_is_refused_by_name(change: Any, words: str) -> None:
+    with pytest.raises(ConformanceError) as refused:
+        check_partition(_changed(change))
+    assert str(refused.value).startswith(words)
+
+
+def test_a_partitioner_that_claims_not_to_draw_is_held_to_it() -> None:
+    with pytest.raises(ConformanceError, match="draws nothing"):
+        check_partition(Iid(5), random=False)
+
+
+def test_threads_with_one_worker_conform() -> None:
+    assert engine_checks.agrees_with_the_loop(partial(Threads, workers=1))
+
+
+def test_a_clip_before_noise_is_what_noise_is_checked_on() -> None:
+    bound, spec = ClipL2(0.5).bind(Spec(equal_weights=True))
+    assert check_transform(GaussianNoise(0.7), spec)
+    assert bound == ClipL2(0.5)

@@ -1,0 +1,40 @@
+"""What the README and the examples say is what happens."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import atoll
+from atoll.config import load
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_every_example_file_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    run = atoll.run(load(path, ["rounds=2"]), tmp_path / "run")
+    assert run.status == "finished"
+    assert len(run.history) == 2
+
+
+def test_the_file_in_the_readme_runs(tmp_path: Path) -> None:
+    text = re.search(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert text
+    (tmp_path / "my.toml").write_text(text[1])
+    run = atoll.run(load(tmp_path / "my.toml", ["rounds=2"]), tmp_path / "run")
+    assert {"loss", "accuracy"} <= run.final.keys()
+
+
+def test_the_python_in_the_readme_runs(tmp_path: Path) -> None:
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert code
+    short = code[1].replace("rounds=30", "rounds=8")
+    assert short != code[1]
+    done = subprocess.run([sys.executable, "-c", short], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert float(done.stdout) > 0.3
+    assert (tmp_path / "report.html").exists()

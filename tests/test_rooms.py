@@ -1,0 +1,129 @@
+"""A room may import rooms above it in this list, never below, never a sibling."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import atoll
+
+ROOT = Path(atoll.__file__).parent
+
+# From the ground floor up. Those in one line are siblings.
+FLOORS = (
+    ("errors", "tree", "rng", "schedules"),
+    ("core",),
+    ("privacy",),
+    ("data",),
+    ("tasks",),
+    ("algorithms",),
+    ("transforms",),
+    ("reducers",),
+    ("protocols",),
+    ("engines",),
+    ("rounds",),
+    ("config",),
+    ("runs",),
+    ("bench",),
+    ("report",),
+    ("testing",),
+    ("checks", "cli_data", "quickstart"),
+    ("cli",),
+    ("__main__",),
+)
+HEIGHT = {room: i for i, floor in enumerate(FLOORS) for room in floor}
+ONLY = {"report": {"errors"}}  # reports read records: never torch, never what wrote them
+
+# Each with its reason, and only inside a function, so that nothing is imported before it is asked for.
+ALLOWED = {("runs/outcome.py", "report"): "Run.report() is a shorthand for `atoll report`"}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> list[tuple[int, str, bool]]:
+    """Every import of a room: its line, the room, and whether it stands at the top of the file."""
+    module = ast.parse(path.read_text())
+    top = set(map(id, module.body))
+    found = []
+    for node in ast.walk(module):
+        at_top = id(node) in top
+        if isinstance(node, ast.Import):
+            names = [a.name for a in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [f"{node.module}.{a.name}" for a in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level > 0:
+            raise AssertionError(f"{path}:{node.lineno}: is a relative import. Write it out.")
+        else:
+            continue
+        inside = [n.split(".") for n in names if n.split(".")[0] == "atoll"]
+        found += [(node.lineno, n[1] if len(n) > 1 else "", at_top) for n in inside]
+    return found
+
+
+def offences(path: Path) -> list[str]:
+    room, name = room_of(path), path.relative_to(ROOT).as_posix()
+    if room == "__init__":
+        return []  # the front door: names of other rooms, imported when they are first used
+    if room not in HEIGHT:
+        return [f"{name}: is in a room that FLOORS does not know. Put it on its floor."]
+    found = []
+    for line, other, at_top in imports(path):
+        if other == room or other == "__version__":
+            continue
+        if other == "":
+            found.append(f"{name}:{line}: imports the front door, which imports everything")
+        elif other not in HEIGHT:
+            found.append(f"{name}:{line}: imports {other!r}, which FLOORS does not know")
+        elif (name, other) in ALLOWED and not at_top:
+            continue
+        elif HEIGHT[other] >= HEIGHT[room] or other not in ONLY.get(room, {other}):
+            source = path.read_text().splitlines()[line - 1].strip()
+            found.append(f"{name}:{line}: {room} may not import {other}: {source}")
+    return found
+
+
+@pytest.mark.parametrize("room", sorted({room_of(p) for p in ROOT.rglob("*.py")}))
+def test_a_room_imports_only_rooms_above_it(room: str) -> None:
+    found = [o for p in sorted(ROOT.rglob("*.py")) if room_of(p) == room for o in offences(p)]
+    assert not found, "\n".join(found)
+
+
+def test_every_exception_is_still_needed() -> None:
+    for name, other in ALLOWED:
+        assert other in [o for _, o, _ in imports(ROOT / name)], f"{name} does not import {other} any more"
+
+
+def test_reports_never_import_torch() -> None:
+    for path in sorted((ROOT / "report").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not [n for n in names if n.split(".")[0] == "torch"], f"{path}:{node.lineno}"  # type: ignore[attr-defined]
+
+
+def test_the_privacy_room_is_numbers_only() -> None:
+    for path in sorted((ROOT / "privacy").rglob("*.py")):
+        assert "import torch" not in path.read_text(), path
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "words"),
+    [
+        ("core/new.py", "from atoll.engines import Loop", "core/new.py:1: core may not import engines"),
+        ("algorithms/new.py", "import atoll.transforms.clip", "algorithms may not import transforms"),
+        ("tree.py", "from atoll import rng", "tree may not import rng"),
+        ("report/new.py", "def f():\n    from atoll import tree", "report/new.py:2: report may not import tree"),
+        ("bedroom/new.py", "", "FLOORS does not know"),
+        ("core/new.py", "import atoll", "imports the front door"),
+    ],
+)
+def test_the_test_itself_sees_what_is_wrong(
+    path: str, source: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).write_text(source)
+    assert words in "\n".join(offences(tmp_path / path))

@@ -1,0 +1,225 @@
+"""Rounds: one server, or none."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import atoll
+from atoll import rng, tree
+from atoll.algorithms.fedavg import FedAvg
+from atoll.algorithms.feddyn import FedDyn
+from atoll.algorithms.fedprox import FedProx
+from atoll.algorithms.scaffold import Scaffold
+from atoll.algorithms.wrappers import LocalStatistics, Statistics
+from atoll.core import Algorithm
+from atoll.core.settings import extract
+from atoll.engines import Vector
+from atoll.errors import ConfigError, SpecError
+from atoll.rounds import Central, Gossip, Parts, gossip_round
+from atoll.rounds.graphs import GraphName, adjacency, mixing
+from atoll.testing.federation import Federation, federation
+from atoll.testing.problems import Problem, flat, mirrored, network, optimum, quadratics
+from atoll.testing.verdict import distance
+from atoll.tree import Tree
+
+GRAPHS: tuple[GraphName, ...] = get_args(GraphName)
+SIZES = (1, 2, 3, 6, 10)
+
+
+def weights(name: GraphName, n: int) -> Tensor:
+    return mixing(adjacency(name, n, 0.3, rng.key("graph")))
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_mixing_is_symmetric_and_doubly_stochastic(name: GraphName, n: int) -> None:
+    w = weights(name, n)
+    assert torch.equal(w, w.T)
+    assert torch.allclose(w.sum(0), torch.ones(n))
+    assert torch.allclose(w.sum(1), torch.ones(n))
+    assert bool((w >= -1e-6).all())
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_graph_is_connected_so_that_mixing_reaches_the_mean(name: GraphName, n: int) -> None:
+    far = torch.linalg.matrix_power(weights(name, n).double(), 2000)
+    assert torch.allclose(far, torch.full((n, n), 1 / n).double(), atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "links"), [("ring", 12), ("complete", 30), ("star", 10), ("grid", 14)])
+def test_a_graph_of_six_has_as_many_links_as_one_can_draw(name: GraphName, links: int) -> None:
+    assert Gossip(name).links(6) == links
+    neighbours = adjacency(name, 6, 0.0, rng.key("graph"))
+    assert torch.equal(neighbours, neighbours.T)
+    assert not bool(neighbours.diagonal().any())
+
+
+def test_a_random_graph_has_a_ring_in_it_and_more_with_probability() -> None:
+    ring = adjacency("ring", 10, 0.0, rng.key("graph"))
+    assert torch.equal(adjacency("random", 10, 0.0, rng.key("graph")), ring)
+    more = adjacency("random", 10, 0.5, rng.key("graph"))
+    assert bool((more | ~ring).all())
+    assert int(ring.sum()) < int(more.sum()) < 90
+    assert int(adjacency("random", 10, 1.0, rng.key("graph")).sum()) == 90
+
+
+# Gossip.
+
+
+def parts(made: Federation) -> Parts:
+    settings = {"algorithm": extract(made.algorithm), "chain": {}}
+    return Parts(
+        made.algorithm, made.chain, made.algorithm, made.chain, settings, made.reducer, made.engine, made.memory
+    )
+
+
+def gossip(problem: Problem, algorithm: Algorithm, topology: Gossip, rounds: int, who: list[int] | None = None) -> Tree:
+    """Every node's state after so many rounds."""
+    made = federation(problem, algorithm)
+    servers = topology.init(algorithm, problem.model, 6)
+    for r in range(rounds):
+        servers, _, _ = topology.run(parts(made), made.cohort(who or range(6)), servers, {}, rng.key("round", r))
+    return servers
+
+
+def simulated(tmp_path: Path, name: str, round: Any, **changed: Any) -> atoll.Run:
+    x, y = rng.normal(rng.key("x"), (30, 5)), rng.bits(rng.key("y"), (30,)) % 3
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Dropout(0.2), nn.Linear(6, 3))
+    options: dict[str, Any] = {"algorithm": {"name": "fedprox", "lr": 0.1, "mu": 0.1}, "engine": "vector"}
+    return atoll.simulate(
+        model,
+        (x, y),
+        clients=list(torch.arange(30).split(6)),
+        rounds=4,
+        batch=4,
+        evaluate={"clients": 0},
+        round=round,
+        out=tmp_path / name,
+        **{**options, **changed},
+    )
+
+
+def test_gossip_among_all_with_clients_of_one_size_is_central_averaging(tmp_path: Path) -> None:
+    central = simulated(tmp_path, "central", "central")
+    gossiped = simulated(tmp_path, "gossip", {"name": "gossip", "graph": "complete"})
+    assert distance(gossiped.params, central.params) < 1e-5
+    ring = simulated(tmp_path, "ring", {"name": "gossip", "graph": "ring"})
+    assert distance(ring.params, central.params) > 1e-4
+
+
+@pytest.mark.parametrize("engine", ["loop", "threads"])
+def test_gossip_is_the_same_on_every_engine(engine: str, tmp_path: Path) -> None:
+    ring = {"name": "gossip", "graph": "ring"}
+    a, b = simulated(tmp_path, "a", ring), simulated(tmp_path, "b", ring, engine=engine)
+    assert distance(a.params, b.params) < 1e-5
+
+
+def test_a_node_runs_the_client_program_of_a_central_round() -> None:
+    """With nobody to mix with, each node ends where the client of a central round does."""
+    problem = network()
+    algorithm = FedProx(problem.task, 0.1, mu=0.3)
+    made, key = federation(problem, algorithm, Vector), rng.key("round")  # which trains the longest first
+    servers = Gossip().init(algorithm, problem.model, 6)
+    nodes, _, _ = gossip_round(parts(made), made.cohort([0, 3, 5]), servers, {}, torch.eye(6), key)
+    for node in (0, 3, 5):
+        alone, _, _ = Central().run(parts(made), made.cohort([node]), made.server, {}, key)
+        assert distance(tree.rows(nodes, node), alone) < 1e-6
+    for node in (1, 2, 4):
+        assert distance(tree.rows(nodes, node), problem.model) == 0.0
+
+
+def test_a_ring_reaches_consensus_near_the_truth() -> None:
+    problem = quadratics()
+    servers = gossip(problem, FedAvg(problem.task, 0.01), Gossip("ring"), 150)
+    nodes = torch.stack([flat(tree.rows(servers["params"], i)) for i in range(6)]).double()
+    start = torch.stack([flat(problem.model["params"])] * 6).double()
+    steps = torch.tensor([1.0, 3.0, 2.0, 4.0, 2.0, 3.0])  # of each client: small rates weigh by them
+    truth = optimum(problem, steps)
+    assert float((nodes.mean(0) - truth).norm() / (start[0] - truth).norm()) < 0.05
+    assert float((nodes - nodes.mean(0)).norm(dim=1).max() / (start[0] - truth).norm()) < 0.1
+    assert distance({"w": flat(Gossip().model(servers)["params"])}, {"w": nodes.mean(0)}) < 1e-6
+
+
+def test_mixing_alone_keeps_the_mean_and_reaches_it() -> None:
+    problem = quadratics()
+    algorithm = FedAvg(problem.task, 1e-12)
+    made = federation(problem, algorithm)
+    servers = Gossip("ring").init(algorithm, problem.model, 6)
+    spread = torch.arange(6.0)[:, None]
+    servers = {**servers, "params": tree.map(lambda x: x + spread, servers["params"])}
+    mean = Gossip().model(servers)["params"]
+    for r in range(60):
+        servers, _, _ = Gossip("ring").run(parts(made), made.cohort(range(6)), servers, {}, rng.key("round", r))
+    assert distance(Gossip().model(servers)["params"], mean) < 1e-5
+    assert distance(servers["params"], tree.stack(mean, 6)) < 1e-3
+
+
+def test_nodes_that_do_not_train_still_mix() -> None:
+    problem = quadratics()
+    servers = gossip(problem, FedAvg(problem.task, 0.1), Gossip("ring"), 1, who=[0])
+    moved = [distance(tree.rows(servers["params"], i), problem.model["params"]) > 1e-3 for i in range(6)]
+    assert moved == [True, True, False, False, False, True]
+
+
+@pytest.mark.parametrize("build", [Scaffold, FedDyn])
+def test_gossip_refuses_what_needs_a_server(build: Any) -> None:
+    problem = network()
+    with pytest.raises(ConfigError, match=r"gossip has no server .* Use round.name = 'central'"):
+        Gossip().init(build(problem.task, 0.1, 6), problem.model, 6)
+
+
+def test_gossip_refuses_what_needs_a_server_also_when_it_is_wrapped() -> None:
+    problem = network()
+    with pytest.raises(ConfigError, match="gossip has no server"):
+        Gossip().init(LocalStatistics(Scaffold(problem.task, 0.1, 6)), problem.model, 6)
+
+
+def test_noise_for_privacy_is_refused_under_gossip(tmp_path: Path) -> None:
+    layers = ["equal_weights", {"name": "clip_l2", "bound": 1.0}, {"name": "gaussian_noise", "multiplier": 1.0}]
+    with pytest.raises(SpecError, match="protects a sum"):
+        simulated(tmp_path, "dp", "gossip", transforms=layers)
+
+
+def test_a_reducer_that_gossip_would_not_use_is_refused(tmp_path: Path) -> None:
+    with pytest.raises((ConfigError, SpecError)):
+        simulated(tmp_path, "median", "gossip", reducer="median")
+
+
+# The central round.
+
+
+def test_a_round_in_which_nobody_can_be_used_changes_nothing() -> None:
+    problem = quadratics()
+    broken = {**problem.columns, "y": problem.columns["y"] * float("nan")}
+    made = federation(replace(problem, columns=broken), FedAvg(problem.task, 0.1))
+    result = made.run(range(6))
+    assert result.total is None
+    assert not bool(result.finite.any())
+    assert distance(made.server, problem.model) == 0.0
+
+
+def test_statistics_are_reestimated_at_the_new_model() -> None:
+    problem = network()
+    made = federation(problem, FedAvg(problem.task, 0.1))
+    cohort, key = made.cohort(range(6)), rng.key("round")
+    plain = parts(made)
+    without, _, _ = Central().run(plain, cohort, made.server, {}, key)
+    found, _, _ = Central().run(replace(plain, statistics=Statistics(problem.task)), cohort, made.server, {}, key)
+    assert distance(found["params"], without["params"]) == 0.0
+    at_new = replace(problem, model={**problem.model, "params": without["params"]})
+    again = federation(at_new, Statistics(problem.task))
+    again.run(range(6))
+    assert distance(found["buffers"], again.server["buffers"]) < 1e-6
+
+
+def test_a_mirrored_problem_is_the_same_problem() -> None:
+    """The kit's own mirror: the optimum of the image is the image of the optimum."""
+    problem, equal = quadratics(), torch.ones(6)
+    assert torch.allclose(optimum(mirrored(problem, 1.0), equal), 1.0 - optimum(problem, equal), atol=1e-5)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NoReturn
 import typer
 from rich.console import Console
 
+from atoll.cli_data import app as data_app
 from atoll.errors import AtollError, ConfigError
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(data_app, name="data")
 console = Console()
 errors = Console(stderr=True)
 

@@ -123,7 +123,8 @@ class Plateau:
         for entry in history:
             if self.metric not in entry:
                 continue
-            value = entry[self.metric] if self.better == "lower" else -entry[self.metric]
+            found = math.nan if entry[self.metric] is None else entry[self.metric]  # null: never an improvement
+            value = found if self.better == "lower" else -found
             if value < best - self.threshold * abs(best) if math.isfinite(best) else math.isfinite(value):
                 best, bad = value, 0
             else:

@@ -1,9 +1,9 @@
 """Everything that can be wrong with what a user gives: said clearly, before anything is written."""
 
+import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -66,6 +66,9 @@ CASES: dict[str, tuple[dict[str, Any], type[AtollError], str]] = {
     "no pair": ({"data": X}, ConfigError, "data: must be a pair of arrays (x, y)"),
     "three arrays": ({"data": (X, Y, Y)}, ConfigError, "data: must be a pair of arrays (x, y)"),
     "new labels in the test": ({"test": (X, Y + 1)}, ConfigError, "4 classes need (batch, 4)"),
+    "complex numbers": ({"data": (X.to(torch.complex64), Y)}, DataError, "x: is torch.complex64"),
+    "a sparse tensor": ({"data": (X.to_sparse(), Y)}, DataError, "Give real numbers in a dense array"),
+    "rows of several lengths": ({"data": ([[1, 2], [3]], [0, 1])}, DataError, "x: is no array"),
     # the model and its loss
     "another width": ({"model": nn.Linear(5, 3)}, ConfigError, "task.model: cannot take inputs of shape (4,)"),
     "two outputs for three": ({"model": nn.Linear(4, 2)}, ConfigError, "3 classes need (batch, 3)"),
@@ -191,7 +194,9 @@ def test_or_such_clients_are_left_out(engine: str) -> None:
     alone = simulate(clients=HALVES[:1], rounds=2, engine=engine)
     assert all(torch.allclose(v, alone.params[k], atol=1e-6) for k, v in done.params.items())
     assert [e["train_loss"] for e in done.history] == pytest.approx([e["train_loss"] for e in alone.history])
-    assert np.isfinite(done.final["after"]["loss"]["mean"])  # over those that have one
+    after = json.loads((done.folder / "clients.json").read_text())["after"]["accuracy"]
+    assert after[1] is None  # a client whose training diverges has no accuracy after it
+    assert done.final["after"]["accuracy"]["mean"] == after[0]
 
 
 def test_nobody_is_left() -> None:

@@ -109,7 +109,8 @@ def without(*path: str) -> dict[str, Any]:
 def test_the_sample_file_parses() -> None:
     e = Experiment.parse(RAW)
     assert (e.rounds, e.seed, e.label) == (50, 0, None)
-    assert e.partition == {"name": "dirichlet", "clients": 20, "alpha": 0.3, "minimum": 2, "short": "redraw"}
+    rest = {"minimum": 2, "short": "redraw", "profile": "paper"}
+    assert e.partition == {"name": "dirichlet", "clients": 20, "alpha": 0.3, **rest}
     assert e.cohort == {"name": "fixed", "size": 10}
     assert e.task.model == {"name": "mlp", "widths": [64], "dropout": 0.0, "init": "default"}
     assert e.algorithm["optimizer"] == {"name": "sgd", "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}

@@ -92,6 +92,13 @@ def test_a_plateau_stops_training_at_the_fourth_reduction() -> None:
     assert not Plateau(0.1, patience=2, stop=0).finished(losses([FLAT] * 100))
 
 
+@pytest.mark.parametrize("better", ["lower", "higher"])
+def test_null_is_no_improvement_for_a_plateau(better: str) -> None:
+    plateau = Plateau(0.1, patience=1, better=better)
+    for nothing in (None, math.nan):
+        assert plateau.reductions(losses([nothing, FLAT, nothing, nothing])) == 1
+
+
 def test_a_plateau_counts_evaluations_not_rounds() -> None:
     sparse = [{"round": i + 1, **({"loss": FLAT} if i % 5 == 4 else {})} for i in range(20)]
     assert Plateau(0.1, patience=2).reductions(sparse) == Plateau(0.1, patience=2).reductions(losses([FLAT] * 4)) == 1

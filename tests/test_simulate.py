@@ -290,6 +290,26 @@ def test_further_tables_go_by_name_and_wrong_names_are_refused() -> None:
         simulate(evalute={"every": 2})
 
 
+def test_what_is_frozen_stays_and_what_is_tied_stays_tied() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.still, self.a, self.b = nn.Linear(4, 3).requires_grad_(False), nn.Linear(3, 3), nn.Linear(3, 3)
+            self.b.weight = self.a.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(torch.tanh(self.a(torch.tanh(self.still(x)))))
+
+    model = Tied()
+    for engine in ("loop", "vector"):
+        done = simulate(model, engine=engine, shuffle=False)
+        assert torch.equal(done.params["still.weight"], model.still.weight)
+        assert torch.equal(done.params["a.weight"], done.params["b.weight"])
+        assert not torch.equal(done.params["a.weight"], model.a.weight)
+        by_hand = fedavg(copy.deepcopy(model), 3, 5, 1).state_dict()
+        assert all(torch.allclose(done.params[k], v, atol=2e-6) for k, v in by_hand.items())
+
+
 def test_tokens_and_numbers_are_learned_too() -> None:
     class Words(nn.Module):
         def __init__(self) -> None:

@@ -7,6 +7,7 @@ import json
 import pickle
 import tarfile
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -637,8 +638,9 @@ def test_patients_are_summed_up_or_taken_hour_by_hour(build):
     hours = build("sepsis", patients(), examples="hour")
     assert hours.examples + len(hours.test["x"]) == sum(1 + i % 5 + 2 for i in range(20))
     assert set(hours.keys) == {"hospital", "patient"}
-    first = hours.train["x"][hours.keys["patient"] == 0][:, 0]
-    assert first[0] == first[1]  # what was not measured is as last known
+    longest = int(hours.keys["patient"].bincount().argmax())
+    pulse = hours.train["x"][hours.keys["patient"] == longest][:, 0]
+    assert pulse[0] == pulse[1] != pulse[2] == pulse[3]  # measured every second hour, and else as last known
     with pytest.raises(DataError, match="no patients"):
         build("sepsis", {"index.html": b""})
     with pytest.raises(DataError, match="not a table of 41 columns"):
@@ -663,6 +665,26 @@ def test_scrambling_is_a_reshape_and_nothing_else():
     x = torch.arange(2 * 3 * 4 * 5, dtype=torch.uint8).reshape(2, 3, 4, 5)
     same = Scrambled(lambda batch: batch)({"x": x})["x"]
     assert torch.equal(same, x.reshape(2, 4, 5, 3).permute(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"classes": ("a",)}, r"classes: 1 names for 2 outputs"),
+        ({"parties": {"a": (0, 1), "b": (1,)}}, r"parties: a column is held twice"),
+        ({"parties": {"a": (123,)}}, r"parties: .* Share out 0\.\.122"),
+        ({"ids": torch.arange(4)}, r"ids: not one number for each training row"),
+        ({"validation": {"x": torch.zeros(2, 5), "y": torch.zeros(2, dtype=torch.int64)}}, r"validation\.x: rows have"),
+    ],
+)
+def test_what_a_set_says_of_itself_must_fit_its_columns(change, message, build):
+    with pytest.raises(DataError, match=message):
+        replace(build("adult", ADULT, 1), **change).check()
+
+
+def test_a_validation_part_is_in_the_digest(build):
+    data = build("adult", ADULT, 1)
+    assert replace(data, validation=data.test).check().digest() != data.digest()
 
 
 @pytest.fixture

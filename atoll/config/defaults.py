@@ -8,7 +8,7 @@ from atoll.errors import ConfigError
 _LARGE = 28  # pixels: from here on a convolution earns its keep
 
 
-def usual_model(kind: str, inputs: tuple[int, ...]) -> Entry:
+def usual_model(kind: str, inputs: tuple[int, ...], vocabulary: int | None = None) -> Entry:
     """The model for data of this kind and shape: `task.model` where the file has none.
 
     >>> usual_model("classification", (1, 8, 8)), usual_model("classification", (3, 32, 32))
@@ -16,6 +16,8 @@ def usual_model(kind: str, inputs: tuple[int, ...]) -> Entry:
     """
     if kind == "next_token":
         return {"name": "char_lstm"}
+    if vocabulary is not None:
+        return {"name": "sentiment_lstm", "vocabulary": vocabulary}
     if kind == "regression":
         return {"name": "linear"}
     if len(inputs) == 3 and min(inputs[1:]) >= _LARGE:

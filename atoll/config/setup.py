@@ -19,7 +19,7 @@ from atoll.config.registry import build
 from atoll.config.task import check_metrics, make_task, measured, whole_numbers
 from atoll.core import Algorithm, Chain, Info, Model, Reducer, Spec
 from atoll.core.settings import resolve, schedules
-from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population
+from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
 from atoll.engines import ENGINES, Choice
 from atoll.errors import ConfigError
 from atoll.reducers import REDUCERS, Keep
@@ -89,8 +89,10 @@ def assemble(
 ) -> Setup:
     """Put data, clients and a model together with what the experiment says of the rest."""
     where = find_device(device)
+    dataset = noisy(dataset, partition, rng.key(experiment.seed, "feature noise"))
     training, held = _held_out(experiment, partition)
     task = make_task(experiment, dataset, module, loss)
+    known = measured(task, dataset)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     algorithm = build(
         ALGORITHMS, experiment.algorithm, where="algorithm", task=task.to(where), population=partition.size
@@ -134,7 +136,7 @@ def assemble(
             f"reducer.name: gossip mixes neighbours by its graph, so {experiment.reducer['name']!r} would not be used. "
             "Leave reducer out, or use round.name = 'central'."
         )
-    check_metrics(measured(task, dataset), experiment.stop, setup.schedules())
+    check_metrics(known, experiment.stop, setup.schedules())
     resolve(setup.chain, 0, []).bind(setup.spec())  # refuses what cannot hold
     setup.topology.init(resolve(algorithm, 0, []), model, 1)
     return setup
@@ -171,7 +173,12 @@ def partitioned(experiment: Experiment, dataset: Dataset) -> Partition:
 
 def _module(experiment: Experiment, dataset: Dataset) -> nn.Module:
     """The model, its weights drawn from the experiment's seed and nothing else."""
-    entry = experiment.task.model or usual_model(dataset.kind, dataset.inputs)
+    entry = experiment.task.model or usual_model(dataset.kind, dataset.inputs, dataset.vocabulary)
+    if dataset.vocabulary and entry.get("vocabulary", dataset.vocabulary) < dataset.vocabulary:
+        raise ConfigError(
+            f"task.model.vocabulary: {entry['vocabulary']:,} is too small for {dataset.name}, which has "
+            f"{dataset.vocabulary:,} tokens. Use vocabulary = {dataset.vocabulary}."
+        )
     with seeded(rng.key(experiment.seed, "init")):
         found: nn.Module = build(MODELS, entry, where="task.model", inputs=dataset.inputs, outputs=dataset.outputs)
     return found

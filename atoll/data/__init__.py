@@ -6,19 +6,22 @@ from typing import Any
 from atoll.data.availability import Available, available
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels, Same
-from atoll.data.measures import Skew, label_skew
-from atoll.data.partition import PARTITIONS, Partition, Partitioner
+from atoll.data.formats import FILES
+from atoll.data.measures import Skew, label_counts, label_skew
+from atoll.data.partition import PARTITIONS, Partition, Partitioner, noisy
 from atoll.data.population import Population
 from atoll.data.sampling import Cyclic, Everyone, Fixed, FixedWithReplacement, Fraction, Poisson, Sampler
-from atoll.data.sources import breast_cancer, diabetes, digits, fcube, library_text, synthetic
+from atoll.data.sources import PACKAGED, breast_cancer, diabetes, digits, fcube, library_text, synthetic
 
-DATA = {
+DATA: dict[str, Callable[..., Dataset]] = {
     "digits": digits,
     "breast_cancer": breast_cancer,
     "diabetes": diabetes,
     "synthetic": synthetic,
     "fcube": fcube,
     "library_text": library_text,
+    **PACKAGED,  # fetched by name
+    **FILES,  # read from files
 }
 
 SAMPLERS: dict[str, Callable[..., Any]] = {
@@ -51,5 +54,7 @@ __all__ = [
     "Sampler",
     "Skew",
     "available",
+    "label_counts",
     "label_skew",
+    "noisy",
 ]

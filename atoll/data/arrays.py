@@ -15,8 +15,13 @@ def column(values: Any, where: str) -> Tensor:
     """A numpy or torch array on the host: float32, uint8 as it is, other whole numbers int64."""
     if isinstance(values, Tensor):
         x = values.detach().cpu()
+        if x.is_complex() or x.layout != torch.strided:
+            raise DataError(f"{where}: is {x.dtype}, {x.layout}. Give real numbers in a dense array.")
     else:
-        array = np.asarray(values)
+        try:
+            array = np.asarray(values)
+        except ValueError as e:
+            raise DataError(f"{where}: is no array ({e}). Give rows of one length.") from e
         if array.dtype.kind not in "biuf":
             raise DataError(f"{where}: has dtype {array.dtype}. Give numbers: encode text and categories first.")
         if array.dtype.kind in "iu" and array.dtype != np.uint8:

@@ -28,6 +28,7 @@ from atoll.tree import Tree
 
 AnyEngine = Loop | Vector | Threads
 _SEEN = 30  # calls of a step after which it is captured, two steps a trial
+_PATIENCE = 0.7  # seconds to try one engine
 Count = Annotated[int, Field(ge=0)]
 Gigabytes = Annotated[float, Field(gt=0)]
 
@@ -165,9 +166,11 @@ def _seconds(engine: AnyEngine, job: Job) -> float:
     if _timed(engine, trial) > 0.3:
         return _timed(engine, trial) / len(trial.cohort)
     trial = small(job, 256, 4)
-    fewest = _timed(engine, trial)
-    for _ in range(2 * _SEEN if fewest < 0.03 else 3):
+    fewest, until = _timed(engine, trial), time.perf_counter() + _PATIENCE
+    for _ in range(2 * _SEEN):
         fewest = min(fewest, _timed(engine, trial))
+        if time.perf_counter() > until:
+            break
     return fewest / len(trial.cohort)
 
 

@@ -25,7 +25,7 @@ _WIDTH, _HEIGHT = 4.8, 2.8  # inches, as the other figures
 def bubbles(counts: Counts, names: Sequence[str] = ()) -> Plot:
     """Classes by clients, the area of a bubble in proportion to the rows (NIID-Bench's figure 3), from counts (N, K).
 
-    Of more than 40 clients (12 if there are 100 classes) some are shown, evenly taken. `names` are those of the classes.
+    Of more than 40 clients (12 if there are 100 classes) some are shown, evenly taken. `names`: of the classes.
     """
     table = _table(counts)
     N, K = table.shape

@@ -42,7 +42,7 @@ class Supervised:
     def init(self, key: Tensor) -> Model:
         """The model's own weights: whoever builds the module decides how they are drawn."""
         state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        params = {k: v.detach().clone() for k, v in self.model.named_parameters()}
+        params = {k: v.detach().clone() for k, v in self.model.named_parameters() if v.requires_grad}
         return {"params": params, "buffers": {k: state[k].detach().clone() for k in self._renewed}}
 
     def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
@@ -88,7 +88,8 @@ class Supervised:
         """A model keyed like the module's own state, so that `module.load_state_dict` takes it."""
         learned = {**model["params"], **model["buffers"]}
         own = self.original.state_dict() if self.batch_norm != "group" else self.model.state_dict()
-        return {k: learned.get(k, v) for k, v in own.items()}
+        first = _first_names(self.model)
+        return {k: learned.get(first.get(k, k), v) for k, v in own.items()}
 
     def to(self, device: torch.device) -> Supervised:
         """The same task with the module's constants on another device."""
@@ -131,7 +132,8 @@ class Supervised:
         self.random = not torch.equal(drawn, torch.get_rng_state())
         torch.set_rng_state(drawn)
         if not isinstance(out, Tensor):
-            raise ConfigError(f"task.model: gives a {type(out).__name__}, but must give one tensor.")
+            what = f"gives a {type(out).__name__}, but must give one tensor"
+            raise ConfigError(f"task.model: {what}. Wrap it in a module that returns the predictions alone.")
         problem = self.objective.refuse(out, example["y"])
         if problem:
             raise ConfigError(f"task.model: {problem}.")
@@ -151,3 +153,10 @@ class Supervised:
         except (RuntimeError, TypeError, ValueError, IndexError) as e:
             shape = tuple(example["x"].shape[1:])
             raise ConfigError(f"task.model: cannot take inputs of shape {shape}: {e}") from e
+
+
+def _first_names(model: nn.Module) -> dict[str, str]:
+    """Every name of a tensor that has several (tied weights), with the one that it is learned under."""
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    first: dict[int, str] = {}
+    return {name: first.setdefault(id(x), name) for name, x in named}

@@ -17,7 +17,8 @@ from atoll.report import pictures, theme
 from atoll.report.plots import Plot
 
 HERE = Path(__file__).parent
-BLOCK = re.compile(r"(<!-- made by make\.py -->\n).*?(<!-- end -->)", re.DOTALL)
+START, END = "<!-- made by make.py -->\n", "<!-- end -->"
+BLOCK = re.compile(f"{START}.*?{END}", re.DOTALL)
 SIZES = {"quantity_dirichlet", "power_law", "lognormal", "poisson", "fixed", "compose"}  # pages with a histogram
 PARENTS = [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]
 
@@ -60,7 +61,8 @@ def main() -> None:
             (HERE / f"{name}-{plot.name}.png").write_bytes(png(plot))
         page = HERE / f"{name}.md"
         block = told(name, source, entry, data, partition, plots)
-        page.write_text(BLOCK.sub(lambda m, block=block: f"{m[1]}{block}{m[2]}", page.read_text()))
+        before, after = BLOCK.split(page.read_text())
+        page.write_text(f"{before}{START}{block}{END}{after}")
 
 
 def drawn(name: str, data: Dataset, partition: Partition) -> list[Plot]:

@@ -89,6 +89,6 @@ def inside(name: str, root: str) -> str | None:
     ('data/x.csv', None)
     """
     path = PurePosixPath(name)
-    if False and ".." in path.parts or "\\" in name or ":" in "".join(path.parts[:1]):
+    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in "".join(path.parts[:1]):
         raise DataError(f"archive member {name!r}: points outside its archive. Do not use this file.")
     return name.removeprefix(root) if name.startswith(root) else None

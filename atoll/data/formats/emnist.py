@@ -86,7 +86,7 @@ def _from_idx(folder: Path, split: str, writers: Path | None) -> tuple[Part, Par
         stem = f"emnist-{split}-{part}"
         names = f"{stem}-images-idx3-ubyte", f"{stem}-labels-idx1-ubyte"
         found = [files.needed(inner, [name]) for name in names]
-        x, y = pair(found[0], found[1])
+        x, y = pair(found[0], found[1], transpose=True)
         if x.shape[1:] != (28, 28) or x.dtype != np.uint8:
             files.refuse(found[0], f"holds {x.dtype} images of shape {x.shape[1:]}", "EMNIST has uint8 (28, 28)")
         parts.append((x, _labels(y, split, found[1])))

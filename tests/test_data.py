@@ -11,7 +11,7 @@ import torch
 from pydantic import ConfigDict, create_model
 
 from atoll import tree
-from atoll.data import DATA, Dataset, Pixels, Population, Same
+from atoll.data import EMBEDDED, Dataset, Pixels, Population, Same
 from atoll.data.partition import Natural
 from atoll.errors import DataError
 
@@ -20,29 +20,29 @@ X, Y = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.tens
 
 @pytest.fixture(scope="module")
 def built():
-    return {name: build() for name, build in DATA.items()}
+    return {name: build() for name, build in EMBEDDED.items()}
 
 
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", EMBEDDED)
 def test_a_source_is_sound_and_the_same_each_time(name, built):
     data = built[name].check()
-    assert data.digest() == DATA[name]().digest()
+    assert data.digest() == EMBEDDED[name]().digest()
     assert data.test is not None
     batch = data.decode(tree.rows(data.train, slice(0, 4)))
     assert batch["x"].shape == (4, *data.inputs)
     assert batch["x"].dtype == (torch.int64 if data.kind == "next_token" else torch.float32)
 
 
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", EMBEDDED)
 def test_a_source_has_a_signature_that_is_a_strict_schema(name):
-    options = inspect.signature(DATA[name], eval_str=True).parameters.values()
+    options = inspect.signature(EMBEDDED[name], eval_str=True).parameters.values()
     fields = {o.name: (o.annotation, o.default) for o in options}  # everything has a default
     schema = create_model(name, __config__=ConfigDict(extra="forbid", strict=True), **fields)
     schema()
-    assert inspect.getdoc(DATA[name]).splitlines()[0].endswith(".")
+    assert inspect.getdoc(EMBEDDED[name]).splitlines()[0].endswith(".")
 
 
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", EMBEDDED)
 def test_a_decoder_travels_and_does_the_same_under_vmap(name, built):
     data = built[name]
     decode = pickle.loads(pickle.dumps(data.decode))
@@ -94,17 +94,17 @@ def test_synthetic_is_what_fedprox_defines(built):
     mine = d.train["x"][d.keys["user"] == user].double()
     wanted = torch.arange(1, 61, dtype=torch.float64) ** -1.2
     assert ((mine.var(0) / wanted - 1).abs() < 6 * math.sqrt(2 / len(mine))).all()
-    small = DATA["synthetic"](users=4, dimensions=5, classes=3, largest=60)
+    small = EMBEDDED["synthetic"](users=4, dimensions=5, classes=3, largest=60)
     assert (small.inputs, small.outputs) == ((5,), 3)
     assert torch.bincount(small.keys["user"]).max() <= 48
-    assert small.digest() != DATA["synthetic"](users=4, dimensions=5, classes=3, largest=60, seed=1).digest()
+    assert small.digest() != EMBEDDED["synthetic"](users=4, dimensions=5, classes=3, largest=60, seed=1).digest()
 
 
 def test_a_linear_model_of_its_own_labels_every_synthetic_user(built):
     # labels are argmax(W x + b), so a linear model fits one user's training data nearly exactly
     from sklearn.linear_model import LogisticRegression
 
-    d = DATA["synthetic"](users=3, dimensions=10, classes=4, largest=300)
+    d = EMBEDDED["synthetic"](users=3, dimensions=10, classes=4, largest=300)
     for user in range(3):
         rows = d.keys["user"] == user
         x, y = d.train["x"][rows].numpy(), d.train["y"][rows].numpy()
@@ -114,7 +114,7 @@ def test_a_linear_model_of_its_own_labels_every_synthetic_user(built):
 
 def test_alpha_and_beta_move_the_users_apart():
     def spread(**options):
-        d = DATA["synthetic"](users=40, dimensions=20, largest=60, **options)
+        d = EMBEDDED["synthetic"](users=40, dimensions=20, largest=60, **options)
         means = torch.stack([d.train["x"][d.keys["user"] == u].mean(0).mean() for u in range(40)])
         return float(means.std())
 
@@ -145,7 +145,7 @@ def test_library_text_is_read_one_character_ahead(built):
     assert 0 not in x[y >= 0]  # which know all their characters
     share = len(d.test["x"]) / (len(x) + len(d.test["x"]))
     assert abs(share - 0.2) < 0.03
-    narrow = DATA["library_text"](window=16)
+    narrow = EMBEDDED["library_text"](window=16)
     assert narrow.inputs == (16,)
     assert len(narrow.train["x"]) > 2 * len(x)
 

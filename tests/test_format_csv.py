@@ -272,6 +272,7 @@ def test_a_missing_label_is_never_filled(write):
         ("a,y\n1,0\n1e39,1\n", {"label": "y", "standardise": "none"}, r"column 'a' has 1 numbers that are not finite"),
         ("a,y\n1,0\n2\n", {"label": "y"}, r"people\.csv: line 3 has 1 cells, and there are 2 columns"),
         ("a,y\n1,0\n2,3,4\n", {"label": "y"}, r"people\.csv: line 3 has 3 cells, and there are 2 columns"),
+        ("a;y\n1;0\n2;3;4\n", {"label": "y"}, r"people\.csv: line 3 has 3 cells, and there are 2 columns"),
         ('a,y\n1,0\n"2,1\n', {"label": "y"}, r"people\.csv: (line 3|cannot be read)"),
         ("a,a,y\n1,0,1\n", {"label": "y"}, r"has several columns called 'a'"),
         ("1,2\n3,4\n", {"label": "y"}, r"its first line holds numbers .* Set header = false"),

@@ -17,7 +17,7 @@ DRAW = np.random.default_rng(0)
 
 def write(path, clients):
     with h5py.File(path, "w") as file:
-        examples = file.create_group("examples")
+        examples = file.create_group("examples", track_order=True)  # as written: the reader sorts
         for client, fields in clients.items():
             group = examples.create_group(client)
             for name, values in fields.items():
@@ -101,6 +101,7 @@ def test_stackoverflow_is_read_one_word_ahead(tmp_path):
         ({"label": np.array([0.5, 1.0])}, r"has labels that are none of"),
         ({"pixels": np.full((2, 28, 28), np.nan, np.float32)}, r"its pixels are not multiples of 1/255"),
         ({"pixels": np.full((2, 28, 28), 2.0, np.float32)}, r"its pixels are not multiples of 1/255"),
+        ({"pixels": np.full((2, 28, 28), 0.501, np.float32)}, r"its pixels are not multiples of 1/255"),
         ({"pixels": None}, r"client 'a': has no field 'pixels'; it has 'label'"),
     ],
 )

@@ -109,6 +109,13 @@ def test_more_than_the_memory_is_refused_before_it_is_taken(tmp_path):
     files.room(1 << 10, tmp_path)
 
 
+def test_a_small_file_that_unpacks_to_more_than_the_memory_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(1 << 20)))
+    monkeypatch.setattr(files.os, "sysconf", lambda name: 100)  # 100 pages of 100 bytes
+    with pytest.raises(DataError, match=r"bomb\.gz: would take"):
+        files.everything(tmp_path / "bomb.gz")
+
+
 def test_a_package_that_is_not_there_is_named_with_the_extra_that_brings_it():
     with pytest.raises(DataError, match=r"needs no_such_package.*pip install 'atoll\[more\]'"):
         files.extra("no_such_package", "more")

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.gpu
 class Small(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.norm = nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8)
+        self.conv, self.norm = nn.Conv2d(1, 8, 3, bias=False), nn.BatchNorm2d(8)
         self.drop, self.head = nn.Dropout(0.3), nn.Linear(8 * 36, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

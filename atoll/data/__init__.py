@@ -13,16 +13,17 @@ from atoll.data.population import Population
 from atoll.data.sampling import Cyclic, Everyone, Fixed, FixedWithReplacement, Fraction, Poisson, Sampler
 from atoll.data.sources import PACKAGED, breast_cancer, diabetes, digits, fcube, library_text, synthetic
 
-DATA: dict[str, Callable[..., Dataset]] = {
+# Always here: in a dependency, or made.
+EMBEDDED: dict[str, Callable[..., Dataset]] = {
     "digits": digits,
     "breast_cancer": breast_cancer,
     "diabetes": diabetes,
     "synthetic": synthetic,
     "fcube": fcube,
     "library_text": library_text,
-    **PACKAGED,  # fetched by name
-    **FILES,  # read from files
 }
+
+DATA: dict[str, Callable[..., Dataset]] = {**EMBEDDED, **PACKAGED, **FILES}
 
 SAMPLERS: dict[str, Callable[..., Any]] = {
     "everyone": Everyone,
@@ -36,6 +37,7 @@ SAMPLERS: dict[str, Callable[..., Any]] = {
 
 __all__ = [
     "DATA",
+    "EMBEDDED",
     "PARTITIONS",
     "SAMPLERS",
     "Available",

@@ -40,7 +40,7 @@ def tff_stackoverflow(
 
     def convert(values: Array, where: str) -> Array:
         sentences = [_text(v, where).split()[:length] for v in values]
-        return all_words.rows([[_BEGIN, *s, _END][: length] for s in sentences], length + 1)
+        return all_words.rows([[_BEGIN, *s, _END][: length + 1] for s in sentences], length + 1)
 
     fields = {field: Field((), (length + 1,), np.int32, convert)}
     names = ["stackoverflow_train.h5"], ["stackoverflow_test.h5"]

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import atoll
-from atoll.data import DATA
 from atoll.data.formats import FILES
 from atoll.errors import DataError
 
@@ -347,8 +346,7 @@ def test_a_broken_parquet_file_is_refused(tmp_path):
         FILES["parquet"](path=path, label="y")
 
 
-def test_a_csv_file_of_ones_own_runs_with_its_own_clients(write, tmp_path, monkeypatch):
-    monkeypatch.setitem(DATA, "csv", FILES["csv"])
+def test_a_csv_file_of_ones_own_runs_with_its_own_clients(write, tmp_path):
     draw = np.random.default_rng(0)
     age, job, bank = draw.uniform(20, 60, 300), draw.choice(["cook", "clerk"], 300), draw.integers(0, 5, 300)
     rows = zip(age, job, bank, (age > 40) ^ (job == "cook"), strict=True)

@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 
 import atoll
-from atoll.data import DATA
 from atoll.data.formats import FILES
 from atoll.data.formats.leaf_shakespeare import ALPHABET
 from atoll.errors import DataError
@@ -310,8 +309,7 @@ def test_a_character_outside_leafs_alphabet_is_refused_or_numbered(tmp_path):
         FILES["leaf_shakespeare"](path=write(tmp_path, [leaf({"a": (["short"], ["x"])})]), test_share=0.0)
 
 
-def test_leafs_users_are_the_clients_of_a_run(tmp_path, monkeypatch):
-    monkeypatch.setitem(DATA, "sent140", FILES["sent140"])
+def test_leafs_users_are_the_clients_of_a_run(tmp_path):
     users = {f"u{i}": ([tweet("good day"), tweet("bad night")] * 4, [1, 0] * 4) for i in range(3)}
     write(tmp_path, [leaf(users)], [leaf({"u0": ([tweet("good night good"), tweet("bad day bad")], [1, 0])})])
     run = atoll.run(

@@ -11,7 +11,6 @@ import torch
 
 import atoll
 from atoll import tree
-from atoll.data import DATA
 from atoll.data.formats import FILES
 from atoll.data.formats.decoders import Sparse
 from atoll.errors import DataError
@@ -89,7 +88,6 @@ def test_the_width_of_rcv1_is_held_in_what_is_not_zero(write):
 
 
 def test_a_sparse_set_is_learned_from(write, tmp_path, monkeypatch):
-    monkeypatch.setitem(DATA, "libsvm", FILES["libsvm"])
     monkeypatch.setattr(MODULE, "_DENSE", 0)
     text, _ = rows_of(400, 300, 20)
     run = atoll.run(

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll.data import draws
-from atoll.errors import PartitionError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

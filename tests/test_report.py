@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+import atoll
 from atoll import report
 from atoll.errors import RecordError
 from atoll.report import notes, settings
@@ -543,3 +544,20 @@ def test_examples_in_docstrings_run(module: Any) -> None:
 def test_the_report_never_needs_torch() -> None:
     code = "import atoll.report, sys; sys.exit('torch' in sys.modules or 'matplotlib.pyplot' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_the_clients_hold_is_drawn_where_it_was_recorded(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    atoll.run(
+        {
+            "rounds": 1,
+            "data": "digits",
+            "partition": {"name": "iid", "clients": 3},
+            "algorithm": {"name": "fedavg", "lr": 0.1},
+        },
+        run,
+    )
+    counts = json.loads((run / "run.json").read_text())["label_counts"]
+    assert np.shape(counts) == (3, 10)
+    assert np.sum(counts) == 1438
+    assert "Classes by client" in report.write([run], tmp_path / "report.html").read_text("utf-8")

@@ -689,14 +689,15 @@ def test_a_validation_part_is_in_the_digest(build):
 
 @pytest.fixture
 def command(monkeypatch, tmp_path):
+    from rich.console import Console
     from typer.testing import CliRunner
 
-    from atoll.cli_data import app
+    from atoll import cli_data
 
     monkeypatch.setenv("ATOLL_DATA", str(tmp_path / "cache"))
     monkeypatch.setenv("ATOLL_OFFLINE", "1")
-    monkeypatch.setenv("COLUMNS", "160")
-    return lambda *words: CliRunner().invoke(app, list(words))
+    monkeypatch.setattr(cli_data, "console", Console(width=160))  # a name that is cut is not found
+    return lambda *words: CliRunner().invoke(cli_data.app, list(words))
 
 
 def test_the_list_tells_what_is_here_where_it_comes_from_and_its_terms(command):

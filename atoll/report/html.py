@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from atoll.errors import RecordError
@@ -16,7 +17,8 @@ from atoll.report.groups import Group, group
 from atoll.report.metrics import Metric, central, primary
 from atoll.report.notes import lead, notes
 from atoll.report.notes import title as worded_title
-from atoll.report.plots import plots
+from atoll.report.pictures import bubbles
+from atoll.report.plots import Plot, plots
 from atoll.report.records import Record, read
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -34,7 +36,7 @@ def write(
     metric = primary(records)
     out.parent.mkdir(parents=True, exist_ok=True)
     _put(out, page(records, groups, metric, title).encode("utf-8"))
-    for plot in plots(groups, metric) if figures else []:
+    for plot in _figures(groups, metric) if figures else []:
         for kind in figures:
             _put(out.with_name(f"{out.stem}-{plot.name}.{kind}"), plot.picture(kind))
     return out
@@ -55,7 +57,7 @@ def page(records: Sequence[Record], groups: Sequence[Group], metric: Metric, tit
         spans=_spans(table.columns),
         several=any(len(one.records) > 1 for one in groups),
         others=_others(groups),
-        plots=[(plot, plot.svg()) for plot in plots(groups, metric)],
+        plots=[(plot, plot.svg()) for plot in _figures(groups, metric)],
         different=provenance.different(groups),
         shared=provenance.shared(groups),
         configs=provenance.configs(groups),
@@ -63,6 +65,13 @@ def page(records: Sequence[Record], groups: Sequence[Group], metric: Metric, tit
         facts=provenance.facts(used),
         written_by=sorted({str(record.run.get("atoll", "unknown")) for record in used}),
     )  # fmt: skip
+
+
+def _figures(groups: Sequence[Group], metric: Metric) -> list[Plot]:
+    """What came of the runs and, where it was recorded, what the clients of the first one hold."""
+    first = next((r for one in groups for r in one.records if r.run.get("label_counts")), None)
+    held = [] if first is None else [bubbles(np.asarray(first.run["label_counts"], np.int64))]
+    return [*plots(groups, metric), *held]
 
 
 def _environment() -> Environment:

@@ -12,6 +12,7 @@ import torch
 from atoll import tree
 from atoll.config import Experiment
 from atoll.config.setup import Device, Setup
+from atoll.data import label_counts
 from atoll.engines import Choice, Threads, Vector
 from atoll.errors import RecordError
 from atoll.runs.driver import Driver
@@ -20,6 +21,7 @@ from atoll.runs.machine import hardware, versions
 from atoll.runs.progress import Watcher
 
 Info = dict[str, Any]  # what run.json holds
+_CELLS = 10_000  # clients times classes, in run.json
 
 
 def claim(folder: Folder, experiment: Experiment, resume: bool) -> Info | None:
@@ -118,6 +120,7 @@ def about(driver: Driver) -> Info:
             "examples": int(sizes.sum()),
             "sizes": {"min": int(sizes.min()), "median": float(sizes.median()), "max": int(sizes.max())},
         },
+        "label_counts": _label_counts(setup),
         "model": {
             "name": (experiment.task.model or {}).get("name") or type(setup.task.original).__name__,
             "parameters": tree.count(setup.model["params"]),
@@ -128,6 +131,15 @@ def about(driver: Driver) -> Info:
         "hardware": hardware(setup.device),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _label_counts(setup: Setup) -> list[list[int]] | None:
+    """How many examples of each class each client holds, where that is a table one can look at."""
+    labels = setup.dataset.labels
+    if labels is None or setup.partition.size * setup.dataset.outputs > _CELLS:
+        return None
+    counts: list[list[int]] = label_counts(setup.partition, labels).tolist()
+    return counts
 
 
 def _choice(info: Info, folder: Folder) -> Choice:

@@ -110,3 +110,13 @@ def test_pictures_are_the_same_every_time_and_well_formed():
         assert plot.picture("png") == plot.picture("png")
         assert plot.picture("png").startswith(b"\x89PNG")
         ET.fromstring(plot.svg().replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1))
+
+
+def test_who_holds_which_columns_is_drawn_and_told() -> None:
+    owner = np.array([[0, 0, 1], [0, 0, -1], [-1, -1, 1], [0, 0, 1]])
+    plot = pictures.holdings(owner, 2)
+    assert plot.caption == "2 parties; 2 of 4 rows are held by all of them."
+    shown = np.asarray(plot.draw().axes[0].images[0].get_array()) - 1
+    assert shown.tolist() == [[0, 0, 1], [0, 0, 1], [0, 0, -1], [-1, -1, 1]]
+    with pytest.raises(RecordError, match=r"parties 0\.\.1"):
+        pictures.holdings(np.full((2, 2), 5), 2)

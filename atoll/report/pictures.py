@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from jinja2 import Environment, FileSystemLoader
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -66,6 +67,15 @@ def noise(images: Floats, levels: Sequence[float]) -> Plot:
         f"{images.shape[1]} examples with noise of standard deviation {told}.",
         lambda: _draw_noise(images, levels),
     )
+
+
+def holdings(owner: Counts, parties: int) -> Plot:
+    """Which party holds which entry of a table of rows and columns, from owner (rows, columns); -1: nobody."""
+    if owner.ndim != 2 or owner.min() < -1 or owner.max() >= parties:
+        raise RecordError(f"pictures.holdings: needs parties 0..{parties - 1} by row and column, or -1 for nobody.")
+    shared = int((owner >= 0).all(1).sum())
+    told = f"{parties} parties; {shared:,} of {len(owner):,} rows are held by all of them"
+    return Plot("holdings", "Columns by party", f"{told}.", f"{told}.", lambda: _draw_holdings(owner, parties))
 
 
 def page(title: str, plots: Sequence[Plot], facts: Sequence[tuple[str, str]] = (), lead: str = "") -> str:
@@ -139,6 +149,19 @@ def _draw_noise(images: Floats, levels: Sequence[float]) -> Figure:
     axes.tick_params(length=0)
     axes.set_xlabel("standard deviation of the noise")
     axes.spines[:].set_visible(False)
+    return figure
+
+
+def _draw_holdings(owner: Counts, parties: int) -> Figure:
+    """Rows of the same holders together, those of all parties on top."""
+    order = np.lexsort([*np.flip(-owner.T, 0), -(owner >= 0).sum(1)])
+    figure, axes = _canvas(_HEIGHT)
+    colours = ListedColormap(["#00000000", *(f"C{p}" for p in range(parties))])
+    axes.imshow(owner[order] + 1, cmap=colours, vmin=0, vmax=parties, aspect="auto", interpolation="nearest")
+    axes.grid(visible=False)
+    axes.set_xlabel("column of the data")
+    axes.set_ylabel("rows")
+    axes.set_yticks([])
     return figure
 
 

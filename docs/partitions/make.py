@@ -12,7 +12,7 @@ from atoll import rng
 from atoll.config import build, toml
 from atoll.data import DATA, PARTITIONS, Dataset, Partition, label_skew
 from atoll.data.measures import label_counts
-from atoll.data.partition import noisy
+from atoll.data.partition import Vertical, noisy
 from atoll.report import pictures, theme
 from atoll.report.plots import Plot
 
@@ -50,6 +50,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def main() -> None:
     """Every picture and every line of numbers."""
+    (HERE / "vertical-holdings.png").write_bytes(png(vertical()))
     for name, (source, options) in EXAMPLES.items():
         data = build(DATA, source, where="data")
         entry = {"name": name, **options}
@@ -63,6 +64,15 @@ def main() -> None:
         block = told(name, source, entry, data, partition, plots)
         before, after = BLOCK.split(page.read_text())
         page.write_text(f"{before}{START}{block}{END}{after}")
+
+
+def vertical() -> Plot:
+    """Two parties and the columns of breast_cancer; some rows are known to one of them only."""
+    v = Vertical(parties=2, overlap=0.8, shares=(2.0, 1.0), shuffle=False)(features=30, examples=569, key=rng.key(0))
+    owner = np.full((569, 30), -1, np.int64)
+    for party in range(v.parties):
+        owner[np.ix_(v.rows.of(party).numpy(), v.columns.of(party).numpy())] = party
+    return pictures.holdings(owner, v.parties)
 
 
 def drawn(name: str, data: Dataset, partition: Partition) -> list[Plot]:

@@ -10,6 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import atoll
+from atoll import rng
+from atoll.config.experiment import EvaluateTable
+from atoll.data import Partition
+from atoll.runs.evaluate import _own_rows
 from atoll.tasks import spread
 
 Params = dict[str, Tensor]
@@ -180,6 +184,35 @@ def test_some_clients_are_measured_and_always_the_same_ones() -> None:
     nobody = run(evaluate={"clients": 0, "after": True})
     assert nobody.final["clients"] == {}
     assert "accuracy" in nobody.final
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_cap_on_rows_measures_the_same_few_in_every_round_and_says_so(partial: bool) -> None:
+    entry = {"name": "fedper", "lr": LR} if partial else {"name": "fedavg", "lr": LR}
+    done = run(algorithm=entry, rounds=2, evaluate={"rows": 7, "batch": 3})
+    assert any("7 of the" in note and 'evaluate.rows = "all"' in note for note in done.info["notes"])
+    rows = rng.distinct(rng.key(0, "measured", "test rows"), len(YT), 7).sort().values
+    assert len(set(rows.tolist())) == 7
+    if not partial:
+        central = score(loaded(done), XT[rows], YT[rows])
+        assert {k: done.final[k] for k in central} == pytest.approx(central, rel=1e-5)
+    few = run(algorithm=entry, rounds=2, test=(XT[rows], YT[rows]), evaluate={"rows": "all"})
+    assert few.final["loss"] == pytest.approx(done.final["loss"], rel=1e-5)
+    assert few.history[-1]["model"] == done.history[-1]["model"]  # how it is measured does not change what is learned
+    assert not any("test examples" in note for note in few.info["notes"])
+
+
+@pytest.mark.parametrize(("rows", "batch"), [(5, 3), (10, 1), (15, 3)])
+def test_a_cap_on_rows_gives_each_client_the_same_share_of_them(rows: int, batch: int) -> None:
+    done = run(rounds=1, evaluate={"rows": rows, "batch": batch})
+    own = _own_rows(Partition.from_lists(CLIENTS), 5, EvaluateTable(rows=rows, batch=batch))
+    cohort = own.cohort(torch.arange(5), rng.key(0, "measured", "own rows"))
+    assert cohort.count.sum(1).tolist() == [min(rows // 5, n) for n in SIZES]
+    for c, mine in enumerate(CLIENTS):
+        seen = [int(i) for s, n in enumerate(cohort.count[c]) for i in cohort.plan[c, s, :n]]
+        assert len(set(seen)) == len(seen) and set(seen) <= set(mine)
+        expected = score(loaded(done), X[seen], Y[seen])["loss"]
+        assert clients_of(done)["before"]["loss"][c] == pytest.approx(expected, rel=1e-4)
 
 
 def test_looking_after_training_changes_nothing_not_even_memory() -> None:

@@ -39,6 +39,7 @@ EXAMPLES: dict[str, Any] = {
     "every": 20,
     "patience": 10,
     "per_client": 2,
+    "path": "my.csv",
 }
 _CANDIDATES: tuple[Any, ...] = (0.1, 1, 2, 0.5, "text", True, [1], ["text"], [0.5], [[1]], {})
 

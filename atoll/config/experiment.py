@@ -56,6 +56,7 @@ class EvaluateTable(Table):
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of each client's examples kept from training
     after: bool = False  # also after local training
     batch: Count = 512
+    rows: Count | Literal["all"] = 30_000  # at most, of the test data; and of the clients' own examples in all
 
 
 class StopTable(Table):

@@ -129,7 +129,7 @@ def assemble(
         where,
         Snapshot(algorithm),
         statistics,
-        _notes(dataset, training, local.batch),
+        _notes(dataset, training, local.batch, experiment.evaluate.rows),
     )
     if isinstance(setup.topology, Gossip) and experiment.reducer["name"] != "mean":
         raise ConfigError(
@@ -199,13 +199,18 @@ def _held_out(experiment: Experiment, partition: Partition) -> tuple[Partition, 
     return partition.split(share, rng.key(experiment.seed, "holdout"))
 
 
-def _notes(dataset: Dataset, training: Partition, batch: int) -> list[str]:
+def _notes(dataset: Dataset, training: Partition, batch: int, rows: int | str) -> list[str]:
     found = []
     few = int((training.sizes < batch).sum())
     if few:
         found.append(
             f"{few} of {training.size} clients have fewer examples than local.batch = {batch} "
             f"(the smallest {int(training.sizes.min())}): each of their epochs is one smaller batch."
+        )
+    if rows != "all" and dataset.test is not None and len(dataset.test["y"]) > int(rows):
+        found.append(
+            f"Metrics are of {int(rows):,} of the {len(dataset.test['y']):,} test examples, the same ones in every "
+            'round. For all of them: evaluate.rows = "all".'
         )
     if dataset.kind == "regression" and whole_numbers(dataset):
         found.append("The targets are floats, so this is regression. If they are classes, give them as integers.")

@@ -61,6 +61,7 @@ def notes(records: Sequence[Record], groups: Sequence[Group], final: Final) -> l
         *_repeated(records, groups),
         *_unfinished(groups),
         *_splits(groups),
+        *_told(groups),
         *_gain(groups, final),
     ]
 
@@ -97,6 +98,15 @@ def _splits(groups: Sequence[Group]) -> list[str]:
     if not uneven:
         return []
     return [f"Not all groups split the data alike (seed {listed(uneven)}): their clients are not the same clients."]
+
+
+def _told(groups: Sequence[Group]) -> list[str]:
+    """What the runs noted of themselves, once each."""
+    told: dict[str, dict[str, None]] = {}
+    for group in groups:
+        for note in (note for record in group.records for note in record.run.get("notes", [])):
+            told.setdefault(note, {})[group.name] = None
+    return [note if len(names) == len(groups) else f"{listed(list(names))}: {note}" for note, names in told.items()]
 
 
 def _gain(groups: Sequence[Group], final: Final) -> list[str]:

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll import rng, tree
+from atoll.config.experiment import EvaluateTable
 from atoll.config.setup import Setup
 from atoll.core import Algorithm, Chain, Job, Model
 from atoll.core.engine import Store
-from atoll.data import Population
+from atoll.data import Partition, Population
 from atoll.engines import AnyEngine, Loop, Scratch, measure, measure_each
 from atoll.errors import DivergenceError
 from atoll.reducers import Keep
@@ -23,7 +24,7 @@ from atoll.tasks import metrics_for, spread
 from atoll.tree import Tree
 
 _KEEP, _PLAIN = Keep(), Chain()
-_WHOLE = 100  # models of clients that are measured on all test data, at most
+_WHOLE = 100  # models of clients that are measured on the test data, at most
 _BYTES = 1 << 30  # of clients' models at a time
 Table = dict[str, NDArray[np.float64]]
 
@@ -56,8 +57,9 @@ class Evaluator:
         self.setup, self.engine, self.columns, self.test = setup, engine, columns, test
         self.table = setup.experiment.evaluate
         self.ids = _chosen(setup.training.size, self.table.clients, setup.experiment.seed)
-        own = setup.held or setup.training
-        self.own = Population(own, self.table.batch, shuffle=False)
+        self.rows = None if test is None else _few_rows(len(test["y"]), self.table.rows, setup.experiment.seed)
+        self.own = _own_rows(setup.held or setup.training, len(self.ids), self.table)
+        self.key = rng.key(setup.experiment.seed, "measured", "own rows")
         self.after = self.table.after and not getattr(setup.algorithm, "pooled", False)
         self.personal = bool(getattr(setup.algorithm, "personal", False)) or isinstance(setup.topology, Gossip)
         self.partial = bool(getattr(setup.algorithm, "partial", False))
@@ -80,14 +82,14 @@ class Evaluator:
             return {}
         if self.partial:
             return self._clients_on_test(state, self.test)
-        found = self._measure(self.test, self.setup.topology.model(state.server), None)
+        found = self._measure(self.test, self.setup.topology.model(state.server), self.rows)
         table = self._finish(found, np.zeros(len(found["loss"]), np.int64), 1)
         return {k: float(v[0]) for k, v in table.items()}
 
     def _before(self, state: Moment) -> Table:
         if self.personal:
             return self._own_models(state, trained=False)
-        cohort = self.own.cohort(self.ids, state.key)
+        cohort = self.own.cohort(self.ids, self.key)
         real = torch.arange(cohort.plan.shape[2]) < cohort.count[..., None]
         owner = torch.arange(len(self.ids))[:, None, None].expand(cohort.plan.shape)[real]
         found = self._measure(self.columns, self.setup.topology.model(state.server), cohort.plan[real])
@@ -97,7 +99,7 @@ class Evaluator:
         """Every measured client's own model on its own data, a block of clients at a time."""
         blocks = []
         for ids in torch.split(self.ids, self.block):  # type: ignore[no-untyped-call]
-            cohort = self.own.cohort(ids, state.key)
+            cohort = self.own.cohort(ids, self.key)
             plan, count = cohort.plan, cohort.count
             if not plan.numel():  # nobody holds a row: one that does not count, for the names of the columns
                 plan, count = (torch.zeros(shape, dtype=torch.int64) for shape in ((len(ids), 1, 1), (len(ids), 1)))
@@ -108,10 +110,11 @@ class Evaluator:
         return {k: np.concatenate([b[k] for b in blocks]) for k in blocks[0]}
 
     def _clients_on_test(self, state: Moment, test: Tree) -> dict[str, float]:
-        """The mean over clients of their own models' metrics on all test data: no server model is whole."""
-        n, b = len(test["y"]), self.table.batch
+        """The mean over clients of their own models' metrics on the test data: no server model is whole."""
+        rows = torch.arange(len(test["y"])) if self.rows is None else self.rows
+        n, b = len(rows), self.table.batch
         steps = -(-n // b)
-        plan = torch.arange(steps * b).clamp(max=n - 1).reshape(1, steps, b)
+        plan = rows[torch.arange(steps * b).clamp(max=n - 1)].reshape(1, steps, b)
         count = (n - torch.arange(steps) * b).clamp(max=b).reshape(1, steps)
         blocks = []
         for ids in torch.split(self.ids[:_WHOLE], self.block):  # type: ignore[no-untyped-call]
@@ -177,3 +180,19 @@ def _chosen(population: int, clients: int | str, seed: int) -> Tensor:
     if clients == "all" or int(clients) >= population:
         return torch.arange(population)
     return rng.distinct(rng.key(seed, "measured"), population, int(clients)).sort().values
+
+
+def _few_rows(examples: int, rows: int | str, seed: int) -> Tensor | None:
+    """The rows of the test data to measure, the same ones in every round; None: all of them."""
+    if rows == "all" or int(rows) >= examples:
+        return None
+    return rng.distinct(rng.key(seed, "measured", "test rows"), examples, int(rows)).sort().values
+
+
+def _own_rows(partition: Partition, clients: int, table: EvaluateTable) -> Population:
+    """How each of so many clients reads its own rows: all of them, or its part of `rows`."""
+    each = max(1, int(table.rows) // max(1, clients)) if table.rows != "all" else None
+    if each is None or each >= int(partition.sizes.max()):
+        return Population(partition, table.batch, shuffle=False)
+    steps = -(-each // table.batch)
+    return Population(partition, each // steps, max_steps=steps)

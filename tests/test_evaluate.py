@@ -210,7 +210,8 @@ def test_a_cap_on_rows_gives_each_client_the_same_share_of_them(rows: int, batch
     assert cohort.count.sum(1).tolist() == [min(rows // 5, n) for n in SIZES]
     for c, mine in enumerate(CLIENTS):
         seen = [int(i) for s, n in enumerate(cohort.count[c]) for i in cohort.plan[c, s, :n]]
-        assert len(set(seen)) == len(seen) and set(seen) <= set(mine)
+        assert len(set(seen)) == len(seen)
+        assert set(seen) <= set(mine)
         expected = score(loaded(done), X[seen], Y[seen])["loss"]
         assert clients_of(done)["before"]["loss"][c] == pytest.approx(expected, rel=1e-4)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -66,6 +66,10 @@ class Vector:
         total = job.reducer.finish(merged(parts)) if parts else None
         good, back = torch.cat(finite), torch.argsort(order).to(self.device)
         return Result(total, torch.cat(losses)[back], good[back], order[good.cpu()])
+
+    def run_many(self, jobs: Sequence[Job]) -> list[Result]:
+        """Several jobs that differ in numbers only (settings, what was sent, cohort, key), each with its own result."""
+        return [self.run(job) for job in jobs]
 
     def _train(self, job: Job, cohort: Cohort, rows: Any, keys: Tensor, own: Tensor) -> Tree:
         """Every client of a chunk, from start to finish: stacked leaves, in the order of the chunk."""

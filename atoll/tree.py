@@ -9,8 +9,10 @@ A state, a model, an update, a batch: all are trees, so they stack, travel, save
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -129,9 +131,36 @@ def without(tree: Mapping[str, Any], names: tuple[str, ...]) -> Tree:
 
 
 def digest(tree: Tree) -> str:
-    """A short fingerprint of names, shapes and exact values."""
-    h = hashlib.blake2b(digest_size=16)
-    for path, x in sorted(paths(tree)):
+    """A short fingerprint of names, shapes and exact values.
+
+    The values are summed as integers with random multipliers, so a GPU does it where they are, in any order.
+    """
+    named = sorted(paths(tree))
+    h = hashlib.blake2b(digest_size=12)
+    for path, x in named:
         h.update(f"{path}{tuple(x.shape)}{x.dtype}".encode())
-        h.update(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return h.hexdigest()
+    return h.hexdigest() + f"{_summed([x for _, x in named]):016x}"
+
+
+def _summed(tensors: list[Tensor]) -> int:
+    total = 0
+    for kind in dict.fromkeys(x.dtype for x in tensors):
+        raw = torch.cat([x.detach().flatten() for x in tensors if x.dtype == kind]).view(torch.uint8)
+        words = torch.nn.functional.pad(raw, (0, -len(raw) % 8)).view(torch.int64)
+        total += _product(words, _multipliers(len(words), words.device)) + len(raw)
+    return total % (1 << 64)
+
+
+def _product(a: Tensor, b: Tensor) -> int:
+    """The inner product modulo 2^64. On the host numpy takes a tenth of the time."""
+    return int(np.dot(a.numpy(), b.numpy())) if a.device.type == "cpu" else int((a * b).sum())
+
+
+@lru_cache(maxsize=4)
+def _multipliers(n: int, device: torch.device) -> Tensor:
+    """Odd 64-bit numbers: SplitMix64 of 0..n-1 (Steele et al., 2014)."""
+    x = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x = (x ^ (x >> np.uint64(31))) | np.uint64(1)
+    return torch.from_numpy(x.view(np.int64)).to(device)

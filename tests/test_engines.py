@@ -11,18 +11,23 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import atoll
 from atoll import rng, tree
 from atoll.algorithms.fedavg import FedAvg
+from atoll.algorithms.fedprox import FedProx
+from atoll.algorithms.scaffold import Scaffold
 from atoll.core.settings import extract
 from atoll.data import Partition, Same
-from atoll.engines import Loop, RowStore, Threads, Vector, vector
+from atoll.engines import Loop, RowStore, Threads, Vector, stacked
 from atoll.engines.capture import Captured
 from atoll.engines.program import Program
-from atoll.errors import DivergenceError
+from atoll.engines.widths import active, blocks
+from atoll.errors import DivergenceError, TrainingError
 from atoll.testing.federation import CPU, federation
 from atoll.testing.problems import network
 from atoll.testing.verdict import distance
@@ -111,13 +116,13 @@ def test_the_same_experiment_gives_the_same_model_on_every_engine(name: str, tmp
 def test_a_captured_run_is_an_eager_one_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    def eager_or_not(f: Any) -> Captured:
+    def eager_or_not(f: Any, compile: bool) -> Captured:
         made.append(Captured(f, after=2))
         return made[-1]
 
     options = {**EXPERIMENTS["SCAFFOLD"], "rounds": 4}
     eager = simulate(convolutional(), tmp_path / "eager", {"name": "vector", "capture": False}, **options)
-    monkeypatch.setattr(vector, "Captured", eager_or_not)
+    monkeypatch.setattr(stacked, "Captured", eager_or_not)
     captured = simulate(convolutional(), tmp_path / "captured", {"name": "vector"}, **options)
     assert sum(len(c.graphs) for c in made) >= 2
     assert tree.digest(captured.params) == tree.digest(eager.params)
@@ -257,6 +262,77 @@ def test_trying_the_stack_does_not_warn(tmp_path: Path) -> None:
     assert not [str(w.message)[:60] for w in seen]
 
 
+# Several jobs at once.
+
+
+@pytest.mark.parametrize("algorithm", ["FedAvg", "SCAFFOLD", "FedProx"])
+def test_jobs_side_by_side_give_what_each_gives_alone(algorithm: str) -> None:
+    problem = network()
+    made = {"FedAvg": FedAvg, "SCAFFOLD": Scaffold, "FedProx": FedProx}[algorithm]
+    options = {"population": 6} if algorithm == "SCAFFOLD" else {"mu": 0.3} if algorithm == "FedProx" else {}
+    alone = [federation(problem, made(problem.task, lr, **options)) for lr in (0.05, 0.1, 0.2)]
+    beside = [federation(problem, made(problem.task, lr, **options)) for lr in (0.05, 0.1, 0.2)]
+    engine = Vector(problem.columns, Same(), torch.device("cpu"), chunk=4)
+    for _ in range(2):  # the second time clients have memories
+        cohorts = [[1, 3, 4], [0], [5, 2, 1, 0]]
+        jobs = [f.job(ids) for f, ids in zip(beside, cohorts, strict=True)]
+        together = engine.run_many(jobs)
+        for f, ids, result in zip(alone, cohorts, together, strict=True):
+            expected = engine.run(f.job(ids))
+            assert distance(result.total.mean(), expected.total.mean()) < 1e-6
+            assert torch.allclose(result.loss, expected.loss, atol=1e-6)
+            assert result.order.tolist() == expected.order.tolist()
+        for f, g in zip(alone, beside, strict=True):
+            everyone = torch.arange(6)
+            assert distance(f.memory.read(everyone), g.memory.read(everyone)) < 1e-6
+
+
+def test_a_chunk_that_does_not_fit_is_halved_and_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = network()
+    first, second = (federation(problem, Scaffold(problem.task, 0.1, population=6)) for _ in range(2))
+    engine = Vector(problem.columns, Same(), torch.device("cpu"))
+    expected = engine.run(first.job([0, 1, 2, 3, 5]))
+    train = Vector._train
+
+    def small(self: Vector, lanes: Any, rows: torch.Tensor) -> Any:
+        if len(rows) > 2:
+            raise torch.cuda.OutOfMemoryError("no")
+        return train(self, lanes, rows)
+
+    monkeypatch.setattr(Vector, "_train", small)
+    got = engine.run(second.job([0, 1, 2, 3, 5]))
+    assert distance(got.total.mean(), expected.total.mean()) < 1e-6
+    assert distance(first.memory.read(torch.arange(6)), second.memory.read(torch.arange(6))) < 1e-6
+    assert engine.chunk == 2
+    assert "out of memory with 5 clients at a time, so 3; out of memory with 3 clients at a time, so 2" in engine.reason
+    monkeypatch.setattr(Vector, "_train", lambda *_: (_ for _ in ()).throw(torch.cuda.OutOfMemoryError("no")))
+    with pytest.raises(TrainingError, match="one client alone does not fit"):
+        engine.run(second.job([0, 1]))
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=30))
+def test_blocks_of_steps_cover_every_step_at_a_width_that_holds_everyone_at_work(steps: list[int]) -> None:
+    at_work = active(torch.tensor(sorted(steps, reverse=True)))
+    assert at_work == [sum(s > t for s in steps) for t in range(max(steps))]
+    flat = [(width, ragged) for width, ragged, length in blocks(at_work, len(steps)) for _ in range(length)]
+    assert len(flat) == len(at_work)
+    for n, (width, ragged) in zip(at_work, flat, strict=True):
+        assert n <= width <= len(steps)
+        assert ragged == (n != width)
+    assert all(1 <= length <= 8 for _, _, length in blocks(at_work, len(steps)))
+
+
+@pytest.mark.parametrize("engine", ["loop", "vector", "threads"])
+def test_bfloat16_learns_nearly_what_float32_learns_and_keeps_float32_weights(engine: str, tmp_path: Path) -> None:
+    options = {**EXPERIMENTS["SCAFFOLD"], "rounds": 2}
+    exact = simulate(convolutional(), tmp_path / "exact", {"name": engine}, **options)
+    rough = simulate(convolutional(), tmp_path / "rough", {"name": engine, "precision": "bfloat16"}, **options)
+    assert all(x.dtype == exact.params[k].dtype for k, x in rough.params.items())
+    size = sum(x.double().norm() ** 2 for x in exact.params.values()) ** 0.5
+    apart = sum((x.double() - rough.params[k].double()).norm() ** 2 for k, x in exact.params.items()) ** 0.5
+    assert 0 < apart < 0.02 * size
+
+
 # Capture.
 
 
@@ -265,11 +341,11 @@ def test_a_captured_step_is_the_eager_one_bit_for_bit() -> None:
     made = federation(problem, FedAvg(problem.task, 0.05))
     job = made.job([1, 3, 4, 5])
     program = Program(job.algorithm, job.chain, Same())
-    step, _ = vector._stack(program, None)
+    made_of = stacked.stacked(program, each=False, many=False, capture=False)
     with torch.no_grad():
-        carry = vector._starting(program, None)(4, job.settings, job.sent, made.memory.first)
+        carry = made_of.start(4, job.settings, job.sent, made.memory.first)
         batch = (job.cohort.plan[:, 0].contiguous(), job.cohort.count[:, 0].contiguous(), torch.arange(8).reshape(4, 2))
-        never, once = Captured(step, after=0), Captured(step, after=1)
+        never, once = Captured(made_of.step, after=0), Captured(made_of.step, after=1)
         a = b = carry
         for _ in range(4):
             a, b = (

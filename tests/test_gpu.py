@@ -40,6 +40,7 @@ def play(engine: object, device: str, algorithm: dict, **options: object) -> tor
     return torch.cat([v.double().flatten() for v in run.params.values()])
 
 
+EXACT = {"name": "vector", "precision": "float32"}
 CASES = {
     "fedavg": {"algorithm": {"name": "fedavg", "lr": 0.05, "optimizer": {"name": "sgd", "momentum": 0.9}}},
     "scaffold": {"algorithm": {"name": "scaffold", "lr": 0.05}},
@@ -66,16 +67,12 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_stack_on_a_gpu_gives_the_model_of_the_loop_on_it(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    loop = play("loop", "cuda", **CASES[case])
-    stack = play("vector", "cuda", **CASES[case])
+def test_the_stack_on_a_gpu_gives_the_model_of_the_loop_on_it(case: str) -> None:
+    loop = play(EXACT | {"name": "loop"}, "cuda", **CASES[case])
+    stack = play(EXACT, "cuda", **CASES[case])
     assert (loop - stack).norm() <= (2e-3 if case in ("fedadam", "sparse") else 1e-4) * loop.norm()
 
 
-def test_a_gpu_gives_the_model_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    cpu, gpu = play("vector", "cpu", **CASES["fedavg"]), play("vector", "cuda", **CASES["fedavg"])
+def test_a_gpu_gives_the_model_of_the_cpu() -> None:
+    cpu, gpu = play(EXACT, "cpu", **CASES["fedavg"]), play(EXACT, "cuda", **CASES["fedavg"])
     assert (cpu - gpu).norm() <= 1e-4 * cpu.norm()

@@ -92,6 +92,8 @@ def assemble(
     dataset = noisy(dataset, partition, rng.key(experiment.seed, "feature noise"))
     training, held = _held_out(experiment, partition)
     task = make_task(experiment, dataset, module, loss)
+    choice = build(ENGINES, experiment.engine, where="engine")
+    task.compute = torch.bfloat16 if choice.precision == "bfloat16" else None
     known = measured(task, dataset)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     algorithm = build(
@@ -125,7 +127,7 @@ def assemble(
         Chain(layers),
         build(REDUCERS, experiment.reducer, where="reducer"),
         build(ROUNDS, experiment.round, where="round"),
-        build(ENGINES, experiment.engine, where="engine"),
+        choice,
         where,
         Snapshot(algorithm),
         statistics,

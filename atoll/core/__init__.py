@@ -1,7 +1,7 @@
 """Contracts: what a task, an algorithm, a transform, a reducer and an engine are. No implementations."""
 
 from atoll.core.algorithm import Algorithm
-from atoll.core.autograd import functional, gradient_and_value
+from atoll.core.autograd import functional, gradient_and_value, is_functional
 from atoll.core.engine import Engine, Job, Result
 from atoll.core.reducer import Partial, Reducer
 from atoll.core.settings import Positive, Share, Unsigned
@@ -31,4 +31,5 @@ __all__ = [
     "Update",
     "functional",
     "gradient_and_value",
+    "is_functional",
 ]

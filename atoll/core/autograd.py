@@ -25,9 +25,14 @@ def functional() -> Iterator[None]:
         _mode.functional = before
 
 
+def is_functional() -> bool:
+    """Are gradients torch.func's here?"""
+    return getattr(_mode, "functional", False)
+
+
 def gradient_and_value(f: Callable[[Tree], tuple[Tensor, Any]], params: Tree) -> tuple[Tree, tuple[Tensor, Any]]:
     """The gradient of `f` by `params`, and `f(params)`: a scalar and anything else."""
-    if getattr(_mode, "functional", False):
+    if is_functional():
         gradient, (value, aux) = torch.func.grad_and_value(f, has_aux=True)(params)
         return gradient, (value, aux)
     leaves = tree.map(lambda x: x.detach().requires_grad_(), params)

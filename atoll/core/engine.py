@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,6 +41,7 @@ class Job:
     memory: Store
     key: Tensor
     each: bool = False  # `sent` has a row for every client of the cohort (no common server)
+    meanwhile: Callable[[], None] | None = None  # what the host may do while a device is at work
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from atoll.engines.choose import ENGINES, AnyEngine, Choice, Ground, Scratch, ma
 from atoll.engines.loop import Loop
 from atoll.engines.measure import measure, measure_each
 from atoll.engines.memory import RowStore
+from atoll.engines.precision import arithmetic
 from atoll.engines.threads import Threads
 from atoll.engines.vector import Vector
 
@@ -18,6 +19,7 @@ __all__ = [
     "Scratch",
     "Threads",
     "Vector",
+    "arithmetic",
     "client_bytes",
     "default_budget",
     "make",

@@ -23,11 +23,12 @@ class Captured:
     """Calls `f` eagerly until a shape has been seen `after` times; tracing it costs as much as those
     calls would save.
 
-    `after = 0` never captures by itself, only in `prepare`.
+    `after = 0` never captures by itself, only in `prepare`. With `compile` what was captured is compiled, too.
     """
 
-    def __init__(self, f: Callable[..., Tree], after: int = 60, limit: int = 64) -> None:
-        self.f, self.after, self.limit = f, after, limit
+    def __init__(self, f: Callable[..., Tree], after: int = 60, limit: int = 64, compile: bool = False) -> None:
+        self.f, self.after, self.limit, self.compile = f, after, limit, compile
+        self.refused: str | None = None  # why it could not be compiled
         self.seen: dict[Any, int] = {}
         self.graphs: dict[Any, Callable[..., list[Tensor]]] = {}
         self.shapes: dict[Any, Any] = {}
@@ -69,7 +70,20 @@ class Captured:
         with functional(), torch.no_grad():
             # tracing tells inputs apart by identity, and a client may well start from the very tensor it was sent
             graph = make_fx(flattened)(*(x.detach() for x in flat))
-        self.graphs[signature] = _lean(graph)
+        lean = _lean(graph)
+        self.graphs[signature] = self._compiled(graph, flat) or lean if self.compile else lean
+
+    def _compiled(self, graph: GraphModule, flat: list[Tensor]) -> Callable[..., list[Tensor]] | None:
+        """By PyTorch's compiler, which keeps what it made on disk; None, and the reason in `refused`, if it cannot."""
+        try:
+            from torch._inductor import compile as inductor
+
+            made: Any = inductor(graph, [x.detach() for x in flat])
+            made(*[x.detach() for x in flat])
+        except Exception as e:  # whatever a compiler may raise, the kernels one by one still work
+            self.refused = f"{type(e).__name__}: {str(e).strip().splitlines()[0][:160] if str(e).strip() else ''}"
+            return None
+        return made  # type: ignore[no-any-return]
 
 
 _SHAPES = (torch.ops.aten.view.default, torch.ops.aten.expand.default, torch.ops.aten._unsafe_view.default)

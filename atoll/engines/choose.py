@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from atoll import tree
 from atoll.core import Job
 from atoll.engines.host import keep_buffers
 from atoll.engines.loop import Loop
+from atoll.engines.precision import Precision
 from atoll.engines.program import Decode
 from atoll.engines.threads import Threads
 from atoll.engines.vector import Vector
@@ -31,6 +32,7 @@ _SEEN = 30  # calls of a step after which it is captured, two steps a trial
 _PATIENCE = 0.7  # seconds to try one engine
 Count = Annotated[int, Field(ge=0)]
 Gigabytes = Annotated[float, Field(gt=0)]
+Compile = bool | Literal["auto"]
 
 
 @dataclass(frozen=True)
@@ -42,26 +44,43 @@ class Choice:
     memory_gb: float | None = None
     capture: bool = True
     workers: int = 0
+    precision: Precision = "tf32"  # the same as float32 on a CPU
+    compile: Compile = "auto"
 
 
-def auto(chunk: Count = 0, memory_gb: Gigabytes | None = None, workers: Count = 0) -> Choice:
+def auto(
+    chunk: Count = 0,
+    memory_gb: Gigabytes | None = None,
+    workers: Count = 0,
+    precision: Precision = "tf32",
+    compile: Compile = "auto",
+) -> Choice:
     """The fastest engine for this model on this machine, by a short measurement that is remembered."""
-    return Choice("auto", chunk, memory_gb, workers=workers)
+    return Choice("auto", chunk, memory_gb, workers=workers, precision=precision, compile=compile)
 
 
-def loop() -> Choice:
+def loop(precision: Precision = "tf32") -> Choice:
     """One client after the other with plain autograd: the reference, takes any module."""
-    return Choice("loop")
+    return Choice("loop", precision=precision)
 
 
-def vector(chunk: Count = 0, memory_gb: Gigabytes | None = None, capture: bool = True) -> Choice:
-    """The whole cohort as one stack of tensors, `chunk` clients at a time (0: as many as fit in memory_gb)."""
-    return Choice("vector", chunk, memory_gb, capture)
+def vector(
+    chunk: Count = 0,
+    memory_gb: Gigabytes | None = None,
+    capture: bool = True,
+    precision: Precision = "tf32",
+    compile: Compile = "auto",
+) -> Choice:
+    """The whole cohort as one stack of tensors, `chunk` clients at a time (0: as many as fit in memory_gb).
+
+    On a GPU steps are recorded as CUDA graphs, and compiled once the rounds to come will win more than that costs.
+    """
+    return Choice("vector", chunk, memory_gb, capture, precision=precision, compile=compile)
 
 
-def threads(workers: Count = 0) -> Choice:
+def threads(workers: Count = 0, precision: Precision = "tf32") -> Choice:
     """Clients side by side, one single-threaded worker per core: for convolutions on a CPU."""
-    return Choice("threads", workers=workers)
+    return Choice("threads", workers=workers, precision=precision)
 
 
 @dataclass(frozen=True)
@@ -81,7 +100,7 @@ def make(choice: Choice, ground: Ground, chunk: int, trial: Job, cache: Path | N
         keep_buffers()
     if choice.name == "loop":
         return _loop(ground, "chosen by name")
-    stacked = Vector(ground.columns, ground.decode, ground.device, ground.keyed, chunk, choice.capture)
+    stacked = Vector(ground.columns, ground.decode, ground.device, ground.keyed, chunk, choice.capture, choice.compile)
     refused = ground.refused or _refusal(stacked, small(trial, 2, 1))
     if refused:
         return _loop(ground, f"loop engine, because {refused}")
@@ -209,4 +228,4 @@ def _remember(path: Path, known: dict[str, dict[str, float]]) -> None:
         return
 
 
-ENGINES = {"auto": auto, "loop": loop, "vector": vector, "threads": threads}
+ENGINES: dict[str, Callable[..., Choice]] = {"auto": auto, "loop": loop, "vector": vector, "threads": threads}

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from atoll import tree
-from atoll.core import Cohort, Info, Job, Result, Update, functional
-from atoll.engines.capture import Captured
-from atoll.engines.program import Decode, Program, Writes, client_keys, merged, step_keys
+from atoll.core import Job, Result, Update
+from atoll.engines.graphs import Graphs, Inputs
+from atoll.engines.lanes import Lanes, joined
+from atoll.engines.program import Decode, Program, Writes, merged
+from atoll.engines.stacked import Stacked, stacked
+from atoll.engines.widths import active, rounded
+from atoll.errors import TrainingError
 from atoll.tree import Tree
 
-
-@dataclass(frozen=True)
-class Stacked:
-    """A program with the client axis added, made once for an algorithm and a chain."""
-
-    start: Callable[..., Tree]
-    step: Callable[..., Tree]
-    finish: Callable[..., Tree]
+_COMPILING = 20.0  # seconds that compiling a step takes, about
+_SAVED = 0.25  # of a round's time by a compiled step, or more
+_WATCHED = 3  # recorded rounds before that is reckoned
 
 
 @dataclass
@@ -31,7 +31,8 @@ class Vector:
     """Train a chunk of clients as one stack, step by step, dropping those that have finished.
 
     Clients are sorted by their number of steps, so the ones still at work are a prefix of the stack. The prefix is
-    rounded up to a quarter of the chunk, so that few shapes occur and each can be captured.
+    rounded up to a quarter of the chunk, so that few shapes occur and each can be captured: as a flat list of kernels,
+    and on a GPU as CUDA graphs. A chunk that does not fit in memory is cut in half.
     """
 
     name: ClassVar[str] = "vector"
@@ -42,132 +43,159 @@ class Vector:
     keyed: bool = True
     chunk: int = 1 << 30  # clients at a time
     capture: bool = True
+    compile: bool | Literal["auto"] = False  # with PyTorch's compiler, on a GPU; "auto": once it pays
     reason: str = field(default="chosen by name")
+    left: int = 0  # rounds that are still to come, as far as is known
     _stacked: dict[Any, Stacked] = field(default_factory=dict, init=False)
+    _graphs: Graphs | None = field(default=None, init=False)
+    _quickest: float = field(default=math.inf, init=False)  # seconds of a recorded round
 
     def run(self, job: Job) -> Result:
-        order = _longest_first(job.cohort.steps)
-        keys, own = step_keys(job, self.keyed), client_keys(job)
-        parts, losses, finite, writes = [], [], [], Writes(job)
-        with torch.no_grad():
-            for rows in torch.split(order, self.chunk):  # type: ignore[no-untyped-call]
-                part = slice(int(rows[0]), int(rows[-1]) + 1) if _in_order(rows) else rows
-                cohort = job.cohort.rows(part)
-                out = self._train(job, cohort, part, keys[part], own[part])
-                losses.append(out["loss"])
-                finite.append(out["finite"])
-                good = out["finite"]
-                if not bool(good.all()):
-                    out = tree.rows(out, good)
-                if len(out["weight"]):
-                    parts.append(job.reducer.lift(Update(out["value"], out["weight"])))
-                    writes.keep(cohort.id[good.cpu()], out["memory"])
-        writes.finish()
-        total = job.reducer.finish(merged(parts)) if parts else None
-        good, back = torch.cat(finite), torch.argsort(order).to(self.device)
-        return Result(total, torch.cat(losses)[back], good[back], order[good.cpu()])
+        return self.run_many([job])[0]
 
     def run_many(self, jobs: Sequence[Job]) -> list[Result]:
         """Several jobs that differ in numbers only (settings, what was sent, cohort, key), each with its own result."""
-        return [self.run(job) for job in jobs]
+        began = time.perf_counter()
+        lanes = joined(jobs, self.keyed)
+        tallies = [Tally(job) for job in jobs]
+        order = torch.argsort(lanes.cohort.steps, descending=True, stable=True)
+        waiting = list(torch.split(order, self.chunk)) if len(order) else []  # type: ignore[no-untyped-call]
+        first = torch.tensor([0, *(len(job.cohort) for job in jobs)]).cumsum(0)
+        with torch.no_grad():
+            while waiting:
+                rows = waiting.pop(0)
+                try:
+                    out = self._train(lanes, rows)
+                    self._tell(jobs, last=not waiting)
+                    for r, (tally, places) in enumerate(zip(tallies, lanes.places(rows), strict=True)):
+                        if len(places):
+                            one = out if not lanes.many else tree.rows(out, places.to(self.device))
+                            tally.add(one, rows[places] - first[r], lanes.cohort.id[rows[places]])
+                except torch.cuda.OutOfMemoryError as e:
+                    waiting[:0] = self._halved(rows, e)
+        self._consider(time.perf_counter() - began)
+        return [tally.result() for tally in tallies]
 
-    def _train(self, job: Job, cohort: Cohort, rows: Any, keys: Tensor, own: Tensor) -> Tree:
+    def _tell(self, jobs: Sequence[Job], last: bool) -> None:
+        """A GPU is at work on its own now: the host may do what the job left for it."""
+        for job in jobs:
+            if last and job.meanwhile is not None and self.device.type == "cuda":
+                job.meanwhile()
+
+    def _consider(self, seconds: float) -> None:
+        """Compile from now on, if the rounds to come will win more than that costs."""
+        if self.compile != "auto" or self._graphs is None or not self._graphs.recorded:
+            return
+        self._quickest = min(self._quickest, seconds)
+        if self._graphs.replays > _WATCHED and _SAVED * self._quickest * self.left > _COMPILING:
+            self.compile = True
+            self.reason += f"; compiled, since {self.left} rounds of {1e3 * self._quickest:.3g} ms were to come"
+            self._forget()
+
+    def _forget(self) -> None:
+        self._stacked.clear()
+        self._graphs = None
+
+    def _halved(self, rows: Tensor, e: torch.cuda.OutOfMemoryError) -> list[Tensor]:
+        if len(rows) == 1:
+            raise TrainingError(
+                "engine: one client alone does not fit in the GPU's memory. Use a smaller local.batch or model."
+            ) from e
+        self.chunk = -(-len(rows) // 2)
+        self.reason += f"; out of memory with {len(rows)} clients at a time, so {self.chunk}"
+        self._forget()
+        torch.cuda.empty_cache()
+        return list(torch.split(rows, self.chunk))  # type: ignore[no-untyped-call]
+
+    def _train(self, lanes: Lanes, rows: Tensor) -> Tree:
         """Every client of a chunk, from start to finish: stacked leaves, in the order of the chunk."""
-        stacked, to = self._program(job), self.device
-        sent = tree.rows(job.sent, rows) if job.each else job.sent
-        memory = job.memory.read(cohort.id)
-        carry = stacked.start(len(cohort), job.settings, sent, memory)
-        plan, count, keys = cohort.plan.to(to), cohort.count.to(to), keys.to(to)
+        cohort = lanes.cohort.rows(rows)
+        inputs = Inputs(
+            lanes.settings(rows),
+            lanes.sent(rows),
+            lanes.memory(rows),
+            lanes.state(rows),
+            {"id": cohort.id, "examples": cohort.examples, "steps": cohort.steps.float()},
+            lanes.own[rows],
+            cohort.plan,
+            cohort.count,
+            lanes.keys[rows],
+        )
+        mark, program = self._program(lanes)
+        at_work = active(cohort.steps)
+        if self.capture and self.device.type == "cuda":
+            self._graphs = self._graphs or Graphs(self.columns, self.device)
+            replayed = self._graphs(mark, program, inputs, at_work, lanes.each, lanes.many)
+            self._say(program)
+            if replayed is not None:
+                return tree.map(torch.clone, replayed) if _kept(lanes) else replayed  # type: ignore[no-any-return]
+        return self._eager(program, inputs.to(self.device), at_work, lanes.each, lanes.many)
+
+    def _say(self, program: Stacked) -> None:
+        """Why something is slower than it might be, once."""
+        graphs = self._graphs.refused if self._graphs else None
+        for what, why in (("no CUDA graph", graphs), ("not compiled", program.refused())):
+            if why and f"; {what}" not in self.reason:
+                self.reason += f"; {what}: {why}"
+
+    def _eager(self, program: Stacked, given: Inputs, at_work: list[int], each: bool, many: bool) -> Tree:
+        full = width = len(given.own)
+        now = given
+        carry = program.start(full, given.settings, given.sent, given.memory)
         finished: list[Tree] = []
-        width = len(cohort)
-        for t, n in enumerate(_active(cohort.steps)):
-            if _rounded(n, len(cohort)) < width:
-                width = _rounded(n, len(cohort))
+        for t, n in enumerate(at_work):
+            if rounded(n, full) < width:
+                width = rounded(n, full)
                 finished.append(tree.rows(carry, slice(width, None)))
-                carry, sent, memory = self._first(width, carry, sent, memory, job.each)
-            batch = (x[:width, t].contiguous() for x in (plan, count, keys))
-            new = stacked.step(job.settings, carry, sent, memory, self.columns, *batch)
+                carry, now = tree.rows(carry, slice(0, width)), given.first(width, each, many)
+            batch = (x[:width, t].contiguous() for x in (given.plan, given.count, given.keys))
+            new = program.step(now.settings, carry, now.sent, now.memory, self.columns, *batch)
             carry = new if n == width else tree.map(lambda a, b, n=n: torch.cat([a[:n], b[n:]]), new, carry)
         if finished:
             carry = tree.cat([carry, *reversed(finished)])
-            sent = tree.rows(job.sent, rows) if job.each else job.sent
-            memory = job.memory.read(cohort.id)
-        info = {"id": cohort.id.to(to), "examples": cohort.examples.to(to), "steps": cohort.steps.to(to).float()}
-        return stacked.finish(job.settings, carry, sent, memory, job.state, info, own.to(to))
+        return program.finish(given.settings, carry, given.sent, given.memory, given.state, given.info, given.own)
 
-    def _first(self, n: int, carry: Tree, sent: Tree, memory: Tree, each: bool) -> tuple[Tree, Tree, Tree]:
-        """The first n clients of the stack."""
-        here = slice(0, n)
-        return tree.rows(carry, here), tree.rows(sent, here) if each else sent, tree.rows(memory, here)
-
-    def _program(self, job: Job) -> Stacked:
-        mark = (id(job.algorithm), id(job.chain), job.each)
+    def _program(self, lanes: Lanes) -> tuple[Any, Stacked]:
+        job = lanes.jobs[0]
+        mark = (id(job.algorithm), id(job.chain), lanes.each, lanes.many)
         if mark not in self._stacked:
-            wrap = Captured if self.capture else _eager
             program = Program(job.algorithm, job.chain, self.decode)
-            step, finish = _stack(program, 0 if job.each else None)
-            self._stacked[mark] = Stacked(_starting(program, 0 if job.each else None), wrap(step), wrap(finish))
-        return self._stacked[mark]
+            self._stacked[mark] = stacked(program, lanes.each, lanes.many, self.capture, self.compile is True)
+        return mark, self._stacked[mark]
 
 
-def _stack(program: Program, s: int | None) -> tuple[Callable[..., Tree], Callable[..., Tree]]:
-    """The step and the finish of a program for many clients; `s` is the client axis of what was sent."""
-
-    def step(settings: Tree, carry: Tree, sent: Tree, memory: Tree, columns: Tree, *batch: Tensor) -> Tree:
-        dims = (None, 0, s, _axis(memory), None, 0, 0, 0)
-        return vmap(program.step, in_dims=dims)(settings, carry, sent, memory, columns, *batch)  # type: ignore[no-any-return]
-
-    def finish(settings: Tree, carry: Tree, sent: Tree, memory: Tree, state: Tree, info: Tree, keys: Tensor) -> Tree:
-        def one(carry: Tree, sent: Tree, memory: Tree, info: Tree, key: Tensor) -> Tree:
-            return program.finish(settings, carry, sent, memory, state, Info(**info), key)
-
-        return vmap(one, in_dims=(0, s, _axis(memory), 0, 0))(carry, sent, memory, info, keys)  # type: ignore[no-any-return]
-
-    return step, finish
+def _kept(lanes: Lanes) -> bool:
+    """Is anything of the outcome held on to beyond the chunk?"""
+    repeated = len(set(lanes.cohort.id.tolist())) < len(lanes.cohort)
+    return repeated or not all(job.reducer.spec().additive for job in lanes.jobs)
 
 
-def _starting(program: Program, s: int | None) -> Callable[..., Tree]:
-    def start(n: int, settings: Tree, sent: Tree, memory: Tree) -> Tree:
-        with functional():
-            if s is None and _axis(memory) is None:  # all start alike: make one and repeat it
-                carry = tree.stack(program.start(settings, sent, memory), n)
-            else:
-                carry = vmap(program.start, in_dims=(None, s, _axis(memory)))(settings, sent, memory)
-        return tree.map(torch.Tensor.contiguous, carry)  # type: ignore[no-any-return]
+class Tally:
+    """What a job's clients came to, chunk by chunk."""
 
-    return start
+    def __init__(self, job: Job) -> None:
+        self.job, self.parts, self.writes = job, [], Writes(job)  # type: ignore[var-annotated]
+        self.loss, self.finite = torch.zeros(len(job.cohort)), torch.zeros(len(job.cohort), dtype=torch.bool)
+        self.order: list[Tensor] = []
 
+    def add(self, out: Tree, places: Tensor, ids: Tensor) -> None:
+        """Some more clients, at these places of the cohort. The first look at their numbers waits for the device."""
+        part = self.job.reducer.lift(Update(out["value"], out["weight"]))
+        loss, finite = torch.stack([out["loss"].float(), out["finite"].float()]).cpu()
+        good = finite > 0
+        self.loss[places], self.finite[places] = loss, good
+        if not bool(good.all()):
+            kept = good.to(out["weight"].device)
+            out = tree.rows({k: out[k] for k in ("value", "weight", "memory")}, kept)
+            part = self.job.reducer.lift(Update(out["value"], out["weight"])) if bool(good.any()) else None
+        if part is not None:
+            self.parts.append(part)
+            self.writes.keep(ids[good], out["memory"])
+            self.order.append(places[good])
 
-def _eager(f: Callable[..., Tree]) -> Callable[..., Tree]:
-    def call(*args: Any) -> Tree:
-        with functional():
-            return f(*args)
-
-    return call
-
-
-def _axis(memory: Tree) -> int | None:
-    return 0 if tree.leaves(memory) else None
-
-
-def _longest_first(steps: Tensor) -> Tensor:
-    return torch.argsort(steps, descending=True, stable=True)
-
-
-def _in_order(rows: Tensor) -> bool:
-    return bool((rows[1:] - rows[:-1] == 1).all())
-
-
-def _active(steps: Tensor) -> list[int]:
-    """How many clients are still at work in each step; `steps` is sorted, longest first."""
-    falling = steps.tolist()
-    longest = falling[0] if falling else 0
-    if not falling or falling[-1] == longest:
-        return [len(falling)] * longest
-    return [int(x) for x in (steps[None, :] > torch.arange(longest)[:, None]).sum(1)]
-
-
-def _rounded(n: int, full: int) -> int:
-    """Up to the next quarter of the chunk."""
-    grain = max(1, -(-full // 4))
-    return min(full, -(-n // grain) * grain)
+    def result(self) -> Result:
+        """All of them together."""
+        self.writes.finish()
+        total = self.job.reducer.finish(merged(self.parts)) if self.parts else None
+        order = torch.cat(self.order) if self.order else torch.zeros(0, dtype=torch.int64)
+        return Result(total, self.loss, self.finite, order)

@@ -29,6 +29,7 @@ def central_round(parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: 
         cohort,
         parts.memory,
         rng.child(key, "clients"),
+        meanwhile=parts.meanwhile,
     )
     result = parts.engine.run(job)
     if result.total is None:  # nobody came, or nobody could be used

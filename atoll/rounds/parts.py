@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from atoll.core import Algorithm, Chain, Engine, Reducer
@@ -25,3 +26,4 @@ class Parts:
     engine: Engine
     memory: Store
     statistics: Algorithm | None = None  # re-estimates BatchNorm's statistics after each step, if that is the policy
+    meanwhile: Callable[[], None] | None = None  # for the host, while a device is at work

@@ -12,7 +12,7 @@ from atoll import rng, tree
 from atoll.config.setup import Setup
 from atoll.core import Chain, Cohort, Job, Participation, Result, Spec
 from atoll.core.settings import extract, resolve
-from atoll.engines import AnyEngine, Choice, Ground, RowStore, client_bytes, default_budget, make
+from atoll.engines import AnyEngine, Choice, Ground, RowStore, Vector, arithmetic, client_bytes, default_budget, make
 from atoll.engines.program import batch_of
 from atoll.errors import DivergenceError
 from atoll.rounds import Gossip, Parts
@@ -35,6 +35,7 @@ class Driver:
         self.columns = tree.to(setup.dataset.train, setup.device)
         self.test = None if setup.dataset.test is None else tree.to(setup.dataset.test, setup.device)
         self.history: list[dict[str, Any]] = []
+        self._drawn: tuple[int, Participation, Cohort] | None = None
         first = resolve(setup.algorithm, 0, [])
         self.server = setup.topology.init(first, setup.model, setup.population.size)
         self.like = setup.update_like()
@@ -126,7 +127,13 @@ class Driver:
 
     def next_round(self) -> None:
         """One more round: sample, train, apply, measure, record."""
+        with arithmetic(self.setup.device, self.setup.choice.precision):
+            self._next_round()
+
+    def _next_round(self) -> None:
         number = len(self.history)
+        if isinstance(self.engine, Vector):
+            self.engine.left = self.experiment.rounds - number
         clock = Clock()
         parts = self._parts(number)
         how, cohort = self._cohort(number)
@@ -192,7 +199,7 @@ class Driver:
             self.folder.write_clients({"round": number + 1, **found.each})
         entry["bytes"] = self.traffic(len(cohort))
         entry["cohort"] = {"size": len(cohort), "ids": cohort.id.tolist(), "how": _given(asdict(how))}
-        entry["settings"] = {_dotted(k): _short(float(v)) for k, v in tree.paths(parts.settings)}
+        entry["settings"] = {_dotted(k): _short(float(v)) for k, v in tree.paths(_settings(parts))}
         if dropped:
             entry["dropped"] = dropped
         entry["model"] = self._digest(self.server)
@@ -212,7 +219,7 @@ class Driver:
     def _parts(self, number: int) -> Parts:
         now = resolve(self.setup.algorithm, number, self.history)
         layers, _ = self._bound(number)
-        settings = {"algorithm": extract(now), "chain": extract(layers)}
+        settings: Tree = {"algorithm": extract(now), "chain": extract(layers)}
         engine: Any = Timed(self.engine) if hasattr(self, "engine") else None
         return Parts(
             self.setup.algorithm,
@@ -224,12 +231,23 @@ class Driver:
             engine,
             self.memory,
             self.setup.statistics,
+            lambda: self._draw_next(number + 1),
         )
+
+    def _draw_next(self, number: int) -> None:
+        if number < self.experiment.rounds:
+            self._drawn = (number, *self._draw(number))
 
     def _bound(self, number: int) -> tuple[Chain, Spec]:
         return resolve(self.setup.chain, number, self.history).bind(self.setup.spec())
 
     def _cohort(self, number: int) -> tuple[Participation, Cohort]:
+        """Who takes part and what they do: drawn while the device was at work on the round before, or now."""
+        if self._drawn is None or self._drawn[0] != number:
+            self._drawn = (number, *self._draw(number))
+        return self._drawn[1:]
+
+    def _draw(self, number: int) -> tuple[Participation, Cohort]:
         ids, how = self.setup.sampler.sample(self.setup.population.size, number, rng.key(self.seed, "cohort"))
         return how, self.setup.population.cohort(ids, rng.key(self.seed, "round", number, "order"))
 
@@ -266,6 +284,11 @@ def tree_cpu(state: Any) -> Tree:
 def round_up(x: float) -> int:
     """Whole bytes."""
     return int(-(-x // 1))
+
+
+def _settings(parts: Parts) -> Tree:
+    """The round's numbers, on the host: reading them back from a device would make it wait."""
+    return {"algorithm": extract(parts.now), "chain": extract(parts.layers)}
 
 
 def _named(ids: list[int]) -> str:

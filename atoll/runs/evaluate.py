@@ -25,6 +25,7 @@ from atoll.tree import Tree
 
 _KEEP, _PLAIN = Keep(), Chain()
 _WHOLE = 100  # models of clients that are measured on the test data, at most
+_GPU_BATCH = 4096  # examples of one model at a time that keep a GPU busy
 _BYTES = 1 << 30  # of clients' models at a time
 Table = dict[str, NDArray[np.float64]]
 
@@ -146,7 +147,8 @@ class Evaluator:
     def _measure(self, columns: Tree, model: Model, rows: Tensor | None) -> Table:
         if rows is not None and not len(rows):
             return {k: v[:0] for k, v in self._measure(columns, model, torch.zeros(1, dtype=torch.int64)).items()}
-        return measure(self.setup.task, self.setup.dataset.decode, columns, model, rows, self.table.batch)
+        batch = max(self.table.batch, _GPU_BATCH) if self.setup.device.type == "cuda" else self.table.batch
+        return measure(self.setup.task, self.setup.dataset.decode, columns, model, rows, batch)
 
     def _measure_each(
         self, columns: Tree, models: Model, plan: Tensor, count: Tensor

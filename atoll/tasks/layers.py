@@ -1,7 +1,7 @@
 """Layers whose randomness is keyed and whose state is explicit, so that they can be stacked over clients.
 
-`prepared` puts them in place of nn.Dropout and nn.BatchNorm in any model. They read the mask and the key of the batch
-from the forward pass they are in (one per thread); everything else about the model stays as it is.
+`prepared` puts them in place of nn.Dropout, nn.BatchNorm and nn.Conv2d in any model. They read the mask and the key of
+the batch from the forward pass they are in (one per thread); everything else about the model stays as it is.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
+
+from atoll.tasks.convolution import Conv2d, stackable
 
 BatchNormPolicy = Literal["average", "local", "recompute", "freeze", "group"]
 
@@ -74,7 +76,9 @@ class BatchNorm(nn.Module):
             self.register_buffer("running_var", like.running_var.clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise by the batch in training, by the running statistics otherwise."""
+        """Normalise by the batch in training, by the running statistics otherwise; in float32 at least."""
+        kind = x.dtype
+        x = x.float() if kind in (torch.bfloat16, torch.float16) else x
         if (self.training and not self.frozen) or not self.tracked:
             mean, var = self._batch_statistics(x)
         else:
@@ -82,7 +86,8 @@ class BatchNorm(nn.Module):
             mean, var = self.running_mean, self.running_var.clamp(min=0)
         shape = (1, -1) + (1,) * (x.dim() - 2)
         x = (x - mean.reshape(shape)) * torch.rsqrt(var.reshape(shape) + self.eps)
-        return x if self.weight is None else x * self.weight.reshape(shape) + self.bias.reshape(shape)
+        x = x if self.weight is None else x * self.weight.reshape(shape) + self.bias.reshape(shape)
+        return x.to(kind)
 
     def _batch_statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         mask, _, renew = _now.batch
@@ -134,6 +139,8 @@ def _replacement(layer: nn.Module, index: int, policy: BatchNormPolicy) -> nn.Mo
             groups = next(g for g in (32, 16, 8, 4, 2, 1) if layer.num_features % g == 0)
             return nn.GroupNorm(groups, layer.num_features, layer.eps)
         return BatchNorm(layer, frozen=policy == "freeze")
+    if stackable(layer):
+        layer.__class__ = Conv2d  # a copy of ours to change: its weights, hooks and settings stay as they are
     return layer
 
 

@@ -38,6 +38,7 @@ class Supervised:
         self._lock = threading.Lock()
         self._renewed = self._probe(example)
         self._device = torch.device("cpu")
+        self.compute: torch.dtype | None = None  # what the model computes in, if not in what its weights are
 
     def init(self, key: Tensor) -> Model:
         """The model's own weights: whoever builds the module decides how they are drawn."""
@@ -105,8 +106,13 @@ class Supervised:
             model.train(training)
         # a module that writes in its buffer must not write in the server's
         state = {**params, **{k: v.clone() if k in self.native else v for k, v in buffers.items()}}
+        x = batch["x"]
+        if self.compute is not None:
+            state = {k: _cast(v, self.compute) if k in params else v for k, v in state.items()}
+            x = _cast(x, self.compute)
         with forward_pass(batch["mask"], batch.get("key"), renew):
-            out = functional_call(model, state, (batch["x"],))
+            out = functional_call(model, state, (x,))
+        out = out if self.compute is None else out.float()
         return out, {k: state[k] for k in buffers}  # functional_call writes renewed buffers back into `state`
 
     def _model(self) -> nn.Module:
@@ -153,6 +159,10 @@ class Supervised:
         except (RuntimeError, TypeError, ValueError, IndexError) as e:
             shape = tuple(example["x"].shape[1:])
             raise ConfigError(f"task.model: cannot take inputs of shape {shape}: {e}") from e
+
+
+def _cast(x: Tensor, to: torch.dtype) -> Tensor:
+    return x.to(to) if x.is_floating_point() else x
 
 
 def _first_names(model: nn.Module) -> dict[str, str]:

@@ -1,0 +1,76 @@
+"""A program with the client axis added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from atoll import tree
+from atoll.core import Info, functional
+from atoll.engines.capture import Captured
+from atoll.engines.program import Program
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Made once for an algorithm and a chain; `step` and `finish` are captured where that is wanted."""
+
+    start: Callable[..., Tree]
+    step: Callable[..., Tree]
+    finish: Callable[..., Tree]
+
+    def refused(self) -> str | None:
+        """Why it could not be compiled, if it should have been."""
+        return next((x for x in (getattr(f, "refused", None) for f in (self.step, self.finish)) if x), None)
+
+
+def stacked(program: Program, each: bool, many: bool, capture: bool, compile: bool = False) -> Stacked:
+    """The three pieces for many clients. `each`: what was sent has a client axis; `many`: settings and state too."""
+    s, m = (0 if each else None), (0 if many else None)
+    wrap = partial(Captured, compile=compile) if capture else _eager
+
+    def step(settings: Tree, carry: Tree, sent: Tree, memory: Tree, columns: Tree, *batch: Tensor) -> Tree:
+        dims = (_axis(settings, m), 0, s, _axis(memory), None, 0, 0, 0)
+        return vmap(program.step, in_dims=dims)(settings, carry, sent, memory, columns, *batch)  # type: ignore[no-any-return]
+
+    def finish(settings: Tree, carry: Tree, sent: Tree, memory: Tree, state: Tree, info: Tree, keys: Tensor) -> Tree:
+        def one(settings: Tree, carry: Tree, sent: Tree, memory: Tree, state: Tree, info: Tree, key: Tensor) -> Tree:
+            return program.finish(settings, carry, sent, memory, state, Info(**info), key)
+
+        dims = (_axis(settings, m), 0, s, _axis(memory), _axis(state, m), 0, 0)
+        return vmap(one, in_dims=dims)(settings, carry, sent, memory, state, info, keys)  # type: ignore[no-any-return]
+
+    return Stacked(_starting(program, s, m), wrap(step), wrap(finish))
+
+
+def _starting(program: Program, s: int | None, m: int | None) -> Callable[..., Tree]:
+    def start(n: int, settings: Tree, sent: Tree, memory: Tree) -> Tree:
+        with functional():
+            if s is None and _axis(memory) is None:  # all start alike: make one and repeat it
+                carry = tree.stack(program.start(settings, sent, memory), n)
+            else:
+                dims = (_axis(settings, m), s, _axis(memory))
+                carry = vmap(program.start, in_dims=dims)(settings, sent, memory)
+        return tree.map(torch.Tensor.contiguous, carry)  # type: ignore[no-any-return]
+
+    return start
+
+
+def _eager(f: Callable[..., Tree]) -> Callable[..., Tree]:
+    def call(*args: Any) -> Tree:
+        with functional():
+            return f(*args)
+
+    return call
+
+
+def _axis(tensors: Tree, axis: int | None = 0) -> int | None:
+    """The client axis of a tree, if there is anything in it."""
+    return axis if tree.leaves(tensors) else None

@@ -1,6 +1,6 @@
 """Milliseconds per round on a GPU, as a user runs it: `atoll.run` of an experiment, records and progress included.
 
-    python benchmarks/gpu.py [pfl silo bare sweep] [--rounds 60] [--precision tf32] [--json FILE] [--kernels]
+    python benchmarks/gpu.py [pfl silo bare] [--rounds 60] [--precision tf32] [--compile] [--json FILE] [--kernels]
 
 pfl: pfl-research's CIFAR-10 round, 50 of 1,000 clients x 5 steps of 10, its CNN with dropout (1.63 M parameters).
 silo: NIID-Bench's, 10 clients x 940 steps of 64, LeNet. bare: the pfl round in a plain PyTorch loop on the same GPU.
@@ -75,11 +75,15 @@ class Stamps:
         self.entries.append(entry)
 
 
-def timed(experiment: dict[str, Any], rounds: int, precision: str, warm: int = 5) -> dict[str, Any]:
+def timed(experiment: dict[str, Any], rounds: int, precision: str, compile: bool, warm: int = 5) -> dict[str, Any]:
     """Rounds of an experiment after the first few."""
     with tempfile.TemporaryDirectory() as scratch:
         stamps = Stamps()
-        given = {**experiment, "rounds": rounds, "engine": {"name": "vector", "precision": precision}}
+        given = {
+            **experiment,
+            "rounds": rounds,
+            "engine": {"name": "vector", "precision": precision, "compile": compile},
+        }
         with Bar("benchmark") as bar:
 
             def watch(done: int, rounds: int, entry: Mapping[str, Any]) -> None:
@@ -89,12 +93,13 @@ def timed(experiment: dict[str, Any], rounds: int, precision: str, warm: int = 5
             done = atoll.run(given, Path(scratch) / "run", device="cuda", watch=watch)
     each = [b - a for a, b in zip(stamps.at[:-1], stamps.at[1:], strict=True)][warm:]
     plain = [t for t, e in zip(each, stamps.entries[warm:], strict=True) if "accuracy" not in e] or each
+    looks = [e["seconds"]["evaluate"] for e in stamps.entries[warm:] if "accuracy" in e]
     last = stamps.entries[-2 if len(plain) < len(each) else -1]["seconds"]
     outside = [1 - e["seconds"]["train"] / t for e, t in zip(stamps.entries[warm:], each, strict=True)]
     return {
         "round_ms": round(1e3 * statistics.median(plain), 3),
-        "with_evaluation_ms": round(1e3 * statistics.fmean(each), 3),
-        "outside_training": round(statistics.fmean(outside), 4),
+        "evaluation_ms": round(1e3 * statistics.median(looks), 3),
+        "outside_training": round(statistics.median(outside), 4),
         "phases_ms": {k: round(1e3 * v, 3) for k, v in last.items()},
         "engine": done.info["engine"]["reason"],
         "first_rounds_s": [round(b - a, 2) for a, b in zip(stamps.at[:5], stamps.at[1:6], strict=True)],
@@ -131,12 +136,12 @@ def bare(rounds: int) -> dict[str, Any]:
     return {"round_ms": round(1e3 * statistics.median(times), 3)}
 
 
-def kernels(experiment: dict[str, Any], precision: str) -> None:
+def kernels(experiment: dict[str, Any], precision: str, compile: bool) -> None:
     """Where a round's time goes on the GPU."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
-        timed(experiment, 8, precision)
+        timed(experiment, 8, precision, compile)
     rows = [e for e in found.key_averages() if e.device_type == torch.autograd.DeviceType.CUDA]
     for e in sorted(rows, key=lambda e: -e.self_device_time_total)[:40]:
         print(f"{e.self_device_time_total / 1e3:10.2f} ms {e.count:6d} x {e.key[:100]}")
@@ -147,6 +152,7 @@ def main() -> None:
     parser.add_argument("what", nargs="*", default=["pfl", "silo", "bare"])
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--precision", default="tf32")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -156,13 +162,17 @@ def main() -> None:
         if name == "bare":
             found[name] = bare(3)
         elif name == "pfl":
-            found[name] = timed(PFL, options.rounds, options.precision)
+            found[name] = timed(PFL, options.rounds, options.precision, options.compile)
         elif name == "silo":
-            found[name] = timed(SILO, max(7, options.rounds // 8), options.precision)
+            found[name] = timed(SILO, max(7, options.rounds // 8), options.precision, options.compile)
             found[name]["step_ms"] = round(found[name]["phases_ms"]["train"] / 940, 4)
         print(name, json.dumps(found[name], indent=1), flush=True)
         if options.kernels and name in ("pfl", "silo"):
-            kernels(PFL if name == "pfl" else {**SILO, "local": {"batch": 64, "epochs": 1}}, options.precision)
+            kernels(
+                PFL if name == "pfl" else {**SILO, "local": {"batch": 64, "epochs": 1}},
+                options.precision,
+                options.compile,
+            )
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))
 

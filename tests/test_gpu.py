@@ -1,10 +1,20 @@
 """On a GPU the engines agree as they do on a CPU. Skipped where there is none: run with `pytest -m gpu`."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 import atoll
+from atoll import tree
+from atoll.algorithms.scaffold import Scaffold
+from atoll.core import Job
+from atoll.data import Same
+from atoll.engines import RowStore, Scratch, Vector, arithmetic, graphs, vector, widths
+from atoll.testing.federation import federation
+from atoll.testing.problems import network
+from atoll.testing.verdict import distance
 
 pytestmark = pytest.mark.gpu
 
@@ -67,10 +77,72 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_stack_on_a_gpu_gives_the_model_of_the_loop_on_it(case: str) -> None:
+def test_the_stack_on_a_gpu_gives_the_model_of_the_loop_on_it(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = play(EXACT | {"name": "loop"}, "cuda", **CASES[case])
-    stack = play(EXACT, "cuda", **CASES[case])
-    assert (loop - stack).norm() <= (2e-3 if case in ("fedadam", "sparse") else 1e-4) * loop.norm()
+    for eager in (99, 0):  # never a CUDA graph, then from the first round on
+        monkeypatch.setattr(graphs, "_EAGER", eager)
+        stack = play(EXACT, "cuda", **CASES[case])
+        assert (loop - stack).norm() <= (2e-3 if case in ("fedadam", "sparse") else 1e-4) * loop.norm(), eager
+
+
+@pytest.mark.parametrize("case", ["fedavg", "scaffold"])
+def test_a_compiled_stack_gives_the_same_model(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_EAGER", 0)
+    monkeypatch.setattr(vector, "rounded", lambda n, full: full)  # one width: fewer shapes to compile
+    monkeypatch.setattr(widths, "rounded", lambda n, full: full)
+    plain = play(EXACT | {"compile": False}, "cuda", **CASES[case])
+    made = play(EXACT | {"compile": True}, "cuda", **CASES[case])
+    assert (plain - made).norm() <= 1e-4 * plain.norm()
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_lower_precision_stays_near(precision: str) -> None:
+    exact, rough = (play(EXACT | {"precision": p}, "cuda", **CASES["fedavg"]) for p in ("float32", precision))
+    assert 0 < (exact - rough).norm() <= (2e-2 if precision == "tf32" else 5e-2) * exact.norm()
+
+
+def test_jobs_side_by_side_on_a_gpu_give_what_each_gives_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_EAGER", 0)
+    problem = network()
+    columns, device = tree.to(problem.columns, "cuda"), torch.device("cuda")
+    engine = Vector(columns, Same(), device)
+    made = [federation(problem, Scaffold(problem.task.to(device), lr, population=6)) for lr in (0.05, 0.1)]
+    with arithmetic(device, "float32"):
+        jobs = [on(f.job(ids)) for f, ids in zip(made, ([1, 3, 4], [0, 2]), strict=True)]
+        for _ in range(3):
+            for job, result in zip(jobs, engine.run_many(jobs), strict=True):
+                alone = engine.run(replace(job, memory=Scratch(job.memory)))
+                assert distance(tree.to(result.total.mean(), "cpu"), tree.to(alone.total.mean(), "cpu")) < 1e-5
+
+
+def on(job: Job) -> Job:
+    """The job on a GPU, its memory read only, so that it can be done again."""
+    memory = RowStore(job.memory.first, 6, torch.device("cuda"))
+    moved = {k: tree.to(getattr(job, k), "cuda") for k in ("settings", "sent", "state")}
+    return replace(job, memory=Scratch(memory), **moved)
+
+
+def test_a_stack_too_large_for_the_gpu_is_halved_and_goes_on() -> None:
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(64, 20_000), nn.Linear(20_000, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(torch.relu(self.first(x)))
+
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (500 << 20)) / total)
+    try:
+        x, y = torch.randn(512, 64), torch.randint(0, 4, (512,))
+        clients = list(torch.arange(512).split(8))  # 64 clients of 5.4 MB, several times over: not all fit at once
+        options = {"clients": clients, "algorithm": {"name": "fedavg", "lr": 0.01}, "rounds": 4, "batch": 8}
+        run = atoll.simulate(Wide(), (x, y), device="cuda", engine={"name": "vector", "chunk": 64}, **options)
+        assert len(run.history) == 4
+        assert run.history[-1]["train_loss"] < run.history[0]["train_loss"]
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
 
 
 def test_a_gpu_gives_the_model_of_the_cpu() -> None:

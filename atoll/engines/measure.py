@@ -63,5 +63,7 @@ def _measured(task: Task, decode: Decode, columns: Tree, model: Model, rows: Ten
 
 
 def _arrays(found: list[Any], keep: Tensor) -> Columns:
+    """To the host in one piece."""
     joined = tree.cat(found)
-    return {k: v.double().cpu()[keep].numpy() for k, v in joined.items()}
+    whole = torch.stack([v.double() for v in joined.values()]).cpu().numpy()
+    return dict(zip(joined, whole if bool(keep.all()) else whole[:, keep.numpy()], strict=True))

@@ -8,13 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_heard: list[threading.Event] = []  # by the main thread, which alone hears signals; the last one is in force
+
 
 @contextmanager
 def deferred_interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM wait for the end of the round, when all state is whole; a second Ctrl-C does not."""
+    """Ctrl-C and SIGTERM wait for the end of the round, when all state is whole; a second Ctrl-C does not.
+
+    In another thread it is the event of the main thread, if that listens.
+    """
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield event
+        yield _heard[-1] if _heard else event
         return
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -23,8 +28,10 @@ def deferred_interrupts() -> Iterator[threading.Event]:
         event.set()
 
     before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    _heard.append(event)
     try:
         yield event
     finally:
+        _heard.remove(event)
         for s, handler in before.items():
             signal.signal(s, handler)

@@ -142,18 +142,17 @@ def _set_up(cells: Sequence[_Cell], device: Device) -> list[Setup]:
 def _stack(cells: Sequence[_Cell], data: Data) -> bool:
     """Run them as one stack; False, and nothing done, where the first one's engine is another."""
     talks = [Talk(c.conduct) for c in cells]
-    engine: Vector | None = None
+    seats: list[Seat] = []
     for cell, talk in zip(cells, talks, strict=True):
-        choice = cell.choice or (Choice("vector", engine.chunk, capture=engine.capture) if engine else None)
+        choice = cell.choice or (replace(cell.setup.choice, name="vector") if seats else None)
         wrap = partial(_seated, ask=talk.ask, others=len(cells) - 1)
         budget = default_budget(cell.setup.device) // len(cells)
-        driver = Driver(cell.setup, cell.folder, choice, wrap=wrap, data=data, budget=budget)
-        if not isinstance(driver.engine, Seat):
+        cell.driver = Driver(cell.setup, cell.folder, choice, wrap=wrap, data=data, budget=budget)
+        if not isinstance(cell.driver.engine, Seat):
             return False
-        engine = engine or driver.engine.inner
-        driver.evaluator.measure = driver.engine.measure
-        cell.driver = driver
-    assert engine is not None
+        seats.append(cell.driver.engine)
+        cell.driver.evaluator.measure = seats[-1].measure
+    engine = replace(seats[0].inner, chunk=min(s.chunk for s in seats))
     models = engine.chunk * max(1, cells[0].experiment.local.batch) // cells[0].experiment.evaluate.batch
     with deferred_interrupts():
         Meeting(engine, max(1, models)).hold(talks)

@@ -178,7 +178,7 @@ def test_stacked_runs_are_what_each_is_alone(tmp_path: Path, kind: str) -> None:
         same(a, b)
         assert a.status == "finished"
         assert a.info["engine"]["choice"] == b.info["engine"]["choice"]
-        assert f"stacked with {len(given) - 1} other run" in a.info["engine"]["reason"]
+        assert f"one of {len(given)} runs in a stack" in a.info["engine"]["reason"]
 
 
 def test_cohorts_that_vary_include_an_empty_one(tmp_path: Path) -> None:
@@ -236,6 +236,17 @@ def test_measuring_side_by_side_is_measuring_each(tmp_path: Path) -> None:
         assert found.keys() == wanted.keys()
         for k in found:
             np.testing.assert_allclose(found[k], wanted[k], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_they_are_stacked_and_measured_side_by_side(tmp_path: Path, calls: list[Sequence[Job]]) -> None:
+    given = [experiment(seed=s, engine="auto", task=normed("recompute"), **algorithm("scaffold")) for s in range(3)]
+    runs = together(given, tmp_path, device="cuda")
+    assert {len(jobs) for jobs in calls} == {3}
+    for i, (a, e) in enumerate(zip(runs, given, strict=True)):
+        b = atoll.run(e, tmp_path / "alone" / str(i), device="cuda")
+        torch.testing.assert_close(a.params, b.params, rtol=1e-3, atol=1e-4)
+        assert a.final["loss"] == pytest.approx(b.final["loss"], rel=1e-3)
 
 
 # --------------------------------------------------------------------------------------------------- one leaves early
@@ -354,7 +365,7 @@ def test_one_run_goes_on_alone_and_one_that_was_alone_joins(tmp_path: Path) -> N
         same(a, b)
 
 
-def test_a_run_that_had_another_engine_goes_on_with_it(tmp_path: Path) -> None:
+def test_a_run_that_had_another_engine_goes_on_with_it(tmp_path: Path, calls: list[Sequence[Job]]) -> None:
     given = [experiment(seed=s, **{**LONG, "engine": "auto"}) for s in range(3)]
     with pytest.raises(GoneError):
         atoll.run(given[1], tmp_path / "1", watch=stopping(3))
@@ -370,6 +381,7 @@ def test_a_run_that_had_another_engine_goes_on_with_it(tmp_path: Path) -> None:
     runs = together(given, tmp_path, resume=True)
     assert [r.status for r in runs] == ["finished"] * 3
     assert [r.info["engine"]["choice"]["name"] for r in runs] == ["vector", "threads", "vector"]
+    assert {len(jobs) for jobs in calls} == {2}
     for a, b in zip(runs, alone(given, tmp_path), strict=True):
         same(a, b)
 
@@ -397,6 +409,9 @@ def test_an_interrupt_between_runs_begins_no_other(tmp_path: Path, monkeypatch: 
     assert [(r.folder.name, r.status) for r in runs] == [("0", "finished"), ("1", "interrupted")]
     assert not (tmp_path / "2").exists()
     assert [r.status for r in together(given, tmp_path, resume=True)] == ["finished"] * 3
+    halves = together(given, tmp_path / "again", watch=lambda i: interrupting(1, at=2)(1) if i == 0 else silent)
+    assert [r.status for r in halves] == ["interrupted"]
+    assert [r.status for r in together(given, tmp_path / "again", resume=True)] == ["finished"] * 3
 
 
 # ------------------------------------------------------------------------------------------------------------ refused

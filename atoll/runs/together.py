@@ -69,20 +69,19 @@ class _Cell:
     choice: Choice | None = None  # the engine that a resumed one had
     driver: Driver | None = None
     error: Exception | None = None
+    interrupted: bool = False
 
     def conduct(self) -> None:
         """Its rounds; a failure that the user can put right is this cell's own."""
-        assert self.driver is not None
+        driver, self.driver = self.driver, None  # what it holds goes when it leaves
+        assert driver is not None
         try:
-            conduct(self.driver, self.info, self.watch)
+            conduct(driver, self.info, self.watch)
+            self.interrupted = self.folder.info["status"] == "interrupted"
         except AtollError as e:
             if not self.folder.exists():  # it has not begun, so there is no run to speak of
                 raise
             self.error = e
-
-    def interrupted(self) -> bool:
-        """Has it begun, and been told to stop?"""
-        return self.driver is not None and self.folder.exists() and self.folder.info["status"] == "interrupted"
 
     def outcome(self) -> Run:
         """What came of it."""
@@ -118,7 +117,7 @@ def _run(cells: Sequence[_Cell], device: Device) -> None:
     done = beside if len(beside) > 1 and _stack(beside, data) else []
     wrap = _one_by_one if len(cells) > 1 else None
     for cell in (c for c in cells if c not in done):
-        if any(c.interrupted() for c in cells):
+        if any(c.interrupted for c in cells):
             return
         cell.driver = Driver(cell.setup, cell.folder, cell.choice, wrap=wrap, data=data)
         cell.conduct()
@@ -145,7 +144,7 @@ def _stack(cells: Sequence[_Cell], data: Data) -> bool:
     seats: list[Seat] = []
     for cell, talk in zip(cells, talks, strict=True):
         choice = cell.choice or (replace(cell.setup.choice, name="vector") if seats else None)
-        wrap = partial(_seated, ask=talk.ask, others=len(cells) - 1)
+        wrap = partial(_seated, ask=talk.ask, runs=len(cells))
         budget = default_budget(cell.setup.device) // len(cells)
         cell.driver = Driver(cell.setup, cell.folder, choice, wrap=wrap, data=data, budget=budget)
         if not isinstance(cell.driver.engine, Seat):
@@ -162,10 +161,10 @@ def _stack(cells: Sequence[_Cell], data: Data) -> bool:
     return True
 
 
-def _seated(engine: AnyEngine, ask: Ask, others: int) -> AnyEngine:
+def _seated(engine: AnyEngine, ask: Ask, runs: int) -> AnyEngine:
     if not isinstance(engine, Vector):
         return engine
-    return seat(engine, ask, f"{engine.reason}; stacked with {others} other runs, and all seconds are theirs too")
+    return seat(engine, ask, f"{engine.reason}; one of {runs} runs in a stack, so seconds are of all")
 
 
 def _one_by_one(engine: AnyEngine) -> AnyEngine:

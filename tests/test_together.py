@@ -20,7 +20,7 @@ from atoll.core import Job, Result
 from atoll.engines import Vector
 from atoll.errors import ConfigError, DivergenceError, RecordError
 from atoll.runs import Run, run_together, silent, why_not
-from atoll.runs.meeting import Measure, _side_by_side
+from atoll.runs.meeting import Measure, Meeting, _side_by_side
 from atoll.runs.turns import Talk
 
 
@@ -155,15 +155,17 @@ def same(a: Run, b: Run) -> None:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Job]]:
-    """The stacks that engines are given."""
+    """The stacks that meetings give to their engines."""
     found: list[Sequence[Job]] = []
-    real = Vector.run_many
+    real = Meeting._run
 
-    def seen(self: Vector, jobs: Sequence[Job]) -> list[Result]:
-        found.append(jobs)
-        return real(self, jobs)
+    def seen(self: Meeting, jobs: list[Job]) -> list[Result]:
+        run_many = Vector.run_many
+        with monkeypatch.context() as m:
+            m.setattr(Vector, "run_many", lambda engine, jobs: found.append(jobs) or run_many(engine, jobs))
+            return real(self, jobs)
 
-    monkeypatch.setattr(Vector, "run_many", seen)
+    monkeypatch.setattr(Meeting, "_run", seen)
     return found
 
 
@@ -290,7 +292,7 @@ def test_clients_that_diverge_are_dropped_from_their_own_run(tmp_path: Path) -> 
 def test_what_is_no_fault_of_the_experiment_is_raised_when_the_others_are_done(tmp_path: Path) -> None:
     given = [experiment(seed=s) for s in range(3)]
     with pytest.raises(GoneError):
-        together(given, tmp_path, watch=lambda i: stopping(1) if i == 1 else silent)
+        together(given, tmp_path, watch=[silent, stopping(1), silent])
     assert [Run(f).status for f in folders(tmp_path, 3)] == ["finished", "failed: GoneError", "finished"]
 
 
@@ -312,8 +314,8 @@ LONG: dict[str, Any] = {
 }
 
 
-def interrupting(times: int, at: int = 3) -> Callable[[int], Callable[..., None]]:
-    """The second of the runs is where Ctrl-C comes."""
+def interrupting(times: int, at: int = 3) -> Callable[..., None]:
+    """Ctrl-C comes at the end of this round."""
 
     def watch(done: int, rounds: int, entry: object) -> None:
         if done == at:
@@ -321,13 +323,13 @@ def interrupting(times: int, at: int = 3) -> Callable[[int], Callable[..., None]
                 os.kill(os.getpid(), signal.SIGINT)  # to the process: the main thread hears it
                 time.sleep(0.05)
 
-    return lambda i: watch if i == 1 else silent
+    return watch
 
 
 def test_an_interrupt_stops_all_and_all_go_on(tmp_path: Path) -> None:
     given = [experiment(seed=s, **LONG) for s in range(3)]
     before = signal.getsignal(signal.SIGINT)
-    halves = together(given, tmp_path, watch=interrupting(1))
+    halves = together(given, tmp_path, watch=[silent, interrupting(1), silent])
     assert [r.status for r in halves] == ["interrupted"] * 3
     assert all(3 <= len(r.history) < 6 for r in halves)
     assert signal.getsignal(signal.SIGINT) is before
@@ -341,7 +343,7 @@ def test_an_interrupt_stops_all_and_all_go_on(tmp_path: Path) -> None:
 def test_a_second_interrupt_does_not_wait_and_leaves_no_thread(tmp_path: Path) -> None:
     given = [experiment(seed=s, **LONG) for s in range(3)]
     with pytest.raises(KeyboardInterrupt):
-        together(given, tmp_path, watch=interrupting(2))
+        together(given, tmp_path, watch=[silent, interrupting(2), silent])
     assert threading.active_count() == 1
     assert [Run(f).status for f in folders(tmp_path, 3)] == [
         "failed: KeyboardInterrupt",
@@ -356,11 +358,11 @@ def test_one_run_goes_on_alone_and_one_that_was_alone_joins(tmp_path: Path) -> N
     given = [experiment(seed=s, **LONG) for s in range(3)]
     with pytest.raises(GoneError):
         atoll.run(given[2], tmp_path / "2", watch=stopping(5))
-    half = run_together(given[:2], folders(tmp_path, 2), watch=interrupting(1))
+    half = run_together(given[:2], folders(tmp_path, 2), watch=[silent, interrupting(1)])
     assert [r.status for r in half] == ["interrupted"] * 2
     whole = alone(given, tmp_path)
     same(atoll.run(given[0], tmp_path / "0", resume=True), whole[0])
-    runs = together(given, tmp_path, resume=True, watch=lambda i: pytest.fail if i == 0 else silent)
+    runs = together(given, tmp_path, resume=True, watch=[pytest.fail, silent, silent])
     for a, b in zip(runs, whole, strict=True):
         same(a, b)
 
@@ -405,13 +407,16 @@ def test_an_interrupt_between_runs_begins_no_other(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("atoll.engines.choose._seconds", lambda engine, _: float(engine.name == "vector"))
     given = [experiment(seed=s, engine="auto") for s in range(3)]
-    runs = together(given, tmp_path, watch=interrupting(1, at=2))
-    assert [(r.folder.name, r.status) for r in runs] == [("0", "finished"), ("1", "interrupted")]
+    with pytest.raises(KeyboardInterrupt):
+        together(given, tmp_path, watch=[silent, interrupting(1, at=2), pytest.fail])
+    assert [Run(f).status for f in folders(tmp_path, 2)] == ["finished", "interrupted"]
     assert not (tmp_path / "2").exists()
+    with pytest.raises(KeyboardInterrupt):  # in a run's last round: it is done, but no other may begin
+        together(given, tmp_path, resume=True, watch=[pytest.fail, interrupting(1, at=3), pytest.fail])
+    assert [Run(f).status for f in folders(tmp_path, 2)] == ["finished", "finished"]
+    half = together(given, tmp_path, resume=True, watch=[pytest.fail, pytest.fail, interrupting(1, at=2)])
+    assert [r.status for r in half] == ["finished", "finished", "interrupted"]
     assert [r.status for r in together(given, tmp_path, resume=True)] == ["finished"] * 3
-    halves = together(given, tmp_path / "again", watch=lambda i: interrupting(1, at=2)(1) if i == 0 else silent)
-    assert [r.status for r in halves] == ["interrupted"]
-    assert [r.status for r in together(given, tmp_path / "again", resume=True)] == ["finished"] * 3
 
 
 # ------------------------------------------------------------------------------------------------------------ refused

@@ -105,7 +105,7 @@ def about(driver: Driver) -> Info:
     """What run.json says, but for the status."""
     setup, experiment = driver.setup, driver.experiment
     sizes = setup.training.sizes.double()
-    engine = driver.engine
+    engine = driver.own
     choice: dict[str, Any] = {"name": engine.name}
     if isinstance(engine, Vector):
         choice |= {"chunk": engine.chunk, "capture": engine.capture}

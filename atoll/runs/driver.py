@@ -54,8 +54,8 @@ class Driver:
         rows = {"algorithm": first.memory(setup.model), "chain": kept}
         self.memory = RowStore(rows, setup.population.size, setup.device, budget or default_budget(setup.device))
         self.chunk = self._chunk(choice or setup.choice, rows)
-        made = self._engine(choice or setup.choice)
-        self.engine = made if wrap is None else wrap(made)
+        self.own = self._engine(choice or setup.choice)
+        self.engine = self.own if wrap is None else wrap(self.own)
         self.evaluator = Evaluator(setup, self.engine, self.columns, self.test)
         self.stopping = Stopping(setup.experiment.stop, setup.schedules())
 

@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_heard: list[threading.Event] = []  # by the main thread, which alone hears signals; the last one is in force
+_heard: list[threading.Event] = []  # the main thread's, while it listens: it alone hears signals
 
 
 @contextmanager
 def deferred_interrupts() -> Iterator[threading.Event]:
     """Ctrl-C and SIGTERM wait for the end of the round, when all state is whole; a second Ctrl-C does not.
 
-    In another thread it is the event of the main thread, if that listens.
+    Inside another such block, and in another thread, it is the main thread's event, if that listens.
     """
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield _heard[-1] if _heard else event
+    event = _heard[0] if _heard else threading.Event()
+    if _heard or threading.current_thread() is not threading.main_thread():
+        yield event
         return
 
     def note(number: int, frame: FrameType | None) -> None:

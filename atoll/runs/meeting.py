@@ -64,10 +64,9 @@ class Seat(Vector):
         return found
 
 
-def seat(engine: Vector, ask: Ask, reason: str) -> Seat:
+def seat(engine: Vector, ask: Ask) -> Seat:
     """A place at a meeting, with the settings of an engine."""
-    given = {f.name: getattr(engine, f.name) for f in fields(engine) if f.init}
-    return Seat(**{**given, "reason": reason}, inner=engine, ask=ask)
+    return Seat(**{f.name: getattr(engine, f.name) for f in fields(engine) if f.init}, inner=engine, ask=ask)
 
 
 @dataclass

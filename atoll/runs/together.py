@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import torch
 
@@ -35,26 +36,27 @@ def run_together(
     *,
     resume: bool = False,
     device: Device = "auto",
-    watch: Callable[[int], Watcher] = lambda _: silent,
+    watch: Watcher | Sequence[Watcher] = silent,
 ) -> list[Run]:
     """Run experiments that differ in seeds and numeric settings as one stack, each with a folder of its own.
 
     Every run is what it would be alone, up to the order of float sums, and can be resumed alone. One that diverges or
-    stops early leaves the stack; its `status` and `error` say why, and the others go on. `watch(i)` is told of the
-    rounds of experiment i. After an interrupt, runs that had not begun are missing from the list: that happens only
-    where stacking would be slower (convolutions on a CPU), so that they run one after the other.
+    stops early leaves the stack; its `status` and `error` say why, and the others go on. `watch` is told of the rounds
+    of all, or each of several of those of one. Where stacking would be slower (convolutions on a CPU) they run one
+    after the other: Ctrl-C ends the one at work as usual, and is raised if others have not begun.
     """
     _check(experiments, folders)
+    watchers = [watch] * len(experiments) if callable(watch) else watch
     cells = [
-        _Cell(e, Folder(f), claim(Folder(f), e, resume), watch(i))
-        for i, (e, f) in enumerate(zip(experiments, map(Path, folders), strict=True))
+        _Cell(e, Folder(f), claim(Folder(f), e, resume), w)
+        for e, f, w in zip(experiments, map(Path, folders), watchers, strict=True)
     ]
     left = [c for c in cells if not ended(c.info)]
     if left:
         where = _one_device(left, device)
         with torch.random.fork_rng(devices=[0] if find_device(where).type == "cuda" else []):
             _run(left, where)
-    return [c.outcome() for c in cells if c.folder.exists()]
+    return [c.outcome() for c in cells]
 
 
 @dataclass(eq=False)
@@ -69,7 +71,6 @@ class _Cell:
     choice: Choice | None = None  # the engine that a resumed one had
     driver: Driver | None = None
     error: Exception | None = None
-    interrupted: bool = False
 
     def conduct(self) -> None:
         """Its rounds; a failure that the user can put right is this cell's own."""
@@ -77,7 +78,6 @@ class _Cell:
         assert driver is not None
         try:
             conduct(driver, self.info, self.watch)
-            self.interrupted = self.folder.info["status"] == "interrupted"
         except AtollError as e:
             if not self.folder.exists():  # it has not begun, so there is no run to speak of
                 raise
@@ -114,13 +114,13 @@ def _run(cells: Sequence[_Cell], device: Device) -> None:
     for cell, setup in zip(cells, setups, strict=True):
         cell.setup, cell.choice = setup, kept_choice(cell.info, cell.folder)
     beside = [c for c in cells if c.choice is None or c.choice.name == "vector"]
-    done = beside if len(beside) > 1 and _stack(beside, data) else []
     wrap = _one_by_one if len(cells) > 1 else None
-    for cell in (c for c in cells if c not in done):
-        if any(c.interrupted for c in cells):
-            return
-        cell.driver = Driver(cell.setup, cell.folder, cell.choice, wrap=wrap, data=data)
-        cell.conduct()
+    with deferred_interrupts() as interrupted:
+        done = beside if len(beside) > 1 and _stack(beside, data, interrupted) else []
+        for cell in (c for c in cells if c not in done):
+            _unless(interrupted)
+            cell.driver = Driver(cell.setup, cell.folder, cell.choice, wrap=wrap, data=data)
+            cell.conduct()
 
 
 def _set_up(cells: Sequence[_Cell], device: Device) -> list[Setup]:
@@ -138,11 +138,12 @@ def _set_up(cells: Sequence[_Cell], device: Device) -> list[Setup]:
     return found
 
 
-def _stack(cells: Sequence[_Cell], data: Data) -> bool:
+def _stack(cells: Sequence[_Cell], data: Data, interrupted: Event) -> bool:
     """Run them as one stack; False, and nothing done, where the first one's engine is another."""
     talks = [Talk(c.conduct) for c in cells]
     seats: list[Seat] = []
     for cell, talk in zip(cells, talks, strict=True):
+        _unless(interrupted)
         choice = cell.choice or (replace(cell.setup.choice, name="vector") if seats else None)
         wrap = partial(_seated, ask=talk.ask, runs=len(cells))
         budget = default_budget(cell.setup.device) // len(cells)
@@ -153,19 +154,26 @@ def _stack(cells: Sequence[_Cell], data: Data) -> bool:
         cell.driver.evaluator.measure = seats[-1].measure
     engine = replace(seats[0].inner, chunk=min(s.chunk for s in seats))
     models = engine.chunk * max(1, cells[0].experiment.local.batch) // cells[0].experiment.evaluate.batch
-    with deferred_interrupts():
-        Meeting(engine, max(1, models)).hold(talks)
+    Meeting(engine, max(1, models)).hold(talks)
     for talk in talks:
         if talk.error is not None:
             raise talk.error
     return True
 
 
+def _unless(interrupted: Event) -> None:
+    """Begin nothing new after Ctrl-C."""
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+
+
 def _seated(engine: AnyEngine, ask: Ask, runs: int) -> AnyEngine:
     if not isinstance(engine, Vector):
         return engine
-    return seat(engine, ask, f"{engine.reason}; one of {runs} runs in a stack, so seconds are of all")
+    engine.reason += f"; one of {runs} runs in a stack, so seconds are of all"
+    return seat(engine, ask)
 
 
 def _one_by_one(engine: AnyEngine) -> AnyEngine:
-    return replace(engine, reason=f"{engine.reason}; runs went one after the other")
+    engine.reason += "; runs went one after the other"
+    return engine

@@ -74,7 +74,7 @@ class Meeting:
     """Does what several runs ask for, as few stacks as there are structures."""
 
     engine: Vector
-    models: int = 1  # measured at a time
+    examples: int = 1  # of all models, measured at a time: about as many as are trained on at a time
     _marks: Marks = field(default_factory=Marks, init=False)
     _first: dict[Hashable, Job] = field(default_factory=dict, init=False)
 
@@ -118,7 +118,8 @@ class Meeting:
         """Side by side on a GPU, where small models leave it idle; one by one on a CPU, where nothing is gained."""
         if self.engine.device.type == "cpu" or len(asked) == 1:
             return [q.alone() for q in asked]
-        parts = (asked[i : i + self.models] for i in range(0, len(asked), self.models))
+        models = max(1, self.examples // asked[0].batch)
+        parts = (asked[i : i + models] for i in range(0, len(asked), models))
         return [found for part in parts for found in _side_by_side(part)]
 
 

@@ -14,7 +14,7 @@ import torch
 from atoll.config import Experiment
 from atoll.config.setup import Device, Setup, find_device, loaded, partitioned, set_up
 from atoll.data import Partition
-from atoll.engines import AnyEngine, Choice, Vector, default_budget
+from atoll.engines import AnyEngine, Choice, Vector, arithmetic, default_budget
 from atoll.errors import AtollError, ConfigError, RecordError
 from atoll.runs.begin import Info, claim, conduct, ended, kept_choice, same_device
 from atoll.runs.driver import Driver, on_device
@@ -153,8 +153,9 @@ def _stack(cells: Sequence[_Cell], data: Data, interrupted: Event) -> bool:
         seats.append(cell.driver.engine)
         cell.driver.evaluator.measure = seats[-1].measure
     engine = replace(seats[0].inner, chunk=min(s.chunk for s in seats))
-    models = engine.chunk * max(1, cells[0].experiment.local.batch) // cells[0].experiment.evaluate.batch
-    Meeting(engine, max(1, models)).hold(talks)
+    meeting = Meeting(engine, engine.chunk * max(1, cells[0].experiment.local.batch))
+    with arithmetic(engine.device, cells[0].setup.choice.precision):  # the runs enter and leave it in turns
+        meeting.hold(talks)
     for talk in talks:
         if talk.error is not None:
             raise talk.error

@@ -73,10 +73,19 @@ class Setup:
         return tree.zeros_like(now.finish(now.start(sent, memory), sent, memory, info)[0].value)
 
 
-def set_up(experiment: Experiment, device: Device = "auto") -> Setup:
-    """Build what a file names."""
-    dataset = build(DATA, experiment.data, where="data").check()
-    return assemble(experiment, dataset, partitioned(experiment, dataset), _module(experiment, dataset), device)
+def set_up(
+    experiment: Experiment, device: Device = "auto", dataset: Dataset | None = None, partition: Partition | None = None
+) -> Setup:
+    """Build what a file names, but for what is here already."""
+    dataset = dataset or loaded(experiment)
+    partition = partition or partitioned(experiment, dataset)
+    return assemble(experiment, dataset, partition, _module(experiment, dataset), device)
+
+
+def loaded(experiment: Experiment) -> Dataset:
+    """The data that the experiment names."""
+    found: Dataset = build(DATA, experiment.data, where="data").check()
+    return found
 
 
 def assemble(

@@ -75,10 +75,14 @@ def default_folder(experiment: Experiment, resume: bool) -> Path:
 def drive(setup: Setup, folder: Folder, info: Info | None, watch: Watcher) -> None:
     """All rounds that are left. The program's own random numbers are as they were when it is done."""
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
-        driver = Driver(setup, folder, None if info is None else _choice(info, folder))
-        folder.create(_needed_bytes(driver))
-        with folder.held():
-            _advance(driver, info, watch)
+        conduct(Driver(setup, folder, kept_choice(info, folder)), info, watch)
+
+
+def conduct(driver: Driver, info: Info | None, watch: Watcher) -> None:
+    """All rounds that are left to a driver, and what its folder says of them."""
+    driver.folder.create(_needed_bytes(driver))
+    with driver.folder.held():
+        _advance(driver, info, watch)
 
 
 def _advance(driver: Driver, info: Info | None, watch: Watcher) -> None:
@@ -101,7 +105,7 @@ def about(driver: Driver) -> Info:
     """What run.json says, but for the status."""
     setup, experiment = driver.setup, driver.experiment
     sizes = setup.training.sizes.double()
-    engine = driver.engine
+    engine = driver.own
     choice: dict[str, Any] = {"name": engine.name}
     if isinstance(engine, Vector):
         choice |= {"chunk": engine.chunk, "capture": engine.capture}
@@ -142,8 +146,10 @@ def _label_counts(setup: Setup) -> list[list[int]] | None:
     return counts
 
 
-def _choice(info: Info, folder: Folder) -> Choice:
-    """A resumed run goes on with the engine it had."""
+def kept_choice(info: Info | None, folder: Folder) -> Choice | None:
+    """A resumed run goes on with the engine it had; a new one has none yet."""
+    if info is None:
+        return None
     try:
         return Choice(**info["engine"]["choice"])
     except (KeyError, TypeError) as e:

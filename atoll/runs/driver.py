@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -29,11 +30,19 @@ from atoll.tree import Tree
 class Driver:
     """Holds the state of a run between rounds: server, transforms, memory, history."""
 
-    def __init__(self, setup: Setup, folder: Folder, choice: Choice | None = None) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        folder: Folder,
+        choice: Choice | None = None,
+        *,
+        wrap: Callable[[AnyEngine], AnyEngine] | None = None,
+        data: tuple[Tree, Tree | None] | None = None,  # training and test columns that are on the device already
+        budget: int | None = None,  # bytes for the clients' memory
+    ) -> None:
         self.setup, self.folder, self.experiment = setup, folder, setup.experiment
         self.seed = setup.experiment.seed
-        self.columns = tree.to(setup.dataset.train, setup.device)
-        self.test = None if setup.dataset.test is None else tree.to(setup.dataset.test, setup.device)
+        self.columns, self.test = data or on_device(setup)
         self.history: list[dict[str, Any]] = []
         self._drawn: tuple[int, Participation, Cohort] | None = None
         first = resolve(setup.algorithm, 0, [])
@@ -43,9 +52,10 @@ class Driver:
         self.state, kept = self.template.init(self.like)
         self.state = tree.to(self.state, setup.device)
         rows = {"algorithm": first.memory(setup.model), "chain": kept}
-        self.memory = RowStore(rows, setup.population.size, setup.device, default_budget(setup.device))
+        self.memory = RowStore(rows, setup.population.size, setup.device, budget or default_budget(setup.device))
         self.chunk = self._chunk(choice or setup.choice, rows)
-        self.engine = self._engine(choice or setup.choice)
+        self.own = self._engine(choice or setup.choice)
+        self.engine = self.own if wrap is None else wrap(self.own)
         self.evaluator = Evaluator(setup, self.engine, self.columns, self.test)
         self.stopping = Stopping(setup.experiment.stop, setup.schedules())
 
@@ -274,6 +284,12 @@ class Driver:
             refused = f"the model changes its buffer {task.native[0]!r} in place"
         ground = Ground(self.columns, setup.dataset.training_decode, setup.device, keyed, refused)
         return make(choice, ground, self.chunk, self.trial())
+
+
+def on_device(setup: Setup) -> tuple[Tree, Tree | None]:
+    """The columns of the training data, and of the test data if there is any, where they are needed."""
+    test = setup.dataset.test
+    return tree.to(setup.dataset.train, setup.device), None if test is None else tree.to(test, setup.device)
 
 
 def tree_cpu(state: Any) -> Tree:

@@ -66,6 +66,7 @@ class Evaluator:
         self.partial = bool(getattr(setup.algorithm, "partial", False))
         self.stacked = not isinstance(engine, Loop)
         self.block = max(1, min(1024, int(_BYTES // max(1, tree.nbytes(setup.model)))))
+        self.measure = measure  # runs that go together put another in its place
 
     def __call__(self, state: Moment) -> Evaluation:
         """Measure the state as it is now."""
@@ -148,7 +149,7 @@ class Evaluator:
         if rows is not None and not len(rows):
             return {k: v[:0] for k, v in self._measure(columns, model, torch.zeros(1, dtype=torch.int64)).items()}
         batch = max(self.table.batch, _GPU_BATCH) if self.setup.device.type == "cuda" else self.table.batch
-        return measure(self.setup.task, self.setup.dataset.decode, columns, model, rows, batch)
+        return self.measure(self.setup.task, self.setup.dataset.decode, columns, model, rows, batch)
 
     def _measure_each(
         self, columns: Tree, models: Model, plan: Tensor, count: Tensor

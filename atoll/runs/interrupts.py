@@ -8,12 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_heard: list[threading.Event] = []  # the main thread's, while it listens: it alone hears signals
+
 
 @contextmanager
 def deferred_interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM wait for the end of the round, when all state is whole; a second Ctrl-C does not."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    """Ctrl-C and SIGTERM wait for the end of the round, when all state is whole; a second Ctrl-C does not.
+
+    Inside another such block, and in another thread, it is the main thread's event, if that listens.
+    """
+    event = _heard[0] if _heard else threading.Event()
+    if _heard or threading.current_thread() is not threading.main_thread():
         yield event
         return
 
@@ -23,8 +28,10 @@ def deferred_interrupts() -> Iterator[threading.Event]:
         event.set()
 
     before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    _heard.append(event)
     try:
         yield event
     finally:
+        _heard.remove(event)
         for s, handler in before.items():
             signal.signal(s, handler)

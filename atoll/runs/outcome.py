@@ -21,6 +21,7 @@ class Run:
         self._files = Folder(self.folder)
         self.info: dict[str, Any] = self._files.info
         self.history: list[dict[str, Any]] = self._files.record()
+        self.error: Exception | None = None  # why it failed, where others went on (`run_together`)
         if temporary:  # the folder lives as long as its run
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 

@@ -25,6 +25,7 @@ from atoll.core.settings import extract
 from atoll.data import Partition, Same
 from atoll.engines import Loop, RowStore, Threads, Vector, stacked
 from atoll.engines.capture import Captured
+from atoll.engines.inputs import Inputs, Plans
 from atoll.engines.program import Program
 from atoll.engines.widths import active, blocks
 from atoll.errors import DivergenceError, TrainingError
@@ -522,3 +523,22 @@ def test_a_client_draws_the_same_alone_or_among_others() -> None:
         made = federation(problem, FedAvg(problem.task, 0.05), Vector)
         losses.append(float(made.engine.run(made.job(ids)).loss[ids.index(4)]))
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-6)
+
+
+@pytest.mark.parametrize("steps", [3, 5])
+def test_one_buffer_carries_everything_the_host_tells_of_a_round(steps: int) -> None:
+    g = torch.Generator().manual_seed(0)
+
+    def whole(*shape: int) -> Tensor:
+        return torch.randint(0, 2**40, shape, generator=g)
+
+    info = {"id": whole(4), "examples": torch.rand(4), "steps": torch.rand(4)}
+    given = Inputs({}, {}, {}, {}, info, whole(4, 2), whole(4, steps, 6), whole(4, steps), whole(4, steps, 2))
+    plans = Plans(4, 8, 6, CPU)
+    for _ in range(2):  # what a longer round left behind does not matter
+        plans.fill(given)
+        for name in ("plan", "count", "keys"):
+            assert torch.equal(plans.there[name][:, :steps], getattr(given, name))
+        assert torch.equal(plans.there["own"], given.own)
+        assert all(torch.equal(plans.there["info"][k], v) for k, v in info.items())
+        assert plans.there["info"]["examples"].dtype == torch.float32

@@ -7,7 +7,7 @@ graph of steps changes it in place. A counter on the device says which batch is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,49 +16,13 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.engines.capture import Captured
+from atoll.engines.inputs import Inputs, Plans
 from atoll.engines.stacked import Stacked
 from atoll.engines.widths import blocks
 from atoll.tree import Tree
 
 _EAGER = 2  # rounds of a shape before it is recorded
 _SHAPES = 8  # recorded shapes that are kept
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Everything a chunk's round needs to know."""
-
-    settings: Tree
-    sent: Tree
-    memory: Tree
-    state: Tree
-    info: Tree
-    own: Tensor
-    plan: Tensor  # (C, S, B)
-    count: Tensor  # (C, S)
-    keys: Tensor  # (C, S, 2)
-
-    def to(self, device: torch.device) -> Inputs:
-        """On a device."""
-        return self.map(lambda x: x.to(device))
-
-    def map(self, f: Callable[[Tensor], Tensor]) -> Inputs:
-        """Leaf by leaf."""
-        parts: dict[str, Any] = {k: tree.map(f, v) for k, v in vars(self).items()}
-        return Inputs(**parts)
-
-    def first(self, n: int, each: bool, many: bool) -> Inputs:
-        """Of the first n clients: what a step needs."""
-        here = slice(0, n)
-        return replace(
-            self,
-            settings=tree.rows(self.settings, here) if many else self.settings,
-            sent=tree.rows(self.sent, here) if each else self.sent,
-            memory=tree.rows(self.memory, here),
-            plan=self.plan[here],
-            count=self.count[here],
-            keys=self.keys[here],
-        )
 
 
 class Graphs:
@@ -106,12 +70,8 @@ class Recorded:
         self.program, self.columns, self.device, self.each, self.many = program, columns, device, each, many
         c, s, b = given.plan.shape
         room = _room(s)
-        self.given = replace(
-            given.to(device).map(_own),
-            plan=torch.zeros((c, room, b), dtype=torch.int64, device=device),
-            count=torch.zeros((c, room), dtype=torch.int64, device=device),
-            keys=torch.zeros((c, room, 2), dtype=torch.int64, device=device),
-        )
+        self.plans = Plans(c, room, b, device)
+        self.given = replace(given.to(device).map(_own), **self.plans.there)
         self.clients = c
         self.t = torch.zeros(1, dtype=torch.int64, device=device)
         self.pool = torch.cuda.graph_pool_handle()
@@ -137,13 +97,11 @@ class Recorded:
         return self.out
 
     def _fill(self, given: Inputs) -> None:
-        s = given.plan.shape[1]
-        for name, still in vars(self.given).items():
-            new = getattr(given, name)
-            if name in ("plan", "count", "keys"):
-                still[:, :s].copy_(new, non_blocking=True)
-            else:
-                tree.map(lambda a, b: a.copy_(b, non_blocking=True), still, new)
+        self.plans.fill(given)
+        parts = [(getattr(self.given, k), getattr(given, k)) for k in ("settings", "sent", "memory", "state")]
+        still = [x for part, _ in parts for x in tree.leaves(part)]
+        if still:
+            torch._foreach_copy_(still, [x for _, part in parts for x in tree.leaves(part)])
 
     def _record(self, pieces: list[tuple[int, bool, int]]) -> None:
         """Whatever is not recorded yet. Recording runs the steps, so it comes before the round begins."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -77,9 +77,9 @@ class Lanes:
         return tree.map(lambda *xs: torch.stack(xs)[lane.to(xs[0].device)], *trees)  # type: ignore[no-any-return]
 
 
-def joined(jobs: Sequence[Job], keyed: bool) -> Lanes:
-    """The jobs' clients as one cohort; plans are padded to the longest."""
-    keys = [step_keys(job, keyed) for job in jobs]
+def joined(jobs: Sequence[Job], keyed: bool, known: Mapping[int, Tensor]) -> Lanes:
+    """The jobs' clients as one cohort; plans are padded to the longest. `known`: keys by the cohort's identity."""
+    keys = [known[id(job.cohort)] if id(job.cohort) in known else step_keys(job.cohort, job.key, keyed) for job in jobs]
     own = torch.cat([client_keys(job) for job in jobs])
     lane = torch.arange(len(jobs)).repeat_interleave(torch.tensor([len(job.cohort) for job in jobs]))
     if len(jobs) == 1:

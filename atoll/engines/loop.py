@@ -28,7 +28,7 @@ class Loop:
 
     def run(self, job: Job) -> Result:
         program = Program(job.algorithm, job.chain, self.decode)
-        keys, own = step_keys(job, self.keyed or self.seeded), client_keys(job).to(self.device)
+        keys, own = step_keys(job.cohort, job.key, self.keyed or self.seeded), client_keys(job).to(self.device)
         parts, losses, finite, writes = [], [], [], Writes(job)
         with torch.no_grad():
             for c in range(len(job.cohort)):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Algorithm, Chain, Info, Job
+from atoll.core import Algorithm, Chain, Cohort, Info, Job
 from atoll.core.settings import inject
 from atoll.tree import Tree
 
@@ -58,13 +58,13 @@ def batch_of(decode: Decode, columns: Tree, rows: Tensor, n: Tensor, key: Tensor
     return {**batch, "mask": mask, "key": key}
 
 
-def step_keys(job: Job, needed: bool) -> Tensor:
+def step_keys(cohort: Cohort, key: Tensor, needed: bool) -> Tensor:
     """(C, S, 2) keys, one for each client and step, addressed by client id; zeros where nothing draws from them."""
-    c, s = job.cohort.plan.shape[:2]
+    c, s = cohort.plan.shape[:2]
     if not needed:
         return torch.zeros((1, 1, 2), dtype=torch.int64).expand(c, s, 2)
-    k0, k1 = rng.child(job.key, "steps").tolist()
-    ids, steps = job.cohort.id.cpu().numpy()[:, None], torch.arange(s).numpy()[None, :]
+    k0, k1 = rng.child(key, "steps").tolist()
+    ids, steps = cohort.id.cpu().numpy()[:, None], torch.arange(s).numpy()[None, :]
     a, b = rng.threefry(k0, k1, ids & 0xFFFFFFFF, steps + (ids >> 32 << 20))
     return torch.stack([torch.from_numpy(a), torch.from_numpy(b)], -1)
 

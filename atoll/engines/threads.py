@@ -41,7 +41,7 @@ class Threads:
 
     def run(self, job: Job) -> Result:
         n = len(job.cohort)
-        keys, own = step_keys(job, self.keyed), client_keys(job)
+        keys, own = step_keys(job.cohort, job.key, self.keyed), client_keys(job)
         total: Any = None
         writes = Writes(job)
         loss, finite = torch.zeros(n), torch.ones(n, dtype=torch.bool)

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Job, Result, Update
-from atoll.engines.graphs import Graphs, Inputs
+from atoll.core import Cohort, Job, Result, Update
+from atoll.engines.graphs import Graphs
+from atoll.engines.inputs import Inputs
 from atoll.engines.lanes import Lanes, joined
-from atoll.engines.program import Decode, Program, Writes, merged
+from atoll.engines.program import Decode, Program, Writes, merged, step_keys
 from atoll.engines.stacked import Stacked, stacked
 from atoll.engines.widths import active, rounded
 from atoll.errors import TrainingError
@@ -48,6 +49,7 @@ class Vector:
     left: int = 0  # rounds that are still to come, as far as is known
     _stacked: dict[Any, Stacked] = field(default_factory=dict, init=False)
     _graphs: Graphs | None = field(default=None, init=False)
+    _ahead: tuple[Cohort, Tensor] | None = field(default=None, init=False)
     _quickest: float = field(default=math.inf, init=False)  # seconds of a recorded round
 
     def run(self, job: Job) -> Result:
@@ -56,7 +58,7 @@ class Vector:
     def run_many(self, jobs: Sequence[Job]) -> list[Result]:
         """Several jobs that differ in numbers only (settings, what was sent, cohort, key), each with its own result."""
         began = time.perf_counter()
-        lanes = joined(jobs, self.keyed)
+        lanes = joined(jobs, self.keyed, {} if self._ahead is None else {id(self._ahead[0]): self._ahead[1]})
         tallies = [Tally(job) for job in jobs]
         order = torch.argsort(lanes.cohort.steps, descending=True, stable=True)
         waiting = list(torch.split(order, self.chunk)) if len(order) else []  # type: ignore[no-untyped-call]
@@ -75,6 +77,10 @@ class Vector:
                     waiting[:0] = self._halved(rows, e)
         self._consider(time.perf_counter() - began)
         return [tally.result() for tally in tallies]
+
+    def ahead(self, cohort: Cohort, key: Tensor) -> None:
+        """Make ready what a later job with this cohort and key will need: the host has time for it now."""
+        self._ahead = (cohort, step_keys(cohort, key, self.keyed))
 
     def _tell(self, jobs: Sequence[Job], last: bool) -> None:
         """A GPU is at work on its own now: the host may do what the job left for it."""

@@ -2,8 +2,16 @@
 
 from atoll.rounds.central import Central, central_round
 from atoll.rounds.gossip import Gossip, gossip_round
-from atoll.rounds.parts import Parts
+from atoll.rounds.parts import Parts, clients_key
 
 ROUNDS = {"central": Central, "gossip": Gossip}
 
-__all__ = ["ROUNDS", "Central", "Gossip", "Parts", "central_round", "gossip_round"]
+__all__ = [
+    "ROUNDS",
+    "Central",
+    "Gossip",
+    "Parts",
+    "central_round",
+    "clients_key",
+    "gossip_round",
+]

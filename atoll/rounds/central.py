@@ -11,7 +11,7 @@ from atoll.algorithms.local import model_of
 from atoll.core import Algorithm, Chain, Cohort, Job, Model, Result
 from atoll.engines import RowStore
 from atoll.reducers import Mean
-from atoll.rounds.parts import Parts
+from atoll.rounds.parts import Parts, clients_key
 from atoll.tree import Tree
 
 _PLAIN = Chain()
@@ -28,7 +28,7 @@ def central_round(parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: 
         state,
         cohort,
         parts.memory,
-        rng.child(key, "clients"),
+        clients_key(key),
         meanwhile=parts.meanwhile,
     )
     result = parts.engine.run(job)

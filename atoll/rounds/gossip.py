@@ -16,7 +16,7 @@ from atoll.core import Algorithm, Cohort, Job, Model, Result, Total
 from atoll.errors import ConfigError
 from atoll.reducers import Keep
 from atoll.rounds.graphs import GraphName, adjacency, mixing
-from atoll.rounds.parts import Parts
+from atoll.rounds.parts import Parts, clients_key
 from atoll.tree import Tree
 
 _KEEP = Keep()
@@ -37,7 +37,7 @@ def gossip_round(
         state,
         cohort,
         parts.memory,
-        rng.child(key, "clients"),
+        clients_key(key),
         each=True,
     )
     result = parts.engine.run(job)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torch import Tensor
+
+from atoll import rng
 from atoll.core import Algorithm, Chain, Engine, Reducer
 from atoll.core.engine import Store
 from atoll.tree import Tree
@@ -27,3 +30,8 @@ class Parts:
     memory: Store
     statistics: Algorithm | None = None  # re-estimates BatchNorm's statistics after each step, if that is the policy
     meanwhile: Callable[[], None] | None = None  # for the host, while a device is at work
+
+
+def clients_key(key: Tensor) -> Tensor:
+    """What the clients of a round draw from."""
+    return rng.child(key, "clients")

@@ -16,7 +16,7 @@ from atoll.core.settings import extract, resolve
 from atoll.engines import AnyEngine, Choice, Ground, RowStore, Vector, arithmetic, client_bytes, default_budget, make
 from atoll.engines.program import batch_of
 from atoll.errors import DivergenceError
-from atoll.rounds import Gossip, Parts
+from atoll.rounds import Gossip, Parts, clients_key
 from atoll.runs import checkpoint
 from atoll.runs.clock import Clock, Timed
 from atoll.runs.evaluate import Evaluation, Evaluator, Moment
@@ -247,6 +247,8 @@ class Driver:
     def _draw_next(self, number: int) -> None:
         if number < self.experiment.rounds:
             self._drawn = (number, *self._draw(number))
+            if isinstance(self.engine, Vector):
+                self.engine.ahead(self._drawn[2], clients_key(rng.key(self.seed, "round", number)))
 
     def _bound(self, number: int) -> tuple[Chain, Spec]:
         return resolve(self.setup.chain, number, self.history).bind(self.setup.spec())

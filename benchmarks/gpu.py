@@ -1,6 +1,6 @@
 """Milliseconds per round on a GPU, as a user runs it: `atoll.run` of an experiment, records and progress included.
 
-    python benchmarks/gpu.py [pfl silo bare] [--rounds 60] [--precision tf32] [--compile] [--json FILE] [--kernels]
+    python benchmarks/gpu.py [pfl silo bare sweep] [--rounds 60] [--precision tf32] [--compile] [--json FILE]
 
 pfl: pfl-research's CIFAR-10 round, 50 of 1,000 clients x 5 steps of 10, its CNN with dropout (1.63 M parameters).
 silo: NIID-Bench's, 10 clients x 940 steps of 64, LeNet. bare: the pfl round in a plain PyTorch loop on the same GPU.
@@ -24,9 +24,12 @@ import torch
 import torch.nn.functional as F
 
 import atoll
+from atoll.config import Experiment
 from atoll.data import Dataset
 from atoll.data.decode import Pixels
 from atoll.runs import Bar
+from atoll.runs.progress import silent
+from atoll.runs.together import run_together
 from atoll.tasks import MODELS
 
 PFL: dict[str, Any] = {
@@ -106,6 +109,25 @@ def timed(experiment: dict[str, Any], rounds: int, precision: str, compile: bool
     }
 
 
+def sweep(rounds: int, precision: str, compile: bool) -> dict[str, Any]:
+    """3 seeds x 4 values of mu as one job, against one run alone."""
+    alone = timed(SILO, rounds, precision, compile, warm=3)["round_ms"]
+    engine = {"name": "vector", "precision": precision, "compile": compile}
+    cells = [
+        Experiment.parse({**SILO, "rounds": rounds, "seed": seed, "engine": engine, "algorithm": algorithm})
+        for seed in range(3)
+        for algorithm in ({"name": "fedprox", "lr": 0.01, "mu": mu} for mu in (0.001, 0.01, 0.1, 1.0))
+    ]
+    stamps = Stamps()
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = [Path(scratch) / str(i) for i in range(len(cells))]
+        watchers: list[Any] = [silent] * (len(cells) - 1) + [stamps]
+        run_together(cells, folders, device="cuda", watch=watchers)
+    each = [b - a for a, b in zip(stamps.at[:-1], stamps.at[1:], strict=True)][3:]
+    together = 1e3 * statistics.median(each)
+    return {"alone_ms": alone, "twelve_ms": round(together, 3), "times_one": round(together / alone, 2)}
+
+
 def bare(rounds: int) -> dict[str, Any]:
     """The pfl round as a plain loop over clients."""
     torch.set_float32_matmul_precision("high")
@@ -163,6 +185,8 @@ def main() -> None:
             found[name] = bare(3)
         elif name == "pfl":
             found[name] = timed(PFL, options.rounds, options.precision, options.compile)
+        elif name == "sweep":
+            found[name] = sweep(8, options.precision, options.compile)
         elif name == "silo":
             found[name] = timed(SILO, max(7, options.rounds // 8), options.precision, options.compile)
             found[name]["step_ms"] = round(found[name]["phases_ms"]["train"] / 940, 4)

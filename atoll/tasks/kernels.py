@@ -79,7 +79,7 @@ def weight_gradient(
     """(C, B, out, oh, ow) and (C, B, in, H, W) to (C, h * w * in, out) and (C, out)."""
     clients, batch, out, oh, ow = g.shape
     inner, pixels = kernel[0] * kernel[1] * x.shape[2], batch * oh * ow
-    bm, bn, bk = 32, _tile(out, 64), 128 if g.element_size() == 4 else 64
+    bm, bn, bk = (32 if g.element_size() == 4 else _tile(inner, 64)), _tile(out, 64), 128
     tiles = -(-inner // bm) * -(-out // bn)
     splits = max(1, min(-(-pixels // (2 * bk)), -(-_PROGRAMS // (tiles * clients))))
     rows = torch.empty((splits, clients, inner, out), dtype=torch.float32, device=g.device)
@@ -117,12 +117,13 @@ def _gather(
     clients, batch, oh, ow, n = out.shape
     pixels, inner = batch * oh * ow, kernel[0] * kernel[1] * channels
     bm = next((size for size in (256, 128) if clients * pixels >= size * _PROGRAMS // 2), 64)
-    bn, bk = _tile(n, 64), 16 if back else 32
+    bn, bk = _tile(n, 64), (16 if back else 32) if x.element_size() == 4 else 32
+    bm = bm if x.element_size() == 4 else min(bm, 128)
     (sh, sw), (ph, pw), (dh, dw) = how
     grid = (-(-pixels // bm), -(-n // bn), clients)
     _kernels().gather_product[grid](
         x, w, out if bias is None else bias, out, pixels, *x.stride(),
         N=n, CHANNELS=channels, INNER=inner, KW=kernel[1], OH=oh, OW=ow, H=x.shape[3], W=x.shape[4],
         SH=sh, SW=sw, PH=ph, PW=pw, DH=dh, DW=dw, BACK=back, BIASED=bias is not None,
-        BM=bm, BN=bn, BK=bk, PRECISION=_precision(), num_warps=4, num_stages=3 if back else 2,
+        BM=bm, BN=bn, BK=bk, PRECISION=_precision(), num_warps=4, num_stages=2 if x.element_size() == 4 and not back else 3,
     )  # fmt: skip

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from atoll.config import override
 from atoll.config import read as read_file
 from atoll.config.setup import Device, find_device
 from atoll.errors import ConfigError
@@ -34,7 +33,7 @@ class Plan:
 def plan(source: Source, overrides: Sequence[str] = ()) -> Plan:
     """The sweep of a file (or of a dict like one), with changes such as "rounds=5"; every cell has been checked."""
     where = source if isinstance(source, str | Path) else None
-    raw = override(read_file(source) if isinstance(source, str | Path) else source, overrides)
+    raw = table.change(read_file(source) if isinstance(source, str | Path) else source, overrides)
     if where is not None and "sweep" not in raw:
         raise ConfigError(
             f"{where}: has no [sweep] table. For a single run use: atoll run {where}. For a sweep add the table, "

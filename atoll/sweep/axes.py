@@ -20,7 +20,6 @@ from atoll.config import Experiment
 from atoll.config.files import put
 from atoll.errors import ConfigError
 from atoll.sweep import table
-from atoll.sweep.naming import labels, names
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,8 @@ def expand(raw: Mapping[str, Any]) -> list[Cell]:
 
     Or one ConfigError with everything that is wrong in any cell.
     """
+    from atoll.sweep.naming import labels, names  # with the report: slow to import, and workers need no names
+
     base, sweep = table.read(raw)
     words = labels(sweep.axes)
     picks = list(itertools.product(*(range(len(values)) for values in sweep.axes.values())))

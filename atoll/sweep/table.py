@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from atoll.config import CATALOGUE, GIVEN, Experiment, schema
+from atoll.config import CATALOGUE, GIVEN, Experiment, override, schema
 from atoll.config.advice import unknown_option
 from atoll.config.arguments import Argument
 from atoll.config.experiment import Count, Table, Whole
@@ -41,6 +41,31 @@ class Sweep:
     axes: dict[str, list[Any]]
     stack: bool
     resources: Resources
+
+
+def change(raw: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """A copy of a file with changes like those of a run; "sweep.algorithm.mu=[1, 2]" replaces that axis, or adds it."""
+    changed = override(raw, [o for o in overrides if not _is_axis(o)])
+    for assignment in filter(_is_axis, overrides):
+        path, _, value = (part.strip() for part in assignment.removeprefix("sweep.").partition("="))
+        there = changed.get("sweep", {})
+        values = override({}, [f"values={value}"])["values"]
+        changed["sweep"] = {**(_without(there, path) if isinstance(there, Mapping) else {}), path: values}
+    return changed
+
+
+def _is_axis(assignment: str) -> bool:
+    keys = assignment.partition("=")[0].split(".")
+    return keys[0] == "sweep" and len(keys) > 1 and keys[1].strip() not in Options.model_fields and "=" in assignment
+
+
+def _without(table: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The table without an axis, however it was written."""
+    kept = {k: v for k, v in table.items() if k != path}
+    head, _, rest = path.partition(".")
+    if rest and isinstance(kept.get(head), Mapping):
+        kept[head] = _without(kept[head], rest)
+    return kept
 
 
 def read(raw: Mapping[str, Any]) -> tuple[dict[str, Any], Sweep]:

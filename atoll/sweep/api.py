@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -66,8 +67,17 @@ def run(
     made = sweep if isinstance(sweep, Plan) else plan(sweep)
     _check(executor, jobs, address, device)
     place.claim(resume)
-    with place.held():
-        return _run(made, place, executor, jobs, address, device, stack, events or Quiet())
+    with cluster.connected(address) if executor == "ray" else nullcontext() as ray, place.held():
+        book = Book(made, place, events or Quiet())
+        left = [cell for cell in made.cells if cell.name not in book.states]
+        work = tasks(left, place, made.table.stack if stack is None else stack, jobs or 1, device)
+        if executor == "ray":
+            threads = max(1, int(made.table.resources.cpus))
+            work = [replace(task, threads=threads) for task in work]
+            cluster.execute(ray, work, cluster.Share(made.table.resources, jobs), book)
+        else:
+            local.execute(work, jobs or 1, book)
+    return Sweep(place.path, made.cells, book.states)
 
 
 def default_folder(file: str | Path) -> Path:
@@ -81,37 +91,15 @@ def tasks(cells: Sequence[Cell], place: SweepFolder, stack: bool, jobs: int, dev
     return [Task(tuple(group), tuple(place.place(c).absolute() for c in group), device) for group in groups]
 
 
-def _run(
-    made: Plan,
-    place: SweepFolder,
-    executor: Executor,
-    jobs: int | None,
-    address: str | None,
-    device: Device,
-    stack: bool | None,
-    events: Events,
-) -> Sweep:
-    states = {cell.name: state for cell in made.cells if (state := place.done(cell))}
-    place.write(made.table.axes, made.cells, states)
-    for name, state in states.items():
-        events.ended(name, state)
-    book = Book(made, place, states, events)
-    left = [cell for cell in made.cells if cell.name not in states]
-    work = tasks(left, place, made.table.stack if stack is None else stack, jobs or 1, device)
-    if executor == "local":
-        local.execute(work, jobs or 1, book)
-    elif work:
-        threads = max(1, int(made.table.resources.cpus))
-        share = [replace(task, threads=threads) for task in work]
-        cluster.execute(share, cluster.Cluster(address, made.table.resources, jobs), book)
-    return Sweep(place.path, made.cells, book.states)
-
-
 class Book:
-    """Keeps sweep.json up to date, and passes everything on."""
+    """Keeps sweep.json up to date, and passes everything on. Knows from the start what is done."""
 
-    def __init__(self, made: Plan, place: SweepFolder, states: dict[str, str], events: Events) -> None:
-        self.made, self.place, self.states, self.events = made, place, states, events
+    def __init__(self, made: Plan, place: SweepFolder, events: Events) -> None:
+        self.made, self.place, self.events = made, place, events
+        self.states = {cell.name: state for cell in made.cells if (state := place.done(cell))}
+        self._write({})
+        for name, state in self.states.items():
+            events.ended(name, state)
 
     def began(self, names: Sequence[str]) -> None:
         """These are running."""
@@ -145,5 +133,3 @@ def _check(executor: str, jobs: int | None, address: str | None, device: Device)
         raise ConfigError(problems)
     if executor == "local":
         find_device(device)
-    else:
-        cluster.package()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections import Counter, deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,26 +24,31 @@ _TAIL = 1 << 20  # bytes in which the last line of a record is looked for
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """Where tasks go, and what each takes of it."""
+class Share:
+    """What each task takes of the cluster, and how many run at once."""
 
-    address: str | None = None  # as ray.init takes it; None: RAY_ADDRESS, or a Ray of our own on this machine
     resources: Resources = Resources()
-    jobs: int | None = None  # at most so many tasks at once; None: as many as the cluster takes
+    jobs: int | None = None  # None: as many as the cluster takes
 
 
-def execute(tasks: Sequence[Task], cluster: Cluster, events: Events) -> dict[str, str]:
-    """Run the tasks; the state of every cell that was reached, by its name."""
+@contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """Ray, with a cluster: the one that this process has already, or the one at the address. Left as it was found."""
     ray = package()
     ours = not ray.is_initialized()
     if ours:
-        _connect(ray, cluster.address)
+        _connect(ray, address)
     try:
-        with terminable():
-            return Flight(ray, tasks, cluster, events).run()
+        yield ray
     finally:
         if ours:
             ray.shutdown()
+
+
+def execute(ray: Any, tasks: Sequence[Task], share: Share, events: Events) -> dict[str, str]:
+    """Run the tasks; the state of every cell that was reached, by its name."""
+    with terminable():
+        return Flight(ray, tasks, share, events).run() if tasks else {}
 
 
 def package() -> Any:
@@ -58,27 +64,35 @@ def package() -> Any:
 
 def _connect(ray: Any, address: str | None) -> None:
     try:
+        _knock(address or "")
         ray.init(address=address, log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError) as e:
-        why = str(e).strip().partition("\n")[0]
+    except (OSError, RuntimeError, ValueError) as e:
+        why = str(e).strip().partition("\n")[0].removesuffix(".")
         raise TrainingError(
             f"--address: no Ray answers at {address or 'this machine'} ({why}). Start one with `ray start --head`, "
             "and give the address that it prints."
         ) from e
 
 
+def _knock(address: str) -> None:
+    """Is anybody there? Ray itself would ask for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+
+
 class Flight:
     """Tasks that are under way."""
 
-    def __init__(self, ray: Any, tasks: Sequence[Task], cluster: Cluster, events: Events) -> None:
+    def __init__(self, ray: Any, tasks: Sequence[Task], share: Share, events: Events) -> None:
         self.ray, self.events = ray, events
         self.left = deque(tasks)
-        self.most = cluster.jobs or max(1, len(tasks))
+        self.most = share.jobs or len(tasks)
         self.under_way: dict[Any, Task] = {}
         self.tries: Counter[str] = Counter()  # by the name of a task's first cell
         self.seen: dict[str, int] = {}
         self.states: dict[str, str] = {}
-        self.remote = ray.remote(**_share(cluster.resources, tasks), max_retries=RETRIES)(remotely)
+        self.remote = ray.remote(**_amounts(share.resources, tasks[0].device), max_retries=RETRIES)(remotely)
 
     def run(self) -> dict[str, str]:
         """Every task, or those that were begun before a Ctrl-C; a second one does not wait for them."""
@@ -154,8 +168,8 @@ def remotely(task: Task, home: str) -> dict[str, str]:
     return perform(task, Quiet())
 
 
-def _share(resources: Resources, tasks: Sequence[Task]) -> dict[str, float]:
-    usual = float(bool(tasks) and tasks[0].device == "cuda")
+def _amounts(resources: Resources, device: str) -> dict[str, float]:
+    usual = 1.0 if device == "cuda" else 0.0
     return {"num_cpus": resources.cpus, "num_gpus": usual if resources.gpus is None else resources.gpus}
 
 

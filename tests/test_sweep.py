@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,10 +23,10 @@ from atoll import cli, cli_sweep
 from atoll.config import Experiment
 from atoll.config.toml import inline
 from atoll.errors import ConfigError, DivergenceError, RecordError
-from atoll.runs import Run
+from atoll.runs import Folder, Run
 from atoll.sweep import Cell, Quiet, Sweep, expand, tasks
 from atoll.sweep.folder import SweepFolder
-from atoll.sweep.tasks import Task
+from atoll.sweep.tasks import Task, wait_until_free
 from atoll.sweep.worker import work
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -367,11 +368,25 @@ def test_a_worker_whose_sweep_is_gone_checkpoints_and_leaves(tmp_path: Path, who
     ours.send(Task((cell,), (place.place(cell),)))
     until(lambda: lines(place.path) >= 8, worker.is_alive)
     ours.close()  # as the system does when the sweep is killed
-    again = atoll.sweep.run(LONG, place.path, resume=True)  # waits for the one that is just leaving
     worker.join()
     assert worker.exitcode == 0
+    left = Run(place.place(cell))
+    assert left.status == "interrupted"
+    assert len(left.history) < 40
+    again = atoll.sweep.run(LONG, place.path, resume=True)
     assert again.status == "finished"
     assert models(again) == whole
+
+
+def test_a_sweep_waits_for_a_cell_that_a_worker_is_just_leaving(tmp_path: Path) -> None:
+    gone: list[bool] = []
+    with Folder(tmp_path).held():
+        wait_until_free(tmp_path, seconds=0.2)  # not for ever: the run will say who is there
+    with contextlib.ExitStack() as held:
+        held.enter_context(Folder(tmp_path).held())
+        threading.Timer(0.3, lambda: (gone.append(True), held.close())).start()
+        wait_until_free(tmp_path, seconds=30)
+        assert gone
 
 
 def typed(words: Sequence[str], where: Path, out: Path) -> None:

@@ -467,12 +467,16 @@ def test_a_stack_is_one_call_and_a_stack_that_fails_is_run_cell_by_cell(
         calls.append(len(experiments))
         if any(e.algorithm["lr"] > 1 for e in experiments):
             raise DivergenceError("one of them")
-        return [atoll.run(e, f, **named) for e, f in zip(experiments, folders, strict=True)]
+        watchers = named.pop("watch")
+        parts = zip(experiments, folders, watchers, strict=True)
+        return [atoll.run(e, f, **named, watch=w) for e, f, w in parts]
 
     monkeypatch.setattr(tasks, "together", lambda: stack)
     raw = {**BASE, "engine": "vector"}
-    done = atoll.sweep.run(raw, tmp_path / "a")
+    log = Log()
+    done = atoll.sweep.run(raw, tmp_path / "a", events=log)
     assert (done.status, calls) == ("finished", [4])
+    assert (log.count("began"), log.count("round"), log.count("ended")) == (1, 12, 4)
     atoll.sweep.run(raw, tmp_path / "b", stack=False)
     atoll.sweep.run({**raw, "sweep": {**raw["sweep"], "stack": False}}, tmp_path / "c")
     assert calls == [4]
@@ -487,7 +491,8 @@ def test_what_is_left_of_a_stack_goes_on_as_a_stack(tmp_path: Path, monkeypatch:
 
     def stack(experiments: Sequence[Experiment], folders: Sequence[Path], **named: Any) -> list[Run]:
         calls.append([e.seed for e in experiments])
-        return [atoll.run(e, f, **named) for e, f in zip(experiments, folders, strict=True)]
+        watchers = named.pop("watch")
+        return [atoll.run(e, f, **named, watch=w) for e, f, w in zip(experiments, folders, watchers, strict=True)]
 
     raw = {**BASE, "engine": "vector", "sweep": {"seeds": 4}}
     cells: list[Cell] = expand(raw)

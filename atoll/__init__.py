@@ -11,14 +11,16 @@
 2
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from atoll import sweep
     from atoll.config import Experiment
     from atoll.runs import Run, run, simulate
 
 __version__ = "0.1.0"
-__all__ = ["Experiment", "Run", "__version__", "run", "simulate"]
+__all__ = ["Experiment", "Run", "__version__", "run", "simulate", "sweep"]
 
 
 def __getattr__(name: str) -> Any:
@@ -31,4 +33,6 @@ def __getattr__(name: str) -> Any:
         from atoll import runs
 
         return getattr(runs, name)
+    if name == "sweep":  # a room: atoll.sweep.run(...)
+        return importlib.import_module("atoll.sweep")
     raise AttributeError(f"module 'atoll' has no attribute {name!r}")

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from atoll.cli_data import app as data_app
+from atoll.cli_sweep import sweep
 from atoll.errors import AtollError, ConfigError
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data_app, name="data")
+app.command()(sweep)
 console = Console()
 errors = Console(stderr=True)
 

@@ -125,7 +125,13 @@ def sweep(rounds: int, precision: str, compile: bool) -> dict[str, Any]:
         run_together(cells, folders, device="cuda", watch=watchers)
     each = [b - a for a, b in zip(stamps.at[:-1], stamps.at[1:], strict=True)][3:]
     together = 1e3 * statistics.median(each)
-    return {"alone_ms": alone, "twelve_ms": round(together, 3), "times_one": round(together / alone, 2)}
+    phases = {k: round(1e3 * v, 3) for k, v in stamps.entries[-1]["seconds"].items()}
+    return {
+        "alone_ms": alone,
+        "twelve_ms": round(together, 3),
+        "times_one": round(together / alone, 2),
+        "phases_ms": phases,
+    }
 
 
 def bare(rounds: int) -> dict[str, Any]:

@@ -11,7 +11,9 @@ import atoll
 from atoll.config import load
 
 ROOT = Path(__file__).parent.parent
-EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
+FILES = sorted((ROOT / "examples").glob("*.toml"))
+SWEEPS = [path for path in FILES if "\n[sweep]" in path.read_text()]
+EXAMPLES = [path for path in FILES if path not in SWEEPS]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
@@ -20,6 +22,21 @@ def test_every_example_file_runs(path: Path, tmp_path: Path, monkeypatch: pytest
     run = atoll.run(load(path, ["rounds=2"]), tmp_path / "run")
     assert run.status == "finished"
     assert len(run.history) == 2
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda p: p.stem)
+def test_every_sweep_among_the_examples_runs(path: Path, tmp_path: Path) -> None:
+    short = atoll.sweep.plan(path, ["rounds=1", "sweep.seeds=2", "engine=vector"])
+    done = atoll.sweep.run(short, tmp_path / "sweep")
+    assert done.status == "finished"
+    assert len(done.runs) == len(atoll.sweep.plan(path).cells) * 2 / 3
+
+
+def test_the_sweep_in_the_docs_is_what_it_says(tmp_path: Path) -> None:
+    text = re.search(r"```toml\n(.*?)```", (ROOT / "docs" / "sweeps.md").read_text(), re.DOTALL)
+    assert text
+    (tmp_path / "grid.toml").write_text(text[1])
+    assert len(atoll.sweep.plan(tmp_path / "grid.toml").cells) == 12
 
 
 def test_the_file_in_the_readme_runs(tmp_path: Path) -> None:

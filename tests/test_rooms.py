@@ -27,8 +27,9 @@ FLOORS = (
     ("runs",),
     ("bench",),
     ("report",),
+    ("sweep",),
     ("testing",),
-    ("checks", "cli_data", "quickstart"),
+    ("checks", "cli_data", "cli_sweep", "quickstart"),
     ("cli",),
     ("__main__",),
 )

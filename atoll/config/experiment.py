@@ -109,6 +109,8 @@ class Experiment(BaseModel):
         """The experiment, or one ConfigError with everything that is wrong."""
         if not isinstance(raw, Mapping):
             raise ConfigError(f"experiment: must be a table (got {shown(raw)}). Start with rounds = 50.")
+        if "sweep" in raw:
+            raise ConfigError("sweep: this file has a [sweep] table: use atoll sweep (atoll.sweep.run from Python).")
         return cls(**{str(k): v for k, v in raw.items()})
 
     def complete(self) -> dict[str, Any]:

@@ -60,20 +60,21 @@ def override(raw: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, An
         keys = [key.strip() for key in path.split(".")]
         if not is_there or not all(keys):
             raise ConfigError(f"--set {assignment}: must be path=value. Example: --set algorithm.lr=0.05")
-        _put(changed, keys, _value(value.strip()), assignment)
+        put(changed, keys, _value(value.strip()), f"--set {assignment}")
     return changed
 
 
-def _put(inside: Any, keys: list[str], value: Any, assignment: str) -> None:
+def put(inside: Any, keys: Sequence[str], value: Any, said: str) -> None:
+    """Change the value at a path, in place; `said` is how a refusal begins."""
     for i, key in enumerate(keys):
         place, last = ".".join(keys[: i + 1]), i == len(keys) - 1
         if isinstance(inside, list):
-            step: Any = _index(inside, key, place, assignment)
+            step: Any = _index(inside, key, place, said)
         elif isinstance(inside, dict):
             step = key
         else:
             what = f"{'.'.join(keys[:i])} is {shown(inside)}, not a table"
-            raise ConfigError(f"--set {assignment}: {what}. Set {'.'.join(keys[:i])} itself.")
+            raise ConfigError(f"{said}: {what}. Set {'.'.join(keys[:i])} itself.")
         if last:
             inside[step] = value
             return
@@ -91,13 +92,13 @@ def _enter(inside: Any, step: Any, following: str) -> Any:
     return there
 
 
-def _index(items: list[Any], key: str, place: str, assignment: str) -> int:
+def _index(items: list[Any], key: str, place: str, said: str) -> int:
     """A place in a list; the one after the last adds an item."""
     if not key.isdecimal():
-        raise ConfigError(f"--set {assignment}: {place} is in a list. Count from 0: {_counted(place)}.")
+        raise ConfigError(f"{said}: {place} is in a list. Count from 0: {_counted(place)}.")
     if int(key) > len(items):
         what = f"there is no {place}, the list has {len(items)} items"
-        raise ConfigError(f"--set {assignment}: {what}. Use {_counted(place, len(items))} to add one.")
+        raise ConfigError(f"{said}: {what}. Use {_counted(place, len(items))} to add one.")
     if int(key) == len(items):
         items.append(None)
     return int(key)

@@ -125,5 +125,6 @@ def _gather(
         x, w, out if bias is None else bias, out, pixels, *x.stride(),
         N=n, CHANNELS=channels, INNER=inner, KW=kernel[1], OH=oh, OW=ow, H=x.shape[3], W=x.shape[4],
         SH=sh, SW=sw, PH=ph, PW=pw, DH=dh, DW=dw, BACK=back, BIASED=bias is not None,
-        BM=bm, BN=bn, BK=bk, PRECISION=_precision(), num_warps=4, num_stages=2 if x.element_size() == 4 and not back else 3,
+        BM=bm, BN=bn, BK=bk, PRECISION=_precision(),
+        num_warps=4, num_stages=2 if x.element_size() == 4 and not back else 3,
     )  # fmt: skip

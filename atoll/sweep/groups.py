@@ -1,0 +1,82 @@
+"""Which cells can be run as one stack: those that differ in numbers only, and whose shapes are therefore the same.
+
+A seed is such a number, and so is every setting that engines take as data (`core/settings.py`): lr, mu, server_lr,
+momentum, a clip's bound. What a number decides when something is built (momentum = 0 is plain SGD) is no such number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from atoll.config import CATALOGUE, GIVEN, Entry, Experiment, build, schema
+from atoll.config.registry import find
+from atoll.core.settings import names
+from atoll.sweep.axes import Cell
+
+_ANY = "any number"
+
+
+def stackable(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The cells in groups that can run as one stack each, in the order of their first cells."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(shape(cell.experiment) or cell.digest, []).append(cell)
+    return list(groups.values())
+
+
+def halved(groups: Sequence[Sequence[Cell]], workers: int) -> list[list[Cell]]:
+    """The groups, the largest cut in two until every worker has one: one stack would leave the others idle."""
+    found = [list(group) for group in groups]
+    while len(found) < workers and (largest := max(found, key=len, default=[])) and len(largest) > 1:
+        at, middle = found.index(largest), (len(largest) + 1) // 2
+        found[at : at + 1] = [largest[:middle], largest[middle:]]
+    return found
+
+
+def shape(experiment: Experiment) -> str | None:
+    """What cells of one stack must have in common; None for a cell that runs alone."""
+    if experiment.engine["name"] not in ("auto", "vector") or _own_decode(experiment.partition):
+        return None
+    whole = experiment.complete()
+    del whole["seed"]
+    whole["algorithm"] = _fixed("algorithms", experiment.algorithm)
+    whole["transform"] = [_fixed("transforms", entry) for entry in experiment.transform]
+    return json.dumps(whole, sort_keys=True)
+
+
+def _fixed(kind: str, entry: Entry) -> Entry:
+    """The entry with its numeric settings left open."""
+    builder = find(CATALOGUE[kind], entry["name"], kind)
+    arguments = schema(builder, GIVEN.get(kind, ()))
+    data = names(builder) if isinstance(builder, type) and is_dataclass(builder) else ()
+    found: Entry = {"name": entry["name"]}
+    for key, value in entry.items():
+        inner = arguments[key].kind if key in arguments else None
+        if key in data:
+            found[key] = _ANY
+        elif inner and isinstance(value, Mapping):
+            found[key] = _structure(build(CATALOGUE[inner], value, where=f"{kind}.{key}"))
+        else:
+            found[key] = value
+    return found
+
+
+def _structure(thing: Any) -> Any:
+    """What something is made of, its numeric settings left open."""
+    if not is_dataclass(thing) or isinstance(thing, type):
+        return repr(thing)
+    data = names(type(thing))
+    inner = {f.name: _ANY if f.name in data else _structure(getattr(thing, f.name)) for f in fields(thing)}
+    return {"class": f"{type(thing).__module__}:{type(thing).__qualname__}", **inner}
+
+
+def _own_decode(partition: Entry | None) -> bool:
+    """Are inputs read in a way of this partition's own (feature noise)? That of a stranger may be."""
+    if partition is None:
+        return False
+    parts = partition.get("of", [])
+    inside = [p if isinstance(p, Mapping) else {"name": p} for p in parts] if isinstance(parts, list) else []
+    return any(":" in name or name == "noise" for name in (str(p.get("name")) for p in (partition, *inside)))

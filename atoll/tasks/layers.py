@@ -1,7 +1,7 @@
 """Layers whose randomness is keyed and whose state is explicit, so that they can be stacked over clients.
 
-`prepared` puts them in place of nn.Dropout, nn.BatchNorm and nn.Conv2d in any model. They read the mask and the key of
-the batch from the forward pass they are in (one per thread); everything else about the model stays as it is.
+`prepared` puts them in place of nn.Dropout, nn.BatchNorm, nn.Conv2d and nn.MaxPool2d in any model. They read the mask
+and the key of the batch from the forward pass they are in (one per thread); everything else of the model stays as is.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from atoll.tasks.convolution import Conv2d, stackable
+from atoll.tasks.pooling import MaxPool2d, poolable
 
 BatchNormPolicy = Literal["average", "local", "recompute", "freeze", "group"]
 
@@ -141,6 +142,8 @@ def _replacement(layer: nn.Module, index: int, policy: BatchNormPolicy) -> nn.Mo
         return BatchNorm(layer, frozen=policy == "freeze")
     if stackable(layer):
         layer.__class__ = Conv2d  # a copy of ours to change: its weights, hooks and settings stay as they are
+    if poolable(layer):
+        layer.__class__ = MaxPool2d
     return layer
 
 

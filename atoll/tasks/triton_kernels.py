@@ -88,7 +88,7 @@ def weight_gradient(
     g += client * gc
     tap = channel * sk + down * sh + right * sw
     total = tl.zeros((BM, BN), tl.float32)
-    alone = tl.zeros((BN,), tl.float32)
+    alone = tl.zeros((BK, BN), tl.float32)
     for start in range(0, EACH, BK):
         i = start + tl.arange(0, BK)
         p = part * EACH + i
@@ -103,9 +103,10 @@ def weight_gradient(
         at = (b * gb + r * gh + q * gw)[:, None] + (n * gk)[None, :]
         slope = tl.load(g + at, mask=real[:, None] & (n < OUT)[None, :], other=0.0)
         total = tl.dot(seen, slope, total, input_precision=PRECISION)
-        alone += tl.sum(slope.to(tl.float32), 0)
+        if tile < wide:  # the bias sees what the first rows of tiles see; summed over pixels once, at the end
+            alone += slope.to(tl.float32)
     place = part * clients + client
     there = (k < INNER)[:, None] & (n < OUT)[None, :]
     tl.store(rows + (place * INNER + k[:, None]) * OUT + n[None, :], total, mask=there)
     if tile < wide:
-        tl.store(bias + place * OUT + n, alone, mask=n < OUT)
+        tl.store(bias + place * OUT + n, tl.sum(alone, 0), mask=n < OUT)

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from atoll.tasks.models.shapes import Shape, image
+from atoll.tasks.pooling import max_pool2d
 
 
 class CNN(nn.Module):
@@ -43,7 +43,7 @@ class CNN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.conv2(torch.relu(self.conv1(x))))
-        x = self.conv_dropout(F.max_pool2d(x, 2))
+        x = self.conv_dropout(max_pool2d(x, 2))
         x = self.dense_dropout(torch.relu(self.dense(x.flatten(1))))
         out: Tensor = self.head(x)
         return out

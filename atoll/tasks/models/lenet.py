@@ -2,9 +2,9 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from atoll.tasks.models.shapes import Shape, image
+from atoll.tasks.pooling import max_pool2d
 
 
 class LeNet(nn.Module):
@@ -24,8 +24,8 @@ class LeNet(nn.Module):
         self.head = nn.Linear(84, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.max_pool2d(torch.relu(self.conv1(x)), 2)
-        x = F.max_pool2d(torch.relu(self.conv2(x)), 2)
+        x = max_pool2d(torch.relu(self.conv1(x)), 2)
+        x = max_pool2d(torch.relu(self.conv2(x)), 2)
         x = torch.relu(self.dense1(x.flatten(1)))
         x = torch.relu(self.dense2(x))
         out: Tensor = self.head(x)

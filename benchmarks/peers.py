@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,13 +24,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE / "peers"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 from common import WORKLOADS
 from environment import InstallError, environment
 from process import watch
 from result import figures, lines_of_code, load, markdown
 
+HERE = Path(__file__).resolve().parent
 TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 
 
@@ -126,6 +127,7 @@ class Options:
 
 def main() -> None:
     options = parsed()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # a peer's processes go with us
     options.cache.mkdir(parents=True, exist_ok=True)
     results = load(options.out)
     results |= {"machine": machine(), "workloads": {name: work.words for name, work in WORKLOADS.items()}}
@@ -174,9 +176,8 @@ def say(text: str) -> None:
 
 
 def machine() -> str:
-    names = [
-        line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "name" in line
-    ]
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{os.cpu_count()} cores of {names[0] if names else platform.machine()}, {platform.system()}, {date.today()}"
 
 

@@ -1,7 +1,7 @@
 """Stand-ins for packages that a peer imports at its top and that the workloads never call.
 
-torchvision's published builds for Linux load only beside a torch built for the same GPU libraries. Where the real package
-loads, it is used.
+torchvision's published builds for Linux load only beside a torch built for the same GPU libraries. Where the real
+package loads, it is used.
 """
 
 from __future__ import annotations

@@ -33,26 +33,26 @@ class Outcome:
 
 def watch(command: Sequence[str | Path], env: Mapping[str, str], limit_seconds: float, log: Path, cwd: Path) -> Outcome:
     """Run a command to its end, or to the limit, with its output in `log`."""
-    ctypes.CDLL(None, use_errno=True).prctl(SUBREAPER, 1, 0, 0, 0)
+    prctl = ctypes.CDLL(None).prctl
+    prctl(SUBREAPER, 1, 0, 0, 0)
     before = set(descendants(os.getpid()))
-    peak = most = 0
+    peak = most = pid = status = 0
     with log.open("wb") as out:
         started = time.time()
         child = subprocess.Popen(command, env=dict(env), cwd=cwd, stdout=out, stderr=out, start_new_session=True)
         try:
             while True:
-                pid, status, used = os.wait4(child.pid, os.WNOHANG)
+                pid, status = os.waitpid(child.pid, os.WNOHANG)
                 wall = time.time() - started
                 if pid or wall > limit_seconds:
                     break
                 running = [p for p in descendants(os.getpid()) if p not in before]
-                peak, most = max(peak, sum(map(resident, running))), max(most, len(running))
+                peak, most = max(peak, together(running)), max(most, len(running))
                 time.sleep(SAMPLE_SECONDS)
         finally:
             end([p for p in descendants(os.getpid()) if p not in before])
-    if pid:  # a single process is never smaller than at its own peak, which sampling may miss
-        child.returncode = os.waitstatus_to_exitcode(status)
-        peak = max(peak, used.ru_maxrss * 1024)
+            prctl(SUBREAPER, 0, 0, 0, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)  # we waited for it, behind its back
     return Outcome(child.returncode if pid else None, log.read_text(errors="replace"), started, wall, peak, most)
 
 
@@ -71,11 +71,20 @@ def _below(root: int, children: Mapping[int, list[int]]) -> list[int]:
     return [p for child in children.get(root, []) for p in (child, *_below(child, children))]
 
 
-def resident(pid: int) -> int:
-    """Bytes of a process, with its part of what it shares (PSS); 0 if it has gone."""
+def together(pids: Sequence[int]) -> int:
+    """Bytes of processes now, each with its part of what they share; at least the largest one's own peak so far.
+
+    A peak between two samples is missed, except where one process makes it alone: the kernel keeps that.
+    """
+    now = sum(_bytes(pid, "smaps_rollup", "Pss:") for pid in pids)
+    return max([now, *(_bytes(pid, "status", "VmHWM:") for pid in pids)])
+
+
+def _bytes(pid: int, file: str, key: str) -> int:
+    """One figure of a process; 0 if it has gone."""
     with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
+        for line in Path(f"/proc/{pid}/{file}").read_text().splitlines():
+            if line.startswith(key):
                 return int(line.split()[1]) * 1024
     return 0
 

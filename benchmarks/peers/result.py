@@ -37,8 +37,8 @@ def spoken(output: str) -> dict[str, Any] | None:
 def figures(outcome: Outcome, rounds: int, limit_seconds: float) -> dict[str, Any]:
     """Seconds per round, start-up and memory of a run, or an `error`.
 
-    `seconds` is the median time between the ends of two rounds, so the first round does not count. `startup` is the time
-    from the start of the process to the end of its first round, less one steady round.
+    `seconds` is the median time between the ends of two rounds, so the first round does not count. `startup` is the
+    time from the start of the process to the end of its first round, less one steady round.
     """
     if outcome.code is None:
         return {"error": f"not done after {limit_seconds:.0f} s"}

@@ -20,10 +20,9 @@ def train(job, tick):
         """A round ends where the next begins, the last one where its test begins."""
 
         def emit(self, record):
-            said, last = record.getMessage(), job.rounds - 1
-            if "Communication round : " in said and not said.endswith(" 0"):
-                tick()
-            elif f"local_test_on_all_clients : {last}" in said:
+            what, _, number = record.getMessage().rpartition(" : ")
+            begins = what.endswith("Communication round") and number != "0"
+            if begins or (what.endswith("local_test_on_all_clients") and number == str(job.rounds - 1)):
                 tick()
 
     def loader(c):

@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph import CodeGen
 
 from atoll.core import functional
+from atoll.core.phases import heard
 from atoll.tree import Tree
 
 
@@ -35,6 +36,9 @@ class Captured:
 
     def __call__(self, *args: Any) -> Tree:
         """`f(*args)`."""
+        if heard():
+            with functional():
+                return self.f(*args)
         flat: list[Tensor] = []
         structure = tuple(_flatten(a, flat) for a in args)
         signature = _signature(structure, flat)

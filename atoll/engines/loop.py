@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 
 from atoll import tree
-from atoll.core import Info, Job, Result, Update
-from atoll.engines.program import Decode, Program, Writes, client_keys, merged, step_keys
+from atoll.core import Info, Job, Result
+from atoll.engines.program import Decode, Program, Writes, client_keys, lifted, merged, step_keys
 from atoll.tree import Tree
 
 
@@ -37,10 +37,10 @@ class Loop:
                 finite.append(out["finite"])
                 if out["finite"]:
                     one = tree.map(lambda x: x[None], {"value": out["value"], "weight": out["weight"]})
-                    parts.append(job.reducer.lift(Update(one["value"], one["weight"])))
+                    parts.append(lifted(job.reducer, one))
                     writes.keep(job.cohort.id[c : c + 1], tree.map(lambda x: x[None], out["memory"]))
         writes.finish()
-        total = job.reducer.finish(merged(parts)) if parts else None
+        total = merged(job.reducer, parts)
         good = torch.stack(finite)
         return Result(total, torch.stack(losses), good, good.cpu().nonzero().flatten())
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Algorithm, Chain, Cohort, Info, Job
+from atoll.core import Algorithm, Chain, Cohort, Info, Job, Reducer, Update
+from atoll.core.phases import phase
 from atoll.core.settings import inject
 from atoll.tree import Tree
 
@@ -33,8 +34,10 @@ class Program:
         self, settings: Tree, carry: Tree, sent: Tree, memory: Tree, columns: Tree, rows: Tensor, n: Tensor, key: Tensor
     ) -> Tree:
         """One batch: the rows of the data, of which the first n are real."""
-        batch = batch_of(self.decode, columns, rows, n, key)
-        return inject(self.algorithm, settings["algorithm"]).step(carry, sent, memory["algorithm"], batch)
+        with phase("gather"):
+            batch = batch_of(self.decode, columns, rows, n, key)
+        with phase("forward and backward"):
+            return inject(self.algorithm, settings["algorithm"]).step(carry, sent, memory["algorithm"], batch)
 
     def finish(
         self, settings: Tree, carry: Tree, sent: Tree, memory: Tree, state: Tree, info: Info, key: Tensor
@@ -42,8 +45,9 @@ class Program:
         """The update as it arrives at the server, the new memory, the mean training loss, and whether all is finite."""
         algorithm = inject(self.algorithm, settings["algorithm"])
         update, own = algorithm.finish(carry, sent, memory["algorithm"], info)
-        chain = inject(self.chain, settings.get("chain", {}))
-        update, kept = chain.client(update, state, memory["chain"], key)
+        with phase("transforms"):
+            chain = inject(self.chain, settings.get("chain", {}))
+            update, kept = chain.client(update, state, memory["chain"], key)
         loss = carry["loss"] / info.steps.clamp(min=1) if "loss" in carry else torch.zeros_like(update.weight)
         sums = [x.sum().float() for x in [*tree.leaves(update.value), *tree.leaves(own)]]
         finite = torch.isfinite(torch.stack([loss, update.weight, *sums]).sum())
@@ -99,9 +103,18 @@ class Writes:
             self.memory.write(ids, rows)
 
 
-def merged(parts: list[Any]) -> Any:
-    """Partial results as one, in the order given."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total.merge(part)
-    return total
+def lifted(reducer: Reducer, out: Tree) -> Any:
+    """The partial result of a stack of updates."""
+    with phase("reduce"):
+        return reducer.lift(Update(out["value"], out["weight"]))
+
+
+def merged(reducer: Reducer, parts: list[Any]) -> Any:
+    """Partial results as one, in the order given; None if there are none."""
+    if not parts:
+        return None
+    with phase("reduce"):
+        total = parts[0]
+        for part in parts[1:]:
+            total = total.merge(part)
+        return reducer.finish(total)

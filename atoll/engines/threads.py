@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Info, Job, Result, Update, functional
+from atoll.core import Info, Job, Result, functional
+from atoll.core.phases import phase
 from atoll.engines.capture import Captured
-from atoll.engines.program import Decode, Program, Writes, client_keys, step_keys
+from atoll.engines.program import Decode, Program, Writes, client_keys, lifted, merged, step_keys
 from atoll.tree import Tree
 
 
@@ -49,11 +50,12 @@ class Threads:
             loss[c], finite[c] = out["loss"], out["finite"]
             if out["finite"]:
                 one = tree.map(lambda x: x[None], {"value": out["value"], "weight": out["weight"]})
-                part = job.reducer.lift(Update(one["value"], one["weight"]))
-                total = part if total is None else total.merge(part)
+                part = lifted(job.reducer, one)
+                with phase("reduce"):
+                    total = part if total is None else total.merge(part)
                 writes.keep(job.cohort.id[c : c + 1], tree.map(lambda x: x[None], out["memory"]))
         writes.finish()
-        total = None if total is None else job.reducer.finish(total)
+        total = merged(job.reducer, [] if total is None else [total])
         return Result(total, loss, finite, finite.nonzero().flatten())
 
     def _results(self, job: Job, keys: Tensor, own: Tensor) -> Iterator[Tree]:

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Cohort, Job, Result, Update
+from atoll.core import Cohort, Job, Result
+from atoll.core.phases import heard
 from atoll.engines.graphs import Graphs
 from atoll.engines.inputs import Inputs
 from atoll.engines.lanes import Lanes, joined
-from atoll.engines.program import Decode, Program, Writes, merged, step_keys
+from atoll.engines.program import Decode, Program, Writes, lifted, merged, step_keys
 from atoll.engines.stacked import Stacked, stacked
 from atoll.engines.widths import active, rounded
 from atoll.errors import TrainingError
@@ -129,7 +130,7 @@ class Vector:
         )
         mark, program = self._program(lanes)
         at_work = active(cohort.steps)
-        if self.capture and self.device.type == "cuda":
+        if self.capture and self.device.type == "cuda" and not heard():
             self._graphs = self._graphs or Graphs(self.columns, self.device)
             replayed = self._graphs(mark, program, inputs, at_work, lanes.each, lanes.many)
             self._say(program)
@@ -186,14 +187,14 @@ class Tally:
 
     def add(self, out: Tree, places: Tensor, ids: Tensor) -> None:
         """Some more clients, at these places of the cohort. The first look at their numbers waits for the device."""
-        part = self.job.reducer.lift(Update(out["value"], out["weight"]))
+        part = lifted(self.job.reducer, out)
         loss, finite = torch.stack([out["loss"].float(), out["finite"].float()]).cpu()
         good = finite > 0
         self.loss[places], self.finite[places] = loss, good
         if not bool(good.all()):
             kept = good.to(out["weight"].device)
             out = tree.rows({k: out[k] for k in ("value", "weight", "memory")}, kept)
-            part = self.job.reducer.lift(Update(out["value"], out["weight"])) if bool(good.any()) else None
+            part = lifted(self.job.reducer, out) if bool(good.any()) else None
         if part is not None:
             self.parts.append(part)
             self.writes.keep(ids[good], out["memory"])
@@ -202,6 +203,6 @@ class Tally:
     def result(self) -> Result:
         """All of them together."""
         self.writes.finish()
-        total = self.job.reducer.finish(merged(self.parts)) if self.parts else None
+        total = merged(self.job.reducer, self.parts)
         order = torch.cat(self.order) if self.order else torch.zeros(0, dtype=torch.int64)
         return Result(total, self.loss, self.finite, order)

@@ -183,14 +183,14 @@ class World:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """If this rank fails inside, the others can say why."""
+        """One run. If this rank fails inside, the others can say why."""
+        if self.notes is not None:
+            self.notes.turn += 1
         try:
             yield
-        except RankError:
-            raise
         except BaseException as e:
             if self.notes is not None:
-                self.notes.failed(e)
+                self.notes.follows() if isinstance(e, RankError) else self.notes.failed(e)
             raise
 
     @contextmanager

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,12 @@ from torch.distributed import TCPStore
 import atoll
 from atoll import tree
 from atoll.config import Experiment
+from atoll.core import Total, Update
 from atoll.errors import AtollError, ConfigError
 from atoll.ranks import Costs, Ranked, deal, flat, greedy, in_turn
 from atoll.ranks.world import threads, timeout
+from atoll.reducers import Mean
+from atoll.rounds import Central
 from atoll.runs import Run
 from atoll.runs.evaluate import _ends
 
@@ -38,6 +42,27 @@ FEDAVG = {"name": "fedavg", "lr": 0.1}
 
 def normed(inputs: tuple[int, ...], outputs: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, outputs))
+
+
+@dataclass(frozen=True)
+class Held:
+    """A partial result that no engine has seen before."""
+
+    total: Total
+
+    def merge(self, other: "Held") -> "Held":
+        return Held(self.total.merge(other.total))
+
+
+@dataclass(frozen=True)
+class Strange(Mean):
+    """The mean, with partial results of its own."""
+
+    def lift(self, updates: Update) -> Any:
+        return Held(super().lift(updates))
+
+    def finish(self, partial: Any) -> Total:
+        return partial.total
 
 
 def experiment(**changes: Any) -> dict[str, Any]:
@@ -77,6 +102,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "median": {"reducer": "median"},
     "gossip": {"round": "gossip", "cohort": "everyone", "rounds": 2},
     "nobody at times": {"cohort": {"name": "poisson", "size": 0.7}, "rounds": 6},
+    "a reducer of somebody's own": {"reducer": "test_ranks:Strange", "cohort": {"name": "fixed", "size": 2}},
     "one client, median": {"cohort": {"name": "fixed", "size": 1}, "reducer": "median"},
     "personal models": {"algorithm": {"name": "fedper", "lr": 0.1}, "evaluate": {"clients": 7, "every": 2}},
     "statistics in a second pass": {"task": {"model": {"name": "test_ranks:normed"}, "batch_norm": "recompute"}},
@@ -125,6 +151,15 @@ def test_the_base_cost_is_found_in_the_seconds_of_past_rounds() -> None:
     for _ in range(6):
         alike.learn([(4, 40, 1.0), (2, 20, 0.5), (0, 0, 0.0)])
     assert alike.base == 0.0  # nothing tells base and step apart
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATOLL_BALANCE", "steps")
+        fixed = Costs()
+        for _ in range(6):
+            fixed.learn([(3, 5, 2.0), (1, 9, 1.0)])
+        assert fixed([3, 5]) == [3.0, 5.0]
+        patch.setenv("ATOLL_BALANCE", "luck")
+        with pytest.raises(ConfigError, match="ATOLL_BALANCE: must be 'seconds' or 'steps'"):
+            Costs()
     flat_ = Costs()
     for _ in range(6):
         flat_.learn([(int(n), int(s), 0.02 * n) for n, s in rng.integers(1, 60, (3, 2))])
@@ -219,10 +254,25 @@ def many_runs(rank: int, folder: Path, given: dict[str, dict[str, Any]]) -> None
     got["folder"] = _refused(lambda: atoll.run(experiment(seed=3), folder / "median"))
     got["unlike"] = _refused(lambda: atoll.run(experiment(seed=rank), folder / "unlike"))
     got["broken"] = _simulated(folder / "broken")
+    _run_astray(rank, folder / "astray")
     torch.manual_seed(rank)
     got["drawn"] = _refused(lambda: _simulated(None, nn.Linear(3, 2)))
     got["failed"] = fails_in_round_3(rank, folder / "failed")
     (folder / f"rank{rank}.json").write_text(json.dumps(got))
+
+
+def _run_astray(rank: int, folder: Path) -> None:
+    """Rank 1 goes astray in round 2."""
+    run, seen = Central.run, []
+
+    def rounded_otherwise(self: Central, *args: Any) -> Any:
+        server, state, result = run(self, *args)
+        seen.append(1)
+        return (tree.scale(server, 1.01) if rank == 1 and len(seen) == 2 else server), state, result
+
+    Central.run = rounded_otherwise  # type: ignore[method-assign]
+    atoll.run(experiment(), folder)
+    Central.run = run  # type: ignore[method-assign]
 
 
 def _refused(do: Callable[[], Any]) -> list[str]:
@@ -333,6 +383,12 @@ def test_every_rank_gets_the_same_run(many: tuple[int, Path]) -> None:
             [tree.digest(run.params), run.status, len(run.history), run.history[-1]["model"]]
         ] * size
         assert not any("realigned" in e for e in run.history)
+
+
+def test_a_rank_that_goes_astray_comes_back_and_the_record_says_so(many: tuple[int, Path], tmp_path: Path) -> None:
+    run = Run(many[1] / "astray")
+    assert [e.get("realigned") for e in run.history] == [None, [1], None]
+    close(run.params, atoll.run(experiment(), tmp_path / "run").params)
 
 
 def test_an_error_is_the_same_on_every_rank(many: tuple[int, Path]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from torch import Tensor
+
+from atoll.errors import ConfigError
 
 Schedule = Callable[[Sequence[float], int], list[int]]
 _WARM = 2  # rounds that say nothing of those to come: steps are captured, buffers are made
@@ -53,6 +56,14 @@ def deal(steps: Tensor, ranks: int) -> Tensor:
     return torch.from_numpy(homes)
 
 
+def balance() -> str:
+    """What ATOLL_BALANCE says: "seconds" (the default), or "steps", which repeats a run bit for bit."""
+    word = os.environ.get("ATOLL_BALANCE", "seconds")
+    if word not in ("seconds", "steps"):
+        raise ConfigError(f"ATOLL_BALANCE: must be 'seconds' or 'steps' (got {word!r}). Leave it out for 'seconds'.")
+    return word
+
+
 @dataclass
 class Costs:
     """What a client costs: base + steps, in steps; the base is fitted to the seconds of past rounds.
@@ -62,6 +73,7 @@ class Costs:
     """
 
     base: float = 0.0
+    measured: bool = field(default_factory=lambda: balance() == "seconds")
     seen: deque[list[tuple[int, int, float]]] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     rounds: int = 0
 
@@ -72,7 +84,7 @@ class Costs:
     def learn(self, found: Sequence[tuple[int, int, float]]) -> None:
         """Clients, steps and seconds of every rank in a round."""
         self.rounds += 1
-        if self.rounds > _WARM:
+        if self.rounds > _WARM and self.measured:
             self.seen.append([x for x in found if x[0]])
             self.base = _rounded(_fitted([x for r in self.seen for x in r]))
 

@@ -81,7 +81,15 @@ def experiment(**changes: Any) -> dict[str, Any]:
     }
 
 
+CPU = ["--device", "cpu"]
 PLATEAU = {"name": "plateau", "start": 0.1, "patience": 1, "threshold": 0.9}
+
+
+def on_cpu(given: Any, folder: Path, resume: bool = False) -> Run:
+    """The same on machines with and without a GPU."""
+    return atoll.run(given, folder, resume=resume, device="cpu")
+
+
 KINDS: dict[str, dict[str, Any]] = {
     "a schedule that looks back": {
         "algorithm": {"name": "fedavg", "lr": PLATEAU},
@@ -248,11 +256,11 @@ def many_runs(rank: int, folder: Path, given: dict[str, dict[str, Any]]) -> None
     """Every experiment, one after the other in the same processes; what this rank got of each goes into a file."""
     got: dict[str, Any] = {}
     for name, changes in given.items():
-        run = atoll.run(experiment(**changes), folder / name)
+        run = on_cpu(experiment(**changes), folder / name)
         got[name] = [tree.digest(run.params), run.status, len(run.history), run.history[-1]["model"]]
-    got["error"] = _refused(lambda: atoll.run(experiment(algorithm={"name": "fedavg", "lr": 1e38}), folder / "far"))
-    got["folder"] = _refused(lambda: atoll.run(experiment(seed=3), folder / "median"))
-    got["unlike"] = _refused(lambda: atoll.run(experiment(seed=rank), folder / "unlike"))
+    got["error"] = _refused(lambda: on_cpu(experiment(algorithm={"name": "fedavg", "lr": 1e38}), folder / "far"))
+    got["folder"] = _refused(lambda: on_cpu(experiment(seed=3), folder / "median"))
+    got["unlike"] = _refused(lambda: on_cpu(experiment(seed=rank), folder / "unlike"))
     got["broken"] = _simulated(folder / "broken")
     _run_astray(rank, folder / "astray")
     torch.manual_seed(rank)
@@ -271,7 +279,7 @@ def _run_astray(rank: int, folder: Path) -> None:
         return (tree.scale(server, 1.01) if rank == 1 and len(seen) == 2 else server), state, result
 
     Central.run = rounded_otherwise  # type: ignore[method-assign]
-    atoll.run(experiment(), folder)
+    on_cpu(experiment(), folder)
     Central.run = run  # type: ignore[method-assign]
 
 
@@ -300,6 +308,7 @@ def _simulated(out: Path | None, model: nn.Module | None = None) -> list[Any]:
         out=out,
         engine="vector",
         on_divergence="drop",
+        device="cpu",
         evaluate={"clients": 0},
     )
     return [{k: v.tolist() for k, v in run.params.items()}, [e.get("dropped") for e in run.history]]
@@ -317,7 +326,7 @@ def fails_in_round_3(rank: int, folder: Path) -> list[str]:
 
     Ranked._part = broken  # type: ignore[method-assign]
     try:
-        atoll.run(experiment(cohort="everyone"), folder)
+        on_cpu(experiment(cohort="everyone"), folder)
     except Exception as e:
         return [type(e).__name__, str(e)]
     return []
@@ -328,7 +337,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All kinds, each on one process."""
     folder = tmp_path_factory.mktemp("alone")
     for name, changes in KINDS.items():
-        atoll.run(experiment(**changes), folder / name)
+        on_cpu(experiment(**changes), folder / name)
     return folder
 
 
@@ -388,7 +397,7 @@ def test_every_rank_gets_the_same_run(many: tuple[int, Path]) -> None:
 def test_a_rank_that_goes_astray_comes_back_and_the_record_says_so(many: tuple[int, Path], tmp_path: Path) -> None:
     run = Run(many[1] / "astray")
     assert [e.get("realigned") for e in run.history] == [None, [1], None]
-    close(run.params, atoll.run(experiment(), tmp_path / "run").params)
+    close(run.params, on_cpu(experiment(), tmp_path / "run").params)
 
 
 def test_an_error_is_the_same_on_every_rank(many: tuple[int, Path]) -> None:
@@ -440,6 +449,24 @@ def test_a_run_says_how_many_ranks_it_had_and_whom_they_waited_for(many: tuple[i
     assert run.report().exists()  # seconds by rank are no phase of a round
 
 
+def gpu_runs(rank: int, folder: Path, given: dict[str, dict[str, Any]]) -> None:
+    for name, changes in given.items():
+        atoll.run(experiment(**changes), folder / name, device="cuda")
+
+
+@pytest.mark.gpu
+def test_ranks_on_gpus_do_what_one_process_does(tmp_path: Path) -> None:
+    """Two ranks share one GPU over the host, or have one each and NCCL."""
+    exact = {"engine": {"name": "vector", "precision": "float32"}}
+    given = {name: {**KINDS[name], **exact} for name in ("scaffold", "median", "gossip", "nobody at times")}
+    together(2, gpu_runs, tmp_path / "many", given)
+    gpu_runs(0, tmp_path / "alone", given)
+    for name in given:
+        ours = Run(tmp_path / "many" / name)
+        assert ours.info["ranks"]["backend"] == ("nccl" if torch.cuda.device_count() > 1 else "gloo")
+        close(ours.params, Run(tmp_path / "alone" / name).params, 1e-4)
+
+
 # ----------------------------------------------------------------------------------------------------- ends too early
 
 LONG = experiment(rounds=24, algorithm={"name": "scaffold", "lr": 0.1}, checkpoint={"every": 3})
@@ -470,13 +497,13 @@ def command_line(rank: int, words: list[str], out: Path) -> None:
 
 
 def one_run(rank: int, given: dict[str, Any], folder: Path) -> None:
-    atoll.run(given, folder, resume=True)
+    on_cpu(given, folder, resume=True)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The long one, on one process, with nothing in its way."""
-    return atoll.run(LONG, tmp_path_factory.mktemp("whole") / "run")
+    return on_cpu(LONG, tmp_path_factory.mktemp("whole") / "run")
 
 
 def test_kill_9_of_a_rank_ends_all_with_a_message_and_any_number_of_ranks_goes_on(tmp_path: Path, whole: Run) -> None:
@@ -484,7 +511,7 @@ def test_kill_9_of_a_rank_ends_all_with_a_message_and_any_number_of_ranks_goes_o
     file, folder = tmp_path / "e.toml", tmp_path / "run"
     file.write_text(Experiment.parse(LONG).to_toml())
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "atoll"]
-    words = [*launcher, "run", str(file), "--out", str(folder)]
+    words = [*launcher, "run", str(file), "--out", str(folder), *CPU]
     place = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(words, env=place, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         until(lambda: lines(folder) >= 5, lambda: process.poll() is None)
@@ -523,7 +550,7 @@ def test_without_memory_the_last_whole_round_is_kept_when_a_rank_is_killed(tmp_p
     given = experiment(rounds=300, checkpoint={"every": 0}, evaluate={"clients": 0, "every": 300})
     (tmp_path / "e.toml").write_text(Experiment.parse(given).to_toml())
     folder = tmp_path / "run"
-    with ranks(3, command_line, ["run", str(tmp_path / "e.toml"), "--out", str(folder)], tmp_path) as started:
+    with ranks(3, command_line, ["run", str(tmp_path / "e.toml"), "--out", str(folder), *CPU], tmp_path) as started:
         until(lambda: lines(folder) >= 4, started[0].is_alive)
         started[2].kill()
     assert [p.exitcode for p in started] == [1, 1, -signal.SIGKILL]
@@ -535,7 +562,7 @@ def test_without_memory_the_last_whole_round_is_kept_when_a_rank_is_killed(tmp_p
     assert lines(folder) - saved in (0, 1)  # a line whose round the others never heard of is cut
     cut = tmp_path / "cut"
     assert saved >= 3
-    short = atoll.run({**given, "rounds": saved, "checkpoint": {"every": 0}}, cut)
+    short = on_cpu({**given, "rounds": saved, "checkpoint": {"every": 0}}, cut)
     close(torch.load(folder / "checkpoint.pt", weights_only=True)["parts"]["server"]["params"], short.params)
     resumed = [json.loads(x) for x in (folder / "record.jsonl").read_text().splitlines()]
     assert resumed[saved - 1]["cohort"] == short.history[-1]["cohort"]
@@ -544,7 +571,7 @@ def test_without_memory_the_last_whole_round_is_kept_when_a_rank_is_killed(tmp_p
 def test_a_signal_to_one_rank_stops_all_after_the_same_round(tmp_path: Path, whole: Run) -> None:
     (tmp_path / "e.toml").write_text(Experiment.parse(LONG).to_toml())
     folder = tmp_path / "run"
-    with ranks(2, command_line, ["run", str(tmp_path / "e.toml"), "--out", str(folder)], tmp_path) as started:
+    with ranks(2, command_line, ["run", str(tmp_path / "e.toml"), "--out", str(folder), *CPU], tmp_path) as started:
         until(lambda: lines(folder) >= 2, started[0].is_alive)
         os.kill(started[1].pid, signal.SIGTERM)
     assert [p.exitcode for p in started] == [130, 130]
@@ -556,8 +583,8 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_round(tmp_path: Path, who
     assert f"Stopped after round {done} of 24, with a checkpoint." in said[0]
     words = shlex.split(said[0].split("Go on with:\n")[1].strip())
     assert words[:6] == ["torchrun", "--standalone", "--nproc-per-node", "2", "-m", "atoll"]
-    assert words[6:] == ["run", str(tmp_path / "e.toml"), "--out", str(folder), "--resume"]
+    assert words[6:] == ["run", str(tmp_path / "e.toml"), *CPU, "--out", str(folder), "--resume"]
     assert "Stopped" not in said[1]
-    resumed = atoll.run(tmp_path / "e.toml", folder, resume=True)  # alone: memory comes to one store
+    resumed = on_cpu(tmp_path / "e.toml", folder, resume=True)  # alone: memory comes to one store
     assert "ranks" not in resumed.info
     alike(resumed, whole)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -13,6 +14,9 @@ from rich.console import Console
 from atoll.cli_data import app as data_app
 from atoll.cli_sweep import sweep
 from atoll.errors import AtollError, ConfigError
+
+if TYPE_CHECKING:
+    from atoll.ranks import World
 
 app = typer.Typer(
     help="Simulate, benchmark and evaluate federated learning.",
@@ -36,19 +40,47 @@ def main() -> None:
     """Run the command; problems the user can put right are shown without a traceback."""
     try:
         app()
-    except ConfigError as e:
+    except (AtollError, OSError) as e:
+        if not _rank_0_spoke():
+            _show(e)
+        _last_word()
+        sys.exit(2 if isinstance(e, ConfigError) else 1)
+    except SystemExit as e:
+        if e.code:  # a rank that ends with an error ends the others: rank 0 goes first
+            _rank_0_spoke()
+            _last_word()
+        raise
+
+
+def _world() -> World | None:
+    """The world of ranks, if this command has joined one."""
+    ranks = sys.modules.get("atoll.ranks.world")
+    return ranks.joined() if ranks else None
+
+
+def _rank_0_spoke() -> bool:
+    """Is this another rank, and has rank 0 said what there is to say?"""
+    world = _world()
+    return world is not None and world.rank > 0 and world.notes is not None and world.notes.said()
+
+
+def _last_word() -> None:
+    world = _world()
+    if world is not None and world.rank == 0 and world.notes is not None:
+        world.notes.left()
+
+
+def _show(e: AtollError | OSError) -> None:
+    if isinstance(e, ConfigError):
         many = len(e.problems) > 1
         errors.print(f"[bold red]{'These' if many else 'This'} must be put right first:[/]")
         for problem in e.problems:
             errors.print(f"  {problem}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
-    except AtollError as e:
+    elif isinstance(e, AtollError):
         errors.print(str(e), style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(1)
-    except OSError as e:  # a page or a figure that cannot be written
+    else:  # a page or a figure that cannot be written
         what = f"{e.filename}: {e.strerror}. Name another place." if e.filename else str(e)
         errors.print(what, style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(1)
 
 
 @app.command()
@@ -59,7 +91,11 @@ def run(
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: a new one in runs/.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
 ) -> None:
-    """Run an experiment, or the quickstart if no file is named."""
+    """Run an experiment, or the quickstart if no file is named. Under torchrun: one run, on all its processes."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        from atoll.ranks import join
+
+        console.quiet = join().rank > 0  # rank 0 speaks for all
     if file is None:
         from atoll.quickstart import quickstart
 
@@ -77,7 +113,8 @@ def run(
         with Bar(experiment.label or str(experiment.algorithm["name"]), console) as bar:
             done = run_(experiment, out, resume=resume, device=device, watch=bar)
     except KeyboardInterrupt:
-        errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
+        if not console.quiet:
+            errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
         sys.exit(130)
     for note in done.info["notes"]:
         console.print(f"Note: {note}", markup=False, highlight=False)
@@ -86,6 +123,8 @@ def run(
     if done.status == "interrupted":
         console.print(f"Stopped after round {len(done.history)} of {experiment.rounds}, with a checkpoint.")
         _go_on([*_command(file, set_ or [], device, done.folder), "--resume"])
+    if console.quiet:
+        return
     if done.status != "finished":
         console.print(done.status.capitalize() + ".", markup=False, highlight=False)
     console.print(summary([done.folder]))
@@ -94,10 +133,19 @@ def run(
 
 
 def _command(file: Path | None, overrides: list[str], device: str, out: Path | None) -> list[str]:
-    words = ["atoll", "run", *([] if file is None else [str(file)])]
+    words = [*_launcher(), "run", *([] if file is None else [str(file)])]
     words += [word for override in overrides for word in ("--set", override)]
     words += [] if device == "auto" else ["--device", device]
     return words + ([] if out is None else ["--out", str(out)])
+
+
+def _launcher() -> list[str]:
+    world = _world()
+    if world is None or world.size == 1:
+        return ["atoll"]
+    machines = world.size // world.local_size
+    where = ["--nnodes", str(machines)] if machines > 1 else ["--standalone"]
+    return ["torchrun", *where, "--nproc-per-node", str(world.local_size), "-m", "atoll"]
 
 
 def _go_on(command: list[str]) -> NoReturn:

@@ -6,7 +6,8 @@
     ├── DataError        the data cannot be used (empty, not finite, wrong shape)
     │   └── PartitionError   the clients cannot be made as asked
     ├── TrainingError    a round could not be finished
-    │   └── DivergenceError  a client's loss or update stopped being a number
+    │   ├── DivergenceError  a client's loss or update stopped being a number
+    │   └── RankError        another process of the run was lost
     ├── RecordError      a run folder cannot be read, or must not be written
     └── ConformanceError something registered does not do what its contract says
 
@@ -46,6 +47,10 @@ class TrainingError(AtollError):
 
 class DivergenceError(TrainingError):
     """A client's loss or update stopped being a number."""
+
+
+class RankError(TrainingError):
+    """Another process of the run was lost."""
 
 
 class RecordError(AtollError):

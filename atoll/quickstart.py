@@ -37,6 +37,8 @@ def quickstart(console: Console, out: Path, overrides: Sequence[str], device: De
             done.append(_one(Experiment.parse(override(raw, overrides)), out, device, console))
             if done[-1].status == "interrupted":
                 return done
+    if console.quiet:  # another rank than the one that speaks and writes
+        return done
     folders = [r.folder for r in done]
     page = write(folders, Path("report.html"), title="Quickstart: digits on 20 unlike clients")
     console.print(summary(folders))

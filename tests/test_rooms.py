@@ -22,6 +22,7 @@ FLOORS = (
     ("reducers",),
     ("protocols",),
     ("engines",),
+    ("ranks",),
     ("rounds",),
     ("config",),
     ("runs",),

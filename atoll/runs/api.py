@@ -12,9 +12,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from atoll.config import Entry, Experiment, load
-from atoll.config.setup import Device, assemble, partitioned, set_up
+from atoll.config.setup import Device, Setup, assemble, find_device, partitioned, set_up
 from atoll.data import Dataset, Partition
-from atoll.runs.begin import claim, default_folder, drive, ended, same_device
+from atoll.ranks import World, join
+from atoll.runs.begin import Info, claim, default_folder, drive, ended, same_device
 from atoll.runs.folder import Folder
 from atoll.runs.given import cohort_entry, listed, made, merged, named, pair
 from atoll.runs.outcome import Run
@@ -29,16 +30,46 @@ def run(
     device: Device = "auto",
     watch: Watcher = silent,
 ) -> Run:
-    """Run an experiment (a path, a dict, or an `Experiment`) and return what came of it."""
-    if isinstance(experiment, str | Path):
-        experiment = load(experiment)
-    elif not isinstance(experiment, Experiment):
-        experiment = Experiment.parse(experiment)
-    folder = Folder(Path(out) if out is not None else default_folder(experiment, resume))
-    info = claim(folder, experiment, resume)
+    """Run an experiment (a path, a dict, or an `Experiment`) and return what came of it.
+
+    Under torchrun every process calls this alike, and gets the same `Run`.
+    """
+    world = join()
+    with world.told():
+        whole = _experiment(experiment)
+        folder = Folder(world.first(lambda: Path(out) if out is not None else default_folder(whole, resume)))
+        return _done(world, folder, whole, resume, device, watch, lambda where: set_up(whole, where))
+
+
+def _experiment(given: Experiment | str | Path | Mapping[str, Any]) -> Experiment:
+    if isinstance(given, str | Path):
+        return load(given)
+    return given if isinstance(given, Experiment) else Experiment.parse(given)
+
+
+def _done(
+    world: World,
+    folder: Folder,
+    experiment: Experiment,
+    resume: bool,
+    device: Device,
+    watch: Watcher,
+    build: Callable[[Device], Setup],
+    temporary: bool = False,
+) -> Run:
+    """What came of it, once there is nothing left to do."""
+    world.same("experiment", experiment.digest())
+    info: Info | None = world.first(lambda: claim(folder, experiment, resume))
     if not ended(info):
-        drive(set_up(experiment, same_device(info, device)), folder, info, watch)
-    return Run(folder.path)
+        device = world.first(lambda: same_device(info, device))
+        here = world.at(find_device(device))
+        drive(here.in_line(lambda: build(device)), folder, info, watch, here)
+    if world.size == 1:
+        return Run(folder.path, temporary)
+    run = world.first(lambda: Run(folder.path))
+    params = world.share(run.params if world.rank == 0 else None)
+    told = {"info": run.info, "history": run.history, "params": params}
+    return Run(folder.path, temporary and world.rank == 0, told)
 
 
 def simulate(
@@ -72,7 +103,9 @@ def simulate(
     replacement) or an entry. `loss(outputs, targets)` replaces the usual one (cross-entropy for classes, squared error
     for numbers); it is taken example by example. Without `out` the run's folder goes when the `Run` goes.
     Further tables of the file go by name: `evaluate={"every": 5}`, `round="gossip"`.
+    Under torchrun every process must hand over the same model and data: draw them from a seed.
     """
+    world = join()
     dataset = Dataset.from_arrays(*pair(data, "data"), test=None if test is None else pair(test, "test"))
     module = made(model, seed)
     partition = None if isinstance(clients, str | Mapping) else listed(clients, dataset)
@@ -93,23 +126,24 @@ def simulate(
             **tables,
         }
     )
-    with _place(out) as folder:
-        info = claim(folder, experiment, resume)
-        if not ended(info):
-            parts = dataset, partition or partitioned(experiment, dataset), module
-            drive(assemble(experiment, *parts, same_device(info, device), loss), folder, info, watch)
-        return Run(folder.path, temporary=out is None)
+
+    def build(where: Device) -> Setup:
+        return assemble(experiment, dataset, partition or partitioned(experiment, dataset), module, where, loss)
+
+    with world.told(), _place(out, world) as folder:
+        return _done(world, folder, experiment, resume, device, watch, build, temporary=out is None)
 
 
 @contextmanager
-def _place(out: Path | str | None) -> Iterator[Folder]:
+def _place(out: Path | str | None, world: World) -> Iterator[Folder]:
     """The folder asked for, or one of our own, which goes at once if nothing comes of it."""
     if out is not None:
         yield Folder(Path(out))
         return
-    place = Path(tempfile.mkdtemp(prefix="atoll-"))
+    place = world.first(lambda: Path(tempfile.mkdtemp(prefix="atoll-")))
     try:
         yield Folder(place)
     except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
+        if world.rank == 0:
+            shutil.rmtree(place, ignore_errors=True)
         raise

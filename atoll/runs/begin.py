@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from atoll.config import Experiment
 from atoll.config.setup import Device, Setup
 from atoll.data import label_counts
 from atoll.engines import Choice, Threads, Vector
-from atoll.errors import RecordError
+from atoll.errors import RankError, RecordError
+from atoll.ranks import ALONE, World, ranked
 from atoll.runs.driver import Driver
 from atoll.runs.folder import FORMAT, Folder
+from atoll.runs.interrupts import unhurried
 from atoll.runs.machine import hardware, versions
 from atoll.runs.progress import Watcher
 
@@ -72,33 +75,50 @@ def default_folder(experiment: Experiment, resume: bool) -> Path:
     return next(p for p in tried if not p.exists())
 
 
-def drive(setup: Setup, folder: Folder, info: Info | None, watch: Watcher) -> None:
+def drive(setup: Setup, folder: Folder, info: Info | None, watch: Watcher, world: World = ALONE) -> None:
     """All rounds that are left. The program's own random numbers are as they were when it is done."""
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
-        conduct(Driver(setup, folder, kept_choice(info, folder)), info, watch)
+        choice = kept_choice(info, folder, setup, world)
+        conduct(Driver(setup, folder, choice, wrap=ranked(world), world=world), info, watch)
 
 
 def conduct(driver: Driver, info: Info | None, watch: Watcher) -> None:
     """All rounds that are left to a driver, and what its folder says of them."""
-    driver.folder.create(_needed_bytes(driver))
-    with driver.folder.held():
+    world, folder = driver.world, driver.folder
+    world.same("partition", driver.setup.partition.digest())
+    world.first(lambda: folder.create(_needed_bytes(driver)))
+    with ExitStack() as held:
+        world.first(lambda: held.enter_context(folder.held()))
         _advance(driver, info, watch)
 
 
 def _advance(driver: Driver, info: Info | None, watch: Watcher) -> None:
-    folder = driver.folder
+    world = driver.world
     if info is None:
-        info = about(driver)
+        info = world.first(lambda: about(driver))
     else:
         driver.resume()
-    folder.write_info({**info, "status": "running"})
+    info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
+
+    def write(status: str) -> None:
+        driver.folder.write_info({**info, "status": status})
+
+    world.first(lambda: write("running"))
     try:
         status = driver.run(watch)
     except BaseException as e:
+        if isinstance(e, RankError):
+            unhurried()
         with suppress(RecordError):  # a full disk must not hide the reason
-            folder.write_info({**info, "status": f"failed: {type(e).__name__}"})
+            if world.rank == 0:
+                write(f"failed: {type(e).__name__}")
         raise
-    folder.write_info({**info, "status": status})
+    world.first(lambda: write(status))
+
+
+def _ranks(world: World) -> Info:
+    """How many processes, and how they talked."""
+    return {"count": world.size, "here": world.local_size, "backend": world.backend, "threads": torch.get_num_threads()}
 
 
 def about(driver: Driver) -> Info:
@@ -146,12 +166,18 @@ def _label_counts(setup: Setup) -> list[list[int]] | None:
     return counts
 
 
-def kept_choice(info: Info | None, folder: Folder) -> Choice | None:
-    """A resumed run goes on with the engine it had; a new one has none yet."""
+def kept_choice(info: Info | None, folder: Folder, setup: Setup | None = None, world: World = ALONE) -> Choice | None:
+    """A resumed run goes on with the engine it had; a new one has none yet.
+
+    On another number of ranks each has another part of the machine, so chunks and workers are found anew.
+    """
     if info is None:
         return None
     try:
-        return Choice(**info["engine"]["choice"])
+        choice = Choice(**info["engine"]["choice"])
+        if setup is None or info.get("ranks", {}).get("count", 1) == world.size:
+            return choice
+        return replace(setup.choice, name=choice.name, capture=choice.capture)
     except (KeyError, TypeError) as e:
         raise RecordError(f"{folder.path / 'run.json'}: names no engine. Start again in a new folder.") from e
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from threading import Event
 from typing import Any
 
 import torch
@@ -15,7 +16,9 @@ from atoll.core import Chain, Cohort, Job, Participation, Result, Spec
 from atoll.core.settings import extract, resolve
 from atoll.engines import AnyEngine, Choice, Ground, RowStore, Vector, arithmetic, client_bytes, default_budget, make
 from atoll.engines.program import batch_of
-from atoll.errors import DivergenceError
+from atoll.errors import DivergenceError, RankError
+from atoll.ranks import ALONE, HomeRows, Ranked, World, deal
+from atoll.ranks.world import cores
 from atoll.rounds import Gossip, Parts, clients_key
 from atoll.runs import checkpoint
 from atoll.runs.clock import Clock, Timed
@@ -28,7 +31,10 @@ from atoll.tree import Tree
 
 
 class Driver:
-    """Holds the state of a run between rounds: server, transforms, memory, history."""
+    """Holds the state of a run between rounds: server, transforms, memory, history.
+
+    On many ranks each holds the same, but for the memory; only rank 0 writes. `wrap` goes around the engine.
+    """
 
     def __init__(
         self,
@@ -39,8 +45,9 @@ class Driver:
         wrap: Callable[[AnyEngine], AnyEngine] | None = None,
         data: tuple[Tree, Tree | None] | None = None,  # training and test columns that are on the device already
         budget: int | None = None,  # bytes for the clients' memory
+        world: World = ALONE,
     ) -> None:
-        self.setup, self.folder, self.experiment = setup, folder, setup.experiment
+        self.setup, self.folder, self.experiment, self.world = setup, folder, setup.experiment, world
         self.seed = setup.experiment.seed
         self.columns, self.test = data or on_device(setup)
         self.history: list[dict[str, Any]] = []
@@ -52,46 +59,75 @@ class Driver:
         self.state, kept = self.template.init(self.like)
         self.state = tree.to(self.state, setup.device)
         rows = {"algorithm": first.memory(setup.model), "chain": kept}
-        self.memory = RowStore(rows, setup.population.size, setup.device, budget or default_budget(setup.device))
+        self.budget = default_budget(setup.device) // world.sharing
+        self.memory = self._store(rows, budget or self.budget)
         self.chunk = self._chunk(choice or setup.choice, rows)
         self.own = self._engine(choice or setup.choice)
         self.engine = self.own if wrap is None else wrap(self.own)
-        self.evaluator = Evaluator(setup, self.engine, self.columns, self.test)
+        measuring = self.engine if world.size == 1 else self.own
+        self.evaluator = Evaluator(setup, measuring, self.columns, self.test, world)
         self.stopping = Stopping(setup.experiment.stop, setup.schedules())
 
     def run(self, watch: Watcher) -> str:
         """Every round that is left; says why it ended: "finished", "stopped early: ...", or "interrupted"."""
-        rounds, every = self.experiment.rounds, self.experiment.checkpoint.every
         with deferred_interrupts() as interrupted:
-            while len(self.history) < rounds:
-                why = self.stopping(self.history)
-                if why:
-                    return self._ended(f"stopped early: {why}")
-                self.next_round()
-                done = len(self.history)
+            try:
+                return self._rounds(watch, interrupted)
+            except RankError as e:
+                raise RankError(f"{e} {self._salvaged()}") from e
+
+    def _rounds(self, watch: Watcher, interrupted: Event) -> str:
+        rounds, every = self.experiment.rounds, self.experiment.checkpoint.every
+        while len(self.history) < rounds:
+            why = self.stopping(self.history)
+            if why:
+                return self._ended(f"stopped early: {why}")
+            self.next_round()
+            done = len(self.history)
+            if self.world.rank == 0:
                 watch(done, rounds, self.history[-1])
-                if interrupted.is_set() and done < rounds:
-                    return self._ended("interrupted")
-                if every and done % every == 0 and done < rounds:
-                    self.checkpoint()
+            if self.world.any(interrupted.is_set()) and done < rounds:
+                return self._ended("interrupted")
+            if every and done % every == 0 and done < rounds:
+                self.checkpoint()
         return self._ended("finished")
 
     def checkpoint(self) -> None:
-        """Write everything a resumed run needs."""
-        parts = tree_cpu({"server": self.server, "state": self.state, "memory": self.memory.state()})
+        """Write everything a resumed run needs; on rank 0, to which all memory comes."""
+        memory = self.memory.state()
+        self.world.first(lambda: self._write_checkpoint(memory))
+
+    def _write_checkpoint(self, memory: Tree) -> None:
+        parts = tree_cpu({"server": self.server, "state": self.state, "memory": memory})
         checkpoint.write(self.folder, parts, len(self.history))
+
+    def _salvaged(self) -> str:
+        """A rank was lost: keep the last whole round, unless memory went with the rank. Says where to go on from."""
+        if self.world.rank:
+            return ""
+        if self.memory.empty and self.history:
+            self._write_checkpoint(self.memory.state())
+        return f"Last checkpoint: {checkpoint.last(self.folder)}. Go on with --resume, with any number of ranks."
 
     def resume(self) -> None:
         """Go back to the last checkpoint; without one, to the beginning."""
-        if not self.folder.has("checkpoint.pt"):
-            self.history = self.folder.cut(0)
+        parts: list[Tree] = []  # on rank 0, if there is a checkpoint
+        self.history = self.world.first(lambda: self._read_checkpoint(parts))
+        if not self.world.any(bool(parts)):
             return
-        parts, rounds = checkpoint.read(self.folder)
-        server = tree.to(parts["server"], self.setup.device)
-        checkpoint.belongs(self.folder, rounds, self._digest(server))
-        self.history = [_as_read(entry) for entry in self.folder.cut(rounds)]
-        self.server, self.state = server, tree.to(parts["state"], self.setup.device)
-        self.memory.load(parts["memory"])
+        now = self.world.share(tree.select(parts[0], ("server", "state")) if parts else None)
+        self.server, self.state = tree.to(now["server"], self.setup.device), tree.to(now["state"], self.setup.device)
+        if not self.memory.empty:
+            self.memory.load(parts[0]["memory"] if parts else None)  # type: ignore[arg-type]
+
+    def _read_checkpoint(self, parts: list[Tree]) -> list[dict[str, Any]]:
+        """Put what the checkpoint holds into `parts`, and the record back to where it was."""
+        if not self.folder.has("checkpoint.pt"):
+            return self.folder.cut(0)
+        found, rounds = checkpoint.read(self.folder)
+        checkpoint.belongs(self.folder, rounds, self._digest(tree.to(found["server"], self.setup.device)))
+        parts.append(found)
+        return [_as_read(entry) for entry in self.folder.cut(rounds)]
 
     def model(self) -> Tree:
         """The learned model, keyed like the module's state."""
@@ -137,18 +173,22 @@ class Driver:
 
     def next_round(self) -> None:
         """One more round: sample, train, apply, measure, record."""
-        with arithmetic(self.setup.device, self.setup.choice.precision):
-            self._next_round()
+        before = self.server, self.state
+        try:
+            with arithmetic(self.setup.device, self.setup.choice.precision):
+                self._next_round(before)
+        except RankError:
+            self.server, self.state = before  # as they were when the last line was written
+            raise
 
-    def _next_round(self) -> None:
+    def _next_round(self, before: tuple[Tree, Tree]) -> None:
         number = len(self.history)
-        if isinstance(self.engine, Vector):
-            self.engine.left = self.experiment.rounds - number
+        if isinstance(self.own, Vector):
+            self.own.left = self.experiment.rounds - number
         clock = Clock()
         parts = self._parts(number)
         how, cohort = self._cohort(number)
         clock.lap("sample")
-        before = self.server, self.state
         if len(cohort):
             self.server, self.state, result = self.setup.topology.run(
                 parts, cohort, self.server, self.state, rng.key(self.seed, "round", number)
@@ -167,10 +207,9 @@ class Driver:
         bad: list[int] = cohort.id[~result.finite.cpu()].tolist()
         if bad and self.experiment.on_divergence == "stop":
             self.server, self.state = before
-            last = checkpoint.last(self.folder)
             raise DivergenceError(
                 f"round {number + 1}: the loss or the update of {_named(bad)} is not finite. Lower algorithm.lr or "
-                f"clip updates, or leave such clients out with on_divergence = 'drop'. Last checkpoint: {last}."
+                f"clip updates, or leave such clients out with on_divergence = 'drop'. Last checkpoint: {self._last()}."
             )
         return bad
 
@@ -182,8 +221,10 @@ class Driver:
         try:
             return self.evaluator(Moment(parts.now, parts.settings, self.server, self.memory, key))
         except DivergenceError as e:
-            last = checkpoint.last(self.folder)
-            raise DivergenceError(f"round {done}, measuring: {e} Last checkpoint: {last}.") from e
+            raise DivergenceError(f"round {done}, measuring: {e} Last checkpoint: {self._last()}.") from e
+
+    def _last(self) -> str:
+        return checkpoint.last(self.folder) if self.world.rank == 0 else "see rank 0"
 
     def _record(
         self,
@@ -206,7 +247,6 @@ class Driver:
             entry["clients"] = found.clients
             if found.after is not None:
                 entry["after"] = found.after
-            self.folder.write_clients({"round": number + 1, **found.each})
         entry["bytes"] = self.traffic(len(cohort))
         entry["cohort"] = {"size": len(cohort), "ids": cohort.id.tolist(), "how": _given(asdict(how))}
         entry["settings"] = {_dotted(k): _short(float(v)) for k, v in tree.paths(_settings(parts))}
@@ -214,15 +254,36 @@ class Driver:
             entry["dropped"] = dropped
         entry["model"] = self._digest(self.server)
         clock.lap("record")
-        entry["seconds"] = clock.seconds
+        entry["seconds"] = {**clock.seconds, **self._by_rank()}
+        self._align(entry)
+        each = None if found is None else {"round": number + 1, **found.each}
+        self.history.append(_as_read(self.world.first(lambda: self._written(entry, each))))
+
+    def _written(self, entry: dict[str, Any], each: dict[str, Any] | None) -> dict[str, Any]:
+        if each is not None:
+            self.folder.write_clients(each)
         self.folder.append(entry)
-        self.history.append(_as_read(entry))
+        return entry
+
+    def _by_rank(self) -> dict[str, Any]:
+        return {"ranks": self.engine.lap()} if isinstance(self.engine, Ranked) else {}
+
+    def _align(self, entry: dict[str, Any]) -> None:
+        """All ranks go on from rank 0's state. Sums are the same everywhere, but unlike processors may round unlike."""
+        if self.world.size == 1:
+            return
+        marks = self.world.gather(entry["model"])
+        astray = [rank for rank, mark in enumerate(marks) if mark != marks[0]]
+        if astray:
+            now = self.world.share({"server": self.server, "state": self.state})
+            self.server, self.state = (tree.to(now[k], self.setup.device) for k in ("server", "state"))
+            entry["realigned"] = astray
 
     def _digest(self, server: Tree) -> str:
         return tree.digest(self.setup.topology.model(server))
 
     def _ended(self, why: str) -> str:
-        self.folder.save("model.pt", self.model())
+        self.world.first(lambda: self.folder.save("model.pt", self.model()))
         self.checkpoint()
         return why
 
@@ -263,9 +324,17 @@ class Driver:
         ids, how = self.setup.sampler.sample(self.setup.population.size, number, rng.key(self.seed, "cohort"))
         return how, self.setup.population.cohort(ids, rng.key(self.seed, "round", number, "order"))
 
+    def _store(self, rows: Tree, budget: int) -> RowStore | HomeRows:
+        """Every client's memory; on many ranks each holds that of the clients at home there."""
+        population, device = self.setup.population, self.setup.device
+        if self.world.size == 1 or not tree.leaves(rows):
+            return RowStore(rows, population.size, device, budget)
+        homes = deal(population.steps(torch.arange(population.size)), self.world.size)
+        return HomeRows(rows, homes, self.world, device, budget)
+
     def _chunk(self, choice: Choice, rows: Tree) -> int:
         job = self.trial()
-        budget = int(choice.memory_gb * 1e9) if choice.memory_gb else default_budget(self.setup.device)
+        budget = int(choice.memory_gb * 1e9) if choice.memory_gb else self.budget
         key = torch.zeros(2, dtype=torch.int64, device=self.setup.device)
         where = self.setup.device
         plan, count = job.cohort.plan[0, 0].to(where), job.cohort.count[0, 0].to(where)
@@ -285,7 +354,27 @@ class Driver:
         elif task.native:
             refused = f"the model changes its buffer {task.native[0]!r} in place"
         ground = Ground(self.columns, setup.dataset.training_decode, setup.device, keyed, refused)
-        return make(choice, ground, self.chunk, self.trial())
+        if self.world.size == 1:
+            return make(choice, ground, self.chunk, self.trial())
+        return self._same_engine(replace(choice, workers=choice.workers or self._cores()), ground)
+
+    def _same_engine(self, choice: Choice, ground: Ground) -> AnyEngine:
+        """The engine that rank 0 finds, on every rank."""
+        made: list[AnyEngine] = []
+
+        def decide() -> tuple[Any, str]:
+            made.append(make(choice, ground, self.chunk, self.trial()))
+            return made[0].name, made[0].reason
+
+        name, reason = self.world.first(decide)
+        return (
+            made[0]
+            if made
+            else replace(make(replace(choice, name=name), ground, self.chunk, self.trial()), reason=reason)
+        )
+
+    def _cores(self) -> int:
+        return max(1, cores() // self.world.local_size)
 
 
 def on_device(setup: Setup) -> tuple[Tree, Tree | None]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,9 @@ from atoll.config.setup import Setup
 from atoll.core import Algorithm, Chain, Job, Model
 from atoll.core.engine import Store
 from atoll.data import Partition, Population
-from atoll.engines import AnyEngine, Loop, Scratch, measure, measure_each
+from atoll.engines import AnyEngine, Scratch, measure, measure_each
 from atoll.errors import DivergenceError
+from atoll.ranks import ALONE, World
 from atoll.reducers import Keep
 from atoll.rounds import Gossip
 from atoll.tasks import metrics_for, spread
@@ -52,10 +55,10 @@ class Moment:
 
 
 class Evaluator:
-    """Knows the data, whom to measure, and how."""
+    """Knows the data, whom to measure, and how. Ranks measure a part each, and all get the whole."""
 
-    def __init__(self, setup: Setup, engine: AnyEngine, columns: Tree, test: Tree | None) -> None:
-        self.setup, self.engine, self.columns, self.test = setup, engine, columns, test
+    def __init__(self, setup: Setup, engine: AnyEngine, columns: Tree, test: Tree | None, world: World = ALONE) -> None:
+        self.setup, self.engine, self.columns, self.test, self.world = setup, engine, columns, test, world
         self.table = setup.experiment.evaluate
         self.ids = _chosen(setup.training.size, self.table.clients, setup.experiment.seed)
         self.rows = None if test is None else _few_rows(len(test["y"]), self.table.rows, setup.experiment.seed)
@@ -64,7 +67,7 @@ class Evaluator:
         self.after = self.table.after and not getattr(setup.algorithm, "pooled", False)
         self.personal = bool(getattr(setup.algorithm, "personal", False)) or isinstance(setup.topology, Gossip)
         self.partial = bool(getattr(setup.algorithm, "partial", False))
-        self.stacked = not isinstance(engine, Loop)
+        self.stacked = engine.name != "loop"
         self.block = max(1, min(1024, int(_BYTES // max(1, tree.nbytes(setup.model)))))
         self.measure = measure  # runs that go together put another in its place
 
@@ -98,9 +101,9 @@ class Evaluator:
         return self._finish(found, owner.numpy(), len(self.ids))
 
     def _own_models(self, state: Moment, trained: bool) -> Table:
-        """Every measured client's own model on its own data, a block of clients at a time."""
-        blocks = []
-        for ids in torch.split(self.ids, self.block):  # type: ignore[no-untyped-call]
+        """Every measured client's own model on its own data."""
+
+        def block(ids: Tensor) -> Table:
             cohort = self.own.cohort(ids, self.key)
             plan, count = cohort.plan, cohort.count
             if not plan.numel():  # nobody holds a row: one that does not count, for the names of the columns
@@ -108,8 +111,28 @@ class Evaluator:
             models, good = self._models(state, ids, trained)
             found, owner = self._measure_each(self.columns, models, plan, count)
             table = self._finish(found, owner, len(ids))
-            blocks.append({k: np.where(good, v, np.nan) for k, v in table.items()})
-        return {k: np.concatenate([b[k] for b in blocks]) for k in blocks[0]}
+            return {k: np.where(good, v, np.nan) for k, v in table.items()}
+
+        return self._by_client(state, self.ids, block)
+
+    def _by_client(self, state: Moment, ids: Tensor, measured: Callable[[Tensor], Table]) -> Table:
+        """A row for each of these clients, a block of them at a time; each rank does its own."""
+        mine = _own_part(ids, state.memory, self.world)
+        tables: list[Table] = []
+        error: DivergenceError | None = None
+        try:
+            for part in torch.split(ids[mine], self.block):  # type: ignore[no-untyped-call]
+                tables += [measured(part)] if len(part) else []
+        except DivergenceError as e:  # all ranks must raise it, not only the one that saw it
+            error = e
+        every = self.world.gather((mine.numpy(), tables, error))
+        wrong = [e for _, _, e in every if e is not None]
+        if wrong:
+            raise error or wrong[0]
+        place = np.concatenate([p for p, _, _ in every])
+        blocks = [t for _, ts, _ in every for t in ts]
+        back = np.argsort(place)
+        return {k: np.concatenate([b[k] for b in blocks])[back] for k in blocks[0]} if blocks else {}
 
     def _clients_on_test(self, state: Moment, test: Tree) -> dict[str, float]:
         """The mean over clients of their own models' metrics on the test data: no server model is whole."""
@@ -118,13 +141,14 @@ class Evaluator:
         steps = -(-n // b)
         plan = rows[torch.arange(steps * b).clamp(max=n - 1)].reshape(1, steps, b)
         count = (n - torch.arange(steps) * b).clamp(max=b).reshape(1, steps)
-        blocks = []
-        for ids in torch.split(self.ids[:_WHOLE], self.block):  # type: ignore[no-untyped-call]
+
+        def block(ids: Tensor) -> Table:
             c = len(ids)
             models, _ = self._models(state, ids, trained=False)
             found, owner = self._measure_each(test, models, plan.expand(c, -1, -1), count.expand(c, -1))
-            blocks.append(self._finish(found, owner, c))
-        return {k: float(np.concatenate([b[k] for b in blocks]).mean()) for k in blocks[0]} if blocks else {}
+            return self._finish(found, owner, c)
+
+        return {k: float(v.mean()) for k, v in self._by_client(state, self.ids[:_WHOLE], block).items()}
 
     def _models(self, state: Moment, ids: Tensor, trained: bool) -> tuple[Model, NDArray[np.bool_]]:
         """What each of these clients predicts with, before or after training: one stack; and which are finite."""
@@ -146,10 +170,23 @@ class Evaluator:
         return tree.rows(result.total.updates.value, place.to(self.setup.device)), good.numpy()
 
     def _measure(self, columns: Tree, model: Model, rows: Tensor | None) -> Table:
+        """Each rank takes some of the batches, cut as one process would; all get the rows of all, in order."""
+        if self.world.size == 1:
+            return self._part(columns, model, rows)
+        rows = torch.arange(len(columns["y"])) if rows is None else rows
+        ends = _ends(len(rows), self._batch(), self.world.size)
+        found = self._part(columns, model, rows[ends[self.world.rank] : ends[self.world.rank + 1]])
+        counts = [b - a for a, b in pairwise(ends)]
+        joined = self.world.join_rows({k: torch.from_numpy(v) for k, v in found.items()}, counts)
+        return {k: v.numpy() for k, v in joined.items()}
+
+    def _part(self, columns: Tree, model: Model, rows: Tensor | None) -> Table:
         if rows is not None and not len(rows):
-            return {k: v[:0] for k, v in self._measure(columns, model, torch.zeros(1, dtype=torch.int64)).items()}
-        batch = max(self.table.batch, _GPU_BATCH) if self.setup.device.type == "cuda" else self.table.batch
-        return self.measure(self.setup.task, self.setup.dataset.decode, columns, model, rows, batch)
+            return {k: v[:0] for k, v in self._part(columns, model, torch.zeros(1, dtype=torch.int64)).items()}
+        return self.measure(self.setup.task, self.setup.dataset.decode, columns, model, rows, self._batch())
+
+    def _batch(self) -> int:
+        return max(self.table.batch, _GPU_BATCH) if self.setup.device.type == "cuda" else self.table.batch
 
     def _measure_each(
         self, columns: Tree, models: Model, plan: Tensor, count: Tensor
@@ -190,6 +227,19 @@ def _few_rows(examples: int, rows: int | str, seed: int) -> Tensor | None:
     if rows == "all" or int(rows) >= examples:
         return None
     return rng.distinct(rng.key(seed, "measured", "test rows"), examples, int(rows)).sort().values
+
+
+def _own_part(ids: Tensor, memory: Store, world: World) -> Tensor:
+    """The positions of those that this rank measures: at home where they have memory, else every so many."""
+    homes = getattr(memory, "homes", None)
+    ranks = torch.arange(len(ids)) % world.size if homes is None else homes[ids]
+    return (ranks == world.rank).nonzero().flatten()
+
+
+def _ends(rows: int, batch: int, ranks: int) -> list[int]:
+    """Where each rank's rows begin, and where the last one's end: whole batches, as even as can be."""
+    batches = -(-rows // batch)
+    return [min(rows, batches * r // ranks * batch) for r in range(ranks + 1)]
 
 
 def _own_rows(partition: Partition, clients: int, table: EvaluateTable) -> Population:

@@ -35,3 +35,9 @@ def deferred_interrupts() -> Iterator[threading.Event]:
         _heard.remove(event)
         for s, handler in before.items():
             signal.signal(s, handler)
+
+
+def unhurried() -> None:
+    """From here on SIGTERM is not heard: torchrun sends it once a rank is lost, and this process is ending as it is."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -10,17 +10,18 @@ from typing import Any
 from atoll.runs.folder import Folder
 from atoll.tree import Tree
 
-_BOOKS = {"round", "train_loss", "bytes", "cohort", "settings", "dropped", "model", "seconds"}
+_BOOKS = {"round", "train_loss", "bytes", "cohort", "settings", "dropped", "model", "seconds", "realigned"}
 
 
 class Run:
-    """A run that has ended (or was interrupted), read from its folder."""
+    """A run that has ended (or was interrupted), read from its folder, or told by the rank that can read it."""
 
-    def __init__(self, folder: Path | str, temporary: bool = False) -> None:
+    def __init__(self, folder: Path | str, temporary: bool = False, told: Tree | None = None) -> None:
         self.folder = Path(folder)
         self._files = Folder(self.folder)
-        self.info: dict[str, Any] = self._files.info
-        self.history: list[dict[str, Any]] = self._files.record()
+        self._told = told or {}
+        self.info: dict[str, Any] = self._told["info"] if told else self._files.info
+        self.history: list[dict[str, Any]] = self._told["history"] if told else self._files.record()
         self.error: Exception | None = None  # why it failed, where others went on (`run_together`)
         if temporary:  # the folder lives as long as its run
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
@@ -28,7 +29,7 @@ class Run:
     @property
     def params(self) -> Tree:
         """The learned model, keyed like the module's state: `module.load_state_dict(run.params)`."""
-        return self._files.load("model.pt")
+        return self._told["params"] if self._told else self._files.load("model.pt")
 
     @property
     def final(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from atoll.config.setup import Device, Setup, find_device, loaded, partitioned, 
 from atoll.data import Partition
 from atoll.engines import AnyEngine, Choice, Vector, arithmetic, default_budget
 from atoll.errors import AtollError, ConfigError, RecordError
+from atoll.ranks.world import launched
 from atoll.runs.begin import Info, claim, conduct, ended, kept_choice, same_device
 from atoll.runs.driver import Driver, on_device
 from atoll.runs.folder import Folder
@@ -91,6 +92,8 @@ class _Cell:
 
 
 def _check(experiments: Sequence[Experiment], folders: Sequence[Path]) -> None:
+    if launched():
+        raise ConfigError("torchrun: a stack of runs is one process's work. Run them one by one with atoll.run there.")
     if not experiments or len(experiments) != len(folders):
         raise ConfigError(f"folders: {len(folders)} for {len(experiments)} experiments. Give one to each.")
     if len({Path(f).resolve() for f in folders}) < len(folders):

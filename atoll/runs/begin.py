@@ -111,6 +111,7 @@ def about(driver: Driver) -> Info:
         choice |= {"chunk": engine.chunk, "capture": engine.capture}
     if isinstance(engine, Threads):
         choice |= {"workers": engine.count()}
+    choice |= {k: v for k in ("memory_gb", "spill") if (v := getattr(driver.choice, k)) is not None}
     return {
         "format": FORMAT,
         "atoll": versions()["atoll"],
@@ -157,9 +158,11 @@ def kept_choice(info: Info | None, folder: Folder) -> Choice | None:
 
 
 def _needed_bytes(driver: Driver) -> int:
-    """Two checkpoints (the old and the new), the model, and the record."""
-    clients = driver.setup.population.size
+    """Two checkpoints (the old and the new), the model, the record, and the clients' memory if it is a file here."""
+    clients, rounds = driver.setup.population.size, driver.experiment.rounds
+    cohort = len(driver.trial().cohort)
     state = tree.nbytes(driver.server) + tree.nbytes(driver.state)
-    memory = min(clients, driver.experiment.rounds * clients) * tree.nbytes(driver.memory.first)
-    lines = driver.experiment.rounds * (2_000 + 8 * min(clients, 10_000))
-    return 2 * (state + memory) + tree.nbytes(driver.setup.model) + lines
+    memory = min(clients, rounds * cohort) * driver.memory.layout.width
+    here = driver.memory.in_file and driver.memory.folder == driver.folder.path
+    lines = rounds * (2_000 + 8 * cohort)
+    return 2 * (state + memory) + here * memory + tree.nbytes(driver.setup.model) + lines

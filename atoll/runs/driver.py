@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +14,21 @@ from atoll import rng, tree
 from atoll.config.setup import Setup
 from atoll.core import Chain, Cohort, Job, Participation, Result, Spec
 from atoll.core.settings import extract, resolve
-from atoll.engines import AnyEngine, Choice, Ground, RowStore, Vector, arithmetic, client_bytes, default_budget, make
+from atoll.engines import (
+    AnyEngine,
+    Choice,
+    Ground,
+    Probe,
+    RowStore,
+    Vector,
+    arithmetic,
+    client_bytes,
+    default_budget,
+    default_path,
+    make,
+    taken,
+    work_mark,
+)
 from atoll.engines.program import batch_of
 from atoll.errors import DivergenceError
 from atoll.rounds import Gossip, Parts, clients_key
@@ -25,6 +40,8 @@ from atoll.runs.interrupts import deferred_interrupts
 from atoll.runs.progress import Watcher
 from atoll.runs.stopping import Stopping
 from atoll.tree import Tree
+
+_ENOUGH = 3  # rounds whose fastest is taken for what a round takes
 
 
 class Driver:
@@ -38,7 +55,7 @@ class Driver:
         *,
         wrap: Callable[[AnyEngine], AnyEngine] | None = None,
         data: tuple[Tree, Tree | None] | None = None,  # training and test columns that are on the device already
-        budget: int | None = None,  # bytes for the clients' memory
+        budget: int | None = None,  # bytes for the clients' memory, at most
     ) -> None:
         self.setup, self.folder, self.experiment = setup, folder, setup.experiment
         self.seed = setup.experiment.seed
@@ -52,10 +69,16 @@ class Driver:
         self.state, kept = self.template.init(self.like)
         self.state = tree.to(self.state, setup.device)
         rows = {"algorithm": first.memory(setup.model), "chain": kept}
-        self.memory = RowStore(rows, setup.population.size, setup.device, budget or default_budget(setup.device))
-        self.chunk = self._chunk(choice or setup.choice, rows)
-        self.own = self._engine(choice or setup.choice)
+        self.choice = choice = choice or setup.choice
+        self.budget = int(choice.memory_gb * 1e9) if choice.memory_gb else default_budget(setup.device)
+        where = Path(choice.spill) if choice.spill else folder.path
+        held = min(self.budget, budget or self.budget)
+        self.memory = RowStore(rows, setup.population.size, setup.device, held, where)
+        self.chunk = self._chunk(choice, rows)
+        self.ground = self._ground()
+        self.own = make(choice, self.ground, self.chunk, self.trial())
         self.engine = self.own if wrap is None else wrap(self.own)
+        self.pace, self.rounds_timed = math.inf, 0  # the fewest seconds that a client's step took
         self.evaluator = Evaluator(setup, self.engine, self.columns, self.test)
         self.stopping = Stopping(setup.experiment.stop, setup.schedules())
 
@@ -78,20 +101,20 @@ class Driver:
 
     def checkpoint(self) -> None:
         """Write everything a resumed run needs."""
-        parts = tree_cpu({"server": self.server, "state": self.state, "memory": self.memory.state()})
-        checkpoint.write(self.folder, parts, len(self.history))
+        parts = tree_cpu({"server": self.server, "state": self.state})
+        checkpoint.write(self.folder, parts, self.memory, len(self.history))
 
     def resume(self) -> None:
         """Go back to the last checkpoint; without one, to the beginning."""
         if not self.folder.has("checkpoint.pt"):
             self.history = self.folder.cut(0)
             return
-        parts, rounds = checkpoint.read(self.folder)
-        server = tree.to(parts["server"], self.setup.device)
-        checkpoint.belongs(self.folder, rounds, self._digest(server))
-        self.history = [_as_read(entry) for entry in self.folder.cut(rounds)]
-        self.server, self.state = server, tree.to(parts["state"], self.setup.device)
-        self.memory.load(parts["memory"])
+        saved = checkpoint.read(self.folder)
+        server = tree.to(saved.parts["server"], self.setup.device)
+        checkpoint.belongs(self.folder, saved.rounds, self._digest(server))
+        self.memory.load(checkpoint.rows(self.folder, saved, self.memory.layout))
+        self.history = [_as_read(entry) for entry in self.folder.cut(saved.rounds)]
+        self.server, self.state = server, tree.to(saved.parts["state"], self.setup.device)
 
     def model(self) -> Tree:
         """The learned model, keyed like the module's state."""
@@ -158,6 +181,9 @@ class Driver:
             result = Result(None, nothing, nothing.bool(), nothing.long())
         clock.lap("server")
         clock.move("server", "train", parts.engine.seconds)  # type: ignore[attr-defined]
+        if len(cohort):
+            self.pace = min(self.pace, parts.engine.seconds / max(1, int(cohort.steps.sum())))  # type: ignore[attr-defined]
+            self.rounds_timed += 1
         dropped = self._dropped(number, cohort, result, before)
         found = self._evaluated(number, parts)
         clock.lap("evaluate")
@@ -224,6 +250,7 @@ class Driver:
     def _ended(self, why: str) -> str:
         self.folder.save("model.pt", self.model())
         self.checkpoint()
+        self._confirm()
         return why
 
     def _parts(self, number: int) -> Parts:
@@ -265,7 +292,6 @@ class Driver:
 
     def _chunk(self, choice: Choice, rows: Tree) -> int:
         job = self.trial()
-        budget = int(choice.memory_gb * 1e9) if choice.memory_gb else default_budget(self.setup.device)
         key = torch.zeros(2, dtype=torch.int64, device=self.setup.device)
         where = self.setup.device
         plan, count = job.cohort.plan[0, 0].to(where), job.cohort.count[0, 0].to(where)
@@ -274,9 +300,9 @@ class Driver:
         sent = tree.rows(job.sent, 0) if job.each else job.sent
         carry = now.start(sent, rows["algorithm"])
         self.client_bytes = client_bytes(self.setup.task, self.setup.model, batch, carry, rows)
-        return choice.chunk or max(1, budget // max(1, self.client_bytes))
+        return choice.chunk or max(1, self.budget // max(1, self.client_bytes))
 
-    def _engine(self, choice: Choice) -> AnyEngine:
+    def _ground(self) -> Ground:
         task, setup = self.setup.task, self.setup
         keyed = task.keyed or setup.dataset.augment is not None
         refused = None
@@ -284,8 +310,14 @@ class Driver:
             refused = "the model draws random numbers of its own (F.dropout instead of nn.Dropout?)"
         elif task.native:
             refused = f"the model changes its buffer {task.native[0]!r} in place"
-        ground = Ground(self.columns, setup.dataset.training_decode, setup.device, keyed, refused)
-        return make(choice, ground, self.chunk, self.trial())
+        return Ground(self.columns, setup.dataset.training_decode, setup.device, keyed, refused)
+
+    def _confirm(self) -> None:
+        """Let the memory of measurements know how long it really took."""
+        alone = self.engine is self.own  # else the seconds are of several runs
+        if self.choice.name == "auto" and alone and self.rounds_timed >= _ENOUGH:
+            mark = work_mark(self.choice, self.ground, self.trial())
+            Probe(default_path()).confirm(mark, taken(self.own), self.pace)
 
 
 def on_device(setup: Setup) -> tuple[Tree, Tree | None]:
@@ -319,10 +351,13 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_read(entry: dict[str, Any]) -> dict[str, Any]:
-    """A line as schedules and stopping see it: NaN for what is not finite, whether it was just measured or is null."""
-    return {
-        k: math.nan if v is None or (isinstance(v, float) and not math.isfinite(v)) else v for k, v in entry.items()
-    }
+    """A line as schedules and stopping see it: NaN for what is not finite, whether it was just measured or is null.
+
+    Without the ids of the cohort, which the record has: all rounds are held, and must not take what cohorts take.
+    """
+    cohort = {k: v for k, v in entry["cohort"].items() if k != "ids"}
+    kept = {**entry, "cohort": cohort}
+    return {k: math.nan if v is None or (isinstance(v, float) and not math.isfinite(v)) else v for k, v in kept.items()}
 
 
 def _dotted(path: str) -> str:

@@ -27,7 +27,7 @@ from atoll.engines.inputs import Inputs, Plans
 from atoll.engines.program import Program
 from atoll.engines.widths import active, blocks
 from atoll.errors import DivergenceError, TrainingError
-from atoll.testing.federation import federation
+from atoll.testing.federation import CPU, federation
 from atoll.testing.problems import network
 from atoll.testing.verdict import distance
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from atoll.cli_data import app as data_app
 from atoll.cli_sweep import sweep
@@ -90,6 +92,7 @@ def run(
     device: DeviceOption = "auto",
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: a new one in runs/.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a few rounds goes.")] = False,
 ) -> None:
     """Run an experiment, or the quickstart if no file is named. Under torchrun: one run, on all its processes."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -111,7 +114,7 @@ def run(
     experiment = load(file, set_ or [])
     try:
         with Bar(experiment.label or str(experiment.algorithm["name"]), console) as bar:
-            done = run_(experiment, out, resume=resume, device=device, watch=bar)
+            done = run_(experiment, out, resume=resume, device=device, watch=bar, profile=profile)
     except KeyboardInterrupt:
         if not console.quiet:
             errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
@@ -130,6 +133,22 @@ def run(
     console.print(summary([done.folder]))
     console.print(f"Run:    {done.folder}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"Report: {done.report()}", markup=False, highlight=False, soft_wrap=True)
+    if profile:
+        _show_profile(done.folder / "profile")
+
+
+def _show_profile(folder: Path) -> None:
+    if not (folder / "phases.json").exists():
+        console.print("Profile: no round was left to look at.")
+        return
+    found = json.loads((folder / "phases.json").read_text())
+    whole = sum(found["seconds"].values()) or 1.0
+    table = Table("phase", "ms", "share", title=f"The mean of {found['rounds']} rounds, piece by piece")
+    for name, seconds in found["seconds"].items():
+        table.add_row(name, f"{1e3 * seconds:.3f}", f"{seconds / whole:.1%}")
+    console.print(table)
+    console.print(f"Profile: {folder / 'profile.html'}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Trace:   {folder / 'trace.json'}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _command(file: Path | None, overrides: list[str], device: str, out: Path | None) -> list[str]:

@@ -80,16 +80,20 @@ def choice(k: Tensor, n: int, size: int) -> Tensor:
 
 
 def distinct(k: Tensor, n: int, size: int) -> Tensor:
-    """`size` different numbers out of 0..n-1, in random order, at a cost that does not grow with n (not vmappable)."""
+    """`size` different numbers out of 0..n-1, in random order, at a cost that does not grow with n (not vmappable).
+
+    The first different ones of a stream of uniform numbers: every ordered choice is equally likely.
+    """
     if size * 4 > n:
         return choice(k, n, size)
     draws = size + size // 2 + 16
     while True:
         words = bits(k, (draws, 2))
-        candidates = ((words[:, 0] << 31) | (words[:, 1] >> 1)) % n
+        words = (words[:, 0] << 31) | (words[:, 1] >> 1)
+        candidates = words[words <= (1 << 63) // n * n - 1] % n  # a last, incomplete n would favour small ones
         _, inverse = torch.unique(candidates, return_inverse=True)
         first = torch.full((int(inverse.max()) + 1,), draws).scatter_reduce(
-            0, inverse, torch.arange(draws), reduce="amin"
+            0, inverse, torch.arange(len(candidates)), reduce="amin"
         )
         if len(first) >= size:
             return candidates[first.sort().values[:size]]

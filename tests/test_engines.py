@@ -1,8 +1,6 @@
 """The same experiment gives the same model on every engine, and what plain PyTorch gives."""
 
 import copy
-import gc
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +21,7 @@ from atoll.algorithms.fedprox import FedProx
 from atoll.algorithms.scaffold import Scaffold
 from atoll.core.settings import extract
 from atoll.data import Partition, Same
-from atoll.engines import Loop, RowStore, Threads, Vector, stacked
+from atoll.engines import Loop, Threads, Vector, stacked
 from atoll.engines.capture import Captured
 from atoll.engines.inputs import Inputs, Plans
 from atoll.engines.program import Program
@@ -32,7 +30,6 @@ from atoll.errors import DivergenceError, TrainingError
 from atoll.testing.federation import CPU, federation
 from atoll.testing.problems import network
 from atoll.testing.verdict import distance
-from atoll.tree import Tree
 
 SIZES = (5, 9, 3, 14, 8, 7)
 ROWS = [list(rows) for rows in torch.arange(sum(SIZES)).split(list(SIZES))]
@@ -374,82 +371,6 @@ def test_shapes_are_captured_one_by_one_up_to_a_limit() -> None:
         for _ in range(3):
             assert torch.equal(captured({"x": torch.ones(n)})["y"], 2 * torch.ones(n))
     assert len(captured.graphs) == 2
-
-
-# Memory.
-
-
-def row_of(values: float) -> Tree:
-    return {"algorithm": {"control": torch.full((3,), values)}, "chain": {"0": {"residual": torch.full((), values)}}}
-
-
-def test_untouched_rows_are_the_first_one() -> None:
-    store = RowStore(row_of(2.0), 10, CPU)
-    assert distance(store.read(torch.tensor([3, 3, 9])), tree.stack(row_of(2.0), 3)) == 0.0
-    store.write(torch.tensor([9]), tree.stack(row_of(5.0), 1))
-    mixed = store.read(torch.tensor([3, 9]))
-    assert distance(tree.rows(mixed, 0), row_of(2.0)) == 0.0
-    assert distance(tree.rows(mixed, 1), row_of(5.0)) == 0.0
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux how much memory is in use")
-def test_a_million_untouched_rows_take_no_memory() -> None:
-    """Two gigabytes of addresses: only pages that are written exist."""
-    before = resident_bytes()
-    store = RowStore({"big": torch.zeros(500)}, 1_000_000, CPU, budget=1 << 40)
-    store.write(torch.tensor([999_999]), {"big": torch.ones(1, 500)})
-    assert store.read(torch.tensor([999_999, 0]))["big"].sum(1).tolist() == [500.0, 0.0]
-    assert not store.in_file
-    assert resident_bytes() - before < 100e6
-
-
-def test_rows_that_outgrow_the_budget_live_in_a_file(tmp_path: Path) -> None:
-    store = RowStore(row_of(1.0), 100, CPU, budget=1_000, folder=tmp_path)
-    assert store.in_file
-    assert len(list(tmp_path.rglob("*.rows"))) == 2
-    ids = torch.tensor([7, 42])
-    store.write(ids, tree.map(lambda a, b: torch.stack([a, b]), row_of(3.0), row_of(4.0)))
-    assert store.read(torch.tensor([42, 0, 7]))["algorithm"]["control"][:, 0].tolist() == [4.0, 1.0, 3.0]
-    del store
-    assert not list(tmp_path.rglob("*.rows"))
-
-
-def test_rows_in_a_file_go_without_a_warning(tmp_path: Path) -> None:
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        store = RowStore(row_of(1.0), 100, CPU, budget=1_000, folder=tmp_path)
-        del store
-        gc.collect()
-    assert not seen
-
-
-def test_rows_within_the_budget_do_not(tmp_path: Path) -> None:
-    assert not RowStore(row_of(1.0), 100, CPU, budget=2_000, folder=tmp_path).in_file
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_checkpoint_holds_the_touched_rows_and_only_those() -> None:
-    store, other = RowStore(row_of(1.0), 50, CPU), RowStore(row_of(1.0), 50, CPU)
-    ids = torch.tensor([40, 2])
-    store.write(ids, tree.map(lambda a, b: torch.stack([a, b]), row_of(3.0), row_of(4.0)))
-    state = store.state()
-    assert state["ids"].tolist() == [2, 40]
-    other.write(torch.tensor([9]), tree.stack(row_of(8.0), 1))
-    other.load(state)
-    everyone = torch.arange(50)
-    assert tree.digest(other.read(everyone)) == tree.digest(store.read(everyone))
-
-
-def test_an_algorithm_without_memory_keeps_none() -> None:
-    store = RowStore({"algorithm": {}, "chain": {}}, 10, CPU)
-    store.write(torch.tensor([1]), {"algorithm": {}, "chain": {}})
-    assert store.empty
-    assert store.read(torch.arange(4)) == {"algorithm": {}, "chain": {}}
-    assert store.state()["ids"].tolist() == []
 
 
 # What is not finite.

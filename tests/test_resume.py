@@ -111,19 +111,19 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_failed_goes_on_from_its_checkpoint(tmp_path: Path, kind: str) -> None:
     given = experiment(**KINDS[kind])
-    whole = atoll.run(given, tmp_path / "whole")
     stopped(given, tmp_path / "half", at=5)
-    started = Run(tmp_path / "half").info["started"]
+    started, engine = (Run(tmp_path / "half").info[k] for k in ("started", "engine"))
+    whole = atoll.run({**given, "engine": engine["choice"]}, tmp_path / "whole")  # auto may find another
     resumed = atoll.run(given, tmp_path / "half", resume=True)
     same(resumed, whole)
     assert resumed.info["started"] == started
-    assert resumed.info["engine"] == whole.info["engine"]
+    assert resumed.info["engine"] == engine
 
 
 def test_a_resumed_run_keeps_the_engine_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = experiment(engine="auto")
     stopped(given, tmp_path / "run", at=4)
-    monkeypatch.setattr("atoll.engines.choose._fastest", pytest.fail)  # another might be faster today
+    monkeypatch.setattr("atoll.engines.probe.Probe.fastest", pytest.fail)  # another might be faster today
     assert atoll.run(given, tmp_path / "run", resume=True).status == "finished"
 
 
@@ -221,7 +221,6 @@ MOMENTS: dict[str, Callable[[Path, int], bool]] = {
 def test_kill_9_at_any_moment_loses_no_more_than_the_rounds_since_the_last_checkpoint(tmp_path: Path) -> None:
     file, folder = tmp_path / "e.toml", tmp_path / "victim"
     file.write_text(Experiment.parse(LONG).to_toml())
-    whole = atoll.run(file, tmp_path / "whole")  # also measures the engines, so that all choose alike
     for name, moment in MOMENTS.items():
         before = lines(folder)
         victim = PROCESSES.Process(target=atoll.run, args=(file, folder), kwargs={"resume": True})
@@ -233,7 +232,8 @@ def test_kill_9_at_any_moment_loses_no_more_than_the_rounds_since_the_last_check
         saved = torch.load(folder / "checkpoint.pt", weights_only=True)["round"] if lines(folder) > EVERY else 0
         assert lines(folder) - saved <= EVERY, name
         assert saved < LONG["rounds"], name
-    same(atoll.run(file, folder, resume=True), whole)
+    found = atoll.run(file, folder, resume=True)
+    same(found, atoll.run({**LONG, "engine": found.info["engine"]["choice"]}, tmp_path / "whole"))
     assert not list(folder.glob(".*"))
 
 
@@ -257,8 +257,8 @@ def test_ctrl_c_checkpoints_and_prints_the_command_that_goes_on(tmp_path: Path) 
     assert words[0] == "atoll"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(words, cwd=tmp_path, env={**os.environ, "PATH": path}, check=True, capture_output=True)
-    whole = atoll.run({**LONG, "rounds": 20, "label": "it's mine"}, tmp_path / "whole")
-    same(Run(tmp_path / "a run"), whole)
+    found = Run(tmp_path / "a run")
+    same(found, atoll.run({**LONG, "rounds": 20, "engine": found.info["engine"]["choice"]}, tmp_path / "whole"))
 
 
 def test_an_interrupt_waits_for_the_end_of_the_round_and_a_second_one_does_not(tmp_path: Path) -> None:

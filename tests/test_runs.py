@@ -215,10 +215,12 @@ def test_any_bit_of_a_checkpoint_counts(tmp_path: Path, part: str) -> None:
     experiment = small(algorithm={"name": "scaffold", "lr": 0.1})
     done = atoll.run(experiment, tmp_path / "run")
     done._files.write_info({**done.info, "status": "interrupted"})
-    path = done.folder / "checkpoint.pt"
+    path = done.folder / ("checkpoint.pt" if part == "server" else f"memory-{len(done.history)}.rows")
     whole = path.read_bytes()
-    leaf = next(x for x in tree.leaves(torch.load(path, weights_only=True)["parts"][part]) if x.is_floating_point())
-    raw = leaf.numpy().tobytes()
+    if part == "server":
+        raw = next(iter(tree.leaves(torch.load(path, weights_only=True)["parts"]["server"]))).numpy().tobytes()
+    else:
+        raw = whole
     for offset in (0, len(raw) // 2, len(raw) - 1):
         spoiled = bytearray(whole)
         spoiled[whole.index(raw) + offset] ^= 1

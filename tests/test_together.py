@@ -393,7 +393,7 @@ def test_on_a_cpu_they_are_stacked_if_one_would_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: list[Sequence[Job]], fastest: str
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("atoll.engines.choose._seconds", lambda engine, _: float(engine.name != fastest))
+    monkeypatch.setattr("atoll.engines.probe.measure", lambda all, *_: {n: 1.0 if n == fastest else 9.0 for n in all})
     given = [experiment(seed=s, engine="auto") for s in (0, 1)]
     runs = together(given, tmp_path)
     assert [r.info["engine"]["name"] for r in runs] == [fastest] * 2
@@ -405,7 +405,7 @@ def test_on_a_cpu_they_are_stacked_if_one_would_be(
 
 def test_an_interrupt_between_runs_begins_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("atoll.engines.choose._seconds", lambda engine, _: float(engine.name == "vector"))
+    monkeypatch.setattr("atoll.engines.probe.measure", lambda all, *_: {n: 1.0 if n == "threads" else 9.0 for n in all})
     given = [experiment(seed=s, engine="auto") for s in range(3)]
     with pytest.raises(KeyboardInterrupt):
         together(given, tmp_path, watch=[silent, interrupting(1, at=2), pytest.fail])

@@ -16,7 +16,18 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-ORDER = ("sampling", "gather", "forward and backward", "transforms", "reduce", "server", "evaluation", "record")
+# "engine": what an engine does besides: stacking, copying, waiting
+ORDER = (
+    "sampling",
+    "gather",
+    "forward and backward",
+    "transforms",
+    "reduce",
+    "engine",
+    "server",
+    "evaluation",
+    "record",
+)
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 

@@ -1,6 +1,7 @@
 """Clients that come and go: a trace says who can be reached in which round."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
@@ -13,13 +14,23 @@ from atoll.core.types import Participation
 from atoll.data import draws
 from atoll.errors import ConfigError
 
+_RARE = 64  # of so many clients one is available, or fewer: a look at everybody is cheaper than trying
+
 
 @dataclass(frozen=True, eq=False)
 class Available:
-    """Some of the clients that the trace has available in the round; rounds beyond the trace wrap around."""
+    """Some of the clients that the trace has available in the round; rounds beyond the trace wrap around.
+
+    A cohort is drawn by trying: clients in random order until enough are available. Nobody else's entry is read.
+    """
 
     trace: Tensor  # bool (rounds, N)
     size: int | None = None
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """How many are available in each round of the trace."""
+        return self.trace.sum(1)
 
     def check(self, population: int) -> None:
         if self.trace.shape[1] != population:
@@ -29,11 +40,23 @@ class Available:
             )
 
     def sample(self, population: int, round: int, key: Tensor) -> tuple[Tensor, Participation]:
-        ids = self.trace[round % len(self.trace)].nonzero()[:, 0]
-        if self.size is not None and len(ids) > self.size:
-            chosen = draws.permutation(draws.fold(key, round), len(ids))[: self.size]
-            ids = ids[torch.from_numpy(chosen)]
-        return ids, Participation("available", population)
+        at = round % len(self.trace)
+        return self._drawn(self.trace[at], int(self.counts[at]), draws.fold(key, round)), Participation(
+            "available", population
+        )
+
+    def _drawn(self, here: Tensor, count: int, key: Tensor) -> Tensor:
+        if self.size is None or count <= self.size:
+            return here.nonzero()[:, 0]
+        if self.size * 4 > count or count * _RARE < len(here):
+            return here.nonzero()[:, 0][torch.from_numpy(draws.distinct(key, count, self.size))]
+        tries = 2 * self.size * len(here) // count + 16
+        while True:
+            tried = torch.from_numpy(draws.distinct(key, len(here), min(tries, len(here))))
+            ids = tried[here[tried]]
+            if len(ids) >= self.size:
+                return ids[: self.size]
+            tries *= 2
 
 
 def available(trace: str | list[list[int | bool]], size: Annotated[int, Field(ge=1)] | None = None) -> Available:

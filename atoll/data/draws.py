@@ -90,11 +90,17 @@ def distinct(key: Tensor, n: int, size: int) -> Ints:
         return permutation(key, n)[:size]
     draw = size + size // 2 + 16
     while True:
-        candidates = ((stream(key, np.arange(draw)) >> np.uint64(1)) % np.uint64(n)).astype(np.int64)
+        candidates = below(stream(key, np.arange(draw)), n)
         first = np.unique(candidates, return_index=True)[1]
         if len(first) >= size:
             return candidates[np.sort(first)[:size]]
         draw *= 2
+
+
+def below(drawn: NDArray[np.uint64], n: int) -> Ints:
+    """Words as numbers 0..n-1, equally likely: without the words of the last, incomplete n (nearly always none)."""
+    drawn = drawn >> np.uint64(1)
+    return (drawn[drawn < np.uint64((1 << 63) // n * n)] % np.uint64(n)).astype(np.int64)
 
 
 def log_gamma(key: Tensor, alpha: float, n: int) -> Floats:

@@ -1,11 +1,13 @@
 """Where a round runs: the reference loop, the stack, and workers side by side."""
 
 from atoll.engines.budget import client_bytes, default_budget, total_bytes
-from atoll.engines.choose import ENGINES, AnyEngine, Choice, Ground, Scratch, make
+from atoll.engines.choose import ENGINES, AnyEngine, Choice, Ground, make, taken, work_mark
 from atoll.engines.loop import Loop
 from atoll.engines.measure import measure, measure_each
-from atoll.engines.memory import RowStore
+from atoll.engines.memory import Kept, RowStore, together
 from atoll.engines.precision import arithmetic
+from atoll.engines.probe import Probe, Scratch, default_path
+from atoll.engines.spill import Layout
 from atoll.engines.threads import Threads
 from atoll.engines.vector import Vector
 
@@ -14,7 +16,10 @@ __all__ = [
     "AnyEngine",
     "Choice",
     "Ground",
+    "Kept",
+    "Layout",
     "Loop",
+    "Probe",
     "RowStore",
     "Scratch",
     "Threads",
@@ -22,8 +27,12 @@ __all__ = [
     "arithmetic",
     "client_bytes",
     "default_budget",
+    "default_path",
     "make",
     "measure",
     "measure_each",
+    "taken",
+    "together",
     "total_bytes",
+    "work_mark",
 ]

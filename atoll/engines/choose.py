@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import platform
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
-from atoll import tree
 from atoll.core import Job
 from atoll.engines.host import keep_buffers
 from atoll.engines.loop import Loop
 from atoll.engines.precision import Precision
+from atoll.engines.probe import Probe, default_path, mark, small
 from atoll.engines.program import Decode
 from atoll.engines.threads import Threads
 from atoll.engines.vector import Vector
 from atoll.tree import Tree
 
 AnyEngine = Loop | Vector | Threads
-_SEEN = 30  # calls of a step after which it is captured, two steps a trial
-_PATIENCE = 0.7  # seconds to try one engine
+_CHUNKS = (16, 4)  # of a stack that may stay in the cache where the whole cohort does not
 Count = Annotated[int, Field(ge=0)]
 Gigabytes = Annotated[float, Field(gt=0)]
 Compile = bool | Literal["auto"]
@@ -46,6 +39,7 @@ class Choice:
     workers: int = 0
     precision: Precision = "tf32"  # the same as float32 on a CPU
     compile: Compile = "auto"
+    spill: str | None = None
 
 
 def auto(
@@ -54,14 +48,19 @@ def auto(
     workers: Count = 0,
     precision: Precision = "tf32",
     compile: Compile = "auto",
+    spill: str | None = None,
 ) -> Choice:
-    """The fastest engine for this model on this machine, by a short measurement that is remembered."""
-    return Choice("auto", chunk, memory_gb, workers=workers, precision=precision, compile=compile)
+    """The fastest engine for this model on this machine, by a short measurement that is remembered.
+
+    memory_gb: for the stack, and for the clients' memory (a quarter of the machine's, half of a GPU's). What clients
+    keep beyond that goes to a sparse file in the folder `spill`, or else in the run's own; it is gone afterwards.
+    """
+    return Choice("auto", chunk, memory_gb, workers=workers, precision=precision, compile=compile, spill=spill)
 
 
-def loop(precision: Precision = "tf32") -> Choice:
+def loop(memory_gb: Gigabytes | None = None, precision: Precision = "tf32", spill: str | None = None) -> Choice:
     """One client after the other with plain autograd: the reference, takes any module."""
-    return Choice("loop", precision=precision)
+    return Choice("loop", memory_gb=memory_gb, precision=precision, spill=spill)
 
 
 def vector(
@@ -70,17 +69,23 @@ def vector(
     capture: bool = True,
     precision: Precision = "tf32",
     compile: Compile = "auto",
+    spill: str | None = None,
 ) -> Choice:
     """The whole cohort as one stack of tensors, `chunk` clients at a time (0: as many as fit in memory_gb).
 
     On a GPU steps are recorded as CUDA graphs, and compiled once the rounds to come will win more than that costs.
     """
-    return Choice("vector", chunk, memory_gb, capture, precision=precision, compile=compile)
+    return Choice("vector", chunk, memory_gb, capture, precision=precision, compile=compile, spill=spill)
 
 
-def threads(workers: Count = 0, precision: Precision = "tf32") -> Choice:
+def threads(
+    workers: Count = 0,
+    memory_gb: Gigabytes | None = None,
+    precision: Precision = "tf32",
+    spill: str | None = None,
+) -> Choice:
     """Clients side by side, one single-threaded worker per core: for convolutions on a CPU."""
-    return Choice("threads", workers=workers, precision=precision)
+    return Choice("threads", memory_gb=memory_gb, workers=workers, precision=precision, spill=spill)
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,9 @@ class Ground:
     refused: str | None = None  # why clients of this task cannot be stacked, where that is known
 
 
-def make(choice: Choice, ground: Ground, chunk: int, trial: Job, cache: Path | None = None) -> AnyEngine:
+def make(
+    choice: Choice, ground: Ground, chunk: int, trial: Job, cache: Path | None = None, probe: Probe | None = None
+) -> AnyEngine:
     """The engine, tried on a small piece of real work (the first round's job)."""
     if ground.device.type == "cpu":
         keep_buffers()
@@ -108,46 +115,33 @@ def make(choice: Choice, ground: Ground, chunk: int, trial: Job, cache: Path | N
         return stacked
     if ground.device.type != "cpu":
         return replace(stacked, reason="on a GPU the stack is always the fastest")
-    side_by_side = Threads(ground.columns, ground.decode, ground.device, ground.keyed, choice.workers)
     if choice.name == "threads":
-        return side_by_side
-    return _fastest(stacked, side_by_side, trial, cache)
+        return _threads(ground, choice)
+    engines = candidates(choice, ground, stacked, len(trial.cohort))
+    answer = (probe or Probe(cache or default_path())).fastest(engines, trial, work_mark(choice, ground, trial))
+    return replace(engines[answer.best], reason=answer.words())
 
 
-def _fastest(stacked: Vector, side_by_side: Threads, trial: Job, cache: Path | None) -> AnyEngine:
-    """The faster of the two on this work, from memory if it was measured before on this machine."""
-    path = cache or Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "atoll" / "engines.json"
-    mark = _mark(trial, stacked.columns)
-    known = _remembered(path)
-    if mark not in known:
-        known[mark] = {"vector": _seconds(stacked, trial), "threads": _seconds(side_by_side, trial)}
-        _remember(path, known)
-    times = known[mark]
-    reason = f"measured: vector {times['vector'] * 1e3:.3g} ms, threads {times['threads'] * 1e3:.3g} ms"
-    best = min(times, key=lambda k: times[k])
-    return replace(stacked, reason=reason) if best == "vector" else replace(side_by_side, reason=reason)
+def candidates(choice: Choice, ground: Ground, stacked: Vector, clients: int) -> dict[str, AnyEngine]:
+    """What `auto` chooses from: the first where nothing is faster; the last so that none is slower than it."""
+    own = () if choice.chunk else [c for c in _CHUNKS if c < min(stacked.chunk, clients)]
+    chunked = {f"vector by {c}": replace(stacked, chunk=c) for c in own}
+    return {"vector": stacked, **chunked, "threads": _threads(ground, choice), "loop": _loop(ground, "")}
 
 
-@dataclass(frozen=True)
-class Scratch:
-    """A memory that can be read and forgets what is written."""
-
-    inner: Any
-
-    def read(self, ids: Tensor) -> Tree:
-        """The real rows."""
-        return self.inner.read(ids)  # type: ignore[no-any-return]
-
-    def write(self, ids: Tensor, rows: Tree) -> None:
-        """Nothing."""
+def taken(engine: AnyEngine) -> str:
+    """The name under which an engine was measured."""
+    chunked = isinstance(engine, Vector) and engine.chunk in _CHUNKS
+    return f"vector by {engine.chunk}" if isinstance(engine, Vector) and chunked else engine.name
 
 
-def small(job: Job, clients: int, steps: int) -> Job:
-    """The first few clients and steps of a job, with no effect on memory."""
-    few = job.cohort.rows(slice(0, clients))
-    cut = replace(few, steps=few.steps.clamp(max=steps), plan=few.plan[:, :steps], count=few.count[:, :steps])
-    sent = tree.rows(job.sent, slice(0, clients)) if job.each else job.sent
-    return replace(job, cohort=cut, memory=Scratch(job.memory), sent=sent)
+def work_mark(choice: Choice, ground: Ground, trial: Job) -> str:
+    """The name of this work in the memory of measurements."""
+    return mark(trial, ground.columns, choice.chunk, choice.workers, choice.memory_gb)
+
+
+def _threads(ground: Ground, choice: Choice) -> Threads:
+    return Threads(ground.columns, ground.decode, ground.device, ground.keyed, choice.workers)
 
 
 def _refusal(engine: Vector, trial: Job) -> str | None:
@@ -176,56 +170,6 @@ def _no_vmap_fallback() -> Iterator[None]:
 def _loop(ground: Ground, reason: str) -> Loop:
     seeded = ground.refused is not None and "random" in ground.refused
     return Loop(ground.columns, ground.decode, ground.device, ground.keyed, seeded, reason)
-
-
-def _seconds(engine: AnyEngine, job: Job) -> float:
-    """Seconds a client for the job once warm: one try if it is long, the best of a few, captured, if it is short."""
-    trial = small(job, 8, 2)
-    _timed(engine, trial)
-    if _timed(engine, trial) > 0.3:
-        return _timed(engine, trial) / len(trial.cohort)
-    trial = small(job, 256, 4)
-    fewest, until = _timed(engine, trial), time.perf_counter() + _PATIENCE
-    for _ in range(2 * _SEEN):
-        fewest = min(fewest, _timed(engine, trial))
-        if time.perf_counter() > until:
-            break
-    return fewest / len(trial.cohort)
-
-
-def _timed(engine: AnyEngine, job: Job) -> float:
-    before = time.perf_counter()
-    engine.run(job)
-    return time.perf_counter() - before
-
-
-def _mark(job: Job, columns: Tree) -> str:
-    """What the answer may depend on: shapes, the algorithm, and the machine."""
-    shapes = [(p, tuple(x.shape), str(x.dtype)) for p, x in tree.paths(job.sent)]
-    data = [(p, tuple(x.shape[1:])) for p, x in tree.paths(columns)]
-    size = 1 << max(0, len(job.cohort) - 1).bit_length()
-    machine = (platform.processor(), platform.node(), os.cpu_count(), torch.__version__, torch.get_num_threads())
-    parts = (type(job.algorithm).__name__, shapes, data, tuple(job.cohort.plan.shape[2:]), size, machine)
-    return hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()
-
-
-def _remembered(path: Path) -> dict[str, dict[str, float]]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _remember(path: Path, known: dict[str, dict[str, float]]) -> None:
-    """Kept if it can be; a home that cannot be written costs a new measurement next time, nothing else."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(known))
-        draft.replace(path)
-    except OSError:
-        return
 
 
 ENGINES: dict[str, Callable[..., Choice]] = {"auto": auto, "loop": loop, "vector": vector, "threads": threads}

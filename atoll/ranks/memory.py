@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.engines import RowStore
+from atoll.engines import Kept, Layout, RowStore
 from atoll.ranks import flat
 from atoll.ranks.world import World
 from atoll.tree import Tree
@@ -17,12 +19,14 @@ class HomeRows:
 
     empty = False
 
-    def __init__(self, first: Tree, homes: Tensor, world: World, device: torch.device, budget: int) -> None:
+    def __init__(
+        self, first: Tree, homes: Tensor, world: World, device: torch.device, budget: int, folder: Path | None = None
+    ) -> None:
         self.homes, self.world = homes, world
         self.ids = (homes == world.rank).nonzero().flatten()
         self.place = torch.full_like(homes, -1)
         self.place[self.ids] = torch.arange(len(self.ids))
-        self.store = RowStore(first, max(1, len(self.ids)), device, budget)
+        self.store = RowStore(first, max(1, len(self.ids)), device, budget, folder)
 
     @property
     def first(self) -> Tree:
@@ -46,14 +50,29 @@ class HomeRows:
         assert bool((place >= 0).all()), "a client was trained away from its home"
         self.store.write(place, rows)
 
-    def state(self) -> Tree:
+    @property
+    def layout(self) -> Layout:
+        """How a row lies in a checkpoint."""
+        return self.store.layout
+
+    @property
+    def folder(self) -> Path:
+        """Where rows are spilled."""
+        return self.store.folder
+
+    @property
+    def in_file(self) -> bool:
+        """Are they?"""
+        return self.store.in_file
+
+    def gathered(self) -> Kept:
         """Every rank's touched rows, on rank 0, as a run with one process has them; nothing on the others."""
         touched = self.ids[self.store.touched[: len(self.ids)]]
         everyone = self.world.gather(touched)
         if self.world.rank:
             for ids in self._pieces(touched):
                 self.world.send(self._host(ids), 0)
-            return {}
+            return Kept(touched[:0], {}, self.layout)
         ids = torch.cat(everyone).sort().values
         rows = flat.zeros(flat.layout(tree.map(lambda x: x[None], self.first)), rows=len(ids))
         for rank, theirs in enumerate(everyone):
@@ -61,7 +80,7 @@ class HomeRows:
                 found = self._host(some) if rank == 0 else self.world.receive(self._blank(len(some)), rank)
                 place = torch.searchsorted(ids, some)
                 tree.map(lambda to, new, place=place: to.index_copy_(0, place, new), rows, found)
-        return {"ids": ids, "rows": rows}
+        return Kept(ids, rows, self.layout)
 
     def load(self, state: Tree | None) -> None:
         """Go back to a checkpoint, which rank 0 has: every row goes home."""

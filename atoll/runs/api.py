@@ -29,16 +29,18 @@ def run(
     resume: bool = False,
     device: Device = "auto",
     watch: Watcher = silent,
+    profile: bool = False,
 ) -> Run:
     """Run an experiment (a path, a dict, or an `Experiment`) and return what came of it.
 
-    Under torchrun every process calls this alike, and gets the same `Run`.
+    `profile` looks at a few rounds and says in the run's folder `profile/` where their time goes. Under torchrun every
+    process calls this alike, and gets the same `Run`.
     """
     world = join()
     with world.told():
         whole = _experiment(experiment)
         folder = Folder(world.first(lambda: Path(out) if out is not None else default_folder(whole, resume)))
-        return _done(world, folder, whole, resume, device, watch, lambda where: set_up(whole, where))
+        return _done(world, folder, whole, resume, device, watch, lambda where: set_up(whole, where), profile=profile)
 
 
 def _experiment(given: Experiment | str | Path | Mapping[str, Any]) -> Experiment:
@@ -56,6 +58,7 @@ def _done(
     watch: Watcher,
     build: Callable[[Device], Setup],
     temporary: bool = False,
+    profile: bool = False,
 ) -> Run:
     """What came of it, once there is nothing left to do."""
     world.same("experiment", experiment.digest())
@@ -63,7 +66,7 @@ def _done(
     if not ended(info):
         device = world.first(lambda: same_device(info, device))
         here = world.at(find_device(device))
-        drive(here.in_line(lambda: build(device)), folder, info, watch, here)
+        drive(here.in_line(lambda: build(device)), folder, info, watch, here, profile)
     if world.size == 1:
         return Run(folder.path, temporary)
     run = world.first(lambda: Run(folder.path))

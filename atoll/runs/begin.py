@@ -21,6 +21,7 @@ from atoll.runs.driver import Driver
 from atoll.runs.folder import FORMAT, Folder
 from atoll.runs.interrupts import unhurried
 from atoll.runs.machine import hardware, versions
+from atoll.runs.profiling import Profile
 from atoll.runs.progress import Watcher
 
 Info = dict[str, Any]  # what run.json holds
@@ -75,11 +76,16 @@ def default_folder(experiment: Experiment, resume: bool) -> Path:
     return next(p for p in tried if not p.exists())
 
 
-def drive(setup: Setup, folder: Folder, info: Info | None, watch: Watcher, world: World = ALONE) -> None:
+def drive(
+    setup: Setup, folder: Folder, info: Info | None, watch: Watcher, world: World = ALONE, profile: bool = False
+) -> None:
     """All rounds that are left. The program's own random numbers are as they were when it is done."""
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         choice = kept_choice(info, folder, setup, world)
-        conduct(Driver(setup, folder, choice, wrap=ranked(world), world=world), info, watch)
+        driver = Driver(setup, folder, choice, wrap=ranked(world), world=world)
+        if profile and world.rank == 0:
+            driver.profile = Profile(folder.path / "profile", setup.device)
+        conduct(driver, info, watch)
 
 
 def conduct(driver: Driver, info: Info | None, watch: Watcher) -> None:
@@ -131,6 +137,7 @@ def about(driver: Driver) -> Info:
         choice |= {"chunk": engine.chunk, "capture": engine.capture}
     if isinstance(engine, Threads):
         choice |= {"workers": engine.count()}
+    choice |= {k: v for k in ("memory_gb", "spill") if (v := getattr(driver.choice, k)) is not None}
     return {
         "format": FORMAT,
         "atoll": versions()["atoll"],
@@ -183,9 +190,11 @@ def kept_choice(info: Info | None, folder: Folder, setup: Setup | None = None, w
 
 
 def _needed_bytes(driver: Driver) -> int:
-    """Two checkpoints (the old and the new), the model, and the record."""
-    clients = driver.setup.population.size
+    """Two checkpoints (the old and the new), the model, the record, and the clients' memory if it is a file here."""
+    clients, rounds = driver.setup.population.size, driver.experiment.rounds
+    cohort = len(driver.trial().cohort)
     state = tree.nbytes(driver.server) + tree.nbytes(driver.state)
-    memory = min(clients, driver.experiment.rounds * clients) * tree.nbytes(driver.memory.first)
-    lines = driver.experiment.rounds * (2_000 + 8 * min(clients, 10_000))
-    return 2 * (state + memory) + tree.nbytes(driver.setup.model) + lines
+    memory = min(clients, rounds * cohort) * driver.memory.layout.width
+    here = driver.memory.in_file and driver.memory.folder == driver.folder.path
+    lines = rounds * (2_000 + 8 * cohort)
+    return 2 * (state + memory) + here * memory + tree.nbytes(driver.setup.model) + lines

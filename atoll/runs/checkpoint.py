@@ -1,33 +1,79 @@
-"""What a run goes on from: all that is not in its record, with a fingerprint, so that damage is seen and not used."""
+"""What a run goes on from: all that is not in its record, with a fingerprint, so that damage is seen and not used.
+
+`checkpoint.pt` holds the server and names the file with the clients' memory, `memory-ROUND.rows`: the ids of those that
+have any, then their rows. Clients may be many, so it is written and read a bounded piece at a time. It is whole
+before checkpoint.pt names it, and goes only after another is named.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
 from atoll import tree
+from atoll.engines import Kept, Layout, RowStore
 from atoll.errors import RecordError
 from atoll.runs.folder import Folder
 from atoll.tree import Tree
 
 _NAME = "checkpoint.pt"
 _NEW = "Start again in a new folder."
+_PIECE = 8 << 20  # bytes of rows that are read at a time
 
 
-def write(folder: Folder, parts: Tree, rounds: int) -> None:
+@dataclass(frozen=True)
+class Saved:
+    """What a checkpoint holds."""
+
+    parts: Tree
+    rounds: int
+    memory: dict[str, Any]  # file, clients, layout and digest; {} where no client has any
+
+
+def write(folder: Folder, parts: Tree, memory: RowStore | Kept, rounds: int) -> None:
     """Put the state after so many rounds in the place of the last checkpoint, in one step."""
     folder.settle()
-    folder.save(_NAME, {"parts": parts, "round": rounds, "digest": tree.digest(parts)})
+    kept = _write_rows(folder, memory, f"memory-{rounds}.rows")
+    folder.save(_NAME, {"parts": parts, "round": rounds, "memory": kept, "digest": _fingerprint(parts, kept)})
+    for old in folder.path.glob("memory-*.rows"):
+        if old.name != kept.get("file"):
+            old.unlink(missing_ok=True)
 
 
-def read(folder: Folder) -> tuple[Tree, int]:
-    """The state, and after how many rounds it was written."""
+def read(folder: Folder) -> Saved:
+    """The state, after how many rounds it was written, and where the clients' memory is."""
     saved = folder.load(_NAME)
     try:
-        parts, rounds, digest = saved["parts"], int(saved["round"]), saved["digest"]
-        whole = tree.digest(parts) == digest
+        found = Saved(saved["parts"], int(saved["round"]), saved["memory"])
+        whole = _fingerprint(found.parts, found.memory) == saved["digest"]
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError):
         whole = False
     if not whole:
         raise RecordError(f"{folder.path / _NAME}: is damaged (its contents are not what was written). {_NEW}")
-    return parts, rounds
+    return found
+
+
+def rows(folder: Folder, saved: Saved, layout: Layout) -> Iterator[tuple[Tensor, Tree]]:
+    """The clients' memory, a piece at a time; an error at the end, at the latest, if it is not what was written."""
+    kept = saved.memory
+    if not kept:
+        return
+    path = folder.path / kept["file"]
+    damaged = RecordError(f"{path}: is damaged (its contents are not what was written). {_NEW}")
+    if kept["layout"] != layout.mark:
+        raise damaged
+    try:
+        with path.open("rb") as f:
+            yield from _read_rows(f, kept, layout, damaged)
+    except OSError as e:
+        raise RecordError(f"{path}: cannot be read ({e.strerror}). {_NEW}") from e
 
 
 def belongs(folder: Folder, rounds: int, model: str) -> None:
@@ -45,6 +91,46 @@ def last(folder: Folder) -> str:
     if not folder.has(_NAME):
         return "none was written yet"
     try:
-        return f"round {read(folder)[1]} in {folder.path / _NAME}"
+        return f"round {read(folder).rounds} in {folder.path / _NAME}"
     except RecordError:
         return "unreadable"
+
+
+def _write_rows(folder: Folder, memory: RowStore | Kept, name: str) -> dict[str, Any]:
+    ids = memory.ids()
+    if not len(ids):
+        return {}
+    seen = hashlib.blake2b(digest_size=16)
+
+    def told(piece: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        seen.update(piece.data)
+        return piece
+
+    pieces = chain([ids.numpy().astype("<i8")], (memory.layout.pack(held) for _, held in memory.pieces()))
+    folder.stream(name, (told(p) for p in pieces))
+    return {"file": name, "clients": len(ids), "layout": memory.layout.mark, "digest": seen.hexdigest()}
+
+
+def _read_rows(
+    f: BinaryIO, kept: dict[str, Any], layout: Layout, damaged: RecordError
+) -> Iterator[tuple[Tensor, Tree]]:
+    seen = hashlib.blake2b(digest_size=16)
+
+    def take(n: int) -> bytearray:
+        piece = bytearray(n)
+        if f.readinto(piece) != n:  # type: ignore[attr-defined]
+            raise damaged
+        seen.update(piece)
+        return piece
+
+    ids = torch.from_numpy(np.frombuffer(take(8 * kept["clients"]), "<i8"))
+    for some in torch.split(ids, layout.fitting(_PIECE)):  # type: ignore[no-untyped-call]
+        yield some, layout.views(np.frombuffer(take(len(some) * layout.width), np.uint8))
+    if f.read(1) or seen.hexdigest() != kept["digest"]:
+        raise damaged
+
+
+def _fingerprint(parts: Tree, kept: dict[str, Any]) -> str:
+    h = hashlib.blake2b(tree.digest(parts).encode(), digest_size=16)
+    h.update(repr(sorted(kept.items())).encode())
+    return h.hexdigest()

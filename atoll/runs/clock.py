@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from atoll.core import Job, Result
+from atoll.core.phases import phase
 from atoll.engines import AnyEngine
 
 
@@ -19,7 +20,8 @@ class Timed:
     def run(self, job: Job) -> Result:
         """Do the job."""
         before = time.perf_counter()
-        result = self.inner.run(job)
+        with phase("engine"):
+            result = self.inner.run(job)
         self.seconds += time.perf_counter() - before
         return result
 

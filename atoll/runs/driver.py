@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -13,21 +14,38 @@ import torch
 from atoll import rng, tree
 from atoll.config.setup import Setup
 from atoll.core import Chain, Cohort, Job, Participation, Result, Spec
+from atoll.core.phases import phase
 from atoll.core.settings import extract, resolve
-from atoll.engines import AnyEngine, Choice, Ground, RowStore, Vector, arithmetic, client_bytes, default_budget, make
-from atoll.engines.program import batch_of
+from atoll.engines import (
+    AnyEngine,
+    Choice,
+    Kept,
+    Probe,
+    RowStore,
+    Vector,
+    arithmetic,
+    default_budget,
+    default_path,
+    taken,
+    together,
+    work_mark,
+)
 from atoll.errors import DivergenceError, RankError
-from atoll.ranks import ALONE, HomeRows, Ranked, World, deal
-from atoll.ranks.world import cores
+from atoll.ranks import ALONE, HomeRows, Ranked, World
 from atoll.rounds import Gossip, Parts, clients_key
 from atoll.runs import checkpoint
 from atoll.runs.clock import Clock, Timed
 from atoll.runs.evaluate import Evaluation, Evaluator, Moment
 from atoll.runs.folder import Folder
 from atoll.runs.interrupts import deferred_interrupts
+from atoll.runs.line import as_read, line, named
+from atoll.runs.making import engine, ground, on_device, one_client, store
+from atoll.runs.profiling import Profile
 from atoll.runs.progress import Watcher
 from atoll.runs.stopping import Stopping
 from atoll.tree import Tree
+
+_ENOUGH = 3  # rounds whose fastest is taken for what a round takes
 
 
 class Driver:
@@ -44,13 +62,14 @@ class Driver:
         *,
         wrap: Callable[[AnyEngine], AnyEngine] | None = None,
         data: tuple[Tree, Tree | None] | None = None,  # training and test columns that are on the device already
-        budget: int | None = None,  # bytes for the clients' memory
+        budget: int | None = None,  # bytes for the clients' memory, at most
         world: World = ALONE,
     ) -> None:
         self.setup, self.folder, self.experiment, self.world = setup, folder, setup.experiment, world
         self.seed = setup.experiment.seed
         self.columns, self.test = data or on_device(setup)
         self.history: list[dict[str, Any]] = []
+        self.profile: Profile | None = None
         self._drawn: tuple[int, Participation, Cohort] | None = None
         first = resolve(setup.algorithm, 0, [])
         self.server = setup.topology.init(first, setup.model, setup.population.size)
@@ -59,11 +78,16 @@ class Driver:
         self.state, kept = self.template.init(self.like)
         self.state = tree.to(self.state, setup.device)
         rows = {"algorithm": first.memory(setup.model), "chain": kept}
-        self.budget = default_budget(setup.device) // world.sharing
-        self.memory = self._store(rows, budget or self.budget)
-        self.chunk = self._chunk(choice or setup.choice, rows)
-        self.own = self._engine(choice or setup.choice)
+        self.choice = choice = choice or setup.choice
+        whole = int(choice.memory_gb * 1e9) if choice.memory_gb else default_budget(setup.device) // world.sharing
+        where = Path(choice.spill) if choice.spill else folder.path
+        self.memory = store(setup, rows, min(whole, budget or whole), where, world)
+        self.client_bytes = one_client(setup, self.columns, self.trial(), rows)
+        self.chunk = choice.chunk or max(1, whole // max(1, self.client_bytes))
+        self.ground = ground(setup, self.columns)
+        self.own = engine(choice, self.ground, self.chunk, self.trial(), world)
         self.engine = self.own if wrap is None else wrap(self.own)
+        self.pace, self.rounds_timed = math.inf, 0  # the fewest seconds that a client's step took
         measuring = self.engine if world.size == 1 else self.own
         self.evaluator = Evaluator(setup, measuring, self.columns, self.test, world)
         self.stopping = Stopping(setup.experiment.stop, setup.schedules())
@@ -94,19 +118,19 @@ class Driver:
 
     def checkpoint(self) -> None:
         """Write everything a resumed run needs; on rank 0, to which all memory comes."""
-        memory = self.memory.state()
-        self.world.first(lambda: self._write_checkpoint(memory))
+        held = self.memory.gathered() if isinstance(self.memory, HomeRows) else self.memory
+        self.world.first(lambda: self._write_checkpoint(held))
 
-    def _write_checkpoint(self, memory: Tree) -> None:
-        parts = tree_cpu({"server": self.server, "state": self.state, "memory": memory})
-        checkpoint.write(self.folder, parts, len(self.history))
+    def _write_checkpoint(self, memory: RowStore | Kept) -> None:
+        parts = tree_cpu({"server": self.server, "state": self.state})
+        checkpoint.write(self.folder, parts, memory, len(self.history))
 
     def _salvaged(self) -> str:
         """A rank was lost: keep the last whole round, unless memory went with the rank. Says where to go on from."""
         if self.world.rank:
             return ""
         if self.memory.empty and self.history:
-            self._write_checkpoint(self.memory.state())
+            self._write_checkpoint(self.memory)  # type: ignore[arg-type]
         return f"Last checkpoint: {checkpoint.last(self.folder)}. Go on with --resume, with any number of ranks."
 
     def resume(self) -> None:
@@ -117,17 +141,22 @@ class Driver:
             return
         now = self.world.share(tree.select(parts[0], ("server", "state")) if parts else None)
         self.server, self.state = tree.to(now["server"], self.setup.device), tree.to(now["state"], self.setup.device)
-        if not self.memory.empty:
-            self.memory.load(parts[0]["memory"] if parts else None)  # type: ignore[arg-type]
+        if isinstance(self.memory, HomeRows):
+            self.memory.load(parts[0]["memory"] if parts else None)
 
     def _read_checkpoint(self, parts: list[Tree]) -> list[dict[str, Any]]:
         """Put what the checkpoint holds into `parts`, and the record back to where it was."""
         if not self.folder.has("checkpoint.pt"):
             return self.folder.cut(0)
-        found, rounds = checkpoint.read(self.folder)
-        checkpoint.belongs(self.folder, rounds, self._digest(tree.to(found["server"], self.setup.device)))
-        parts.append(found)
-        return [_as_read(entry) for entry in self.folder.cut(rounds)]
+        saved = checkpoint.read(self.folder)
+        checkpoint.belongs(self.folder, saved.rounds, self._digest(tree.to(saved.parts["server"], self.setup.device)))
+        pieces = checkpoint.rows(self.folder, saved, self.memory.layout)
+        if isinstance(self.memory, HomeRows):
+            parts.append({**saved.parts, "memory": together(pieces, self.memory.layout)})
+        else:
+            self.memory.load(pieces)
+            parts.append(saved.parts)
+        return [as_read(entry) for entry in self.folder.cut(saved.rounds)]
 
     def model(self) -> Tree:
         """The learned model, keyed like the module's state."""
@@ -175,11 +204,14 @@ class Driver:
         """One more round: sample, train, apply, measure, record."""
         before = self.server, self.state
         try:
-            with arithmetic(self.setup.device, self.setup.choice.precision):
+            with arithmetic(self.setup.device, self.setup.choice.precision), self._watched():
                 self._next_round(before)
         except RankError:
             self.server, self.state = before  # as they were when the last line was written
             raise
+
+    def _watched(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.profile is None else self.profile.round(len(self.history), self.experiment.rounds)
 
     def _next_round(self, before: tuple[Tree, Tree]) -> None:
         number = len(self.history)
@@ -187,28 +219,35 @@ class Driver:
             self.own.left = self.experiment.rounds - number
         clock = Clock()
         parts = self._parts(number)
-        how, cohort = self._cohort(number)
+        with phase("sampling"):
+            how, cohort = self._cohort(number)
         clock.lap("sample")
         if len(cohort):
-            self.server, self.state, result = self.setup.topology.run(
-                parts, cohort, self.server, self.state, rng.key(self.seed, "round", number)
-            )
+            with phase("server"):
+                self.server, self.state, result = self.setup.topology.run(
+                    parts, cohort, self.server, self.state, rng.key(self.seed, "round", number)
+                )
         else:
             nothing = torch.zeros(0)
             result = Result(None, nothing, nothing.bool(), nothing.long())
         clock.lap("server")
         clock.move("server", "train", parts.engine.seconds)  # type: ignore[attr-defined]
+        if len(cohort):
+            self.pace = min(self.pace, parts.engine.seconds / max(1, int(cohort.steps.sum())))  # type: ignore[attr-defined]
+            self.rounds_timed += 1
         dropped = self._dropped(number, cohort, result, before)
-        found = self._evaluated(number, parts)
+        with phase("evaluation"):
+            found = self._evaluated(number, parts)
         clock.lap("evaluate")
-        self._record(number, parts, cohort, how, result, dropped, found, clock)
+        with phase("record"):
+            self._record(number, parts, cohort, how, result, dropped, found, clock)
 
     def _dropped(self, number: int, cohort: Cohort, result: Result, before: tuple[Tree, Tree]) -> list[int]:
         bad: list[int] = cohort.id[~result.finite.cpu()].tolist()
         if bad and self.experiment.on_divergence == "stop":
             self.server, self.state = before
             raise DivergenceError(
-                f"round {number + 1}: the loss or the update of {_named(bad)} is not finite. Lower algorithm.lr or "
+                f"round {number + 1}: the loss or the update of {named(bad)} is not finite. Lower algorithm.lr or "
                 f"clip updates, or leave such clients out with on_divergence = 'drop'. Last checkpoint: {self._last()}."
             )
         return bad
@@ -237,19 +276,8 @@ class Driver:
         found: Evaluation | None,
         clock: Clock,
     ) -> None:
-        good = result.loss[result.finite].cpu()
-        weight = cohort.examples[result.finite.cpu()]
-        entry: dict[str, Any] = {"round": number + 1}
-        if len(good):
-            entry["train_loss"] = float((good * weight).sum() / weight.sum())
-        if found is not None:
-            entry |= found.central
-            entry["clients"] = found.clients
-            if found.after is not None:
-                entry["after"] = found.after
+        entry = line(number, parts, cohort, how, result, found)
         entry["bytes"] = self.traffic(len(cohort))
-        entry["cohort"] = {"size": len(cohort), "ids": cohort.id.tolist(), "how": _given(asdict(how))}
-        entry["settings"] = {_dotted(k): _short(float(v)) for k, v in tree.paths(_settings(parts))}
         if dropped:
             entry["dropped"] = dropped
         entry["model"] = self._digest(self.server)
@@ -257,7 +285,7 @@ class Driver:
         entry["seconds"] = {**clock.seconds, **self._by_rank()}
         self._align(entry)
         each = None if found is None else {"round": number + 1, **found.each}
-        self.history.append(_as_read(self.world.first(lambda: self._written(entry, each))))
+        self.history.append(as_read(self.world.first(lambda: self._written(entry, each))))
 
     def _written(self, entry: dict[str, Any], each: dict[str, Any] | None) -> dict[str, Any]:
         if each is not None:
@@ -285,6 +313,7 @@ class Driver:
     def _ended(self, why: str) -> str:
         self.world.first(lambda: self.folder.save("model.pt", self.model()))
         self.checkpoint()
+        self._confirm()
         return why
 
     def _parts(self, number: int) -> Parts:
@@ -324,63 +353,12 @@ class Driver:
         ids, how = self.setup.sampler.sample(self.setup.population.size, number, rng.key(self.seed, "cohort"))
         return how, self.setup.population.cohort(ids, rng.key(self.seed, "round", number, "order"))
 
-    def _store(self, rows: Tree, budget: int) -> RowStore | HomeRows:
-        """Every client's memory; on many ranks each holds that of the clients at home there."""
-        population, device = self.setup.population, self.setup.device
-        if self.world.size == 1 or not tree.leaves(rows):
-            return RowStore(rows, population.size, device, budget)
-        homes = deal(population.steps(torch.arange(population.size)), self.world.size)
-        return HomeRows(rows, homes, self.world, device, budget)
-
-    def _chunk(self, choice: Choice, rows: Tree) -> int:
-        job = self.trial()
-        budget = int(choice.memory_gb * 1e9) if choice.memory_gb else self.budget
-        key = torch.zeros(2, dtype=torch.int64, device=self.setup.device)
-        where = self.setup.device
-        plan, count = job.cohort.plan[0, 0].to(where), job.cohort.count[0, 0].to(where)
-        batch = batch_of(self.setup.dataset.training_decode, self.columns, plan, count, key)
-        now = resolve(self.setup.algorithm, 0, [])
-        sent = tree.rows(job.sent, 0) if job.each else job.sent
-        carry = now.start(sent, rows["algorithm"])
-        self.client_bytes = client_bytes(self.setup.task, self.setup.model, batch, carry, rows)
-        return choice.chunk or max(1, budget // max(1, self.client_bytes))
-
-    def _engine(self, choice: Choice) -> AnyEngine:
-        task, setup = self.setup.task, self.setup
-        keyed = task.keyed or setup.dataset.augment is not None
-        refused = None
-        if task.random:
-            refused = "the model draws random numbers of its own (F.dropout instead of nn.Dropout?)"
-        elif task.native:
-            refused = f"the model changes its buffer {task.native[0]!r} in place"
-        ground = Ground(self.columns, setup.dataset.training_decode, setup.device, keyed, refused)
-        if self.world.size == 1:
-            return make(choice, ground, self.chunk, self.trial())
-        return self._same_engine(replace(choice, workers=choice.workers or self._cores()), ground)
-
-    def _same_engine(self, choice: Choice, ground: Ground) -> AnyEngine:
-        """The engine that rank 0 finds, on every rank."""
-        made: list[AnyEngine] = []
-
-        def decide() -> tuple[Any, str]:
-            made.append(make(choice, ground, self.chunk, self.trial()))
-            return made[0].name, made[0].reason
-
-        name, reason = self.world.first(decide)
-        return (
-            made[0]
-            if made
-            else replace(make(replace(choice, name=name), ground, self.chunk, self.trial()), reason=reason)
-        )
-
-    def _cores(self) -> int:
-        return max(1, cores() // self.world.local_size)
-
-
-def on_device(setup: Setup) -> tuple[Tree, Tree | None]:
-    """The columns of the training data, and of the test data if there is any, where they are needed."""
-    test = setup.dataset.test
-    return tree.to(setup.dataset.train, setup.device), None if test is None else tree.to(test, setup.device)
+    def _confirm(self) -> None:
+        """Let the memory of measurements know how long it really took."""
+        alone = self.engine is self.own  # else the seconds are of several runs
+        if self.choice.name == "auto" and alone and self.rounds_timed >= _ENOUGH:
+            mark = work_mark(self.choice, self.ground, self.trial())
+            Probe(default_path()).confirm(mark, taken(self.own), self.pace)
 
 
 def tree_cpu(state: Any) -> Tree:
@@ -391,33 +369,3 @@ def tree_cpu(state: Any) -> Tree:
 def round_up(x: float) -> int:
     """Whole bytes."""
     return int(-(-x // 1))
-
-
-def _settings(parts: Parts) -> Tree:
-    """The round's numbers, on the host: reading them back from a device would make it wait."""
-    return {"algorithm": extract(parts.now), "chain": extract(parts.layers)}
-
-
-def _named(ids: list[int]) -> str:
-    shown = ", ".join(map(str, ids[:8]))
-    return f"client {shown}" if len(ids) == 1 else f"{len(ids)} clients ({shown}{', ...' if len(ids) > 8 else ''})"
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in values.items() if v is not None}
-
-
-def _as_read(entry: dict[str, Any]) -> dict[str, Any]:
-    """A line as schedules and stopping see it: NaN for what is not finite, whether it was just measured or is null."""
-    return {
-        k: math.nan if v is None or (isinstance(v, float) and not math.isfinite(v)) else v for k, v in entry.items()
-    }
-
-
-def _dotted(path: str) -> str:
-    return path.replace("/inner", "").replace("/", ".")
-
-
-def _short(x: float) -> float:
-    """A float32 as people write it: 0.1, not 0.10000000149."""
-    return float(f"{x:.7g}")

@@ -205,7 +205,7 @@ class Evaluator:
     def _each(self, before: Table, after: Table | None) -> dict[str, Any]:
         return {
             "ids": self.ids.tolist(),
-            "examples": self.setup.training.sizes[self.ids].tolist(),
+            "examples": self.setup.training.sizes_of(self.ids).tolist(),
             "on": "training data" if self.setup.held is None else "holdout",
             "before": {k: v.tolist() for k, v in before.items()},
             "after": None if after is None else {k: v.tolist() for k, v in after.items()},

@@ -1,4 +1,4 @@
-"""A run is a folder: run.json, record.jsonl, clients.json, checkpoint.pt and, at the end, model.pt.
+"""A run is a folder: run.json, record.jsonl, clients.json, checkpoint.pt (and memory-*.rows), at the end model.pt.
 
 Nothing is ever half-written: whole files are replaced in one step, and the record only grows at its end.
 """
@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,16 @@ class Folder:
     def save(self, name: str, state: Tree) -> None:
         """Write tensors in one step: after a crash there is the old file or the new one, whole."""
         self._draft(name, lambda path: torch.save(state, path))
+
+    def stream(self, name: str, pieces: Iterable[Any]) -> None:
+        """Write pieces of bytes in one step, without holding them all."""
+
+        def write(path: Path) -> None:
+            with path.open("wb") as f:
+                for piece in pieces:
+                    f.write(piece)
+
+        self._draft(name, write)
 
     def load(self, name: str) -> Tree:
         """Read what `save` wrote; nothing in the file is executed."""

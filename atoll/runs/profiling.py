@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -22,24 +21,27 @@ class Profile:
     def __init__(self, folder: Path, device: torch.device) -> None:
         self.folder, self.device = folder, device
         self.heard: list[Heard] = []
-        self.seconds = 0.0
+        self.first: int | None = None
 
     @contextmanager
-    def round(self, number: int) -> Iterator[None]:
-        """Around every round; most are left alone."""
-        if not WARM <= number < WARM + ROUNDS:
+    def round(self, number: int, rounds: int) -> Iterator[None]:
+        """Around every round of so many; most are left alone."""
+        if self.first is None:
+            self.first = min(number + WARM, rounds - 1)
+        if not self.first <= number < self.first + ROUNDS:
             yield
             return
+        last = number == min(self.first + ROUNDS, rounds) - 1
         wait = (lambda: torch.cuda.synchronize(self.device)) if self.device.type == "cuda" else None
-        with self._traced(number), listening(wait) as heard, heard.hear("everything else"):
+        with self._traced(last), listening(wait) as heard, heard.hear("everything else"):
             yield
         self.heard.append(heard)
         self.write()
 
     @contextmanager
-    def _traced(self, number: int) -> Iterator[None]:
+    def _traced(self, last: bool) -> Iterator[None]:
         """The last of the rounds is also traced kernel by kernel."""
-        if number != WARM + ROUNDS - 1:
+        if not last:
             yield
             return
         from torch.profiler import ProfilerActivity, profile
@@ -94,13 +96,11 @@ def _bar(span: tuple[str, float, float, int], first: float, length: float, row: 
     )
 
 
+_COLOURS = ("#4e79a7", "#76b7b2", "#e15759", "#b07aa1", "#59a14f", "#bab0ac", "#edc948", "#f28e2b", "#9c755f")
+
+
 def _colour(name: str) -> str:
-    colours: dict[str, Any] = dict(
-        zip(
-            ORDER, ("#4e79a7", "#76b7b2", "#e15759", "#b07aa1", "#59a14f", "#edc948", "#f28e2b", "#9c755f"), strict=True
-        )
-    )
-    return str(colours.get(name, "#d9d9d9"))
+    return dict(zip(ORDER, _COLOURS, strict=True)).get(name, "#d9d9d9")
 
 
 _PAGE = """<!doctype html><meta charset="utf-8"><title>Profile</title>

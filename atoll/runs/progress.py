@@ -16,7 +16,7 @@ class Watcher(Protocol):
     """Is told of every round."""
 
     def __call__(self, done: int, rounds: int, entry: Mapping[str, Any]) -> None:
-        """`done` of `rounds` rounds are over; `entry` is the record's last line."""
+        """`done` of `rounds` rounds are over; `entry` is the record's last line, without the ids of the cohort."""
         ...
 
 

@@ -18,9 +18,10 @@ from atoll.engines import AnyEngine, Choice, Vector, arithmetic, default_budget
 from atoll.errors import AtollError, ConfigError, RecordError
 from atoll.ranks.world import launched
 from atoll.runs.begin import Info, claim, conduct, ended, kept_choice, same_device
-from atoll.runs.driver import Driver, on_device
+from atoll.runs.driver import Driver
 from atoll.runs.folder import Folder
 from atoll.runs.interrupts import deferred_interrupts
+from atoll.runs.making import on_device
 from atoll.runs.meeting import Meeting, Seat, seat
 from atoll.runs.outcome import Run
 from atoll.runs.progress import Watcher, silent

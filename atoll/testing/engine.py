@@ -136,7 +136,7 @@ def _broken(problem: Problem, client: int) -> Tree:
 def _copy(made: Federation) -> Federation:
     """The same federation with a memory of its own."""
     other = federation(made.problem, made.algorithm, lambda *_: made.engine, made.chain, made.reducer)
-    other.memory.load(made.memory.state())
+    other.memory.load(made.memory.pieces())
     return other
 
 

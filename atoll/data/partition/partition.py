@@ -17,6 +17,8 @@ from torch import Tensor
 from atoll.data import draws
 from atoll.errors import PartitionError
 
+_CLIENTS = 1 << 16  # whose rows are compared at a time
+
 
 @dataclass(frozen=True, eq=False)
 class Partition:
@@ -58,6 +60,10 @@ class Partition:
         """The rows of each client, (N,)."""
         return self.offsets.diff()
 
+    def sizes_of(self, clients: Tensor) -> Tensor:
+        """The rows of each of these clients; nobody else is looked at."""
+        return self.offsets[clients + 1] - self.offsets[clients]
+
     def of(self, client: int) -> Tensor:
         """The rows of one client."""
         if not 0 <= client < self.size:
@@ -86,16 +92,17 @@ class Partition:
         return self
 
     def _check_repeats(self, held: Tensor, overlap: bool) -> None:
-        owners = self.owners()
-        pairs = owners * len(held) + self.indices
-        if len(torch.unique(pairs)) < len(pairs):
-            pairs = pairs.sort().values
-            twice = int(pairs[1:][pairs[1:] == pairs[:-1]][0])
-            client, row = divmod(twice, len(held))
-            raise PartitionError(f"partition: client {client} holds row {row} twice. List every row once.")
+        for first in range(0, self.size, _CLIENTS):
+            few = self.offsets[first : first + _CLIENTS + 1]
+            owners = torch.arange(len(few) - 1).repeat_interleave(few.diff())
+            pairs = (owners * len(held) + self.indices[int(few[0]) : int(few[-1])]).sort().values
+            twice = pairs[1:][pairs[1:] == pairs[:-1]]
+            if len(twice):
+                client, row = divmod(int(twice[0]), len(held))
+                raise PartitionError(f"partition: client {first + client} holds row {row} twice. List every row once.")
         if not overlap:
             row = int((held > 1).nonzero()[0, 0])
-            clients = owners[self.indices == row]
+            clients = self.owners()[self.indices == row]
             raise PartitionError(
                 f"partition: row {row} is held by {_name(clients)}. If that is meant, pass overlap=True."
             )
@@ -107,11 +114,11 @@ class Partition:
         """One list, array or tensor of rows for each client."""
         if not len(lists):
             raise PartitionError("partition: no clients. Give at least one list of rows.")
-        rows = [torch.as_tensor(x, dtype=torch.int64).reshape(-1) for x in lists]
-        sizes = torch.tensor([0, *(len(x) for x in rows)])
-        indices = torch.cat(rows)
+        rows = [np.asarray(x, dtype=np.int64).reshape(-1) for x in lists]
+        indices = torch.from_numpy(np.concatenate(rows))
         left_out = 0 if examples is None else examples - len(torch.unique(indices))
-        return cls(sizes.cumsum(0), indices, made, left_out).check(examples, overlap)
+        sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+        return cls(_offsets(sizes), indices, made, left_out).check(examples, overlap)
 
     def split(self, share: float, key: Tensor) -> tuple[Partition, Partition]:
         """The same clients with `share` of every client's rows held out: (rest, held out).

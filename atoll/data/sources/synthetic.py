@@ -11,6 +11,9 @@ from atoll import rng, tree
 from atoll.data import draws
 from atoll.data.dataset import Dataset
 
+Floats = NDArray[np.float64]
+_NUMBERS = 1 << 21  # drawn at a time
+
 
 def synthetic(
     alpha: Annotated[float, Field(ge=0)] = 1.0,
@@ -29,23 +32,31 @@ def synthetic(
     Li et al. (FedProx, 2020), https://arxiv.org/abs/1812.06127, after Shamir et al. (2014).
     """
 
-    def gauss(name: str, *shape: int) -> NDArray[np.float64]:
-        return draws.normal(rng.key("synthetic", seed, name), int(np.prod(shape))).reshape(shape)
+    def gauss(name: str, count: int, *shape: int, part: slice = slice(None)) -> Floats:
+        """The rows `part` of `count` rows of draws; the others are not made."""
+        each = int(np.prod(shape))
+        first, end, _ = part.indices(count)
+        at = np.arange(first * each, end * each)
+        return draws.normal(rng.key("synthetic", seed, name), count * each, at).reshape(end - first, *shape)
 
     sizes = np.floor(np.exp(4 + 2 * gauss("sizes", users))).astype(np.int64) + 50
     sizes = sizes if largest is None else np.minimum(sizes, largest)
-    user = np.repeat(np.arange(users), sizes)
-    shift = alpha * gauss("u", users)
-    W = gauss("W", users, dimensions, classes) + shift[:, None, None]
-    b = gauss("b", users, classes) + shift[:, None]
-    v = gauss("v", users, dimensions) + beta * gauss("B", users)[:, None]
-    x = v[user] + gauss("x", len(user), dimensions) * np.arange(1, dimensions + 1) ** -0.6
-    ends = np.cumsum(sizes)
-    y = np.concatenate(
-        [(x[e - n : e] @ W[k] + b[k]).argmax(1) for k, (e, n) in enumerate(zip(ends, sizes, strict=True))]
-    )
-    test = np.arange(len(user)) >= (ends - np.rint(0.2 * sizes).astype(np.int64))[user]
-    columns = {"x": torch.from_numpy(x.astype(np.float32)), "y": torch.from_numpy(y.astype(np.int64))}
+    user, place = draws.places(sizes)
+    test = place >= (sizes - np.rint(0.2 * sizes).astype(np.int64))[user]
+    shift, centre = alpha * gauss("u", users), beta * gauss("B", users)
+    scale, ends = np.arange(1, dimensions + 1) ** -0.6, np.cumsum(sizes)
+    x, y = np.empty((len(user), dimensions), np.float32), np.empty(len(user), np.int64)
+    step = max(1, _NUMBERS // (dimensions * (classes + len(user) // users)))
+    for some in (slice(i, min(i + step, users)) for i in range(0, users, step)):  # all models at once may not fit
+        W = gauss("W", users, dimensions, classes, part=some) + shift[some, None, None]
+        b = gauss("b", users, classes, part=some) + shift[some, None]
+        v = gauss("v", users, dimensions, part=some) + centre[some, None]
+        last, many = ends[some], sizes[some]
+        rows = slice(int(last[0] - many[0]), int(last[-1]))
+        own = v[user[rows] - some.start] + gauss("x", len(user), dimensions, part=rows) * scale
+        cuts = zip((last - many - rows.start).tolist(), (last - rows.start).tolist(), strict=True)
+        x[rows], y[rows] = own, np.concatenate([(own[a:z] @ W[k] + b[k]).argmax(1) for k, (a, z) in enumerate(cuts)])
+    columns = {"x": torch.from_numpy(x), "y": torch.from_numpy(y)}
     train, held = (tree.rows(columns, torch.from_numpy(rows)) for rows in (~test, test))
     keys = {"user": torch.from_numpy(user[~test])}
     name = f"synthetic({alpha:g},{beta:g})"

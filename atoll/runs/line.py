@@ -1,0 +1,68 @@
+"""A line of the record: what happened in a round."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from atoll import tree
+from atoll.core import Cohort, Participation, Result
+from atoll.core.settings import extract
+from atoll.rounds import Parts
+from atoll.runs.evaluate import Evaluation
+from atoll.tree import Tree
+
+
+def line(
+    number: int, parts: Parts, cohort: Cohort, how: Participation, result: Result, found: Evaluation | None
+) -> dict[str, Any]:
+    """Of round `number`, counted from 0: losses, metrics, who took part and with which settings."""
+    good = result.loss[result.finite].cpu()
+    weight = cohort.examples[result.finite.cpu()]
+    entry: dict[str, Any] = {"round": number + 1}
+    if len(good):
+        entry["train_loss"] = float((good * weight).sum() / weight.sum())
+    if found is not None:
+        entry |= found.central
+        entry["clients"] = found.clients
+        if found.after is not None:
+            entry["after"] = found.after
+    drawn = {k: v for k, v in asdict(how).items() if v is not None}
+    entry["cohort"] = {"size": len(cohort), "ids": cohort.id.tolist(), "how": drawn}
+    entry["settings"] = {_dotted(k): _short(float(v)) for k, v in tree.paths(_settings(parts))}
+    return entry
+
+
+def as_read(entry: dict[str, Any]) -> dict[str, Any]:
+    """A line as schedules and stopping see it: NaN for what is not finite, whether it was just measured or is null.
+
+    Without the ids of the cohort, which the record has: all rounds are held, and must not take what cohorts take.
+    """
+    cohort = {k: v for k, v in entry["cohort"].items() if k != "ids"}
+    kept = {**entry, "cohort": cohort}
+    return {k: math.nan if v is None or (isinstance(v, float) and not math.isfinite(v)) else v for k, v in kept.items()}
+
+
+def named(ids: list[int]) -> str:
+    """Clients in words.
+
+    >>> named([3]), named([1, 2])
+    ('client 3', '2 clients (1, 2)')
+    """
+    shown = ", ".join(map(str, ids[:8]))
+    return f"client {shown}" if len(ids) == 1 else f"{len(ids)} clients ({shown}{', ...' if len(ids) > 8 else ''})"
+
+
+def _settings(parts: Parts) -> Tree:
+    """The round's numbers, on the host: reading them back from a device would make it wait."""
+    return {"algorithm": extract(parts.now), "chain": extract(parts.layers)}
+
+
+def _dotted(path: str) -> str:
+    return path.replace("/inner", "").replace("/", ".")
+
+
+def _short(x: float) -> float:
+    """A float32 as people write it: 0.1, not 0.10000000149."""
+    return float(f"{x:.7g}")

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,9 +16,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+import atoll
 from atoll import tree
 from atoll.core import functional
-from atoll.tasks import convolution, kernels
+from atoll.engines import stacked
+from atoll.engines.capture import Captured
+from atoll.tasks import convolution, kernels, pooling
 from atoll.tasks.convolution import Conv2d, stackable
 from atoll.tasks.layers import prepared
 from atoll.tree import Tree
@@ -174,3 +178,30 @@ for how in (((1, 1), (0, 0), (1, 1)), ((2, 1), (1, 2), (1, 2))):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_captured_stack_of_convolutions_and_poolings_learns_what_the_loop_learns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pooling, "DEVICES", {"cpu"})
+    monkeypatch.setattr(stacked, "Captured", partial(Captured, after=1))
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, 1, 16, 16, generator=g), torch.randint(0, 3, (60,), generator=g)
+    torch.manual_seed(1)
+    model = nn.Sequential(
+        nn.Conv2d(1, 3, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(3, 4, 2),
+        nn.MaxPool2d(3),
+        nn.Flatten(),
+        nn.Linear(16, 3),
+    )
+    clients = list(torch.arange(60).split([7, 20, 12, 21]))
+    loop, stack = (
+        atoll.simulate(
+            model, (x, y), clients=clients, algorithm={"name": "fedavg", "lr": 0.1}, rounds=3, batch=5, engine=engine
+        )
+        for engine in ("loop", "vector")
+    )
+    assert apart(stack.params, loop.params) < 1e-5

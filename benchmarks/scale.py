@@ -3,7 +3,7 @@
     python benchmarks/scale.py [population cohort parameters memory] [--json FILE]
 
 Every line is a process of its own, so that its peak is its own. A round is what `atoll run` does (sample, train, server
-step, record line with a digest of the model), without evaluation; the median of the rounds after the first ones counts.
+step, record line with a digest of the model), without evaluation; the median of the second half of the rounds counts.
 Each client holds 10 rows of one table and takes one step. The sweeps:
 
     population   10^3 .. 10^6 clients, cohorts of 100, 610 parameters
@@ -117,7 +117,7 @@ def measure(case: Case) -> dict[str, Any]:
         driver = Driver(setup, files)
         made, before = time.perf_counter() - began, peak_mb()
         rounds = timed(driver, case.seconds)
-        late = rounds[len(rounds) // 3 :]
+        late = rounds[len(rounds) // 2 :]
         found = {
             **asdict(case),
             "parameters": tree.count(setup.model["params"]),
@@ -134,9 +134,9 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def timed(driver: Driver, seconds: float) -> list[dict[str, float]]:
-    """Seconds by phase of every round: as many as fit, 3 to 60."""
+    """Seconds by phase of every round: as many as fit, 3 to 200, so that steps of small models are captured."""
     until, found = time.perf_counter() + seconds, []
-    while len(found) < 3 or (len(found) < 60 and time.perf_counter() < until):
+    while len(found) < 3 or (len(found) < 200 and time.perf_counter() < until):
         driver.next_round()
         found.append(driver.history[-1]["seconds"])
     return found

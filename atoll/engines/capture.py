@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.graph import CodeGen
 
 from atoll.core import functional
 from atoll.core.phases import heard
+from atoll.engines.lean import lean
 from atoll.tree import Tree
 
 
@@ -74,8 +74,8 @@ class Captured:
         with functional(), torch.no_grad():
             # tracing tells inputs apart by identity, and a client may well start from the very tensor it was sent
             graph = make_fx(flattened)(*(x.detach() for x in flat))
-        lean = _lean(graph)
-        self.graphs[signature] = self._compiled(graph, flat) or lean if self.compile else lean
+        plain = lean(graph, flat[0].device)
+        self.graphs[signature] = self._compiled(graph, flat) or plain if self.compile else plain
 
     def _compiled(self, graph: GraphModule, flat: list[Tensor]) -> Callable[..., list[Tensor]] | None:
         """By PyTorch's compiler, which keeps what it made on disk; None, and the reason in `refused`, if it cannot."""
@@ -88,22 +88,6 @@ class Captured:
             self.refused = f"{type(e).__name__}: {str(e).strip().splitlines()[0][:160] if str(e).strip() else ''}"
             return None
         return made  # type: ignore[no-any-return]
-
-
-_SHAPES = (torch.ops.aten.view.default, torch.ops.aten.expand.default, torch.ops.aten._unsafe_view.default)
-
-
-def _lean(graph: GraphModule) -> Callable[..., list[Tensor]]:
-    """The graph without the views that vmap leaves behind, and called without pytree's flattening."""
-    known = {n: n.meta["tensor_meta"].shape for n in graph.graph.nodes if hasattr(n.meta.get("tensor_meta"), "shape")}
-    for node in list(graph.graph.nodes):
-        same = node.target in _SHAPES and node in known and known.get(node.args[0]) == known[node]
-        if same or node.target is torch.ops.aten.alias.default:
-            node.replace_all_uses_with(node.args[0])
-    graph.graph.eliminate_dead_code()
-    graph.graph.set_codegen(CodeGen())
-    graph.recompile()
-    return graph.forward  # type: ignore[no-any-return]
 
 
 def _signature(structure: Any, flat: list[Tensor]) -> Any:

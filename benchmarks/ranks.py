@@ -81,6 +81,8 @@ def work(rank: int, port: int, options: argparse.Namespace, folder: Path) -> Non
     if rank == 0:
         base = [c.base for c in engine.costs.values()]
         (folder / "found.json").write_text(json.dumps({"found": found, "base": base, "engine": engine.name}))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()  # its threads must be gone before the process is
 
 
 def main() -> None:

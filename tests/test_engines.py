@@ -308,6 +308,15 @@ def test_a_chunk_that_does_not_fit_is_halved_and_the_result_is_the_same(monkeypa
         engine.run(second.job([0, 1]))
 
 
+def test_nothing_is_compiled_on_a_cpu_even_if_that_is_asked_for(tmp_path: Path) -> None:
+    options = {**EXPERIMENTS["SCAFFOLD"], "rounds": 2}
+    plain = simulate(convolutional(), tmp_path / "plain", {"name": "vector"}, **options)
+    asked = simulate(convolutional(), tmp_path / "asked", {"name": "vector", "compile": True}, **options)
+    assert tree.digest(plain.params) == tree.digest(asked.params)
+    assert not Vector({}, Same(), CPU, compile=True)._compiling()
+    assert Vector({}, Same(), torch.device("cuda"), compile=True)._compiling()
+
+
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=30))
 def test_blocks_of_steps_cover_every_step_at_a_width_that_holds_everyone_at_work(steps: list[int]) -> None:
     at_work = active(torch.tensor(sorted(steps, reverse=True)))

@@ -454,6 +454,13 @@ def test_an_interrupt_stops_a_sweep_in_this_process(tmp_path: Path, number: sign
     assert [e["model"] for e in again.runs[1].history] == [e["model"] for e in by_hand.history]
 
 
+def test_a_sweep_under_torchrun_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="Start it without torchrun"):
+        atoll.sweep.run(BASE, tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
+
+
 # ------------------------------------------------------------------------------------------------------------- stacks
 
 

@@ -74,7 +74,7 @@ class Captured:
         with functional(), torch.no_grad():
             # tracing tells inputs apart by identity, and a client may well start from the very tensor it was sent
             graph = make_fx(flattened)(*(x.detach() for x in flat))
-        plain = lean(graph, flat[0].device)
+        plain = lean(graph, flat[0].device, fold=not self.compile)
         self.graphs[signature] = self._compiled(graph, flat) or plain if self.compile else plain
 
     def _compiled(self, graph: GraphModule, flat: list[Tensor]) -> Callable[..., list[Tensor]] | None:

@@ -32,11 +32,11 @@ _FILLED = {aten.ones_like.default: 1.0, aten.zeros_like.default: 0.0, aten.new_z
 _MADE = (aten.arange.default, aten.arange.start, aten.zeros.default, aten.ones.default, aten.full.default)
 
 
-def lean(graph: GraphModule, device: torch.device) -> Callable[..., list[Tensor]]:
-    """The graph as a function of its inputs, called without pytree's flattening."""
+def lean(graph: GraphModule, device: torch.device, fold: bool = True) -> Callable[..., list[Tensor]]:
+    """The graph as a function of its inputs, called without pytree's flattening. Compilers `fold` constants better."""
     ones: set[Node] = set()
     for number, node in enumerate(list(graph.graph.nodes)):
-        if node.op == "call_function":
+        if fold and node.op == "call_function":
             _fold(graph, node, f"_constant{number}", device, ones)
     for node in list(graph.graph.nodes):
         same = _same(node, ones) if node.op == "call_function" else None

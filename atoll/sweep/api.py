@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -61,6 +62,11 @@ def run(
     said) in as many processes, on Ray as many as the cluster takes unless said. `stack=False` runs every cell by
     itself. A cell that fails does not stop the others: see `Sweep.failed`. Ctrl-C ends with checkpoints.
     """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError(
+            "sweep: torchrun spreads one run over processes; a sweep has many. Start it without torchrun, with jobs = N "
+            "or executor = 'ray'."
+        )
     if out is None and not isinstance(sweep, str | Path):
         raise ConfigError("out: is missing. Name the sweep's folder.")
     place = SweepFolder(Path(out) if out is not None else default_folder(sweep))  # type: ignore[arg-type]

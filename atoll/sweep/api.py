@@ -64,8 +64,8 @@ def run(
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError(
-            "sweep: torchrun spreads one run over processes; a sweep has many. Start it without torchrun, with jobs = N "
-            "or executor = 'ray'."
+            "sweep: torchrun spreads one run over processes; a sweep has many. Start it without torchrun, with jobs = "
+            "N or executor = 'ray'."
         )
     if out is None and not isinstance(sweep, str | Path):
         raise ConfigError("out: is missing. Name the sweep's folder.")

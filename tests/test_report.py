@@ -1,6 +1,7 @@
 """The report room: records in, tables and pages out. Every test writes its own small run folders."""
 
 import doctest
+import html
 import json
 import math
 import re
@@ -561,3 +562,15 @@ def test_what_the_clients_hold_is_drawn_where_it_was_recorded(tmp_path: Path) ->
     assert np.shape(counts) == (3, 10)
     assert np.sum(counts) == 1438
     assert "Classes by client" in report.write([run], tmp_path / "report.html").read_text("utf-8")
+
+
+def test_the_page_says_on_how_much_runs_were_measured_and_whose_their_seconds_are(tmp_path: Path) -> None:
+    one, other = write_run(tmp_path / "runs"), write_run(tmp_path / "runs", label="fedprox")
+    info = json.loads((one / "run.json").read_text())
+    few = 'Metrics are of 10 of the 20 test examples. For all of them: evaluate.rows = "all".'
+    info |= {"notes": [few, "2 of 20 clients are small."], "engine": {"reason": "one of 3 runs in a stack"}}
+    (one / "run.json").write_text(json.dumps(info))
+    page = html.unescape(page_of([one, other], tmp_path))
+    assert f"fedavg: {few}" in page
+    assert "fedavg: These runs shared one stack: their seconds are those of the whole stack" in page
+    assert "clients are small" not in page  # that is in run.json

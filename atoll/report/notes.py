@@ -6,7 +6,7 @@ from atoll.report.estimates import Estimate
 from atoll.report.final import Final
 from atoll.report.gains import HOW
 from atoll.report.groups import Group
-from atoll.report.records import Record
+from atoll.report.records import Record, find
 
 
 def title(groups: Sequence[Group]) -> str:
@@ -101,12 +101,18 @@ def _splits(groups: Sequence[Group]) -> list[str]:
 
 
 def _told(groups: Sequence[Group]) -> list[str]:
-    """What the runs noted of themselves, once each."""
+    """What the runs say of their own figures, once each: on how much they were measured, whose seconds they are."""
     told: dict[str, dict[str, None]] = {}
     for group in groups:
-        for note in (note for record in group.records for note in record.run.get("notes", [])):
-            told.setdefault(note, {})[group.name] = None
+        for record in group.records:
+            capped = [note for note in record.run.get("notes", []) if "evaluate.rows" in note]
+            stacked = "in a stack" in str(find(record.run, "engine", "reason") or "")
+            for note in [*capped, *([_STACKED] if stacked else [])]:
+                told.setdefault(note, {})[group.name] = None
     return [note if len(names) == len(groups) else f"{listed(list(names))}: {note}" for note, names in told.items()]
+
+
+_STACKED = "These runs shared one stack: their seconds are those of the whole stack, not of one run alone."
 
 
 def _gain(groups: Sequence[Group], final: Final) -> list[str]:

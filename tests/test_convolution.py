@@ -153,6 +153,18 @@ def test_kernels_are_for_gpus_and_for_floats() -> None:
     assert not kernels.usable(torch.zeros(1, dtype=torch.int64))
 
 
+@pytest.mark.parametrize(("generation", "expected"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
+def test_an_older_gpu_lays_patches_out(
+    generation: tuple[int, int], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: generation)
+    kernels.capable.cache_clear()
+    try:
+        assert kernels.capable(torch.device("cuda")) is expected
+    finally:
+        kernels.capable.cache_clear()
+
+
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_the_triton_kernels_compute_the_same_under_their_interpreter() -> None:
     program = """

@@ -4,6 +4,7 @@ Triton comes with PyTorch on machines with a GPU. Where it is not there, `usable
 """
 
 import importlib.util
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -16,7 +17,15 @@ _PROGRAMS = 800  # enough to keep every core of a large GPU busy, several at a t
 
 def usable(x: Tensor) -> bool:
     """Can tensors like this one go through a kernel?"""
-    return _FOUND and x.device.type in DEVICES and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    if not _FOUND or x.device.type not in DEVICES or x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return False
+    return x.device.type == "cpu" or capable(x.device)
+
+
+@lru_cache
+def capable(device: torch.device) -> bool:
+    """Is this GPU new enough (Ampere) for TF32 and for tiles of 80 kB?"""
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _kernels() -> Any:

@@ -212,6 +212,24 @@ def test_what_counts_gradients_refuses_adam(build: Any) -> None:
         build(quadratics().task)
 
 
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_a_learning_rate_that_ends_at_zero_leaves_scaffold_where_it_is(option: str) -> None:
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(24, 3, generator=g), torch.randint(0, 2, (24,), generator=g)
+    lr = {"name": "cosine", "start": 0.1, "over": 3}
+    done = atoll.simulate(
+        nn.Linear(3, 2),
+        (x, y),
+        clients=list(torch.arange(24).split(6)),
+        algorithm={"name": "scaffold", "lr": lr, "option": option},
+        rounds=5,
+        batch=3,
+    )
+    assert [e["settings"]["algorithm.lr"] > 0 for e in done.history] == [True, True, True, False, False]
+    assert [e["model"] for e in done.history[3:]] == [done.history[2]["model"]] * 2
+    assert all(torch.isfinite(v).all() for v in done.params.values())
+
+
 def test_scaffolds_first_option_takes_adam() -> None:
     assert Scaffold(quadratics().task, LR, 6, option="I", optimizer=adam())
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 from atoll import tree
 from atoll.algorithms.local import begin, descend, difference, gradient, model_of, move, one
 from atoll.algorithms.optimizers import SGD, Optimizer, count_gradients, linear, worth, zero
@@ -67,8 +69,11 @@ class Scaffold:
         if self.option == "I":
             new = tree.scale(carry["at_server"], 1.0 / carry["seen"])
         else:
-            mean = tree.scale(parts["delta"], -1.0 / (carry["worth"]["gradients"] * self.lr))
+            rate = carry["worth"]["gradients"] * self.lr
+            moved = rate > 0  # a schedule may end at zero: who does not move learns nothing of its gradient
+            mean = tree.scale(parts["delta"], -1.0 / torch.where(moved, rate, 1.0))
             new = tree.add(tree.sub(memory["control"], sent["control"]), mean)
+            new = tree.where(moved, new, memory["control"])
         return Update({**parts, "control": tree.sub(new, memory["control"])}, one(info)), {"control": new}
 
     def apply(self, server: Tree, total: Total) -> Tree:

@@ -131,18 +131,27 @@ def test_a_stack_too_large_for_the_gpu_is_halved_and_goes_on() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.last(torch.relu(self.first(x)))
 
+    x, y = torch.randn(512, 64), torch.randint(0, 4, (512,))
+    clients = list(torch.arange(512).split(8))  # 64 clients of 5.4 MB, several times over: not all fit at once
+    options = {
+        "clients": clients,
+        "algorithm": {"name": "fedavg", "lr": 0.01},
+        "rounds": 4,
+        "batch": 8,
+        "device": "cuda",
+    }
+    exact = {"name": "vector", "precision": "float32"}
+    small = atoll.simulate(Wide(), (x, y), engine=exact | {"chunk": 8}, **options)
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (500 << 20)) / total)
     try:
-        x, y = torch.randn(512, 64), torch.randint(0, 4, (512,))
-        clients = list(torch.arange(512).split(8))  # 64 clients of 5.4 MB, several times over: not all fit at once
-        options = {"clients": clients, "algorithm": {"name": "fedavg", "lr": 0.01}, "rounds": 4, "batch": 8}
-        run = atoll.simulate(Wide(), (x, y), device="cuda", engine={"name": "vector", "chunk": 64}, **options)
-        assert len(run.history) == 4
-        assert run.history[-1]["train_loss"] < run.history[0]["train_loss"]
+        large = atoll.simulate(Wide(), (x, y), engine=exact | {"chunk": 64}, **options)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
+    assert "out of memory with 64 clients at a time, so 32" in large.info["engine"]["reason"]
+    for ours, theirs in zip(large.history, small.history, strict=True):
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
 
 
 def test_a_gpu_gives_the_model_of_the_cpu() -> None:

@@ -13,6 +13,8 @@ ROOT = Path(atoll.__file__).parent
 # From the ground floor up. Those in one line are siblings.
 FLOORS = (
     ("errors", "tree", "rng", "schedules"),
+    ("stats",),
+    ("results",),
     ("core",),
     ("privacy",),
     ("data",),
@@ -26,16 +28,20 @@ FLOORS = (
     ("rounds",),
     ("config",),
     ("runs",),
-    ("bench",),
     ("report",),
     ("sweep",),
+    ("bench",),
     ("testing",),
-    ("checks", "cli_data", "cli_sweep", "quickstart"),
+    ("checks", "cli_bench", "cli_compare", "cli_data", "cli_sweep", "quickstart"),
     ("cli",),
     ("__main__",),
 )
 HEIGHT = {room: i for i, floor in enumerate(FLOORS) for room in floor}
-ONLY = {"report": {"errors"}}  # reports read records: never torch, never what wrote them
+ONLY = {  # numbers and records: never torch, never what wrote them
+    "stats": {"errors"},
+    "results": {"errors", "stats"},
+    "report": {"errors", "stats", "results"},
+}
 
 # Each with its reason, and only inside a function, so that nothing is imported before it is asked for.
 ALLOWED = {("runs/outcome.py", "report"): "Run.report() is a shorthand for `atoll report`"}

@@ -1,0 +1,14 @@
+"""Results: what came of a suite, small enough to commit and complete enough to draw every page from. Never torch.
+
+    cells.py   the values: a suite's cells, their runs seed by seed, the trials that chose their settings
+    files.py   results.json, read, written and merged
+
+>>> run = Trace(0, "digest", rounds=(1, 2, 3), values=(0.5, 0.8, 0.7), bytes=(9, 18, 27), seconds=(1.0, 2.0, 3.0))
+>>> run.last, run.best(higher=True)
+(0.7, 0.8)
+"""
+
+from atoll.results.cells import Cell, Results, Trace, Trial
+from atoll.results.files import merge, read, write
+
+__all__ = ["Cell", "Results", "Trace", "Trial", "merge", "read", "write"]

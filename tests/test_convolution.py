@@ -169,7 +169,7 @@ def test_an_older_gpu_lays_patches_out(
 def test_the_triton_kernels_compute_the_same_under_their_interpreter() -> None:
     program = """
 import torch
-from atoll.tasks import kernels, products
+from atoll.tasks import kernels, pooling, products
 
 x, w, b = torch.randn(2, 3, 5, 9, 8), torch.randn(2, 4, 5, 3, 2), torch.randn(2, 4)
 for how in (((1, 1), (0, 0), (1, 1)), ((2, 1), (1, 2), (1, 2))):
@@ -181,6 +181,15 @@ for how in (((1, 1), (0, 0), (1, 1)), ((2, 1), (1, 2), (1, 2))):
         g = out.sin()
         found.append([out, products.input_gradient(g, w, (9, 8), how), *products.weight_gradient(g, x, (3, 2), how)])
     torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)
+
+for size, x in ((2, torch.randint(0, 5, (3, 4, 7, 6)).float()), (3, torch.randn(2, 7, 6, 3).permute(0, 3, 1, 2))):
+    found = []
+    for devices in ({"cpu"}, set()):
+        kernels.DEVICES = devices
+        out, places = pooling._pooled(x, size)
+        g = torch.arange(1.0, out.numel() + 1).reshape(out.shape)
+        found.append([out, places, pooling._spread(g, places, (7, 6), size)])
+    torch.testing.assert_close(*found, atol=0, rtol=0)
 """
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -141,12 +141,13 @@ def test_a_stack_too_large_for_the_gpu_is_halved_and_goes_on() -> None:
         "device": "cuda",
     }
     exact = {"name": "vector", "precision": "float32"}
-    small = atoll.simulate(Wide(), (x, y), engine=exact | {"chunk": 8}, **options)
+    model = Wide()
+    small = atoll.simulate(model, (x, y), engine=exact | {"chunk": 8}, **options)
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (500 << 20)) / total)
     try:
-        large = atoll.simulate(Wide(), (x, y), engine=exact | {"chunk": 64}, **options)
+        large = atoll.simulate(model, (x, y), engine=exact | {"chunk": 64}, **options)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert "out of memory with 64 clients at a time, so 32" in large.info["engine"]["reason"]

@@ -60,3 +60,23 @@ def test_a_pooling_layer_is_replaced_only_where_windows_do_not_overlap() -> None
     assert torch.equal(made(x), model(x))
     with functional():
         assert torch.equal(made(x), model(x))
+
+
+def test_a_gradient_of_a_gradient_is_that_of_torch() -> None:
+    x, v = torch.randn(3, 2, 2, 7, 5, dtype=torch.float64), torch.randn(3, 2, 2, 7, 5, dtype=torch.float64)
+
+    def twice(f: object) -> Tensor:
+        slope = grad(lambda x: f(x, 2).pow(3).sum())  # type: ignore[operator]
+        found: Tensor = vmap(grad(lambda x, v: (slope(x) * v).sum()))(x, v)
+        return found
+
+    with functional():
+        assert torch.allclose(twice(max_pool2d), twice(F.max_pool2d))
+
+
+def test_not_a_number_wins_as_it_does_in_torch() -> None:
+    x = torch.randn(2, 1, 1, 4, 4)
+    x[0, 0, 0, 1, 1] = x[1, 0, 0, 2, 3] = torch.nan
+    with functional():
+        found = vmap(lambda x: max_pool2d(x, 2))(x)
+    assert torch.equal(found.isnan(), vmap(lambda x: F.max_pool2d(x, 2))(x).isnan())

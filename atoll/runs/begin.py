@@ -106,8 +106,12 @@ def _advance(driver: Driver, info: Info | None, watch: Watcher) -> None:
         driver.resume()
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
 
+    before = driver.own.reason
+
     def write(status: str) -> None:
-        driver.folder.write_info({**info, "status": status})
+        engine = info["engine"]  # what it found out on the way (too little memory, that compiling pays) is said there
+        engine = {**engine, "reason": engine["reason"] + driver.own.reason.removeprefix(before)}
+        driver.folder.write_info({**info, "engine": engine, "status": status})
 
     world.first(lambda: write("running"))
     try:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 DEVICES = {"cuda"}  # where kernels can be launched
 _FOUND = importlib.util.find_spec("triton") is not None
+_BLOCK = 1024  # pixels and channels of one program that pools
 _PROGRAMS = 800  # enough to keep every core of a large GPU busy, several at a time
 
 
@@ -88,9 +89,10 @@ def weight_gradient(
     """(C, B, out, oh, ow) and (C, B, in, H, W) to (C, h * w * in, out) and (C, out)."""
     clients, batch, out, oh, ow = g.shape
     inner, pixels = kernel[0] * kernel[1] * x.shape[2], batch * oh * ow
-    bm, bn, bk = (32 if g.element_size() == 4 else _tile(inner, 64)), _tile(out, 64), 128
+    wide = g.element_size() == 4
+    bm, bn, bk = (32, _tile(out, 64), 32) if wide else (_tile(inner, 64), _tile(out, 64), 128)
     tiles = -(-inner // bm) * -(-out // bn)
-    splits = max(1, min(-(-pixels // (2 * bk)), -(-_PROGRAMS // (tiles * clients))))
+    splits = max(1, min(-(-pixels // 256), -(-(_PROGRAMS << wide) // (tiles * clients))))
     rows = torch.empty((splits, clients, inner, out), dtype=torch.float32, device=g.device)
     bias = torch.empty((splits, clients, out), dtype=torch.float32, device=g.device)
     grid = (tiles, splits, clients)
@@ -98,7 +100,8 @@ def weight_gradient(
         g, x, rows, bias, clients, pixels, *g.stride(), *x.stride(),
         OUT=out, CHANNELS=x.shape[2], INNER=inner, KW=kernel[1], OH=oh, OW=ow, H=x.shape[3], W=x.shape[4],
         SH=stride[0], SW=stride[1], PH=padding[0], PW=padding[1], DH=dilation[0], DW=dilation[1],
-        EACH=-(-pixels // splits), BM=bm, BN=bn, BK=bk, PRECISION=_precision(), num_warps=4, num_stages=2,
+        EACH=-(-pixels // splits), BM=bm, BN=bn, BK=bk, PRECISION=_precision(), num_warps=4,
+        num_stages=1 if wide else 2,
     )  # fmt: skip
     if splits == 1:
         return rows[0].to(g.dtype), bias[0].to(g.dtype)
@@ -126,8 +129,8 @@ def _gather(
     clients, batch, oh, ow, n = out.shape
     pixels, inner = batch * oh * ow, kernel[0] * kernel[1] * channels
     bm = next((size for size in (256, 128) if clients * pixels >= size * _PROGRAMS // 2), 64)
-    bn, bk = _tile(n, 64), (16 if back else 32) if x.element_size() == 4 else 32
-    bm = bm if x.element_size() == 4 else min(bm, 128)
+    wide, few = x.element_size() == 4, n <= 16 and inner > 32  # measured on an H200
+    bm, bn, bk = bm if wide else min(bm, 128), _tile(n, 64), 16 if wide and (back or few) else 32
     (sh, sw), (ph, pw), (dh, dw) = how
     grid = (-(-pixels // bm), -(-n // bn), clients)
     _kernels().gather_product[grid](
@@ -135,5 +138,65 @@ def _gather(
         N=n, CHANNELS=channels, INNER=inner, KW=kernel[1], OH=oh, OW=ow, H=x.shape[3], W=x.shape[4],
         SH=sh, SW=sw, PH=ph, PW=pw, DH=dh, DW=dw, BACK=back, BIASED=bias is not None,
         BM=bm, BN=bn, BK=bk, PRECISION=_precision(),
-        num_warps=4, num_stages=2 if x.element_size() == 4 and not back else 3,
+        num_warps=4, num_stages=3 if back or not wide else 1 if few else 2,
     )  # fmt: skip
+
+
+@torch.library.custom_op("atoll::max_pool", mutates_args=())
+def max_pool(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """(N, channels, H, W) to (N, oh, ow, channels): the largest of every window, and its place there."""
+    out, places = _empty_pool(x, size)
+    _, oh, ow, c = out.shape
+    _kernels().max_pool[(-(-out.numel() // _BLOCK),)](
+        x,
+        out,
+        places,
+        out.numel(),
+        *x.stride(),
+        C=c,
+        OH=oh,
+        OW=ow,
+        K=size,
+        BLOCK=_BLOCK,
+        WIDE=x.numel() >= 1 << 31,
+    )
+    return out, places
+
+
+@max_pool.register_fake
+def _(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    return _empty_pool(x, size)
+
+
+def _empty_pool(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    n, c, h, w = x.shape
+    shape = (n, h // size, w // size, c)
+    return x.new_empty(shape), x.new_empty(shape, dtype=torch.uint8)
+
+
+@torch.library.custom_op("atoll::max_pool_gradient", mutates_args=())
+def max_pool_gradient(g: Tensor, places: Tensor, height: int, width: int, size: int) -> Tensor:
+    """(N, channels, oh, ow) and where the largest were to (N, H, W, channels)."""
+    n, c, oh, ow = g.shape
+    out = g.new_empty((n, height, width, c))
+    _kernels().max_pool_gradient[(-(-out.numel() // _BLOCK),)](
+        g,
+        places,
+        out,
+        out.numel(),
+        *g.stride(),
+        C=c,
+        H=height,
+        W=width,
+        OH=oh,
+        OW=ow,
+        K=size,
+        BLOCK=_BLOCK,
+        WIDE=out.numel() >= 1 << 31,
+    )
+    return out
+
+
+@max_pool_gradient.register_fake
+def _(g: Tensor, places: Tensor, height: int, width: int, size: int) -> Tensor:
+    return g.new_empty((g.shape[0], height, width, g.shape[1]))

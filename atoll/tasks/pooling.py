@@ -13,8 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atoll.core import is_functional
+from atoll.tasks import kernels
 
+Pair = tuple[int, int]
 DEVICES = {"cuda"}
+_LARGEST = 15  # windows have at most 255 places
 
 
 class MaxPool2d(nn.MaxPool2d):
@@ -30,12 +33,12 @@ def poolable(layer: nn.Module) -> bool:
     if type(layer) is not nn.MaxPool2d or not isinstance(layer.kernel_size, int):
         return False
     plain = layer.padding == 0 and layer.dilation == 1 and not layer.ceil_mode and not layer.return_indices
-    return plain and layer.stride == layer.kernel_size
+    return plain and layer.stride == layer.kernel_size <= _LARGEST
 
 
 def max_pool2d(x: Tensor, size: int) -> Tensor:
     """The largest of every window of size x size, which do not overlap."""
-    if not _quick(x):
+    if not _quick(x) or size > _LARGEST:
         return F.max_pool2d(x, size)
     out: Tensor = _MaxPool.apply(x, size)[0]  # type: ignore[no-untyped-call]
     return out
@@ -46,12 +49,11 @@ def _quick(x: Tensor) -> bool:
 
 
 class _MaxPool(torch.autograd.Function):
-    generate_vmap_rule = True
+    """The largest, and its place in the window: row * size + column."""
 
     @staticmethod
     def forward(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        out, places = F.max_pool2d_with_indices(x, (size, size))
-        return out, places
+        return _pooled(x, size)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -63,14 +65,77 @@ class _MaxPool(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor, None]:
         (places,) = ctx.saved_tensors
-        return _spread(g, places, ctx.plane, ctx.size), None
+        found: Tensor = _Spread.apply(g, places, ctx.plane, ctx.size)  # type: ignore[no-untyped-call]
+        return found, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, size: int) -> Any:
+        out, places = _pooled(x.movedim(in_dims[0], 0).flatten(0, 1), size)
+        return (_by_client(out, info.batch_size), _by_client(places, info.batch_size)), (0, 0)
 
 
-def _spread(g: Tensor, places: Tensor, plane: tuple[int, int], k: int) -> Tensor:
-    """Each gradient to the place of its window's largest, channels last in memory; what no window covers gets none."""
-    h, w = plane
-    b, c, oh, ow = g.shape
-    own = torch.arange(h * w, device=g.device).reshape(h, w)[: oh * k, : ow * k].reshape(oh, k, ow, k, 1)
-    at, slope = (x.permute(0, 2, 3, 1).reshape(b, oh, 1, ow, 1, c) for x in (places, g))
-    spread = torch.where(at == own, slope, 0.0).reshape(b, oh * k, ow * k, c).permute(0, 3, 1, 2)
+class _Spread(torch.autograd.Function):
+    """Each gradient to the place of its window's largest."""
+
+    @staticmethod
+    def forward(g: Tensor, places: Tensor, plane: Pair, size: int) -> Tensor:
+        return _spread(g, places, plane, size)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, places, _, ctx.size = inputs
+        ctx.save_for_backward(places)
+
+    @staticmethod
+    def backward(ctx: Any, gg: Tensor) -> tuple[Tensor | None, ...]:
+        (places,) = ctx.saved_tensors
+        return _picked(gg, places, ctx.size), None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], g: Tensor, places: Tensor, plane: Pair, size: int) -> Any:
+        n = info.batch_size
+        flat = [
+            (x.expand(n, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
+            for x, dim in zip((g, places), in_dims, strict=False)
+        ]
+        return _by_client(_spread(flat[0], flat[1].contiguous(), plane, size), n), 0
+
+
+def _by_client(x: Tensor, clients: int) -> Tensor:
+    return x.reshape(clients, -1, *x.shape[1:])
+
+
+def _pooled(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """(N, channels, H, W) to the largest of every window, alike, and their places, channels last."""
+    if kernels.usable(x):
+        out, places = kernels.max_pool(x, k)
+        return out.permute(0, 3, 1, 2), places
+    out, at = F.max_pool2d_with_indices(x, (k, k))
+    width = x.shape[-1]
+    places = at // width % k * k + at % width % k
+    return out, places.permute(0, 2, 3, 1).to(torch.uint8)
+
+
+def _spread(g: Tensor, places: Tensor, plane: Pair, k: int) -> Tensor:
+    """Channels last in memory; what no window covers gets no gradient."""
+    (h, w), (b, c, oh, ow) = plane, g.shape
+    if kernels.usable(g):
+        found: Tensor = kernels.max_pool_gradient(g, places, h, w, k).permute(0, 3, 1, 2)
+        return found
+    slope = g.permute(0, 2, 3, 1).reshape(b, oh, 1, ow, 1, c)
+    spread = torch.where(_mine(places, k), slope, 0.0).reshape(b, oh * k, ow * k, c).permute(0, 3, 1, 2)
     return F.pad(spread, (0, w - ow * k, 0, h - oh * k)) if (h, w) != (oh * k, ow * k) else spread
+
+
+def _picked(x: Tensor, places: Tensor, k: int) -> Tensor:
+    """What stands at the places: the other way round."""
+    b, oh, ow, c = places.shape
+    windows = x[..., : oh * k, : ow * k].permute(0, 2, 3, 1).reshape(b, oh, k, ow, k, c)
+    return torch.where(_mine(places, k), windows, 0.0).sum((2, 4)).permute(0, 3, 1, 2)
+
+
+def _mine(places: Tensor, k: int) -> Tensor:
+    """Is this the place of its window's largest? (N, oh, k, ow, k, channels)"""
+    b, oh, ow, c = places.shape
+    own = torch.arange(k * k, device=places.device, dtype=torch.uint8).reshape(k, 1, k, 1)
+    return places.reshape(b, oh, 1, ow, 1, c) == own

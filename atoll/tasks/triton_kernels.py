@@ -1,4 +1,4 @@
-"""Two Triton kernels: a matrix product that gathers its patches as it goes, and the same transposed.
+"""Triton kernels: a matrix product that gathers its patches as it goes, the same transposed, and pooling.
 
 Only `kernels` imports this, and only where Triton is there. The inner axis runs over (row, column, channel) of the
 kernel with channels fastest; every size that says how an index splits up is a compile-time constant.
@@ -110,3 +110,46 @@ def weight_gradient(
     tl.store(rows + (place * INNER + k[:, None]) * OUT + n[None, :], total, mask=there)
     if tile < wide:
         tl.store(bias + place * OUT + n, tl.sum(alone, 0), mask=n < OUT)
+
+
+@triton.jit
+def _flat(BLOCK: tl.constexpr, WIDE: tl.constexpr):
+    """This program's elements; in 64 bits where there are so many that offsets need them."""
+    first = tl.program_id(0)
+    if WIDE:
+        first = first.to(tl.int64)
+    return first * BLOCK + tl.arange(0, BLOCK)
+
+
+@triton.jit
+def max_pool(x, out, places, total, sn, sc, sh, sw, C: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+             K: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
+    """The largest of every window, and its place there; channels last. The first of equals, and NaN before all."""
+    i = _flat(BLOCK, WIDE)
+    real = i < total
+    c, q, r, n = i % C, i // C % OW, i // (C * OW) % OH, i // (C * OW * OH)
+    at = x + n * sn + c * sc + r * K * sh + q * K * sw
+    best = tl.load(at, mask=real, other=0.0)
+    place = tl.zeros((BLOCK,), tl.int32)
+    for k in tl.static_range(1, K * K):
+        value = tl.load(at + k // K * sh + k % K * sw, mask=real, other=0.0)
+        better = (value > best) | ((value != value) & (best == best))
+        best, place = tl.where(better, value, best), tl.where(better, k, place)
+    tl.store(out + i, best, mask=real)
+    tl.store(places + i, place.to(tl.uint8), mask=real)
+
+
+@triton.jit
+def max_pool_gradient(g, places, out, total, sn, sc, sh, sw, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+                      OH: tl.constexpr, OW: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
+                      WIDE: tl.constexpr):  # fmt: skip
+    """Every gradient where its window's largest was, zero elsewhere; channels last."""
+    i = _flat(BLOCK, WIDE)
+    real = i < total
+    c, w, h, n = i % C, i // C % W, i // (C * W) % H, i // (C * W * H)
+    r, q = h // K, w // K
+    covered = real & (r < OH) & (q < OW)
+    slope = tl.load(g + n * sn + c * sc + r * sh + q * sw, mask=covered, other=0.0)
+    place = tl.load(places + ((n * OH + r) * OW + q) * C + c, mask=covered, other=0)
+    mine = covered & (place == h % K * K + w % K)
+    tl.store(out + i, tl.where(mine, slope, 0.0), mask=real)

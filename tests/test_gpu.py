@@ -29,7 +29,7 @@ class Small(nn.Module):
         return self.head(self.drop(torch.relu(self.norm(self.conv(x)))).flatten(1))
 
 
-def play(engine: object, device: str, algorithm: dict, **options: object) -> torch.Tensor:
+def play(engine: object, device: str, algorithm: dict, rounds: int = 5, **options: object) -> torch.Tensor:
     torch.manual_seed(0)
     x, y = torch.randn(240, 1, 8, 8), torch.randint(0, 4, (240,))
     sizes = [7, 40, 12, 33, 5, 61, 20, 62]
@@ -40,7 +40,7 @@ def play(engine: object, device: str, algorithm: dict, **options: object) -> tor
         (x[:50], y[:50]),
         clients=clients,
         algorithm=algorithm,
-        rounds=5,
+        rounds=rounds,
         cohort=5,
         batch=8,
         engine=engine,
@@ -95,10 +95,10 @@ def test_a_compiled_stack_gives_the_same_model(case: str, monkeypatch: pytest.Mo
     assert (plain - made).norm() <= 1e-4 * plain.norm()
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
-def test_lower_precision_stays_near(precision: str) -> None:
-    exact, rough = (play(EXACT | {"precision": p}, "cuda", **CASES["fedavg"]) for p in ("float32", precision))
-    assert 0 < (exact - rough).norm() <= (2e-2 if precision == "tf32" else 5e-2) * exact.norm()
+@pytest.mark.parametrize(("precision", "near"), [("tf32", 4e-3), ("bfloat16", 2e-2)])
+def test_lower_precision_stays_near(precision: str, near: float) -> None:
+    exact, rough = (play(EXACT | {"precision": p}, "cuda", rounds=1, **CASES["fedavg"]) for p in ("float32", precision))
+    assert 0 < (exact - rough).norm() <= near * exact.norm()  # 1e-3 and 4e-3 on an H200; later rounds drift apart
 
 
 def test_jobs_side_by_side_on_a_gpu_give_what_each_gives_alone(monkeypatch: pytest.MonkeyPatch) -> None:

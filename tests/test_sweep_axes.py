@@ -265,6 +265,7 @@ SGD = {"name": "fedavg", "lr": 0.1, "optimizer": "sgd"}
         ({"algorithm.optimizer.momentum": [0.5, 0.9]}, {"algorithm": SGD}),
         ({"algorithm.optimizer": [{"name": "adam", "b1": b} for b in (0.8, 0.9)]}, {}),
         ({"transform.0.bound": [0.5, 1.0]}, {"transform": CLIP}),
+        ({"algorithm.mu": [0.1, 1.0]}, {"partition": {"name": "noise", "clients": 4, "level": 0.1}}),
     ],
 )
 def test_cells_that_differ_in_numbers_are_one_stack(sweep: Any, changes: dict[str, Any]) -> None:

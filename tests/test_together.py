@@ -82,6 +82,8 @@ def seeds(*numbers: int, **changes: Any) -> list[dict[str, Any]]:
 COSINE = {"name": "cosine", "start": 0.2, "over": 3, "end": 0.01}
 PLATEAU = {"name": "plateau", "start": 0.1, "patience": 1, "threshold": 0.9}
 
+BENCH = {"profile": "niid-bench"}
+
 KINDS: dict[str, list[dict[str, Any]]] = {
     "seeds and learning rates": [{"seed": s, **algorithm("fedavg", lr=lr)} for s in range(3) for lr in (0.1, 0.02)],
     "the pull of FedProx": [algorithm("fedprox", mu=mu) for mu in (0.0, 0.1, 1.0)],
@@ -106,6 +108,10 @@ KINDS: dict[str, list[dict[str, Any]]] = {
     "no server": seeds(0, 1, round="gossip"),
     "captured steps": seeds(0, 1, rounds=5, local={"epochs": 1, "batch": 8}),
     "chunks": seeds(0, 1, engine={"name": "vector", "chunk": 3}),
+    "noise on the inputs": [
+        {**algorithm("fedprox", mu=mu), "partition": {"name": "noise", "clients": 6, "level": 0.5, **BENCH}}
+        for mu in (0.0, 1.0)
+    ],
     "other lengths": [{"rounds": 2}, {"rounds": 5, "evaluate": {"every": 2}}, {"rounds": 3, "seed": 4}],
 }
 
@@ -321,7 +327,7 @@ def interrupting(times: int, at: int = 3) -> Callable[..., None]:
         if done == at:
             for _ in range(times):
                 os.kill(os.getpid(), signal.SIGINT)  # to the process: the main thread hears it
-                time.sleep(0.05)
+                time.sleep(0.5)  # two that are pending at once count as one
 
     return watch
 
@@ -454,7 +460,8 @@ def test_numbers_that_shape_the_program_are_told_apart() -> None:
     counted = [experiment(**algorithm("scaffold"), partition={"name": "iid", "clients": n}) for n in (4, 5)]
     assert str(why_not(counted)).startswith("partition.clients:")
     layered = {"name": "compose", "of": [{"name": "iid", "clients": 4}, {"name": "noise", "level": 0.1}]}
-    assert str(why_not([experiment(partition=layered)] * 2)).startswith("partition:")
+    assert str(why_not([experiment(partition=layered, seed=s) for s in (0, 1)])).startswith("partition:")
+    assert why_not([experiment(partition=layered)] * 2) is None
     assert str(why_not([experiment(engine="loop")] * 2)).startswith("engine.name: 'loop'")
 
 

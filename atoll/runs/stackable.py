@@ -33,8 +33,14 @@ def why_not(experiments: Sequence[Experiment]) -> str | None:
     name = first.engine["name"]
     if name not in ("auto", "vector"):
         return f"engine.name: {name!r} does not stack clients, so it cannot stack runs. Use 'vector' or 'auto'."
-    if any(_noisy(e.partition) for e in experiments):
-        return "partition: feature noise belongs to one run's clients, so these runs cannot share their data."
+    if (
+        any(_noisy(e.partition) for e in experiments)
+        and len({(e.seed, json.dumps(e.partition)) for e in experiments}) > 1
+    ):
+        return (
+            "partition: feature noise belongs to the clients of one seed and partition, so runs that differ in these "
+            "cannot share their data."
+        )
     for other in experiments[1:]:
         problem = _difference(first, other)
         if problem:

@@ -136,7 +136,7 @@ def _set_up(cells: Sequence[_Cell], device: Device) -> list[Setup]:
         name = json.dumps([e.seed, e.partition], sort_keys=True)
         if name not in known:
             known[name] = partitioned(e, dataset)
-        if known[name].noise is not None:
+        if len(known) > 1 and any(p.noise is not None for p in known.values()):
             raise ConfigError("partition.name: feature noise belongs to one run's clients. Run these one by one.")
         found.append(set_up(e, device, dataset, known[name]))
     return found

@@ -38,10 +38,12 @@ def halved(groups: Sequence[Sequence[Cell]], workers: int) -> list[list[Cell]]:
 
 def shape(experiment: Experiment) -> str | None:
     """What cells of one stack must have in common; None for a cell that runs alone."""
-    if experiment.engine["name"] not in ("auto", "vector") or _own_decode(experiment.partition):
-        return None
+    names = _partitions(experiment.partition)
+    if experiment.engine["name"] not in ("auto", "vector") or any(":" in name for name in names):
+        return None  # a partition of a stranger's may read inputs in a way of its own
     whole = experiment.complete()
-    del whole["seed"]
+    if "noise" not in names:  # which belongs to the clients of one seed
+        del whole["seed"]
     whole["algorithm"] = _fixed("algorithms", experiment.algorithm)
     whole["transform"] = [_fixed("transforms", entry) for entry in experiment.transform]
     return json.dumps(whole, sort_keys=True)
@@ -73,10 +75,10 @@ def _structure(thing: Any) -> Any:
     return {"class": f"{type(thing).__module__}:{type(thing).__qualname__}", **inner}
 
 
-def _own_decode(partition: Entry | None) -> bool:
-    """Are inputs read in a way of this partition's own (feature noise)? That of a stranger may be."""
+def _partitions(partition: Entry | None) -> list[str]:
+    """The names of a partition and of those that it is composed of."""
     if partition is None:
-        return False
+        return []
     parts = partition.get("of", [])
     inside = [p if isinstance(p, Mapping) else {"name": p} for p in parts] if isinstance(parts, list) else []
-    return any(":" in name or name == "noise" for name in (str(p.get("name")) for p in (partition, *inside)))
+    return [str(p.get("name")) for p in (partition, *inside)]

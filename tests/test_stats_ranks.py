@@ -136,6 +136,7 @@ def test_two_methods_share_a_bar_exactly_if_they_are_within_the_difference(quart
             together = any(i in g and j in g for g in groups)
             assert together == (abs(ranks[i] - ranks[j]) <= cd)
     assert not any(set(g) < set(h) for g in groups for h in groups)
+    assert all(len(g) > 1 for g in groups)
 
 
 def test_what_cannot_be_ranked_is_refused() -> None:

@@ -34,7 +34,7 @@ def test_the_power_is_the_share_of_drawn_experiments_that_reject(effect: float, 
 
 
 @pytest.mark.parametrize("n", [2, 3, 10, 100, 1000])
-@pytest.mark.parametrize("effect", [0.0, 0.01, 0.3, 1.0, 5.0, 10.0, 50.0, 1e4])
+@pytest.mark.parametrize("effect", [0.0, 0.01, 0.3, 1.0, -1.0, 5.0, 12.0, -12.0, 50.0, 1e4])
 def test_the_power_is_a_number_wherever_the_series_is_not(n: int, effect: float) -> None:
     """Given the spread, which is chi, the mean is normal: the mean over 20,000 quantiles of the spread."""
     t = stats.t.ppf(0.975, n - 1)

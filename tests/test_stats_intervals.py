@@ -133,6 +133,11 @@ def test_a_level_must_be_a_share(interval: type) -> None:
         interval([1.0, 2.0], 95)
 
 
+def test_a_bootstrap_needs_resamples() -> None:
+    with pytest.raises(ConfigError, match="resamples: must be 1 or more"):
+        bootstrap_interval([1.0, 2.0], resamples=0)
+
+
 @given(whole, st.sampled_from([0.5, 2.0, 100.0]), st.integers(-100, 100))
 @settings(max_examples=40, deadline=None)
 def test_an_interval_moves_and_grows_with_the_data(values: list[float], scale: float, shift: int) -> None:

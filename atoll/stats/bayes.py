@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from atoll.errors import ConfigError, DataError
-from atoll.stats.values import Floats, Values, finite, share
+from atoll.errors import ConfigError
+from atoll.stats.values import Floats, Values, both, majority, share
 
 Verdict = Literal["a", "equal", "b", "undecided"]
 
@@ -60,10 +60,9 @@ class Posterior:
         >>> Posterior(mean=0.4, scale=0.05, df=9, rope=0.1).verdict()
         'a'
         """
-        if share(sure, "sure") <= 0.5:
-            raise ConfigError(f"sure: must be above 0.5, or two verdicts could hold (got {sure}).")
+        enough = majority(sure)
         chances: dict[Verdict, float] = {"a": self.p_a, "equal": self.p_equal, "b": self.p_b}
-        return next((who for who, p in chances.items() if p >= sure), "undecided")
+        return next((who for who, p in chances.items() if p >= enough), "undecided")
 
     def density(self, at: Values) -> Floats:
         """The probability density at each place. A certain mean is infinitely dense there, and nowhere else."""
@@ -114,9 +113,7 @@ def correlated_t(a: Values, b: Values, *, rope: float, rho: float, higher: bool 
     >>> [round(x, 4) for x in (p.p_a, p.p_equal, p.p_b)]
     [0.9092, 0.0839, 0.0069]
     """
-    x, y = finite(a, "A", least=2), finite(b, "B", least=2)
-    if len(x) != len(y):
-        raise DataError(f"pairs: A has {len(x)} values and B {len(y)}. Pair them by seed first: atoll.stats.pair.")
+    x, y = both(a, b, least=2)
     if not 0 <= rope < math.inf:
         raise ConfigError(f"rope: must be 0 or above (got {rope}).")
     n, d = len(x), (x - y) * (1 if higher else -1)

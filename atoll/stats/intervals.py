@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from atoll.errors import DataError
+from atoll.errors import ConfigError, DataError
 from atoll.stats.values import Floats, Values, share
 
 Kind = Literal["t", "bca", "percentile", "none"]
@@ -85,6 +85,8 @@ def bootstrap_interval(values: Values, level: float = LEVEL, resamples: int = RE
     >>> e.mean, round(e.low, 3), round(e.high, 3), e.kind
     (4.0, 2.0, 8.2, 'bca')
     """
+    if resamples < 1:
+        raise ConfigError(f"resamples: must be 1 or more (got {resamples}).")
     array, mean, std = _moments(values)
     tail = (1 - share(level, "level")) / 2
     if std is None:

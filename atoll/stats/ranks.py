@@ -13,9 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from atoll.errors import ConfigError, DataError
-from atoll.stats.values import Floats, finite, share, table
-
-ROUNDING = 1e-12  # relative: what adding up in another order may change
+from atoll.stats.values import ROUNDING, Floats, finite, share, table
 
 Table = Sequence[Sequence[float]] | Floats
 

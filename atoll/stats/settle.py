@@ -9,7 +9,7 @@ import numpy as np
 
 from atoll.errors import ConfigError
 from atoll.stats.bayes import SURE, correlated_t, inflation
-from atoll.stats.values import Floats, Values, share
+from atoll.stats.values import Floats, Values, majority, share
 
 CAP = 1000  # more seeds than anybody runs: None is said instead
 _DRAWS = 20_000
@@ -58,7 +58,7 @@ def seeds_to_settle(a: Values, b: Values, *, rope: float, rho: float, sure: floa
     s = now.scale / math.sqrt(inflation(len(a), rho))
     n = _sizes(cap)
     scale = s * np.sqrt([inflation(int(size), rho) for size in n])
-    return _first(n, _surest(now.mean, scale, n - 1, rope) >= _more_than_half(sure))
+    return _first(n, _surest(now.mean, scale, n - 1, rope) >= majority(sure))
 
 
 def chance_to_settle(a: Values, b: Values, n: int, *, rope: float, sure: float = SURE) -> float:
@@ -78,14 +78,14 @@ def chance_to_settle(a: Values, b: Values, n: int, *, rope: float, sure: float =
     squares = now.scale**2 * n0 * (n0 - 1)  # sum of squared deviations
     if new == 0 or squares == 0:
         scale = np.array([now.scale])
-        return float(_surest(now.mean, scale, np.array([n - 1.0]), rope)[0] >= _more_than_half(sure))
+        return float(_surest(now.mean, scale, np.array([n - 1.0]), rope)[0] >= majority(sure))
     draw = _generator(n0, n)
     sigma2 = squares / draw.chisquare(n0 - 1, _DRAWS)
     gap = draw.standard_normal(_DRAWS) * np.sqrt(sigma2 * (1 / n0 + 1 / new))  # new mean - m: both are uncertain
     inside = sigma2 * draw.chisquare(new - 1, _DRAWS) if new > 1 else np.zeros(_DRAWS)
     mean = now.mean + gap * new / n
     scale = np.sqrt((squares + inside + gap**2 * n0 * new / n) / (n - 1) / n)
-    return float((_surest(mean, scale, np.full(_DRAWS, n - 1.0), rope) >= _more_than_half(sure)).mean())
+    return float((_surest(mean, scale, np.full(_DRAWS, n - 1.0), rope) >= majority(sure)).mean())
 
 
 def _power(effect: float, n: Floats, alpha: float) -> Floats:
@@ -118,12 +118,6 @@ def _sizes(cap: int) -> Floats:
 
 def _first(n: Floats, enough: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int | None:
     return int(n[int(np.argmax(enough))]) if enough.any() else None
-
-
-def _more_than_half(sure: float) -> float:
-    if share(sure, "sure") <= 0.5:
-        raise ConfigError(f"sure: must be above 0.5, or two verdicts could hold (got {sure}).")
-    return sure
 
 
 def _generator(*address: int) -> np.random.Generator:

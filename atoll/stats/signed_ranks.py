@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from atoll.errors import ConfigError, DataError
-from atoll.stats.ranks import ROUNDING, midranks
-from atoll.stats.values import Floats, Values, finite
+from atoll.stats.ranks import midranks
+from atoll.stats.values import ROUNDING, Floats, Values, both, finite
 
 EXACT = 200  # pairs up to which all sign patterns are counted
 
@@ -43,9 +43,7 @@ def wilcoxon(a: Values, b: Values, zeros: Literal["pratt", "drop"] = "pratt") ->
     >>> wilcoxon([5, 7, 9, 8, 6, 9], [4, 5, 6, 4, 1, 3])
     Wilcoxon(above=21.0, below=0.0, p=0.03125, n=6, kind='exact')
     """
-    x, y = finite(a, "A"), finite(b, "B")
-    if len(x) != len(y):
-        raise DataError(f"pairs: A has {len(x)} values and B {len(y)}. Pair them by seed first: atoll.stats.pair.")
+    x, y = both(a, b)
     if zeros not in ("pratt", "drop"):
         raise ConfigError(f"zeros: must be 'pratt' or 'drop' (got {zeros!r}).")
     same = ROUNDING * float(np.abs(np.concatenate([x, y])).max())

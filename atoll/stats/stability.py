@@ -10,9 +10,7 @@ import numpy as np
 
 from atoll.errors import DataError
 from atoll.stats.paired import BySeed, align
-from atoll.stats.values import Floats
-
-_SAME = 1e-12  # relative: means that differ by less are equal, but for rounding
+from atoll.stats.values import ROUNDING, Floats
 
 
 @dataclass(frozen=True)
@@ -79,4 +77,4 @@ def rank_stability(methods: Mapping[str, BySeed], higher: bool = True) -> Stabil
 def _ahead(values: Floats, i: int, j: int) -> int:
     """1, 0 or -1: is the mean of i above, equal to or below that of j?"""
     gap = float((values[i] - values[j]).mean())
-    return 0 if abs(gap) <= _SAME * float(np.abs(values[[i, j]]).max()) else int(np.sign(gap))
+    return 0 if abs(gap) <= ROUNDING * float(np.abs(values[[i, j]]).max()) else int(np.sign(gap))

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from atoll.errors import ConfigError, DataError
 
+ROUNDING = 1e-12  # relative: what adding up in another order may change
+
 Floats = NDArray[np.float64]
 Values = Sequence[float] | Floats
 
@@ -31,6 +33,14 @@ def finite(values: Values, what: str, least: int = 1) -> Floats:
     return array
 
 
+def both(a: Values, b: Values, least: int = 1) -> tuple[Floats, Floats]:
+    """Two rows of finite numbers of one length: the values of A and B, seed by seed."""
+    x, y = finite(a, "A", least), finite(b, "B", least)
+    if len(x) != len(y):
+        raise DataError(f"pairs: A has {len(x)} values and B {len(y)}. Pair them by seed first: atoll.stats.pair.")
+    return x, y
+
+
 def table(values: Sequence[Sequence[float]] | Floats, what: str = "table") -> Floats:
     """Rows by methods, at least two methods, all finite."""
     rows = [np.atleast_1d(np.asarray(row, np.float64)) for row in values]
@@ -50,3 +60,14 @@ def share(value: float, what: str) -> float:
     if not 0.0 < value < 1.0:
         raise ConfigError(f"{what}: must be above 0 and below 1 (got {value}).")
     return float(value)
+
+
+def majority(sure: float) -> float:
+    """A probability that only one of several can have: above 0.5.
+
+    >>> majority(0.95)
+    0.95
+    """
+    if share(sure, "sure") <= 0.5:
+        raise ConfigError(f"sure: must be above 0.5, or two verdicts could hold (got {sure}).")
+    return float(sure)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from atoll.errors import ConfigError
 from atoll.results import Cell, Results, Trace, read, write
-from atoll.results.against import MARGIN, Row, against, right_of
+from atoll.results.against import MARGIN, Row, Score, right_of, rows
 from atoll.results.published import Published, lookup, names, table
 
 AXES = ("data", "partition", "algorithm")
@@ -43,7 +43,18 @@ def results(*cells: Cell, **changes: Any) -> Results:
 
 
 def row(made: Results, name: str) -> Row:
-    return next(r for r in against(made) if r.name == name)
+    return next(r for r in rows(made) if r.name == name)
+
+
+def both(found: Row) -> list[Score]:
+    return [score for score in (found.ours_last, found.ours_best) if score]
+
+
+def allowed_for(theirs: Published, ours: Score) -> float:
+    """The rule once more, in per cent."""
+    s = theirs.std or 0.0
+    error = sqrt(s * s / theirs.runs + (s if ours.std is None else ours.std) ** 2 / ours.n)
+    return max(1.0, 2 * error)
 
 
 # The tables.
@@ -157,29 +168,29 @@ def test_a_cell_agrees_within_the_margin_or_two_standard_errors(values: tuple[fl
 def test_the_best_round_agrees_where_the_last_does_not() -> None:
     found = row(results(cell(IID, 0.8, 0.8, 0.8, best=(0.895, 0.896, 0.897))), IID)
     assert found.verdict == "agrees"
-    assert found.last is not None
-    assert not found.last.within
-    assert found.best is not None
-    assert found.best.within
+    assert found.gap is not None
+    assert found.gap.when == "best"
+    assert found.ours_last == Score(pytest.approx(80), 0.0, 3)
+    assert found.ours_best == Score(pytest.approx(89.6), pytest.approx(0.1), 3)
 
 
-def test_a_difference_is_given_in_both_deviations() -> None:
-    gap = row(results(cell(IID, 0.90, 0.91, 0.92)), IID).last
-    assert gap is not None
-    assert (gap.mean, gap.seeds) == (pytest.approx(0.91), 3)
-    assert gap.difference == pytest.approx(0.014)
-    assert gap.in_theirs == pytest.approx(0.014 / 0.003)
-    assert gap.in_ours == pytest.approx(1.4)
-    assert gap.allowed == pytest.approx(2 * sqrt(0.003**2 / 3 + 0.01**2 / 3))
+def test_a_difference_is_given_in_both_deviations_and_in_the_scale_of_the_suite() -> None:
+    found = row(results(cell(IID, 0.90, 0.91, 0.92)), IID)
+    assert found.ours_last == Score(pytest.approx(91), pytest.approx(1), 3)
+    assert found.theirs is not None
+    assert (found.theirs.mean, found.theirs.std) == (pytest.approx(89.6), pytest.approx(0.3))
+    assert found.difference == pytest.approx(1.4)
+    assert found.in_theirs == pytest.approx(1.4 / 0.3)
+    assert found.in_ours == pytest.approx(1.4)
+    assert found.allowed == pytest.approx(2 * sqrt(0.3**2 / 3 + 1 / 3))
 
 
 def test_deviations_of_zero_and_single_seeds_divide_nothing() -> None:
     name = "adult/classes(1)/scaffold"  # 23.6 +- 0.0
-    same, one = (row(results(cell(name, *v)), name).last for v in ((0.24, 0.24), (0.24,)))
-    assert same is not None
-    assert one is not None
-    assert (same.in_theirs, same.in_ours, one.in_ours, one.std) == (None, None, None, None)
-    assert same.allowed == one.allowed == MARGIN
+    same, one = (row(results(cell(name, *v)), name) for v in ((0.24, 0.24), (0.24,)))
+    assert one.ours_last == Score(24, None, 1)
+    assert (same.in_theirs, same.in_ours, one.in_ours) == (None, None, None)
+    assert same.allowed == one.allowed == 100 * MARGIN
 
 
 def test_a_metric_that_is_not_shown_in_per_cent_has_a_relative_margin() -> None:
@@ -193,25 +204,24 @@ def test_a_metric_that_is_not_shown_in_per_cent_has_a_relative_margin() -> None:
 def test_a_verdict_is_what_its_own_numbers_say(values: list[float], entry: Any) -> None:
     name = "/".join(entry.at[axis] for axis in AXES)
     found = row(results(cell(name, *values)), name)
-    assert found.last is not None
-    assert found.best is not None
-    near = any(abs(g.difference) <= g.allowed for g in (found.last, found.best))
-    assert found.verdict == ("agrees" if near else "differs")
-    assert min(found.last.allowed, found.best.allowed) >= MARGIN
-    assert found.last.mean - found.last.difference == pytest.approx(entry.figure.mean)
+    assert found.theirs is not None
+    near = [abs(ours.mean - found.theirs.mean) <= allowed_for(found.theirs, ours) for ours in both(found)]
+    assert found.verdict == ("agrees" if any(near) else "differs")
+    assert found.allowed is not None
+    assert found.allowed >= 100 * MARGIN
 
 
 def test_a_smaller_size_is_not_judged() -> None:
     found = row(results(cell(IID, 0.2, 0.2), size="smoke"), IID)
     assert found.words == "not run: the size 'smoke' does not have the published settings"
-    assert found.last is not None
+    assert found.ours_last == Score(20, 0.0, 2)
 
 
 def test_what_was_not_run_is_listed_with_its_reason_where_there_is_one() -> None:
     made = results(cell(IID, 0.9), missing={"svhn/*": "no package carries SVHN"})
     assert row(made, "svhn/classes(1)/fednova").words == "theirs cannot be had: no package carries SVHN"
     assert row(made, "mnist/iid/fedavg").words == "not run"
-    assert len(against(made)) == len(table("niid_bench_table3").entries)
+    assert len(rows(made)) == len(table("niid_bench_table3").entries)
 
 
 def test_a_cell_that_failed_says_why() -> None:
@@ -225,8 +235,8 @@ def test_a_seed_that_diverged_differs_and_is_counted() -> None:
 
 def test_cells_that_nobody_published_have_no_row() -> None:
     made = results(cell("digits/iid/fedavg", 0.9), cell(IID, 0.9))
-    assert [r.name for r in against(made) if r.last] == [IID]
-    assert against(replace(made, reference=None)) == ()
+    assert [r.name for r in rows(made) if r.ours_last] == [IID]
+    assert rows(replace(made, reference=None)) == ()
 
 
 # Quirks.
@@ -235,19 +245,19 @@ RIGHT, QUIRK = "fmnist/classes(2)/scaffold", "fmnist/classes(2)/scaffold (as pub
 
 
 def quirky(*values: float, **changes: Any) -> Cell:
-    return cell(QUIRK, *values, quirk="counts steps", stands_for="scaffold", **changes)
+    return cell(QUIRK, *values, quirk="counts steps", stands_for=RIGHT, **changes)
 
 
 def test_a_quirk_has_a_row_of_its_own_with_its_effect_by_seed() -> None:
     made = results(cell(RIGHT, 0.80, 0.82, 0.84), quirky(0.40, 0.45, 0.50))
     found = row(made, QUIRK)
     assert found.quirk == "counts steps"
-    assert found.theirs == lookup("niid_bench_table3", place(RIGHT))
+    assert found.theirs is not None
+    assert found.theirs.mean == pytest.approx(42.8)
     assert found.verdict == "agrees"
     assert found.effect is not None
     assert (found.effect.right, found.effect.seeds, found.effect.paired) == (RIGHT, (0, 1, 2), True)
-    assert found.effect.last == pytest.approx(-0.37)
-    assert found.effect.last_std == pytest.approx(0.03)
+    assert found.effect.last == Score(pytest.approx(-37), pytest.approx(3), 3)
 
 
 def test_a_difference_that_a_quirk_explains_says_so() -> None:
@@ -262,13 +272,13 @@ def test_only_seeds_of_both_count_towards_an_effect() -> None:
     effect = row(results(replace(right, runs=right.runs[1:]), quirky(0.1, 0.3, 0.3)), QUIRK).effect
     assert effect is not None
     assert effect.seeds == (1, 2)
-    assert effect.last == pytest.approx(-0.5)
+    assert effect.last == Score(pytest.approx(-50), pytest.approx(0), 2)
     assert row(results(quirky(0.1)), QUIRK).effect is None
 
 
 def test_a_quirk_of_the_data_finds_its_right_cell_too() -> None:
     right = cell("cifar10/iid/fedavg", 0.76)
-    scrambled = cell("cifar10 (scrambled)/iid/fedavg", 0.70, quirk="planes as pixels", stands_for="cifar10")
+    scrambled = cell("cifar10 (scrambled)/iid/fedavg", 0.70, quirk="planes as pixels", stands_for=right.name)
     made = results(right, scrambled, reference="pfl_research_tables")
     assert right_of(made, scrambled) == right
     assert [row(made, c.name).verdict for c in made.cells] == ["differs", "agrees"]
@@ -277,11 +287,11 @@ def test_a_quirk_of_the_data_finds_its_right_cell_too() -> None:
 
 def test_a_quirk_that_nobody_published_shows_its_effect() -> None:
     right, wrong = cell("digits/iid/scaffold", 0.9), cell("digits/iid/scaffold (as published)", 0.5)
-    made = results(right, replace(wrong, quirk="counts steps", stands_for="scaffold"))
+    made = results(right, replace(wrong, quirk="counts steps", stands_for=right.name))
     found = row(made, wrong.name)
     assert (found.verdict, found.theirs) == ("not published", None)
     assert found.effect is not None
-    assert found.effect.best == pytest.approx(-0.4)
+    assert found.effect.best == Score(pytest.approx(-40), None, 1)
 
 
 def test_the_new_fields_survive_the_file(tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ class Cell:
     failed: Mapping[str, str] = field(default_factory=dict)  # a seed or trial, and why
     skew: Mapping[str, float] = field(default_factory=dict)  # how unlike the clients are, at the first seed
     quirk: str | None = None  # a published mistake that this cell repeats on purpose, in words
-    stands_for: str | None = None  # with a quirk: the value that its own one is a form of, as the paper calls it
     wanted: int = 0  # seeds that the suite asks for
+    stands_for: str | None = None  # the published cell that it is compared with, where its name is another
 
     @property
     def name(self) -> str:

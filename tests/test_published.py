@@ -165,6 +165,13 @@ def test_a_cell_agrees_within_the_margin_or_two_standard_errors(values: tuple[fl
     assert row(results(cell(IID, *values)), IID).verdict == verdict
 
 
+def test_one_seed_of_ours_is_taken_to_spread_as_theirs_do() -> None:
+    name = "fmnist/classes(2)/fedavg"  # 77.3 +- 4.9
+    found = row(results(cell(name, 0.69)), name)
+    assert found.allowed == pytest.approx(2 * 4.9 * sqrt(1 / 3 + 1))
+    assert found.verdict == "agrees"
+
+
 def test_the_best_round_agrees_where_the_last_does_not() -> None:
     found = row(results(cell(IID, 0.8, 0.8, 0.8, best=(0.895, 0.896, 0.897))), IID)
     assert found.verdict == "agrees"

@@ -21,6 +21,12 @@ class Scaffold:
     Option I:  c_i+ = the gradient of all local examples at the server's model x.
     Option II: c_i+ = c_i - c + (x - y_i) / (K lr), with K the gradients the change is worth (steps, for plain SGD).
     Server: x += server_lr * mean(y_i - x);  c += |S|/N * mean(c_i+ - c_i).
+
+    `profile = "niid-bench"` is what the code behind NIID-Bench's published figures does, a form of option II: the
+    optimizer steps with g alone, then y -= lr (c - c_i), outside of the momentum; K is the number of steps even with
+    momentum, so that at 0.9 the controls come out up to ten times too large; models are averaged by examples, controls
+    are not. Its controls start from one random network, which cancels as long as everybody takes part: here they
+    start at zero. Without momentum and with clients of one size it is option II.
     """
 
     task: Task
@@ -29,12 +35,17 @@ class Scaffold:
     option: Literal["I", "II"] = "II"
     optimizer: Optimizer = SGD()
     server_lr: Positive = 1.0
+    profile: Literal["paper", "niid-bench"] = "paper"
 
     def __post_init__(self) -> None:
         if self.option == "II" and linear(self.optimizer) is None:
             raise ConfigError(
                 "algorithm.optimizer: SCAFFOLD's option II reads the mean gradient from the change, which Adam "
                 "does not allow. Use optimizer = 'sgd', or option = 'I'."
+            )
+        if self.option == "I" and self.profile == "niid-bench":
+            raise ConfigError(
+                "algorithm.option: the profile 'niid-bench' is a form of option II. Leave the option out."
             )
 
     def init(self, model: Model) -> Tree:
@@ -50,7 +61,7 @@ class Scaffold:
         carry = begin(self.optimizer, sent)
         if self.option == "I":
             return {**carry, "at_server": tree.zeros_like(sent["params"]), "seen": zero(sent["params"])}
-        return {**carry, "worth": worth(self.optimizer, sent["params"])}
+        return {**carry, "worth": worth(self._counted(), sent["params"])}
 
     def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
         if self.option == "I":
@@ -59,10 +70,13 @@ class Scaffold:
             at_server = tree.add_scaled(carry["at_server"], there, n)
             carry = {**carry, "at_server": at_server, "seen": carry["seen"] + n}
         else:
-            carry = {**carry, "worth": count_gradients(self.optimizer, carry["worth"])}
+            carry = {**carry, "worth": count_gradients(self._counted(), carry["worth"])}
         g, carry = gradient(self.task, carry, batch)
-        g = tree.add(g, tree.sub(sent["control"], memory["control"]))
-        return descend(self.optimizer, carry, g, self.lr)
+        away = tree.sub(sent["control"], memory["control"])
+        if self.profile == "niid-bench":
+            carry = descend(self.optimizer, carry, g, self.lr)
+            return {**carry, "params": tree.add_scaled(carry["params"], away, -self.lr)}
+        return descend(self.optimizer, carry, tree.add(g, away), self.lr)
 
     def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
         parts = difference(carry, sent)
@@ -74,9 +88,18 @@ class Scaffold:
             mean = tree.scale(parts["delta"], -1.0 / torch.where(moved, rate, 1.0))
             new = tree.add(tree.sub(memory["control"], sent["control"]), mean)
             new = tree.where(moved, new, memory["control"])
+        if self.profile == "niid-bench":  # two weights in one sum: a client counts once, its model n_i times
+            parts = {**tree.scale(parts, info.examples), "examples": info.examples}
         return Update({**parts, "control": tree.sub(new, memory["control"])}, one(info)), {"control": new}
 
     def apply(self, server: Tree, total: Total) -> Tree:
         mean, share = total.mean(), total.count / self.population
         control = tree.add_scaled(server["control"], mean["control"], share)
+        if self.profile == "niid-bench":
+            model = {"delta": mean["delta"], "buffers": mean["buffers"]}
+            mean = tree.scale(model, 1.0 / mean["examples"])
         return {**move(server, mean, self.server_lr), "control": control}
+
+    def _counted(self) -> Optimizer:
+        """What K is counted with: the published code counts steps, whatever momentum makes of them."""
+        return SGD() if self.profile == "niid-bench" else self.optimizer

@@ -2,6 +2,8 @@
 
     cells.py   the values: a suite's cells, their runs seed by seed, the trials that chose their settings
     files.py   results.json, read, written and merged
+    published.py   what papers report, with its source (reference/*.csv)
+    against.py     ours and theirs, cell by cell, with a verdict
 
 >>> run = Trace(0, "digest", rounds=(1, 2, 3), values=(0.5, 0.8, 0.7), bytes=(9, 18, 27), seconds=(1.0, 2.0, 3.0))
 >>> run.last, run.best(higher=True)

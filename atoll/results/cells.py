@@ -64,6 +64,7 @@ class Cell:
     skew: Mapping[str, float] = field(default_factory=dict)  # how unlike the clients are, at the first seed
     quirk: str | None = None  # a published mistake that this cell repeats on purpose, in words
     wanted: int = 0  # seeds that the suite asks for
+    stands_for: str | None = None  # the published cell that it is compared with, where its name is another
 
     @property
     def name(self) -> str:
@@ -99,7 +100,8 @@ class Results:
     about: str = ""
     tuning: Tuning = "none"
     scale: float = 1.0  # what a value is multiplied with to be shown: 100 for per cent
-    reference: str | None = None  # a published table of `atoll/bench/reference`
+    reference: str | None = None  # a published table of `atoll/results/reference`
+    missing: Mapping[str, str] = field(default_factory=dict)  # published cells that cannot be had: a pattern, and why
     made: Mapping[str, Any] = field(default_factory=dict)  # command, date, versions, machine
 
     def blocks(self) -> tuple[str, ...]:

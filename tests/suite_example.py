@@ -84,3 +84,9 @@ def example() -> Results:
         about="Four methods on data that is split in six ways.", tuning="validation", scale=100.0,
         reference="niid_bench_table3", made=made,
     )  # fmt: skip
+
+
+def small() -> Results:
+    """One row of it: quick to draw."""
+    whole = example()
+    return replace(whole, cells=tuple(cell for cell in whole.cells if cell.row == ("fcube", "iid")))

@@ -138,15 +138,15 @@ def _gaps(results: Results, cells: Mapping[str, Cell], first: str, second: str) 
 def _lead(kept: Sequence[Results], rows: Sequence[Standing]) -> str:
     clear = sum(row.clear for row in rows)
     return (
-        f"{words.counted(len(kept), 'suite')}, {words.counted(len(rows), 'row')} in which at least two methods were run "
-        f"with two seeds or more. In {clear} of them the best is ahead of the second by more than chance (95 % "
-        "interval of the margin, paired by seed)."
+        f"{words.counted(len(kept), 'suite')}, {words.counted(len(rows), 'row')} with at least two methods of two "
+        f"seeds or more. In {clear} of them the best is ahead of the second best by more than chance (95 % interval of "
+        "the margin, paired by seed)."
     )
 
 
 def _told(ranked: Mapping[str, float], same: Sequence[str], complete: Sequence[str], rows: Mapping[str, object]) -> str:
     if len(complete) < 2:
-        return "No two rows have the same methods, so there are no average ranks."
+        return "Fewer than two rows have the same methods, so there are no average ranks."
     top = min(ranked, key=lambda method: ranked[method])
     return (
         f"Average ranks over the {len(complete)} of {len(rows)} rows that have all of {words.listed(same)}: {top} "

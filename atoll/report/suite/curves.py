@@ -20,8 +20,8 @@ from atoll.stats import half_width
 
 By = Literal["rounds", "bytes", "seconds"]
 BY: Mapping[By, str] = {"rounds": "round", "bytes": "MB sent, up and down", "seconds": "seconds of training, per run"}
-MOST = 24  # rows that are drawn: a page stays small
-POINTS = 60  # of a curve: more cannot be seen at this size
+MOST = 18  # rows that are drawn: a page stays small
+POINTS = 40  # of a curve: more cannot be seen at this size
 WIDTH, HEIGHT = 3.4, 2.2  # inches
 
 
@@ -93,7 +93,7 @@ def _draw(results: Results, lines: Sequence[Line], by: By, styles: Mapping[str, 
     figure, axes = canvas(WIDTH, HEIGHT)
     for one in lines:
         style = theme.line_style(styles[one.method])
-        axes.plot(one.x, one.mean, markevery=max(1, len(one.x) // 6), markersize=3.2, **style)
+        axes.plot(one.x, one.mean, markevery=max(1, len(one.x) // 5), markersize=3.2, **style)
         if one.half is not None:
             low, high = one.mean - one.half, one.mean + one.half
             axes.fill_between(one.x, low, high, color=style["color"], alpha=0.13, linewidth=0)

@@ -37,9 +37,9 @@ def as_csv(results: Results) -> str:
 
 def as_markdown(results: Results) -> str:
     """Both tables of every block, for a README or a web page."""
-    parts = [f"# {results.title}", _told(results)]
+    parts = [f"# {literal(results.title)}", _told(results)]
     for one in tables(results):
-        parts += [f"## {_title(one)}", "\n".join(_markdown(one)), *_notes(one)]
+        parts += [f"## {literal(_title(one))}", "\n".join(_markdown(one)), *_notes(one)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -72,18 +72,29 @@ def _run(results: Results, cell: Cell, run: Trace) -> list[object]:
     return [settings, run.seed, *reached, *costs, run.digest, run.partition, run.status, cell.quirk or ""]
 
 
+def literal(text: str) -> str:
+    r"""Text that Markdown shows as it stands, in a table too.
+
+    >>> print(literal("a|b *c*"))
+    a\|b \*c\*
+    """
+    return re.sub(r"([|*_`<\\])", r"\\\1", _plain(text))
+
+
 def _markdown(one: Table) -> list[str]:
-    head = [*one.axes, *one.methods]
+    head = [literal(name) for name in (*one.axes, *one.methods)]
     lines = [_line(head), _line(["---"] * len(one.axes) + ["---:"] * len(one.methods))]
-    return lines + [_line([*row.path, *(_md(one, row.entries[m]) for m in one.methods)]) for row in one.rows]
+    return lines + [
+        _line([*map(literal, row.path), *(_md(one, row.entries[m]) for m in one.methods)]) for row in one.rows
+    ]
 
 
 def _line(entries: list[str]) -> str:
-    return "| " + " | ".join(re.sub(r"([|*_`<\\])", r"\\\1", _plain(e)) if "**" not in e else e for e in entries) + " |"
+    return f"| {' | '.join(entries)} |"
 
 
 def _md(one: Table, entry: Entry) -> str:
-    text = _text(one, entry)
+    text = literal(_text(one, entry))
     return f"**{text}**" if entry.mark == "best" else f"{text} ≈" if entry.mark == "near" else text
 
 
@@ -141,7 +152,7 @@ def _notes(one: Table) -> list[str]:
         for method, entry in row.entries.items()
         if entry.cell and not entry.score
     ]
-    return ["\n".join(f"- {_plain(line)}" for line in quirks + failed)] if quirks or failed else []
+    return ["\n".join(f"- {literal(line)}" for line in quirks + failed)] if quirks or failed else []
 
 
 def _plain(text: str) -> str:

@@ -31,7 +31,6 @@ def page(results: Results) -> str:
         notes=headline.notes(results),
         sections=_sections(parts),
         unit=words.first_up(words.unit(results)),
-        points=words.points(results),
         better=words.better(results),
         tables=[[table(results, block, when) for block in results.blocks()] for when in ("last", "best")],
         budget=tuning.budget(results),

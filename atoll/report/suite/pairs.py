@@ -74,7 +74,9 @@ def certainty(results: Results) -> Certainty | None:
     told = (_method(results, rope), _stability(steady))
     plots = tuple(_plot(i, line, results) for i, line in enumerate(top[:MOST]))
     every = tuple(line for _, _, found in lines for line in found)
-    return Certainty(_finding(top, rope, results), told, f"{rope:g}", top, every, plots, _explained(results, rope))
+    return Certainty(
+        _finding(top, rope, results), told, words.gap(rope, results), top, every, plots, _explained(results, rope)
+    )
 
 
 def practical(results: Results) -> float:
@@ -137,16 +139,16 @@ def _finding(top: Sequence[Line], rope: float, results: Results) -> str:
     verdicts = [line.posterior.verdict() for line in top]
     clear, equal, open_ = verdicts.count("a"), verdicts.count("equal"), verdicts.count("undecided")
     return (
-        f"Best against second best, row by row: in {clear} of {len(top)} the best is better by over {rope:g} "
-        f"{words.points(results)} with a probability of {100 * SURE:.0f} % or more, in {equal} the two are practically "
-        f"equal, and {open_} {'is' if open_ == 1 else 'are'} still open."
+        f"Best against second best, row by row: in {clear} of {len(top)} the best is better by over "
+        f"{words.gap(rope, results)} with a probability of {100 * SURE:.0f} % or more, in {equal} the two are "
+        f"practically equal, and {open_} {'is' if open_ == 1 else 'are'} still open."
     )
 
 
 def _method(results: Results, rope: float) -> str:
     return (
         f"The Bayesian correlated t-test on differences paired by seed: how probable is it that A is better than B by "
-        f"more than {rope:g} {words.points(results)}, that they differ by less, or that B is better? "
+        f"more than {words.gap(rope, results)}, that they differ by less, or that B is better? "
         f"{100 * SURE:.0f} % settles it. Seeds to settle: how many would be enough if they come out like those at hand."
     )
 

@@ -97,9 +97,9 @@ def _means(scores: Sequence[Score], higher: bool) -> list[float]:
 
 
 def tally(rows: Rows, higher: bool) -> dict[str, tuple[str, ...]]:
-    """For each method its rows, wins, clear wins and average rank, as text."""
+    """For each method its rows, wins, clear wins and average rank, as text; one row makes no average."""
     same, complete = comparable(rows)
-    ranked = ranks({name: rows[name] for name in complete}, same, higher)
+    ranked = ranks({name: rows[name] for name in complete}, same, higher) if len(complete) > 1 else {}
     methods = dict.fromkeys(method for scores in rows.values() for method in scores)
     return {
         method: (
@@ -134,6 +134,8 @@ def _finding(rows: Rows, ranked: Mapping[str, float], complete: int, results: Re
 
 
 def _left_out(methods: Sequence[str], same: Sequence[str], rows: Rows, complete: Sequence[str]) -> str:
+    if len(complete) < 2:
+        return "Fewer than two rows have the same methods, so there are no average ranks."
     absent = [method for method in methods if method not in same]
     short = [name for name in rows if name not in complete]
     said = f"Ranks are over {words.counted(len(complete), 'row')} that {words.listed(same)} all have."

@@ -34,6 +34,11 @@ def points(results: Results) -> str:
     return "percentage points" if results.scale == 100 else "points"
 
 
+def gap(size: float, results: Results) -> str:
+    """A difference with what it is counted in, if that has a name."""
+    return f"{size:g} percentage point{'' if size == 1 else 's'}" if results.scale == 100 else f"{size:g}"
+
+
 def better(results: Results) -> str:
     """The direction in words."""
     return "higher is better" if results.higher else "lower is better"

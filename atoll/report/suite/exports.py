@@ -20,6 +20,7 @@ SPECIAL: Mapping[str, str] = {
     **{c: f"\\{c}" for c in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"},
+    **{c: f"{{{c}}}" for c in "[]*"},  # after the end of a row they would be arguments
     **{"−": "$-$", "±": r"$\pm$", "—": "---", "≈": r"$\approx$"},
 }
 

@@ -162,16 +162,16 @@ def _stability(found: Sequence[Stability]) -> str:
 
 def _explained(results: Results, rope: float) -> str:
     return (
-        f"The belief about the mean difference in {words.unit(results)}, A being the best of the row and B the second "
-        f"best. Between the dashed lines (±{rope:g}) the two are practically equal; right of them A "
-        "is better, left of them B."
+        f"What the seeds let one believe of the mean difference in {words.unit(results)}, above 0 where A, the best of "
+        f"the row, is better than B, the second best. Between the dashed lines (±{rope:g}) the two are practically "
+        "equal; right of them A is better, left of them B."
     )
 
 
 def _plot(number: int, line: Line, results: Results) -> Plot:
     return Plot(
         f"posterior-{number}",
-        f"{line.row}: {line.a} − {line.b}",
+        f"{line.row}: {line.a} against {line.b}",
         "",
         f"{line.row}: {line.a} better {line.p[0]}, equal {line.p[1]}, {line.b} better {line.p[2]}.",
         lambda: _draw(line, results),
@@ -192,7 +192,7 @@ def _draw(line: Line, results: Results) -> Figure:
     for edge in (-one.rope, one.rope):
         axes.axvline(edge, color=theme.INK, linewidth=1, linestyle=(0, (4, 3)))
     axes.set_yticks([])
-    axes.set_xlabel(f"difference in {words.unit(results)}, above 0: A is better")
+    axes.set_xlabel(f"how much better A is, {words.unit(results)}")
     return figure
 
 

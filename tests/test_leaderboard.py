@@ -90,6 +90,8 @@ def test_what_is_not_comparable_is_said() -> None:
     text = said(board([other("a", 80, 84, 70), other("b", 80, 84, 70, tuning="paper")]))
     assert "Not comparable: values of different rows or suites." in text
     assert "Suites were tuned in different ways" in text
+    again = said(board([other("a", 80, 84, 70), other("a", 80, 84, 70, tuning="paper")]))
+    assert "over the 2 of 2 rows" in again  # one suite tuned in two ways is two rows
     assert "tuned in different ways" not in said(board([other("a", 80, 84, 70)]))
 
 

@@ -395,6 +395,26 @@ def test_sensitivity_counts_from_the_best_setting_of_the_row(higher: bool, best:
     assert one.labels[one.chosen] == "mu = 0.01"
 
 
+def test_a_setting_that_diverged_everywhere_leaves_a_gap_and_not_a_crash() -> None:
+    cells = row(80, 81)
+    trials = tried(80, 0)["trials"]
+    broken = replace(
+        cells[1], trials=(*trials[:3], replace(trials[3], score=math.nan)), settings={"algorithm.mu": 0.01}
+    )
+    text = page(of(cells[0], broken))
+    assert "mu = 1: diverged" in said(text)
+    assert "median over rows: mu = 0.001: -0.1; mu = 0.01: -0; mu = 0.1: -0.6; mu = 1: nan." in text
+
+
+def test_runs_of_one_round_and_runs_that_never_were_finite_make_a_page() -> None:
+    one, two, three = row(80, 81, 82)
+    short = replace(one, runs=tuple(trace(80, seed, rounds=1) for seed in range(3)))
+    lost = replace(two, runs=tuple(replace(run, values=(math.nan,) * len(run.values)) for run in two.runs))
+    text = said(page(of(short, lost, three)))
+    assert "1 to 20 rounds" in text
+    assert "diverged" in text
+
+
 def test_settings_that_were_tried_out_of_order_are_drawn_in_order() -> None:
     shuffled = replace(EXAMPLE.cells[1], trials=EXAMPLE.cells[1].trials[::-1])
     assert tuning.tried(of(shuffled))[0].labels == ("mu = 0.001", "mu = 0.01", "mu = 0.1", "mu = 1")

@@ -64,7 +64,7 @@ def board(results: Sequence[Results]) -> str:
     """The page as text."""
     kept, notes = unique(results)
     rows = [standing for one in kept for standing in standings(one)]
-    ranked_rows = {f"{row.suite} {row.row}": row.scores for row in rows if row.size != "smoke"}
+    ranked_rows = {str(number): row.scores for number, row in enumerate(rows) if row.size != "smoke"}
     same, complete = comparable(ranked_rows)
     ranked = ranks({name: ranked_rows[name] for name in complete}, same, higher=True)
     counted = tally(ranked_rows, higher=True)

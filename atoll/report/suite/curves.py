@@ -113,7 +113,7 @@ def _limit(axes: Axes, lines: Sequence[Line], results: Results) -> None:
     means = np.concatenate([one.mean[np.isfinite(one.mean)] for one in lines])
     if not means.size:
         return
-    if means.min() > 0 and means.max() > 100 * means.min():
+    if results.scale != 100 and means.min() > 0 and means.max() > 100 * means.min():
         axes.set_yscale("log")
         return
     pad = 0.08 * float(means.max() - means.min()) or 0.05 * abs(float(means.max())) or 1.0

@@ -46,12 +46,13 @@ def ranking(results: Results) -> Ranking | None:
     wins = tuple((method, tuple(text for found in tallies for text in found[method])) for method in order)
     lines = _wilcoxon([rows[name] for name in complete], same, results)
     plot = critical(ranked, len(complete)) if len(complete) > 1 and len(same) > 2 else None
+    asked = _friedman(rows, same, complete, results)
     said = (
         _left_out(methods, same, rows, complete),
-        _differ(rows, same, complete, results),
+        _differ(asked, len(same), len(complete)),
         *_few(len(complete), lines),
     )
-    finding = _finding(rows, ranked, len(complete), results)
+    finding = _finding(rows, ranked, len(complete), asked, results)
     return Ranking(finding, tuple(filter(None, said)), wins, len(complete), plot, lines)
 
 
@@ -121,15 +122,16 @@ def _clear(scores: Mapping[str, Score], method: str) -> bool:
     return not any(other.meets(scores[method]) for name, other in scores.items() if name != method)
 
 
-def _finding(rows: Rows, ranked: Mapping[str, float], complete: int, results: Results) -> str:
+def _finding(rows: Rows, ranked: Mapping[str, float], complete: int, asked: float | None, results: Results) -> str:
     if not ranked or complete < 2:
         return ""
     top = min(ranked, key=lambda method: ranked[method])
     mine, won, clear = counts(rows, top, results.higher)
+    sure = "" if asked is None else f" Over all rows, {_verdict(asked)} (Friedman's test, p {_is(asked)})."
     return (
         f"{top} has the best average rank of {len(ranked)} methods, {ranked[top]:.2f} over {complete} rows (1 would be "
         f"the best everywhere), and the best mean in {won} of {words.counted(mine, 'row')}, {clear} of them clear of "
-        "every other method's interval."
+        f"every other method's interval.{sure}"
     )
 
 
@@ -143,14 +145,27 @@ def _left_out(methods: Sequence[str], same: Sequence[str], rows: Rows, complete:
     return said + (f" Left out, since a method is missing there: {words.listed(short)}." if short else "")
 
 
-def _differ(rows: Rows, same: Sequence[str], complete: Sequence[str], results: Results) -> str:
+def _friedman(rows: Rows, same: Sequence[str], complete: Sequence[str], results: Results) -> float | None:
+    """The p of Friedman's test in the form of Iman and Davenport; None where there is too little to ask."""
     if len(complete) < 2 or len(same) < 3:
+        return None
+    return friedman(matrix([rows[name] for name in complete], same, results.higher), results.higher).f_p
+
+
+def _differ(p: float | None, methods: int, rows: int) -> str:
+    if p is None:
         return ""
-    p = friedman(matrix([rows[name] for name in complete], same, results.higher), results.higher).f_p
-    verdict = "the methods differ" if p < 0.05 else "these rows do not tell the methods apart"
-    cd = critical_difference(len(same), len(complete))
-    asked = f"Do they differ at all? Friedman's test: p = {_p(p)}, {verdict}."
+    cd = critical_difference(methods, rows)
+    asked = f"Do they differ at all? Friedman's test: p {_is(p)}, {_verdict(p)}."
     return f"{asked} Two ranks must lie {cd:.2f} apart to differ (Nemenyi, 5 %)."
+
+
+def _verdict(p: float) -> str:
+    return "the methods differ" if p < 0.05 else "these rows do not tell the methods apart"
+
+
+def _is(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"= {_p(p)}"
 
 
 def _wilcoxon(

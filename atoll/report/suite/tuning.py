@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -97,10 +98,7 @@ def _only_number(settings: Mapping[str, Any]) -> float | None:
 
 def _plot(results: Results, number: int, method: str, ones: Sequence[Tried]) -> Plot:
     lost = np.array([one.lost for one in ones])
-    with np.errstate(invalid="ignore"):
-        typical = (
-            np.nanmedian(np.where(np.isfinite(lost), lost, np.nan), axis=0) if np.isfinite(lost).any() else lost[0]
-        )
+    typical = [_median(column[np.isfinite(column)].tolist()) for column in lost.T]
     said = "; ".join(f"{label}: {value:.3g}" for label, value in zip(ones[0].labels, typical, strict=True))
     on = "validation data" if results.tuning == "validation" else "the test data"
     rows = f"A thin line is one row ({len(ones)} in all), the thick one their median; a ring is the setting chosen."
@@ -134,6 +132,10 @@ def _draw(results: Results, ones: Sequence[Tried], lost: Any, typical: Any) -> F
     axes.set_xlabel(key if same else "setting")
     axes.set_ylabel("against the best")
     return figure
+
+
+def _median(values: Sequence[float]) -> float:
+    return median(values) if values else math.nan  # a setting that diverged everywhere leaves a gap
 
 
 def _folded(label: str) -> str:

@@ -426,30 +426,44 @@ def test_every_setting_tried_is_on_the_page_with_its_score() -> None:
         assert f"{words.settings(trial.settings)}: {100 * trial.score:.2f}" in said(PAGE)
 
 
+def compared(name: str, theirs: tuple[float, float | None] | None, verdict: str, **more: object) -> SimpleNamespace:
+    """A row as `atoll.results.against` gives it."""
+    plain = dict.fromkeys(("ours_last", "ours_best", "gap", "difference", "allowed", "in_theirs", "in_ours", "effect"))
+    published = None if theirs is None else SimpleNamespace(mean=theirs[0], std=theirs[1])
+    return SimpleNamespace(
+        name=name, block="", theirs=published, verdict=verdict, **{**plain, "why": "", "quirk": None, **more}
+    )
+
+
 def test_the_comparison_with_the_paper_is_shown_with_its_verdicts() -> None:
     ours = SimpleNamespace(mean=89.2, std=0.3, n=3)
+    ran = {
+        "ours_last": ours,
+        "ours_best": ours,
+        "difference": -0.4,
+        "allowed": 1.0,
+        "in_theirs": -4.0,
+        "in_ours": -1.3333,
+    }
+    effect = SimpleNamespace(right="fmnist/iid/scaffold", seeds=(0, 1, 2), last=ours, best=ours, paired=True)
     rows = [
-        SimpleNamespace(
-            name="fmnist/iid/fedavg", block="images", ours_last=ours, ours_best=ours,
-            theirs=SimpleNamespace(mean=89.6, std=0.1), difference=-0.4, in_theirs=-4.0, in_ours=-1.3333,
-            verdict="agrees", why="", quirk=None,
-        ),
-        SimpleNamespace(
-            name="svhn/iid/fedavg", block="images", ours_last=None, ours_best=None,
-            theirs=SimpleNamespace(mean=88.0, std=None), difference=None, in_theirs=None, in_ours=None,
-            verdict="cannot be had", why="no package carries SVHN", quirk=None,
-        ),
-        SimpleNamespace(
-            name="fmnist/iid/scaffold (as published)", block="images", ours_last=ours, ours_best=ours,
-            theirs=SimpleNamespace(mean=80.0, std=0.1), difference=9.2, in_theirs=92.0, in_ours=30.7,
-            verdict="differs", why="", quirk=QUIRK,
-        ),
-    ]  # fmt: skip
+        compared("fmnist/iid/fedavg", (89.6, 0.1), "agrees", **ran),
+        compared("svhn/iid/fedavg", (88.0, None), "cannot be had", why="no package carries SVHN"),
+        compared("fmnist/iid/scaffold (as published)", (80.0, 0.1), "differs", **ran, quirk=QUIRK, effect=effect),
+        compared("fmnist/iid/new", None, "not published", **ran),
+    ]
     found = paper.shown(EXAMPLE, rows)  # type: ignore[arg-type]
-    assert found.rows[0].numbers == ("89.60 ± 0.10", "89.20 ± 0.30", "89.20 ± 0.30", "−0.40", "−4.0", "−1.3")
-    assert (found.rows[0].kind, found.rows[1].kind, found.rows[2].kind) == ("agrees", "other", "differs")
-    assert found.rows[1].numbers == ("88.00", "—", "—", "—", "—", "—")
-    assert "of 2 cells 1 agrees, 1 cannot be had" in found.finding  # the quirk is no cell of the paper
+    assert [line.name for line in found.rows] == [rows[0].name, rows[2].name, rows[3].name]
+    assert found.rows[0].numbers == ("89.60 ± 0.10", "89.20 ± 0.30", "89.20 ± 0.30", "−0.40", "1.00", "−4.0", "−1.3")
+    assert [line.kind for line in found.rows] == ["agrees", "differs", "other"]
+    assert (
+        "Its effect: +89.20 ± 0.30 against fmnist/iid/scaffold, last round, paired over 3 seeds." in found.rows[1].why
+    )
+    assert [(line.name, line.numbers[0], line.why) for line in found.others] == [
+        ("svhn/iid/fedavg", "88.00", "No package carries SVHN.")
+    ]
+    # Neither a quirk nor a method that the paper does not have is a cell of the paper.
+    assert found.finding == "Against the published table niid_bench_table3, 2 cells: 1 agree, 1 cannot be had."
 
 
 def test_a_suite_without_a_published_table_has_no_such_section() -> None:

@@ -22,12 +22,15 @@ class Compared(Protocol):
     ours_last: Any  # mean, std, n; None without runs
     ours_best: Any
     theirs: Any  # mean, std; None where nothing was published
+    gap: Any  # when, within: at the nearer of the last and the best round; None without both figures
     difference: float | None
+    allowed: float | None
     in_theirs: float | None
     in_ours: float | None
     verdict: str
     why: str
     quirk: str | None
+    effect: Any  # right, seeds, last, best, paired: what the quirk does; None without one
 
 
 @dataclass(frozen=True)
@@ -37,18 +40,23 @@ class Shown:
     name: str
     numbers: tuple[str, ...]
     verdict: str
-    kind: str  # agrees, differs or other: for the colour
     why: str
     quirk: str | None
+
+    @property
+    def kind(self) -> str:
+        """For the colour."""
+        return self.verdict if self.verdict in ("agrees", "differs") else "other"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the section shows."""
+    """What the section shows: cells that were run, and published ones that were not."""
 
     finding: str
     told: str
     rows: tuple[Shown, ...]
+    others: tuple[Shown, ...]
 
 
 def comparison(results: Results) -> Comparison | None:
@@ -63,35 +71,62 @@ def shown(results: Results, found: Sequence[Compared]) -> Comparison | None:
     """These rows as text."""
     if not found:
         return None
-    plain = [row for row in found if row.quirk is None]
-    counts = Counter(row.verdict for row in plain)
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    named = f"the published table {results.reference}" if results.reference else "the published table"
-    finding = f"Against {named}: of {words.counted(len(plain), 'cell')} {said}." if plain else ""
+    ran = [row for row in found if row.ours_last is not None]
     told = (
-        f"Each cell of {named} beside ours. Whether a paper reports its last or its best round is often not said, so "
-        "both are shown. Lines in italics repeat a quirk of the published code, to see what difference it explains."
+        f"Each cell of {_named(results)} beside ours. Papers seldom say whether they print the last or the best round, so the "
+        "nearer of ours counts. It agrees if the difference is within a practical margin or two standard errors of the "
+        'difference, whichever is larger ("allowed"): where that is wide, agreement says little. Lines in italics repeat '
+        "a quirk of the published code, to see what it does."
     )
-    return Comparison(finding, told, tuple(_shown(row) for row in found))
+    lines = {id(row): _shown(row) for row in found}
+    others = tuple(lines[id(row)] for row in found if row.ours_last is None)
+    return Comparison(_finding(results, found), told, tuple(lines[id(row)] for row in ran), others)
+
+
+def _named(results: Results) -> str:
+    return f"the published table {results.reference}"
+
+
+def _finding(results: Results, found: Sequence[Compared]) -> str:
+    """How many cells of the paper agree, differ, or could not be compared; a quirk is no cell of the paper."""
+    counts = Counter(row.verdict for row in found if row.quirk is None and row.theirs is not None)
+    words_ = {"agrees": "agree", "differs": "differ"}
+    said = ", ".join(f"{count} {words_.get(verdict, verdict)}" for verdict, count in counts.most_common())
+    return f"Against {_named(results)}, {words.counted(sum(counts.values()), 'cell')}: {said}." if counts else ""
 
 
 def _shown(row: Compared) -> Shown:
     numbers = (
         *map(_score, (row.theirs, row.ours_last, row.ours_best)),
         _signed(row.difference, 2),
+        words.MISSING if row.allowed is None else words.number(row.allowed, 2),
         _signed(row.in_theirs, 1),
         _signed(row.in_ours, 1),
     )
-    kind = next((word for word in ("agrees", "differs") if row.verdict.startswith(word)), "other")
-    return Shown(row.name, numbers, row.verdict, kind, row.why, row.quirk)
+    why = words.first_up(f"{row.why}.") if row.why else ""
+    return Shown(row.name, numbers, row.verdict, " ".join(filter(None, (why, _effect(row)))), row.quirk)
+
+
+def _effect(row: Compared) -> str:
+    """What a quirk does to the right method, seed by seed."""
+    if row.effect is None:
+        return ""
+    paired = "paired over" if row.effect.paired else "not paired, over"
+    seeds = words.counted(len(row.effect.seeds), "seed")
+    return f"Its effect: {_signed_score(row.effect.last)} against {row.effect.right}, last round, {paired} {seeds}."
+
+
+def _signed_score(found: Any) -> str:
+    return f"{_signed(found.mean, 2)}{_spread(found)}"
 
 
 def _score(found: Any) -> str:
-    if found is None:
-        return words.MISSING
+    return words.MISSING if found is None else f"{words.number(found.mean, 2)}{_spread(found)}"
+
+
+def _spread(found: Any) -> str:
     std = getattr(found, "std", None)
-    spread = f" ± {words.number(std, 2)}" if std is not None and math.isfinite(std) else ""
-    return f"{words.number(found.mean, 2)}{spread}"
+    return f" ± {words.number(std, 2)}" if std is not None and math.isfinite(std) else ""
 
 
 def _signed(value: float | None, places: int) -> str:

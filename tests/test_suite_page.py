@@ -456,14 +456,15 @@ def test_the_comparison_with_the_paper_is_shown_with_its_verdicts() -> None:
     assert [line.name for line in found.rows] == [rows[0].name, rows[2].name, rows[3].name]
     assert found.rows[0].numbers == ("89.60 ± 0.10", "89.20 ± 0.30", "89.20 ± 0.30", "−0.40", "1.00", "−4.0", "−1.3")
     assert [line.kind for line in found.rows] == ["agrees", "differs", "other"]
-    assert (
-        "Its effect: +89.20 ± 0.30 against fmnist/iid/scaffold, last round, paired over 3 seeds." in found.rows[1].why
-    )
+    assert "Effect of the quirk at the last round: +89.20 ± 0.30, paired over 3 seeds." in found.rows[1].why
     assert [(line.name, line.numbers[0], line.why) for line in found.others] == [
         ("svhn/iid/fedavg", "88.00", "No package carries SVHN.")
     ]
     # Neither a quirk nor a method that the paper does not have is a cell of the paper.
-    assert found.finding == "Against the published table niid_bench_table3, 2 cells: 1 agree, 1 cannot be had."
+    assert found.finding == (
+        "1 of 1 cell compared agree with the published table niid_bench_table3, 0 differ. "
+        "Of its other cells 1 cannot be had."
+    )
 
 
 def test_a_suite_without_a_published_table_has_no_such_section() -> None:

@@ -73,10 +73,10 @@ def shown(results: Results, found: Sequence[Compared]) -> Comparison | None:
         return None
     ran = [row for row in found if row.ours_last is not None]
     told = (
-        f"Each cell of {_named(results)} beside ours. Papers seldom say whether they print the last or the best round, so the "
-        "nearer of ours counts. It agrees if the difference is within a practical margin or two standard errors of the "
-        'difference, whichever is larger ("allowed"): where that is wide, agreement says little. Lines in italics repeat '
-        "a quirk of the published code, to see what it does."
+        f"Each cell of {_named(results)} beside ours. Papers seldom say whether they print the last or the best round, "
+        "so the nearer of ours counts. It agrees within a practical margin or two standard errors of "
+        'the difference, whichever is larger ("allowed"): where that is wide, agreement says little. Lines in italics '
+        "repeat a quirk of the published code, to see what it does."
     )
     lines = {id(row): _shown(row) for row in found}
     others = tuple(lines[id(row)] for row in found if row.ours_last is None)
@@ -90,9 +90,13 @@ def _named(results: Results) -> str:
 def _finding(results: Results, found: Sequence[Compared]) -> str:
     """How many cells of the paper agree, differ, or could not be compared; a quirk is no cell of the paper."""
     counts = Counter(row.verdict for row in found if row.quirk is None and row.theirs is not None)
-    words_ = {"agrees": "agree", "differs": "differ"}
-    said = ", ".join(f"{count} {words_.get(verdict, verdict)}" for verdict, count in counts.most_common())
-    return f"Against {_named(results)}, {words.counted(sum(counts.values()), 'cell')}: {said}." if counts else ""
+    agree, differ = counts.pop("agrees", 0), counts.pop("differs", 0)
+    rest = words.listed(
+        f"{count} {'were ' if verdict == 'not run' else ''}{verdict}" for verdict, count in counts.items()
+    )
+    said = f"{agree} of {words.counted(agree + differ, 'cell')} compared agree with {_named(results)}, {differ} differ."
+    parts = [words.first_up(said) if agree + differ else "", f"Of its other cells {rest}." if rest else ""]
+    return " ".join(filter(None, parts))
 
 
 def _shown(row: Compared) -> Shown:
@@ -113,7 +117,7 @@ def _effect(row: Compared) -> str:
         return ""
     paired = "paired over" if row.effect.paired else "not paired, over"
     seeds = words.counted(len(row.effect.seeds), "seed")
-    return f"Its effect: {_signed_score(row.effect.last)} against {row.effect.right}, last round, {paired} {seeds}."
+    return f"Effect of the quirk at the last round: {_signed_score(row.effect.last)}, {paired} {seeds}."
 
 
 def _signed_score(found: Any) -> str:

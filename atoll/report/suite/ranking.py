@@ -127,7 +127,7 @@ def _finding(rows: Rows, ranked: Mapping[str, float], complete: int, asked: floa
         return ""
     top = min(ranked, key=lambda method: ranked[method])
     mine, won, clear = counts(rows, top, results.higher)
-    sure = "" if asked is None else f" Over all rows, {_verdict(asked)} (Friedman's test, p {_is(asked)})."
+    sure = "" if asked is None else f" Friedman's test: {_verdict(asked)} (p {_is(asked)})."
     return (
         f"{top} has the best average rank of {len(ranked)} methods, {ranked[top]:.2f} over {complete} rows (1 would be "
         f"the best everywhere), and the best mean in {won} of {words.counted(mine, 'row')}, {clear} of them clear of "

@@ -35,10 +35,10 @@ def write(
     groups = group(records)
     metric = primary(records)
     out.parent.mkdir(parents=True, exist_ok=True)
-    _put(out, page(records, groups, metric, title).encode("utf-8"))
+    put(out, page(records, groups, metric, title).encode("utf-8"))
     for plot in _figures(groups, metric) if figures else []:
         for kind in figures:
-            _put(out.with_name(f"{out.stem}-{plot.name}.{kind}"), plot.picture(kind))
+            put(out.with_name(f"{out.stem}-{plot.name}.{kind}"), plot.picture(kind))
     return out
 
 
@@ -46,7 +46,7 @@ def page(records: Sequence[Record], groups: Sequence[Group], metric: Metric, tit
     """The whole page as text."""
     table = final(groups, metric)
     used = [record for one in groups for record in one.records]
-    return _environment().get_template("report.html.j2").render(
+    return environment().get_template("report.html.j2").render(
         title=title or worded_title(groups),
         scope=_scope(groups),
         lead=lead(table),
@@ -74,7 +74,8 @@ def _figures(groups: Sequence[Group], metric: Metric) -> list[Plot]:
     return [*plots(groups, metric), *held]
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates of all pages: whatever is put in is escaped."""
     return Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -114,7 +115,7 @@ def _others(groups: Sequence[Group]) -> list[tuple[str, list[tuple[str, str]]]]:
     ]  # fmt: skip
 
 
-def _put(path: Path, content: bytes) -> None:
+def put(path: Path, content: bytes) -> None:
     """Write whole or not at all: beside the target, then in its place."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -70,6 +70,7 @@ def svg(figure: Figure, name: str, alt: str) -> str:
         re.sub(r'\s(xmlns(:\w+)?|version|width|height)="[^"]*"', "", body[: body.index(">")]) + body[body.index(">") :]
     )
     body = re.sub(r"<(metadata|style)\b.*?</\1>", "", body, flags=re.DOTALL)  # that style would reach the whole page
+    body = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), body)  # a hundredth of a point
     for start in ('id="', "url(#", 'href="#'):
         body = body.replace(start, f"{start}{name}-")
     for color, variable in VARIABLES.items():

@@ -1,0 +1,137 @@
+"""Against the paper: the comparison that `atoll.results.against` works out, as a table."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Protocol, cast
+
+from atoll.report.suite import words
+from atoll.results import Results
+
+
+class Compared(Protocol):
+    """One published cell beside ours, in the shown scale."""
+
+    name: str
+    block: str
+    ours_last: Any  # mean, std, n; None without runs
+    ours_best: Any
+    theirs: Any  # mean, std; None where nothing was published
+    gap: Any  # when, within: at the nearer of the last and the best round; None without both figures
+    difference: float | None
+    allowed: float | None
+    in_theirs: float | None
+    in_ours: float | None
+    verdict: str
+    why: str
+    quirk: str | None
+    effect: Any  # right, seeds, last, best, paired: what the quirk does; None without one
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One line as text."""
+
+    name: str
+    numbers: tuple[str, ...]
+    verdict: str
+    why: str
+    quirk: str | None
+
+    @property
+    def kind(self) -> str:
+        """For the colour."""
+        return self.verdict if self.verdict in ("agrees", "differs") else "other"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the section shows: cells that were run, and published ones that were not."""
+
+    finding: str
+    told: str
+    rows: tuple[Shown, ...]
+    others: tuple[Shown, ...]
+
+
+def comparison(results: Results) -> Comparison | None:
+    """The comparison with the suite's published table; None where there is none."""
+    if results.reference is None or find_spec("atoll.results.against") is None:
+        return None
+    found = cast(Sequence[Compared], import_module("atoll.results.against").rows(results))
+    return shown(results, found)
+
+
+def shown(results: Results, found: Sequence[Compared]) -> Comparison | None:
+    """These rows as text."""
+    if not found:
+        return None
+    ran = [row for row in found if row.ours_last is not None]
+    told = (
+        f"Each cell of {_named(results)} beside ours. Papers seldom say whether they print the last or the best round, "
+        "so the nearer of ours counts. It agrees within a practical margin or two standard errors of "
+        'the difference, whichever is larger ("allowed"): where that is wide, agreement says little. Lines in italics '
+        "repeat a quirk of the published code, to see what it does."
+    )
+    lines = {id(row): _shown(row) for row in found}
+    others = tuple(lines[id(row)] for row in found if row.ours_last is None)
+    return Comparison(_finding(results, found), told, tuple(lines[id(row)] for row in ran), others)
+
+
+def _named(results: Results) -> str:
+    return f"the published table {results.reference}"
+
+
+def _finding(results: Results, found: Sequence[Compared]) -> str:
+    """How many cells of the paper agree, differ, or could not be compared; a quirk is no cell of the paper."""
+    counts = Counter(row.verdict for row in found if row.quirk is None and row.theirs is not None)
+    agree, differ = counts.pop("agrees", 0), counts.pop("differs", 0)
+    rest = words.listed(
+        f"{count} {'were ' if verdict == 'not run' else ''}{verdict}" for verdict, count in counts.items()
+    )
+    said = f"{agree} of {words.counted(agree + differ, 'cell')} compared agree with {_named(results)}, {differ} differ."
+    parts = [words.first_up(said) if agree + differ else "", f"Of its other cells {rest}." if rest else ""]
+    return " ".join(filter(None, parts))
+
+
+def _shown(row: Compared) -> Shown:
+    numbers = (
+        *map(_score, (row.theirs, row.ours_last, row.ours_best)),
+        _signed(row.difference, 2),
+        words.MISSING if row.allowed is None else words.number(row.allowed, 2),
+        _signed(row.in_theirs, 1),
+        _signed(row.in_ours, 1),
+    )
+    why = words.first_up(f"{row.why}.") if row.why else ""
+    return Shown(row.name, numbers, row.verdict, " ".join(filter(None, (why, _effect(row)))), row.quirk)
+
+
+def _effect(row: Compared) -> str:
+    """What a quirk does to the right method, seed by seed."""
+    if row.effect is None:
+        return ""
+    paired = "paired over" if row.effect.paired else "not paired, over"
+    seeds = words.counted(len(row.effect.seeds), "seed")
+    return f"Effect of the quirk at the last round: {_signed_score(row.effect.last)}, {paired} {seeds}."
+
+
+def _signed_score(found: Any) -> str:
+    return f"{_signed(found.mean, 2)}{_spread(found)}"
+
+
+def _score(found: Any) -> str:
+    return words.MISSING if found is None else f"{words.number(found.mean, 2)}{_spread(found)}"
+
+
+def _spread(found: Any) -> str:
+    std = getattr(found, "std", None)
+    return f" ± {words.number(std, 2)}" if std is not None and math.isfinite(std) else ""
+
+
+def _signed(value: float | None, places: int) -> str:
+    return words.MISSING if value is None or not math.isfinite(value) else words.number(value, places, "+")

@@ -1,0 +1,207 @@
+"""Who wins over all rows: wins, average ranks, whether the methods differ at all, and Wilcoxon's test of every pair."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+
+from atoll.report.plots import Plot
+from atoll.report.suite import words
+from atoll.report.suite.critical import critical
+from atoll.report.suite.scores import Score, best
+from atoll.report.suite.table import contest
+from atoll.results import Results
+from atoll.results.cells import When
+from atoll.stats import average_ranks, critical_difference, friedman, holm, wilcoxon
+
+Rows = Mapping[str, Mapping[str, Score]]  # a row's name, then a method's score
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What the section shows: sentences, a table of wins, a plot and the pairs."""
+
+    finding: str
+    told: tuple[str, ...]
+    wins: tuple[tuple[str, tuple[str, ...]], ...]
+    complete: int  # rows that all ranked methods have
+    plot: Plot | None
+    wilcoxon: tuple[tuple[str, ...], ...]
+
+
+def ranking(results: Results) -> Ranking | None:
+    """The ranking of a suite; None where fewer than two methods meet anywhere."""
+    by_when: dict[When, Rows] = {when: contests(results, when) for when in ("last", "best")}
+    rows = by_when["last"]
+    if not rows:
+        return None
+    methods = list(dict.fromkeys(method for scores in rows.values() for method in scores))
+    same, complete = comparable(rows)
+    ranked = ranks({name: rows[name] for name in complete}, same, results.higher)
+    order = sorted(methods, key=lambda method: (ranked.get(method, math.inf), method))
+    tallies = [tally(by_when[when], results.higher) for when in ("last", "best")]
+    wins = tuple((method, tuple(text for found in tallies for text in found[method])) for method in order)
+    lines = _wilcoxon([rows[name] for name in complete], same, results)
+    plot = critical(ranked, len(complete)) if len(complete) > 1 and len(same) > 2 else None
+    asked = _friedman(rows, same, complete, results)
+    said = (
+        _left_out(methods, same, rows, complete),
+        _differ(asked, len(same), len(complete)),
+        *_few(len(complete), lines),
+    )
+    finding = _finding(rows, ranked, len(complete), asked, results)
+    return Ranking(finding, tuple(filter(None, said)), wins, len(complete), plot, lines)
+
+
+def contests(results: Results, when: When) -> dict[str, dict[str, Score]]:
+    """Every row in which at least two methods may win, by name."""
+    many = len(results.blocks()) > 1
+    found = {
+        f"{block}: {words.row_name(row)}" if many else words.row_name(row): contest(results, cells, when)
+        for block in results.blocks()
+        for row, cells in results.rows(block).items()
+    }
+    return {name: scores for name, scores in found.items() if len(scores) > 1}
+
+
+def comparable(rows: Mapping[str, Mapping[str, object]]) -> tuple[list[str], list[str]]:
+    """The methods, and the rows that have all of them, that make the largest full table.
+
+    >>> comparable({"1": {"a": 1, "b": 1, "c": 1}, "2": {"a": 1, "b": 1, "c": 1}, "3": {"a": 1, "b": 1}})
+    (['a', 'b', 'c'], ['1', '2'])
+    """
+    candidates = [list(scores) for scores in rows.values()]
+    fitting = [(methods, [name for name, has in rows.items() if set(methods) <= set(has)]) for methods in candidates]
+    return max(fitting, key=lambda found: (len(found[0]) * len(found[1]), len(found[0])), default=([], []))
+
+
+def ranks(rows: Rows, methods: Sequence[str], higher: bool) -> dict[str, float]:
+    """Average ranks of methods over rows that have all of them; 1 is the best, a diverged method is the last."""
+    if not rows:
+        return {}
+    found = average_ranks(matrix(list(rows.values()), methods, higher), higher)
+    return dict(zip(methods, map(float, found), strict=True))
+
+
+def matrix(rows: Sequence[Mapping[str, Score]], methods: Sequence[str], higher: bool) -> list[list[float]]:
+    """Means by row and method; what diverged is put behind everything else of its row."""
+    return [_means([scores[method] for method in methods], higher) for scores in rows]
+
+
+def _means(scores: Sequence[Score], higher: bool) -> list[float]:
+    finite = [one.mean for one in scores if not one.diverged]
+    worst = (min(finite) - 1 if higher else max(finite) + 1) if finite else 0.0
+    return [worst if one.diverged else one.mean for one in scores]
+
+
+def tally(rows: Rows, higher: bool) -> dict[str, tuple[str, ...]]:
+    """For each method its rows, wins, clear wins and average rank, as text; one row makes no average."""
+    same, complete = comparable(rows)
+    ranked = ranks({name: rows[name] for name in complete}, same, higher) if len(complete) > 1 else {}
+    methods = dict.fromkeys(method for scores in rows.values() for method in scores)
+    return {
+        method: (
+            *map(str, counts(rows, method, higher)),
+            f"{ranked[method]:.2f}" if method in ranked else words.MISSING,
+        )
+        for method in methods
+    }
+
+
+def counts(rows: Rows, method: str, higher: bool) -> tuple[int, int, int]:
+    """Rows that have the method, those that it wins, and those that it wins clear of every other interval."""
+    mine = [scores for scores in rows.values() if method in scores]
+    won = [scores for scores in mine if method in best(scores, higher)]
+    return len(mine), len(won), sum(_clear(scores, method) for scores in won)
+
+
+def _clear(scores: Mapping[str, Score], method: str) -> bool:
+    return not any(other.meets(scores[method]) for name, other in scores.items() if name != method)
+
+
+def _finding(rows: Rows, ranked: Mapping[str, float], complete: int, asked: float | None, results: Results) -> str:
+    if not ranked or complete < 2:
+        return ""
+    top = min(ranked, key=lambda method: ranked[method])
+    mine, won, clear = counts(rows, top, results.higher)
+    sure = "" if asked is None else f" Friedman's test: {_verdict(asked)} (p {_is(asked)})."
+    return (
+        f"{top} has the best average rank of {len(ranked)} methods, {ranked[top]:.2f} over {complete} rows (1 would be "
+        f"the best everywhere), and the best mean in {won} of {words.counted(mine, 'row')}, {clear} of them clear of "
+        f"every other method's interval.{sure}"
+    )
+
+
+def _left_out(methods: Sequence[str], same: Sequence[str], rows: Rows, complete: Sequence[str]) -> str:
+    if len(complete) < 2:
+        return "Fewer than two rows have the same methods, so there are no average ranks."
+    absent = [method for method in methods if method not in same]
+    short = [name for name in rows if name not in complete]
+    said = f"Ranks are over {words.counted(len(complete), 'row')} that {words.listed(same)} all have."
+    said += f" Not ranked: {words.listed(absent)}, without two seeds in some of them." if absent else ""
+    return said + (f" Left out, since a method is missing there: {words.listed(short)}." if short else "")
+
+
+def _friedman(rows: Rows, same: Sequence[str], complete: Sequence[str], results: Results) -> float | None:
+    """The p of Friedman's test in the form of Iman and Davenport; None where there is too little to ask."""
+    if len(complete) < 2 or len(same) < 3:
+        return None
+    return friedman(matrix([rows[name] for name in complete], same, results.higher), results.higher).f_p
+
+
+def _differ(p: float | None, methods: int, rows: int) -> str:
+    if p is None:
+        return ""
+    cd = critical_difference(methods, rows)
+    asked = f"Do they differ at all? Friedman's test: p {_is(p)}, {_verdict(p)}."
+    return f"{asked} Two ranks must lie {cd:.2f} apart to differ (Nemenyi, 5 %)."
+
+
+def _verdict(p: float) -> str:
+    return "the methods differ" if p < 0.05 else "these rows do not tell the methods apart"
+
+
+def _is(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"= {_p(p)}"
+
+
+def _wilcoxon(
+    rows: Sequence[Mapping[str, Score]], same: Sequence[str], results: Results
+) -> tuple[tuple[str, ...], ...]:
+    """Each pair over rows: how many differ, the median difference, p, and p corrected for the number of pairs."""
+    if len(rows) < 2 or len(same) < 2:
+        return ()
+    means = dict(zip(same, zip(*matrix(rows, same, results.higher), strict=True), strict=True))
+    pairs = list(combinations(same, 2))
+    found = [wilcoxon(means[a], means[b]) for a, b in pairs]
+    corrected = holm([one.p for one in found])
+    gaps = [median(x - y for x, y in zip(means[a], means[b], strict=True)) for a, b in pairs]
+    return tuple(
+        (
+            f"{a} − {b}",
+            str(one.n),
+            words.number(gap, 2, "+"),
+            _p(one.p),
+            _p(p),
+            "differ" if p < 0.05 else "not told apart",
+        )
+        for (a, b), one, gap, p in zip(pairs, found, gaps, corrected, strict=True)
+    )
+
+
+def _few(rows: int, pairs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """That too few rows cannot give a small p, whatever the methods do."""
+    if not pairs or 2.0 ** (1 - rows) * len(pairs) < 0.05:
+        return ()
+    least = min(1.0, 2.0 ** (1 - rows) * len(pairs))
+    return (
+        f"With {words.counted(rows, 'row')} and {words.counted(len(pairs), 'pair')} Wilcoxon's corrected p cannot fall "
+        f"below {_p(least)}: a test that finds nothing here says little.",
+    )
+
+
+def _p(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"

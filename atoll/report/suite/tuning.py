@@ -1,0 +1,142 @@
+"""How settings were found: the budget, what it cost, and how much a wrong setting loses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from atoll.report import theme
+from atoll.report.plots import Plot
+from atoll.report.suite import words
+from atoll.report.suite.curves import canvas
+from atoll.results import Cell, Results, Trial
+
+WAYS = {
+    "validation": "chosen on validation data, examples kept from training",
+    "paper": "the paper's way: best on the test data, which flatters every method that is tuned",
+    "none": "as the suite gives them; nothing was tuned",
+}
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One cell's trials: the settings in words, their shown scores, and which was chosen."""
+
+    cell: Cell
+    labels: tuple[str, ...]
+    scores: tuple[float, ...]
+    chosen: int | None
+    higher: bool
+
+    @property
+    def lost(self) -> tuple[float, ...]:
+        """How far each score stays behind the cell's best: 0 for that one, below 0 for the others."""
+        finite = [one for one in self.scores if math.isfinite(one)]
+        top = (max if self.higher else min)(finite, default=math.nan)
+        return tuple(-abs(one - top) for one in self.scores)
+
+
+def tried(results: Results) -> list[Tried]:
+    """Every cell with more than one trial."""
+    return [_tried(results, cell) for cell in results.cells if len(cell.trials) > 1]
+
+
+def budget(results: Results) -> str:
+    """In words: how settings were chosen, and with how many trials for each method."""
+    said = f"Settings: {WAYS[results.tuning]}."
+    counts: dict[int, list[str]] = {}
+    for cell in results.cells:
+        counts.setdefault(len(cell.trials), [])
+        if cell.method not in counts[len(cell.trials)]:
+            counts[len(cell.trials)].append(cell.method)
+    if results.tuning == "none" or set(counts) <= {0}:
+        return said
+    parts = [
+        f"{words.counted(n, 'trial')} for {words.listed(counts[n])}" for n in sorted(counts, reverse=True) if n > 1
+    ]
+    few = list(dict.fromkeys(m for n in (0, 1) for m in counts.get(n, [])))
+    parts += [f"not tuned: {words.listed(few)}"] if few else []
+    uneven = " The budgets are not equal." if len([n for n in counts if n > 1]) > 1 else ""
+    return f"{said} {'; '.join(parts)[0].upper()}{'; '.join(parts)[1:]}.{uneven}"
+
+
+def sensitivity(results: Results) -> list[Plot]:
+    """A figure per tuned method: how much each setting loses against the best one, a line for every row."""
+    found: dict[tuple[str, tuple[str, ...]], list[Tried]] = {}
+    for one in tried(results):
+        found.setdefault((one.cell.method, one.labels), []).append(one)
+    return [_plot(results, i, method, ones) for i, ((method, _), ones) in enumerate(found.items())]
+
+
+def _tried(results: Results, cell: Cell) -> Tried:
+    trials = _ordered(cell.trials)
+    labels = tuple(words.settings(trial.settings) for trial in trials)
+    chosen = next((i for i, trial in enumerate(trials) if dict(trial.settings) == dict(cell.settings)), None)
+    return Tried(cell, labels, tuple(trial.score * results.scale for trial in trials), chosen, results.higher)
+
+
+def _ordered(trials: Sequence[Trial]) -> list[Trial]:
+    """By value where a single number was tried, else as they were tried."""
+    numbers = [_only_number(trial.settings) for trial in trials]
+    if any(number is None for number in numbers):
+        return list(trials)
+    order = sorted(range(len(trials)), key=lambda i: numbers[i] or 0.0)
+    return [trials[i] for i in order]
+
+
+def _only_number(settings: Mapping[str, Any]) -> float | None:
+    values = list(settings.values())
+    plain = len(values) == 1 and isinstance(values[0], int | float) and not isinstance(values[0], bool)
+    return float(values[0]) if plain else None
+
+
+def _plot(results: Results, number: int, method: str, ones: Sequence[Tried]) -> Plot:
+    lost = np.array([one.lost for one in ones])
+    typical = [_median(column[np.isfinite(column)].tolist()) for column in lost.T]
+    said = "; ".join(f"{label}: {value:.3g}" for label, value in zip(ones[0].labels, typical, strict=True))
+    on = "validation data" if results.tuning == "validation" else "the test data"
+    rows = f"A thin line is one row ({len(ones)} in all), the thick one their median; a ring is the setting chosen."
+    return Plot(
+        f"tuning-{number}",
+        method,
+        f"{words.metric(results).capitalize()} on {on} against the best setting of the same row. {rows}",
+        f"{method}: {words.points(results)} against the best setting, median over rows: {said}.",
+        lambda: _draw(results, ones, lost, typical),
+    )
+
+
+def _draw(results: Results, ones: Sequence[Tried], lost: Any, typical: Any) -> Figure:
+    labels = ones[0].labels
+    figure, axes = canvas(4.2, 2.4)
+    places = np.arange(len(labels))
+    for one, line in zip(ones, lost, strict=True):
+        axes.plot(places, line, color=theme.SERIES[5], linewidth=0.8, alpha=0.6)
+        if one.chosen is not None:
+            ring: dict[str, Any] = {
+                "markerfacecolor": "none",
+                "markeredgecolor": theme.SERIES[1],
+                "markersize": 7,
+                "alpha": 0.8,
+            }
+            axes.plot([one.chosen], [line[one.chosen]], "o", **ring)
+    axes.plot(places, typical, color=theme.SERIES[0], linewidth=2.2, marker="o")
+    key = labels[0].split(" = ")[0]
+    same = all(label.startswith(f"{key} = ") and label.count(" = ") == 1 for label in labels)
+    axes.set_xticks(places, [label.removeprefix(f"{key} = ") for label in labels] if same else [*map(_folded, labels)])
+    axes.set_xlabel(key if same else "setting")
+    axes.set_ylabel("against the best")
+    return figure
+
+
+def _median(values: Sequence[float]) -> float:
+    return median(values) if values else math.nan  # a setting that diverged everywhere leaves a gap
+
+
+def _folded(label: str) -> str:
+    return label.replace(", ", "\n")

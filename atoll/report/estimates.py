@@ -7,23 +7,13 @@ from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit  # the quantile of Student's t, without the weight of scipy.stats
 
 from atoll.report.groups import Group
 from atoll.report.metrics import Metric
 from atoll.report.records import Floats
+from atoll.stats import Estimate, half_width, t_interval
 
-LEVEL = 0.95
 PHASES = ("sample", "train", "server", "evaluate", "record")  # in the order in which they run
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds; `half` is half the width of its interval, None for a single seed."""
-
-    mean: float
-    half: float | None
-    seeds: int
 
 
 @dataclass(frozen=True)
@@ -50,24 +40,9 @@ class Curve:
         return interval(self.values[:, -1].tolist()) if self.rounds.size else None
 
 
-def half_width(values: Floats) -> Floats | None:
-    """Half the width of the 95 % interval over the first axis: t(0.975, S - 1) s / sqrt(S)."""
-    seeds = len(values)
-    if seeds < 2:
-        return None
-    quantile = float(stdtrit(seeds - 1, 0.5 + LEVEL / 2))
-    with np.errstate(invalid="ignore"):  # a seed that diverged: the interval is NaN, as it should be
-        half: Floats = quantile * values.std(axis=0, ddof=1) / math.sqrt(seeds)
-    return half
-
-
 def interval(values: Sequence[float]) -> Estimate | None:
     """Mean and interval of one value per seed; None without values. A value that is not finite makes the mean so."""
-    if not values:
-        return None
-    array = np.asarray(values, np.float64)
-    half = half_width(array)
-    return Estimate(float(array.mean()), None if half is None else float(half), len(array))
+    return t_interval(values) if values else None
 
 
 def curve(group: Group, *path: str) -> Curve:

@@ -4,10 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from atoll.report.estimates import Estimate, best, curve, per_round, seconds
+from atoll.report.estimates import best, curve, per_round, seconds
 from atoll.report.gains import gain
 from atoll.report.groups import Group
 from atoll.report.metrics import Metric
+from atoll.stats import Estimate
 
 MISSING = "—"
 

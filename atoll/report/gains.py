@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from atoll.report.estimates import Estimate, interval
+from atoll.report.estimates import interval
 from atoll.report.groups import Group
 from atoll.report.metrics import Metric
 from atoll.report.records import Record
+from atoll.stats import Estimate
 
 HOW = 'Gain over training alone is not shown: add a run with algorithm.name = "local" on the same partition and seed.'
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from atoll.report.estimates import Estimate
 from atoll.report.final import Final
 from atoll.report.gains import HOW
 from atoll.report.groups import Group
 from atoll.report.records import Record, find
+from atoll.stats import Estimate
 
 
 def title(groups: Sequence[Group]) -> str:

@@ -26,7 +26,14 @@ from atoll.config.setup import loaded, partitioned
 from atoll.errors import ConfigError
 from atoll.results import Cell, Results, Trace
 
-IID = {"emd": 0.05, "jensen_shannon": 0.01, "effective_classes": 9.8, "classes": 10.0, "size_gini": 0.0, "clients": 10.0}
+IID = {
+    "emd": 0.05,
+    "jensen_shannon": 0.01,
+    "effective_classes": 9.8,
+    "classes": 10.0,
+    "size_gini": 0.0,
+    "clients": 10.0,
+}
 SKEWED = {**IID, "emd": 0.9, "jensen_shannon": 0.3, "effective_classes": 4.0, "size_gini": 0.3}
 Values = Mapping[str, Sequence[float]]
 
@@ -93,7 +100,14 @@ def test_a_distance_is_the_same_both_ways_and_never_below_0(a: dict[str, float],
 
 
 def test_the_distance_is_what_the_docs_say() -> None:
-    a = {"emd": 0.4, "jensen_shannon": 0.1, "effective_classes": 5.0, "classes": 10.0, "size_gini": 0.2, "clients": 10.0}
+    a = {
+        "emd": 0.4,
+        "jensen_shannon": 0.1,
+        "effective_classes": 5.0,
+        "classes": 10.0,
+        "size_gini": 0.2,
+        "clients": 10.0,
+    }
     b = {"emd": 1.0, "jensen_shannon": 0.3, "effective_classes": 0.9, "size_gini": 0.1, "clients": 100.0, "noise": 0.09}
     found = distance(a, b, same_data=False)
     assert found is not None
@@ -183,7 +197,9 @@ def test_without_evidence_nothing_is_advised() -> None:
         return found.method, words(found)[0]
 
     assert advise(Target("x", "digits", SKEWED), []).method is None
-    assert method({"a": [0.9], "b": [0.8]})[1].startswith("No evidence: no measured setting has two methods on two seeds")
+    assert method({"a": [0.9], "b": [0.8]})[1].startswith(
+        "No evidence: no measured setting has two methods on two seeds"
+    )
     assert method({"a": [0.9, 0.9]})[0] is None  # nothing to choose from
     assert method({"a": [0.9, 0.9], "b": [0.8, 0.8]}, {})[0] is None  # nobody measured the clients
     assert method({"a": [0.9, 0.9], "b": [0.8, 0.8]}, axes=("data", "partition", "model"))[0] is None  # no algorithms
@@ -315,8 +331,9 @@ def test_a_file_a_run_and_a_name_with_a_partition_are_the_same_question(
         assert one["method"] == "fedavgm"
         assert one["target"]["skew"] == found[0]["target"]["skew"]
         assert one["near"][0]["setting"]["seeds"] == [0, 1]
-    assert "Use fedavgm: it did best on the nearest measured setting, tiny (full): digits/dirichlet(0.5), 0.00 away." in (
-        answers[0].out
+    assert (
+        "Use fedavgm: it did best on the nearest measured setting, tiny (full): digits/dirichlet(0.5), 0.00 away."
+        in (answers[0].out)
     )
 
 

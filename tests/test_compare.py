@@ -272,13 +272,13 @@ def test_memory_that_differs_is_named(ran: Make) -> None:
 
 
 def test_a_replay_goes_on_from_a_checkpoint_that_is_early_enough(tmp_path: Path) -> None:
-    class Stop(Exception): ...
+    class StopError(Exception): ...
 
     def stop(done: int, rounds: int, line: Any) -> None:
         if done == 5:
-            raise Stop
+            raise StopError
 
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         atoll.run({**BASE, "rounds": 6, "checkpoint": {"every": 2}}, tmp_path / "a", watch=stop)
     b = altered(tmp_path / "a", tmp_path / "b", 5, model="0" * 40)
     before = {p.name: p.read_bytes() for p in b.iterdir()}
@@ -304,6 +304,64 @@ def test_a_replay_that_parts_before_the_records_do_is_looked_at_there(ran: Make,
     assert found.replay.first is not None
     assert found.replay.first.reasons == ("setting algorithm.lr: 0.1 in A, 0.2 in B",)
     assert "they part in round 1 already" in "\n".join(words(found))
+
+
+THREADS: list[int] = []
+
+
+class Counting(torch.nn.Linear):
+    """Notes how many threads compute it."""
+
+    def __init__(self, inputs: tuple[int, ...], outputs: int) -> None:
+        super().__init__(math.prod(inputs), outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        THREADS.append(torch.get_num_threads())
+        return super().forward(x.flatten(1))
+
+
+def test_a_replay_has_the_threads_of_the_run_and_gives_them_back(ran: Make, tmp_path: Path) -> None:
+    a = ran(task={"model": "test_compare:Counting"})
+    b = altered(a, tmp_path / "b", 1, model="0" * 40)
+    info = json.loads((b / "run.json").read_text())
+    info["hardware"]["threads"] = 2
+    (b / "run.json").write_text(json.dumps(info))
+    THREADS.clear()
+    before = torch.get_num_threads(), torch.random.get_rng_state()
+    parting(a, b)
+    assert set(THREADS) == {1, 2}
+    assert torch.get_num_threads() == before[0]
+    assert torch.equal(torch.random.get_rng_state(), before[1])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"round": "gossip", "cohort": "everyone"},
+        {"cohort": {"name": "poisson", "probability": 0.1}},  # in some rounds nobody comes
+        {"cohort": {"name": "fixed_with_replacement", "size": 8}},
+        {
+            "transform": [
+                "equal_weights",
+                {"name": "clip_l2", "bound": 0.1},
+                {"name": "gaussian_noise", "multiplier": 0.1},
+            ]
+        },
+        {"algorithm": {"name": "fedper", "lr": 0.1}, "task": {"model": {"name": "mlp", "widths": [8]}}},
+    ],
+)
+def test_any_kind_of_round_can_be_run_again(ran: Make, changes: dict[str, Any]) -> None:
+    algorithm = {"name": "fedavg", **changes.get("algorithm", {})}
+    a, b = (ran(**{**changes, "algorithm": {**algorithm, "lr": lr}}) for lr in (0.1, 0.2))
+    found = parting(a, b)
+    assert found.lines.model is not None
+    assert found.replay is not None
+    assert (found.replay.round, found.replay.agrees) == (found.lines.model, (None, None))
+    first = found.replay.first
+    assert first is not None
+    assert first.reasons == ("setting algorithm.lr: 0.1 in A, 0.2 in B",)
+    assert first.client is not None
+    assert first.clients == first.of > 0
 
 
 def test_another_seed_is_not_paired(ran: Make) -> None:
@@ -386,7 +444,9 @@ THEIRS = {
 def test_a_side_compared_with_itself_is_equal() -> None:
     side = Side("x", results=suite(OURS))
     found = compare(side, side)
-    assert [(r.difference.mean, r.difference.half, r.p_equal, r.verdict) for r in found.rows] == [(0, 0, 1, "equal")] * 3
+    assert [(r.difference.mean, r.difference.half, r.p_equal, r.verdict) for r in found.rows] == [
+        (0, 0, 1, "equal")
+    ] * 3
     assert [(t.p, t.ahead) for t in found.totals] == [(1.0, (0, 3, 0))]
     assert found.left_out == ()
 
@@ -422,7 +482,10 @@ def test_methods_have_a_test_each_and_holm_corrects_them() -> None:
     ours = {**OURS, **{k.replace("fedavg", "fedprox"): v for k, v in THEIRS.items()}}
     theirs = {k: [x - 0.05 for x in v] for k, v in ours.items()}
     found = compare(Side("a", results=suite(ours)), Side("b", results=suite(theirs)))
-    assert [(t.method, t.rows, t.p, t.holm) for t in found.totals] == [("fedavg", 3, 0.25, 0.5), ("fedprox", 3, 0.25, 0.5)]
+    assert [(t.method, t.rows, t.p, t.holm) for t in found.totals] == [
+        ("fedavg", 3, 0.25, 0.5),
+        ("fedprox", 3, 0.25, 0.5),
+    ]
 
 
 def test_one_method_against_another_of_the_same_suite_is_compared_row_by_row() -> None:
@@ -453,7 +516,12 @@ def test_only_what_ran_to_its_end_on_the_same_clients_makes_a_pair() -> None:
 def test_one_pair_has_a_difference_and_no_verdict() -> None:
     one, other = (suite({"d/p/m": [value]}) for value in (0.5, 0.4))
     row = compare(Side("a", results=one), Side("b", results=other)).rows[0]
-    assert (row.difference.mean, row.difference.half, row.p_a, row.verdict) == (pytest.approx(0.1), None, None, "one pair")
+    assert (row.difference.mean, row.difference.half, row.p_a, row.verdict) == (
+        pytest.approx(0.1),
+        None,
+        None,
+        "one pair",
+    )
 
 
 def test_a_metric_that_is_no_share_has_a_rope_in_proportion() -> None:
@@ -487,7 +555,9 @@ def test_every_run_is_in_a_pair_or_left_out(runs: list[tuple[int, int, bool]]) -
     have = [{(s.place["row"], r.seed) for s in side for r in s.runs} for side in sides]
     paired = {(row.place["row"], seed) for row in found.rows for seed in row.seeds}
     assert paired == have[0] & have[1]
-    left = {(int(t[4]), int(s)) for t in found.left_out for s in t.split("seed")[1].split(":")[0].strip("s ").split(",")}
+    left = {
+        (int(t[4]), int(s)) for t in found.left_out for s in t.split("seed")[1].split(":")[0].strip("s ").split(",")
+    }
     assert left == have[0] ^ have[1]
 
 
@@ -588,6 +658,6 @@ def test_mistakes_are_said_plainly(ran: Make, swept: Path, sh: Callable[[str], S
     assert "nothing to pair" in apart.err
     with pytest.raises(RecordError, match="Methods: fedavg"):
         compare(opened("a.json@nobody"), opened("a.json"))
+    results.write(suite(OURS, metric="loss"), tmp_path / "c.json")
     with pytest.raises(ConfigError, match="one metric"):
-        results.write(suite(OURS, metric="loss"), tmp_path / "c.json")
         compare(opened("a.json"), opened("c.json"))

@@ -110,7 +110,8 @@ def runs_at(place: Path) -> list[Path]:
     if (place / "sweep.json").is_file():
         listed = [place / str(cell["folder"]) for cell in SweepFolder(place).info()["cells"]]
         return [folder for folder in listed if (folder / "run.json").is_file()]
-    return sorted(found.parent for found in place.glob("*/run.json"))
+    inside = place / "cells" if (place / "cells").is_dir() else place
+    return sorted(found.parent for found in inside.glob("*/run.json"))
 
 
 def one_run(argument: str) -> Path | None:

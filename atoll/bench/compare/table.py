@@ -70,7 +70,8 @@ def _caption(found: Comparison) -> Iterator[str]:
     yield f"B: {found.b}"
     if found.differing:
         told = [f"{key} {show(a)} / {show(b)}" for key, (a, b) in found.differing.items()]
-        yield f"What differs (A / B): {', '.join(told)}"
+        more = f" and {len(told) - _MANY} more" if len(told) > _MANY else ""
+        yield f"What differs (A / B): {', '.join(told[:_MANY])}{more}"
     if any(row.p_a is not None for row in found.rows):
         yield "A - B: the mean of the paired differences ± half its 95 % t interval; below it the bootstrap's (BCa)."
         yield from _chances(found)

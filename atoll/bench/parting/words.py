@@ -94,7 +94,7 @@ def _first(first: First) -> Iterator[str]:
     if largest is not None:
         yield f"{len(first.tensors)} tensors differ; the most of the others {largest}."
     if first.noise:
-        yield "Float noise: sums were taken in another order. Nothing else was found to differ."
+        yield "Float noise: the same sums, taken in another order."
 
 
 def _asked(found: Parting) -> Iterator[str]:

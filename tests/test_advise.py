@@ -151,6 +151,11 @@ def test_the_margin_is_the_paired_t_interval_and_p_that_of_the_bayesian_test() -
     assert s.p_better + s.p_equal + s.p_worse == pytest.approx(1)
 
 
+def test_a_method_with_one_seed_does_not_count() -> None:
+    values = {"once": [0.99], "fedavg": [0.8, 0.8, 0.8], "fedprox": [0.9, 0.9, 0.9]}
+    assert ask(SKEWED, rows("s", {("digits", "skew"): (SKEWED, values)})).method == "fedprox"
+
+
 def test_the_same_data_counts_as_nearer() -> None:
     assert ask(SKEWED, data="adult").method == "scaffold"
     assert ask(SKEWED, data="digits").method == "fedprox"

@@ -113,7 +113,8 @@ def test_another_engine_is_float_noise_in_the_first_round_and_both_are_what_thei
 
 
 def test_clients_that_agree_and_are_added_up_in_another_order_are_noise_of_the_server(ran: Make) -> None:
-    a, b = ran(), ran(engine={"name": "vector", "chunk": 2})
+    ragged = {"local": {"batch": 8, "epochs": 1}}  # so that the stack trains clients in another order than the loop
+    a, b = ran(**ragged), ran(**ragged, engine={"name": "vector", "chunk": 2})
     found = parting(a, b)
     assert found.replay is not None
     first = found.replay.first
@@ -289,6 +290,13 @@ def test_a_replay_goes_on_from_a_checkpoint_that_is_early_enough(tmp_path: Path)
     assert {p.name: p.read_bytes() for p in b.iterdir()} == before  # a replay leaves the runs alone
 
 
+def test_a_checkpoint_from_after_the_parting_is_not_used(ran: Make, tmp_path: Path) -> None:
+    a = ran()
+    found = parting(a, altered(a, tmp_path / "b", 4, model="0" * 40))  # the last round, where the checkpoint is
+    assert found.replay is not None
+    assert (found.replay.began, found.replay.round, found.replay.agrees) == ((0, 0), 4, (None, 4))
+
+
 def test_a_replay_that_parts_before_the_records_do_is_looked_at_there(ran: Make, tmp_path: Path) -> None:
     """B's record claims A's models until round 3, but its experiment has another lr."""
     a, other = ran(), ran(algorithm={"name": "fedavg", "lr": 0.2})
@@ -403,6 +411,8 @@ def test_gaps_are_bits_and_their_size() -> None:
     assert [(g.largest, g.relative, g.noise) for g in zero] == [(0.0, 0.0, True)]
     wild = gaps(one, {"w": torch.tensor([1.0, 2.0, float("inf"), 0.0])})
     assert (wild[0].largest, wild[0].noise) == (math.inf, False)
+    ends = gaps({"w": torch.tensor([math.inf, 1.0])}, {"w": torch.tensor([math.inf, 1.5])})
+    assert ends[0].largest == 0.5
     assert gaps(one, {"v": one["w"]})[0].largest is None
     assert gaps({"w": torch.zeros(2)}, {"w": torch.zeros(3)})[0].largest is None
     near, far = (gaps({"w": torch.tensor([1.0])}, {"w": torch.tensor([1.0 + d])})[0] for d in (1e-4, 1e-3))

@@ -121,6 +121,7 @@ def test_a_number_that_one_side_lacks_is_left_out_for_both() -> None:
     assert found is not None
     assert (found.total, set(found.kinds)) == (0.0, {"size", "feature"})
     assert distance({}, {"emd": 1.0}, same_data=True) is None
+    assert distance({"clients": 10.0, "emd": 1.0}, {"clients": 10.0}, same_data=True) is None  # as many is not alike
 
 
 # ----------------------------------------------------------------------------------------------------------- advice

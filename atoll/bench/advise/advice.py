@@ -119,6 +119,8 @@ def _more(s: Setting) -> str:
 
 def _others(found: Advice) -> Iterator[str]:
     others = found.near[1:]
-    if others:
-        same = sum(n.setting.best == found.method for n in others)
-        yield f"Of the {len(others)} next nearest, {same} {'has' if same == 1 else 'have'} the same winner."
+    same = sum(n.setting.best == found.method for n in others)
+    if len(others) == 1:
+        yield f"The next nearest setting has {'the same' if same else 'another'} winner."
+    elif others:
+        yield f"Of the {len(others)} next nearest settings, {same} {'has' if same == 1 else 'have'} the same winner."

@@ -6,7 +6,8 @@ feature  the gap in the square root of the level of noise, which is its variance
 number   the gap in log10(clients), halved: ten times as many clients are 0.5 apart
 
 Every gap is at most 1. The distance is the length sqrt(label^2 + size^2 + feature^2 + number^2), and OTHER_DATA more
-for another data set. A number that one of the two lacks is left out for both.
+for another data set. A number that one of the two lacks is left out for both; where neither labels nor
+sizes of both are known, there is no distance.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Distance:
 
 
 def distance(a: Mapping[str, float], b: Mapping[str, float], same_data: bool) -> Distance | None:
-    """How far two settings are apart; None if one of them was not measured.
+    """How far two settings are apart; None if neither labels nor sizes of both are known.
 
     >>> distance({"emd": 1.0, "size_gini": 0.3}, {"emd": 1.0, "clients": 10}, same_data=True).total
     0.0
@@ -49,7 +50,7 @@ def distance(a: Mapping[str, float], b: Mapping[str, float], same_data: bool) ->
         gaps = [min(1.0, abs(x[name] - y[name])) for name in names if name in x and name in y]
         if gaps:
             kinds[kind] = math.sqrt(math.fsum(gap * gap for gap in gaps) / len(gaps))
-    if set(kinds) <= {"feature"}:  # noise that neither mentions is nothing known
+    if not {"label", "size"} & set(kinds):  # as many clients are not alike for that
         return None
     length = math.sqrt(math.fsum(gap * gap for gap in kinds.values()))
     return Distance(length + (0.0 if same_data else OTHER_DATA), kinds, not same_data)

@@ -121,7 +121,7 @@ def _setting(one: Results, cells: Sequence[Cell], when: When, rope: float | None
         one.tuning,
         fair[0].block,
         "/".join(fair[0].row),
-        fair[0].path.get("data"),
+        fair[0].path.get("data") or one.made.get("data"),
         skew,
         one.metric,
         one.scale,

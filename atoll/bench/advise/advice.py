@@ -95,7 +95,8 @@ def _said(near: Near) -> Iterator[str]:
     )
     yield _CERTAINTY[certainty(s)].format(second=second, more=_more(s))
     if near.distance.other_data:
-        yield f"That was another data set ({s.data or 'not named'}): take it as a hint."
+        what = f"That was another data set, {s.data}" if s.data else "Those results do not name their data set"
+        yield f"{what}: take it as a hint."
     if s.size != "full":
         yield f"Those runs are of the size {s.size!r}: short ones, so weak evidence."
     if s.diverged:

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from atoll.cli_compare import advise, compare
 from atoll.cli_data import app as data_app
 from atoll.cli_sweep import sweep
 from atoll.errors import AtollError, ConfigError
@@ -29,6 +30,8 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.command()(sweep)
+app.command()(compare)
+app.command()(advise)
 console = Console()
 errors = Console(stderr=True)
 

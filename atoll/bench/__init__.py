@@ -1,0 +1,1 @@
+"""Suites of experiments: expanded, run, collected, compared, and read as advice."""

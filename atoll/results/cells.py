@@ -64,6 +64,8 @@ class Cell:
     skew: Mapping[str, float] = field(default_factory=dict)  # how unlike the clients are, at the first seed
     quirk: str | None = None  # a published mistake that this cell repeats on purpose, in words
     wanted: int = 0  # seeds that the suite asks for
+    stands_for: str | None = None  # the published cell that it is compared with, where its name is another
+    untuned: str | None = None  # why it was tried with fewer settings than others, in words
 
     @property
     def name(self) -> str:
@@ -101,6 +103,9 @@ class Results:
     scale: float = 1.0  # what a value is multiplied with to be shown: 100 for per cent
     reference: str | None = None  # a published table of `atoll/bench/reference`
     made: Mapping[str, Any] = field(default_factory=dict)  # command, date, versions, machine
+    titles: Mapping[str, str] = field(default_factory=dict)  # of blocks that have one
+    references: Mapping[str, str] = field(default_factory=dict)  # of blocks that have their own; "" for none
+    missing: tuple[Mapping[str, str], ...] = ()  # published cells that cannot be had: a pattern (cells), and why
 
     def blocks(self) -> tuple[str, ...]:
         """The blocks that have cells, in the suite's order."""

@@ -50,6 +50,7 @@ def bench(
     """Run a suite: every cell of a table, tuned alike, at several seeds; then the table, results.json and a page."""
     from atoll.bench import default_folder, prepare, run
     from atoll.bench.progress import SuiteBar
+    from atoll.bench.run import claim
     from atoll.bench.terminal import later
 
     seconds = None if budget is None else parsed(budget)
@@ -58,6 +59,7 @@ def bench(
     if dry_run:
         _print_plan(work, folder)
         return
+    claim(folder, resume)
     try:
         with SuiteBar(later(work), jobs or 1, console) as bar:
             done = run(

@@ -50,22 +50,30 @@ def jobs(suite: Suite, places: Sequence[Place], tuning: Tuning) -> list[Job]:
     found: list[Job] = []
     problems: dict[str, list[str]] = {}
     for place in places:
-        wrong = unequal(place, tuning, suite.trials)
         try:
             found.append(_job(suite, place, tuning, f"{place.block}-" if place.name in twice else ""))
         except ConfigError as e:
             for problem in e.problems:
                 problems.setdefault(problem, []).append(place.name)
-        if wrong:
-            problems.setdefault(wrong, [place.name] * len(places))
+        if wrong := unequal(place, tuning, suite.trials):
+            problems[wrong] = [place.name] * len(places)  # it is the method's, wherever it stands
     if problems:
         raise ConfigError([_where(names, len(places)) + problem for problem, names in problems.items()])
     return found
 
 
 def _job(suite: Suite, place: Place, tuning: Tuning, prefix: str) -> Job:
-    options = candidates(place, tuning, suite.name)
-    return Job(place, tuple(_option(place, settings, tuning, len(options) > 1, prefix) for settings in options))
+    settings = candidates(place, tuning, suite.name)
+    options: list[Option] = []
+    problems: dict[str, None] = {}
+    for one in settings:
+        try:
+            options.append(_option(place, one, tuning, len(settings) > 1, prefix))
+        except ConfigError as e:
+            problems |= dict.fromkeys(e.problems)
+    if problems:
+        raise ConfigError(list(problems))
+    return Job(place, tuple(options))
 
 
 def _option(place: Place, settings: Settings, tuning: Tuning, tried: bool, prefix: str) -> Option:

@@ -122,7 +122,8 @@ def _nothing(pattern: str, found: Sequence[Place], axes: Sequence[str], at: str)
     words = rest.split("/")
     meant = [_nearest(word, names) for word, names in zip(words, known, strict=False)] + words[len(known) :]
     head = f"{_nearest(block, blocks)}:" if block else ""
-    for said in (head + "/".join(meant), head + "/".join([*meant[:-1], "*"]), *_nearest_names(pattern, found)):
+    wider = [head + "/".join([*meant[:-1], "*"])] if len(meant) > 1 else []
+    for said in (head + "/".join(meant), *wider, *_nearest_names(pattern, found)):
         if any(_matches(matcher(said), p) for p in found):
             guess = f" Did you mean {said!r}?"
             break

@@ -108,6 +108,7 @@ class SuiteBar:
         self.later = list(later)
         self.estimate = Estimate(jobs)
         self.cells = CellsBar(0, console, _Left(self.estimate))
+        self.cells.bar.update(self.cells.whole, description="runs")
         self.known: set[str] = set()  # runs of the stages so far
 
     def __enter__(self) -> SuiteBar:

@@ -76,6 +76,7 @@ def prepare(
 ) -> Work:
     """Read a suite, apply a size and changes, and check every experiment that may be run for it."""
     _check(seeds, tuning)
+    only, overrides = ([x] if isinstance(x, str) else x for x in (only, overrides))
     whole = suite if isinstance(suite, Suite) else read(suite)
     sized = whole.at(size)
     how = tuning or sized.tuning

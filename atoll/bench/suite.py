@@ -170,7 +170,7 @@ def _frozen(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_path(which: str | Path) -> bool:
-    return isinstance(which, Path) or which.endswith(".toml") or "/" in which or Path(which).is_file()
+    return isinstance(which, Path) or which.endswith(".toml") or "/" in which or Path(which).exists()
 
 
 def counted(number: int, word: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
@@ -132,7 +132,9 @@ def _axes(axes: Sequence[str], values: Mapping[str, Any]) -> list[str]:
     problems += [f"axes: {axis!r} is a key of every block. Call the axis something else." for axis in sorted(taken)]
     for axis in values:
         if axis not in axes:
-            problems.append(unknown_option(f"value.{axis}", axis, "axes", axes))
+            meant = near(axis, axes)
+            guess = f" Did you mean {meant!r}?" if meant else ""
+            problems.append(f"value.{axis}: {axis!r} is none of the axes.{guess} Axes: {', '.join(axes)}.")
     for axis in dict.fromkeys(axes):
         there = values.get(axis)
         if not isinstance(there, Mapping) or not there:
@@ -191,11 +193,22 @@ def _value(table: Mapping[str, Any], at: str, last: bool) -> tuple[dict[str, Any
         problems.append(f"{at}.{key}: belongs to what is compared. Put it on a value of the last axis.")
     problems += part(table, at, list(ValueTable.model_fields))
     for key in ("grid", "published_grid"):
-        problems += _grid(clean.get(key, {}), f"{at}.{key}")
+        if key in clean:
+            clean[key] = dict(_flat(clean[key]))
+            problems += _grid(clean[key], f"{at}.{key}")
     if clean.get("trials") is not None and not clean.get("why"):
         problems.append(f'{at}.trials: takes fewer trials than the others, so it must say why = "...".')
     changes = {k: v for k, v in table.items() if k not in ValueTable.model_fields}
     return {"changes": changes, **clean}, problems
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted paths, with and without quotes alike."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
 
 
 def _grid(grid: Mapping[str, Any], at: str) -> list[str]:
@@ -204,8 +217,6 @@ def _grid(grid: Mapping[str, Any], at: str) -> list[str]:
         first = path.split(".")[0]
         if first not in schema(Experiment):
             problems.append(unknown_option(f"{at}.{path}", first, "an experiment", schema(Experiment)))
-        elif isinstance(values, Mapping):
-            problems.append(f'{at}.{path}: must be a list of values. Is the path in quotes? "algorithm.mu" = [0.1, 1]')
         elif not isinstance(values, list) or not values:
             problems.append(f"{at}.{path}: must be a list of values (got {shown(values)}). Example: [0.01, 0.1]")
         elif any(value in values[:i] for i, value in enumerate(values)):
@@ -216,21 +227,26 @@ def _grid(grid: Mapping[str, Any], at: str) -> list[str]:
 def _blocks(
     axes: Sequence[str], tables: Sequence[Any], values: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    plain = [{k: v for k, v in t.items() if k not in axes} if isinstance(t, Mapping) else t for t in tables]
-    found, problems = _each(BlockTable, plain, "block", "a block", axes)
+    known = [*axes, *BlockTable.model_fields]
+    plain = [
+        {k: v for k, v in t.items() if k in BlockTable.model_fields} if isinstance(t, Mapping) else t for t in tables
+    ]
+    found, problems = _each(BlockTable, plain, "block", "a block")
     names = [b.get("name") for b in found]
     problems += [f"block: {n!r} is the name of two blocks." for n in dict.fromkeys(names) if n and names.count(n) > 1]
     for i, (table, clean) in enumerate(zip(tables, found, strict=True)):
         at = f"block.{clean.get('name', i)}"
+        strange = [k for k in table if k not in known] if isinstance(table, Mapping) else []
+        problems += [unknown_option(f"{at}.{k}", k, "a block", known) for k in strange]
         problems += part(clean.get("base", {}), f"{at}.base") + _reference(f"{at}.reference", clean.get("reference"))
         for axis in axes if isinstance(table, Mapping) else ():
             if axis in table:
                 clean[axis] = table[axis]
-                problems += _chosen(table[axis], f"{at}.{axis}", values.get(axis, {}))
+                problems += _chosen(table[axis], f"{at}.{axis}", values.get(axis, {}), "value of this axis")
     return found, problems
 
 
-def _chosen(names: Any, at: str, known: Collection[str]) -> list[str]:
+def _chosen(names: Any, at: str, known: Collection[str], what: str) -> list[str]:
     if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
         return [f"{at}: must be a list of values (got {shown(names)}). To take all of them leave it out."]
     problems = [f"{at}: {n!r} is there twice. Keep one." for n in dict.fromkeys(names) if names.count(n) > 1]
@@ -238,13 +254,11 @@ def _chosen(names: Any, at: str, known: Collection[str]) -> list[str]:
         if name not in known:
             meant = near(name, known)
             guess = f" Did you mean {meant!r}?" if meant else ""
-            problems.append(f"{at}: {name!r} is no value of this axis.{guess} Known: {', '.join(known)}.")
+            problems.append(f"{at}: {name!r} is no {what}.{guess} Known: {', '.join(known)}.")
     return problems
 
 
-def _each(
-    kind: type[Table], tables: Sequence[Any], at: str, owner: str, also: Collection[str] = ()
-) -> tuple[list[dict[str, Any]], list[str]]:
+def _each(kind: type[Table], tables: Sequence[Any], at: str, owner: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Every table of a list, checked."""
     found: list[dict[str, Any]] = []
     problems: list[str] = []
@@ -254,8 +268,6 @@ def _each(
             found.append({})
             continue
         clean, wrong = check_options(schema(kind), table, f"{at}.{table.get('name', i)}", owner)
-        if also:
-            wrong = [w.replace(" Options: ", f" Options: {', '.join(also)}, ") for w in wrong]
         found.append(clean)
         problems += wrong
     return found, problems
@@ -272,5 +284,5 @@ def _sizes(tables: Mapping[str, Any], blocks: Sequence[str]) -> tuple[dict[str, 
         found[name], wrong = check_options(schema(SizeTable), table, at, "a size")
         problems += wrong + part(found[name].get("base", {}), f"{at}.base")
         chosen = found[name].get("blocks")
-        problems += _chosen(chosen, f"{at}.blocks", blocks) if chosen else []
+        problems += _chosen(chosen, f"{at}.blocks", blocks, "block") if chosen else []
     return found, problems

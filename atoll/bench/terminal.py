@@ -30,6 +30,7 @@ def summary(results: Results, block: str) -> Table:
     better = "higher is better" if results.higher else "lower is better"
     title = f"{results.titles.get(block) or block}: {results.metric}{unit}, last round, {better}"
     table = Table(title=Text(title, style="bold"), title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
+    table.min_width = min(len(title), 76)
     table.add_column("/".join(results.axes[:-1]) or "", overflow="fold")
     for method in methods:
         table.add_column(Text(method), justify="right", overflow="fold")
@@ -46,8 +47,9 @@ def mean(cell: Cell) -> float:
 
 
 def _best(cells: Sequence[Cell], higher: bool) -> float:
-    """Of the cells that have all their seeds, and more than one."""
-    known = [mean(c) for c in cells if len(c.runs) >= max(c.wanted, _FEW) and math.isfinite(mean(c))]
+    """Of the cells that have all their seeds, and more than one, and repeat no mistake."""
+    whole = [c for c in cells if len(c.runs) >= max(c.wanted, _FEW) and c.quirk is None]
+    known = [mean(c) for c in whole if math.isfinite(mean(c))]
     return (max if higher else min)(known, default=math.nan)
 
 
@@ -57,13 +59,17 @@ def _shown(cell: Cell | None, scale: float, best: float) -> Text:
     if not cell.runs:
         return Text("failed" if cell.failed else "-", style="red" if cell.failed else "dim")
     value = mean(cell)
-    marked = value == best
-    said = f"{scale * value:.4g}"
+    marked = value == best and cell.quirk is None
+    said = _digits(scale * value, scale)
     if len(cell.runs) >= _FEW:
-        said += f" ± {scale * statistics.stdev(run.last for run in cell.runs):.2g}"
+        said += f" ± {_digits(scale * statistics.stdev(run.last for run in cell.runs), scale)}"
     if len(cell.runs) < max(cell.wanted, _FEW):
         said += f" ({counted(len(cell.runs), 'seed')})"
     return Text(f"*{said}" if marked else said, style="bold" if marked else "")
+
+
+def _digits(value: float, scale: float) -> str:
+    return f"{value:.1f}" if scale == 100 else f"{value:.4g}"
 
 
 def _caption(cells: Sequence[Cell]) -> str:

@@ -79,14 +79,13 @@ def _job(suite: Suite, place: Place, tuning: Tuning, prefix: str) -> Job:
 def _option(place: Place, settings: Settings, tuning: Tuning, tried: bool, prefix: str) -> Option:
     base = changed(place.base, settings)
     words = [f"{prefix}{place.name}", *_labels(settings)]
-    finals = tuple(_cell(base, [*words, f"seed={seed}"], place, settings, seed) for seed in place.seeds)
+    finals = _cells(base, words, place, settings, place.seeds)
     if not tried or tuning == "none":
         return Option(settings, (), finals)
     if tuning == "paper":
         return Option(settings, finals, finals)
-    share = _holdout(base)
-    held = merged(base, {"evaluate": {"holdout": share}})
-    return Option(settings, (_cell(held, [*words, "trial"], place, settings, place.seeds[0]),), finals)
+    held = merged(base, {"evaluate": {"holdout": _holdout(base)}})
+    return Option(settings, _cells(held, [*words, "trial"], place, settings, place.seeds[:1]), finals)
 
 
 def changed(base: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,9 +102,17 @@ def _holdout(base: Mapping[str, Any]) -> Any:
     return (table.get("holdout") or HOLDOUT) if isinstance(table, Mapping) else HOLDOUT
 
 
-def _cell(base: Mapping[str, Any], words: Sequence[str], place: Place, settings: Settings, seed: int) -> Cell:
-    experiment = Experiment.parse({**base, "seed": seed})
-    return Cell(folder_name(words), {**place.path, **settings, "seed": seed}, experiment, experiment.digest())
+def _cells(
+    base: Mapping[str, Any], words: Sequence[str], place: Place, settings: Settings, seeds: Sequence[int]
+) -> tuple[Cell, ...]:
+    """An experiment for each seed; checked once, since seeds that count up from a good one are good."""
+    first = Experiment.parse({**base, "seed": seeds[0]})
+    found = []
+    for seed in seeds:
+        experiment = first.model_copy(update={"seed": seed})
+        name, coordinates = folder_name([*words, f"seed={seed}"]), {**place.path, **settings, "seed": seed}
+        found.append(Cell(name, coordinates, experiment, experiment.digest()))
+    return tuple(found)
 
 
 def folder_name(words: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich import box
 from rich.table import Table
@@ -14,7 +15,7 @@ from atoll.bench.cells import Job
 from atoll.bench.run import Work, prepare
 from atoll.bench.standing import Standing
 from atoll.bench.steps import Steps
-from atoll.bench.suite import FULL, counted, read, shipped
+from atoll.bench.suite import FULL, Suite, counted, read, shipped
 from atoll.results import Cell, Results
 from atoll.sweep import Cell as Run
 from atoll.sweep import stackable
@@ -139,24 +140,23 @@ def _title(work: Work) -> str:
     return f"{work.suite.title} ({work.suite.size} size; tuning: {how[work.tuning]})"
 
 
-def listing() -> Table:
-    """The suites that come with the package."""
-    names = shipped()
-    table = Table(title=f"Suites ({len(names)})", title_justify="left", show_lines=True)
+def listing(which: Sequence[str | Path] | None = None) -> Table:
+    """Suites and how much they are; those that come with the package unless said."""
+    suites = [read(name) for name in (shipped() if which is None else which)]
+    table = Table(title=f"Suites ({len(suites)})", title_justify="left", show_lines=True)
     table.add_column("name", style="bold", no_wrap=True)
     table.add_column("what it is, and its sizes", overflow="fold")
-    for name in names:
-        suite = read(name)
+    for suite in suites:
         cell = Text(suite.title)
         cell.append(f"\n  {suite.about}" if suite.about else "", style="dim")
         for size in dict.fromkeys([*suite.sizes, FULL]):
-            cell.append(f"\n  {size}: {_amount(name, size)}", style="dim")
-        table.add_row(name, cell)
+            cell.append(f"\n  {size}: {_amount(suite, size)}", style="dim")
+        table.add_row(suite.name, cell)
     return table
 
 
-def _amount(name: str, size: str) -> str:
-    work = prepare(name, size=size)
+def _amount(suite: Suite, size: str) -> str:
+    work = prepare(suite, size=size)
     first, second = work.first(), later(work)
     rounds = sum(cell.experiment.rounds for cell in (*first, *second))
     return f"{counted(len(work.chosen), 'cell')}, {counted(len(first) + len(second), 'run')}, {rounds:,} rounds"

@@ -8,6 +8,7 @@ import os
 import shlex
 import signal
 import statistics
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -269,6 +270,20 @@ def test_ctrl_c_and_then_resume_is_as_if_nothing_had_happened(tmp_path: Path, wh
     assert plain(again.results) == plain(whole.results)
 
 
+def test_settings_are_chosen_only_when_all_trials_are_over_and_run_only_if_nothing_stopped_them(tmp_path: Path) -> None:
+    def stop(name: str, done: int) -> None:
+        if "dirichlet" in name and "mu=0.1-trial" in name:
+            signal.raise_signal(signal.SIGINT)
+
+    log = Log(stop)
+    done = atoll.bench.run(FILE, tmp_path / "b", only=["main:*/fedprox"], stack=False, events=log)
+    assert (done.status, done.left, len(log.began_)) == ("interrupted", 2, 4)
+    assert all("trial" in name for name in log.began_)
+    chosen, open_ = done.results.cells
+    assert (len(chosen.trials), bool(chosen.settings), chosen.runs) == (2, True, ())
+    assert (len(open_.trials), open_.settings, open_.runs, open_.failed) == (1, {}, (), {})
+
+
 def test_after_the_budget_nothing_new_begins_and_resume_goes_on(tmp_path: Path, whole: Bench) -> None:
     def dawdle(name: str, done: int) -> None:
         time.sleep(0.3)
@@ -284,7 +299,8 @@ def test_after_the_budget_nothing_new_begins_and_resume_goes_on(tmp_path: Path, 
     assert plain(again.results) == plain(whole.results)
 
 
-def test_a_deadline_rings_once_inside_and_never_outside() -> None:
+def test_a_deadline_rings_once_inside_and_never_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Timer, "cancel", lambda self: None)  # as if it came too late
     with terminable():
         with pytest.raises(KeyboardInterrupt), deadline(time.monotonic() + 0.05):
             time.sleep(30)
@@ -450,19 +466,18 @@ def test_a_failed_cell_is_reported_and_the_status_is_1(tmp_path: Path, monkeypat
     assert "Traceback" not in said
 
 
-def test_an_interrupted_command_prints_the_one_that_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Bench
-) -> None:
+def test_an_interrupted_command_prints_the_one_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(self: SuiteBar, names: Sequence[str], done: int, rounds: int, entry: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     folder = tmp_path / "my results"
+    words = ["bench", str(FILE), "--only", "main:*/fedavg", "--set", "label=it's mine"]
     with monkeypatch.context() as patched:
         patched.setattr(SuiteBar, "round", stop)
-        status, said = typed(patched, "bench", str(FILE), "--out", str(folder), "--set", "label=it's mine")
+        status, said = typed(patched, *words, "--out", str(folder))
     assert status == 130
     command = shlex.split(said.partition("Go on with:\n")[2].strip().partition("\n")[0])
-    assert command == ["atoll", "bench", str(FILE), "--set", "label=it's mine", "--out", str(folder), "--resume"]
+    assert command == ["atoll", *words, "--out", str(folder), "--resume"]
     status, said = typed(monkeypatch, *command[1:])
     assert (status, "Go on" in said) == (0, False)
 

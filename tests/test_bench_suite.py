@@ -166,7 +166,7 @@ def test_tables_merge_by_key_unless_they_have_another_name() -> None:
     assert merged(below, {"local": {"epochs": 5}})["local"] == {"epochs": 5, "batch": 8}
     assert merged(below, {"algorithm": "fedavg"})["algorithm"] == {"name": "fedavg", "lr": 0.1}
     assert merged(below, {"algorithm": {"name": "fedavg", "server_lr": 1}})["algorithm"]["lr"] == 0.1
-    assert merged(below, {"algorithm": {"name": "scaffold", "lr": 1}})["algorithm"] == {"name": "scaffold", "lr": 1}
+    assert merged(below, {"algorithm": {"name": "scaffold", "x": 1}})["algorithm"] == {"name": "scaffold", "x": 1}
     assert merged({"data": "digits"}, {"data": {"path": "x"}})["data"] == {"name": "digits", "path": "x"}
     assert merged({"transform": ["a"]}, {"transform": ["b"]})["transform"] == ["b"]
 

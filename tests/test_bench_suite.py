@@ -294,6 +294,14 @@ def test_a_subset_of_a_grid_is_as_large_as_asked_in_order_and_drawn_by_name(
     assert subset(points, number, name) == chosen
 
 
+def test_of_one_key_the_first_values_are_tried_and_of_several_a_subset() -> None:
+    one = prepare(FILE, only=["main:*/iid/fedprox"]).chosen[0]
+    assert [o.settings for o in one.options] == [{"algorithm.mu": 0.001}, {"algorithm.mu": 0.01}]
+    two = "value.algorithm.fedprox.grid={algorithm.mu=[1, 2, 3, 4, 5], algorithm.lr=[0.1, 0.2, 0.3, 0.4, 0.5]}"
+    job = prepare(parse(changed(two, "trials=4"), "x"), only=["main:*/iid/fedprox"]).chosen[0]
+    assert len({o.settings["algorithm.mu"] for o in job.options}) > 1
+
+
 def test_other_suites_draw_other_subsets() -> None:
     points = product({"a": list(range(40))})
     assert subset(points, 5, "one") != subset(points, 5, "two")

@@ -46,7 +46,7 @@ def collect(
         made={"command": command, "date": datetime.now(UTC).isoformat(timespec="seconds"), **reader.machines()},
         titles=titles,
         references=references,
-        missing=tuple({"cells": m.cells, "why": m.why} for m in suite.missing),
+        missing={m.cells: m.why for m in suite.missing},
     )
 
 

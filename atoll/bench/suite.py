@@ -123,6 +123,8 @@ class Suite:
 def shipped() -> list[str]:
     """The names of the suites that come with the package."""
     folder = files("atoll") / "suites"
+    if not folder.is_dir():
+        return []
     return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
 
 

@@ -21,23 +21,28 @@ from atoll.sweep import Cell as Run
 from atoll.sweep import stackable
 
 _FEW = 2  # seeds, below which there is no spread
+_WIDE = 5  # methods that stand beside each other in a narrow terminal
 
 
 def summary(results: Results, block: str) -> Table:
-    """The table of one block: a row for each setting, a column for each method."""
+    """The table of one block: settings by methods, or methods by settings where that is narrower."""
     rows = results.rows(block)
     methods = list(dict.fromkeys(method for row in rows.values() for method in row))
+    best = {name: _best(list(row.values()), results.higher) for name, row in rows.items()}
+    texts = {(n, m): _shown(row.get(m), results.scale, best[n]) for n, row in rows.items() for m in methods}
     unit = " in percent" if results.scale == 100 else ""
     better = "higher is better" if results.higher else "lower is better"
     title = f"{results.titles.get(block) or block}: {results.metric}{unit}, last round, {better}"
     table = Table(title=Text(title, style="bold"), title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
     table.min_width = min(len(title), 76)
-    table.add_column("/".join(results.axes[:-1]) or "", overflow="fold")
-    for method in methods:
-        table.add_column(Text(method), justify="right", overflow="fold")
-    for name, row in rows.items():
-        best = _best(list(row.values()), results.higher)
-        table.add_row(Text("/".join(name)), *(_shown(row.get(m), results.scale, best) for m in methods))
+    turned = len(methods) > max(_WIDE, len(rows))
+    table.add_column(results.axes[-1] if turned else "/".join(results.axes[:-1]), overflow="fold")
+    for head in ["/".join(name) for name in rows] if turned else methods:
+        table.add_column(Text(head), justify="right", overflow="fold")
+    for method in methods if turned else ():
+        table.add_row(Text(method), *(texts[name, method] for name in rows))
+    for name in () if turned else rows:
+        table.add_row(Text("/".join(name)), *(texts[name, method] for method in methods))
     table.caption = Text(_caption([c for row in rows.values() for c in row.values()]), style="dim")
     return table
 
@@ -63,7 +68,7 @@ def _shown(cell: Cell | None, scale: float, best: float) -> Text:
     marked = value == best and cell.quirk is None
     said = _digits(scale * value, scale)
     if len(cell.runs) >= _FEW:
-        said += f" ± {_digits(scale * statistics.stdev(run.last for run in cell.runs), scale)}"
+        said += f"±{_digits(scale * statistics.stdev(run.last for run in cell.runs), scale)}"
     if len(cell.runs) < max(cell.wanted, _FEW):
         said += f" ({counted(len(cell.runs), 'seed')})"
     return Text(f"*{said}" if marked else said, style="bold" if marked else "")
@@ -75,7 +80,7 @@ def _digits(value: float, scale: float) -> str:
 
 def _caption(cells: Sequence[Cell]) -> str:
     seeds = sorted({len(c.runs) for c in cells if c.runs})
-    lines = [f"± standard deviation over {' or '.join(map(str, seeds))} seeds; * best of its row."]
+    lines = [f"± standard deviation over {' or '.join(map(str, seeds))} seeds; * best of its setting."]
     if seeds in ([], [1]):
         lines = ["One seed: a single run, not a result. More: --seeds 3 --resume."] if seeds else ["No runs yet."]
     elif 1 in seeds:

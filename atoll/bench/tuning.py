@@ -28,7 +28,8 @@ def candidates(place: Place, tuning: Tuning, suite: str) -> list[Settings]:
         return product(place.published_grid)
     if tuning == "none" or place.trials == 1:
         return [{}]
-    return subset(product(place.grid), place.trials, suite)
+    points = product(place.grid)
+    return points[: place.trials] if len(place.grid) == 1 else subset(points, place.trials, suite)
 
 
 def product(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:

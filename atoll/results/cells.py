@@ -101,11 +101,11 @@ class Results:
     about: str = ""
     tuning: Tuning = "none"
     scale: float = 1.0  # what a value is multiplied with to be shown: 100 for per cent
-    reference: str | None = None  # a published table of `atoll/bench/reference`
+    reference: str | None = None  # a published table of `atoll/results/reference`
+    missing: Mapping[str, str] = field(default_factory=dict)  # published cells that cannot be had: a pattern, and why
     made: Mapping[str, Any] = field(default_factory=dict)  # command, date, versions, machine
     titles: Mapping[str, str] = field(default_factory=dict)  # of blocks that have one
     references: Mapping[str, str] = field(default_factory=dict)  # of blocks that have their own; "" for none
-    missing: tuple[Mapping[str, str], ...] = ()  # published cells that cannot be had: a pattern (cells), and why
 
     def blocks(self) -> tuple[str, ...]:
         """The blocks that have cells, in the suite's order."""

@@ -81,8 +81,8 @@ def _joined(old: Cell, new: Cell) -> Cell:
 
 
 def _results(found: Mapping[str, Any]) -> Results:
-    cells, missing = tuple(_cell(cell) for cell in found["cells"]), tuple(found.get("missing", ()))
-    return Results(**{**_known(Results, found), "axes": tuple(found["axes"]), "cells": cells, "missing": missing})
+    cells = tuple(_cell(cell) for cell in found["cells"])
+    return Results(**{**_known(Results, found), "axes": tuple(found["axes"]), "cells": cells})
 
 
 def _cell(found: Mapping[str, Any]) -> Cell:

@@ -15,12 +15,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from atoll import sweep
+    from atoll import bench, sweep
     from atoll.config import Experiment
     from atoll.runs import Run, run, simulate
 
 __version__ = "0.1.0"
-__all__ = ["Experiment", "Run", "__version__", "run", "simulate", "sweep"]
+__all__ = ["Experiment", "Run", "__version__", "bench", "run", "simulate", "sweep"]
 
 
 def __getattr__(name: str) -> Any:
@@ -33,6 +33,6 @@ def __getattr__(name: str) -> Any:
         from atoll import runs
 
         return getattr(runs, name)
-    if name == "sweep":  # a room: atoll.sweep.run(...)
-        return importlib.import_module("atoll.sweep")
+    if name in ("bench", "sweep"):  # rooms: atoll.sweep.run(...)
+        return importlib.import_module(f"atoll.{name}")
     raise AttributeError(f"module 'atoll' has no attribute {name!r}")

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from atoll.cli_bench import bench
 from atoll.cli_compare import advise, compare
 from atoll.cli_data import app as data_app
 from atoll.cli_sweep import sweep
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.command()(sweep)
+app.command()(bench)
 app.command()(compare)
 app.command()(advise)
 console = Console()
@@ -199,9 +201,14 @@ def check(
 
 @app.command(name="list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="algorithms, transforms, reducers, engines, data, partitions, models...")],
+    kind: Annotated[str, typer.Argument(help="algorithms, transforms, engines, data, partitions, models, suites...")],
 ) -> None:
     """Print names, options, defaults and meanings, from the same signatures that check a file."""
+    if kind == "suites":
+        from atoll.bench.terminal import listing
+
+        console.print(listing())
+        return
     from atoll.config import table
 
     console.print(table(kind))

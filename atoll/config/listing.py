@@ -49,9 +49,10 @@ def describe(kind: str) -> list[Item]:
 weight_decay = 0.0: number >= 0, or a schedule
     """
     if kind not in CATALOGUE:
-        meant = near(kind, CATALOGUE)
+        known = [*CATALOGUE, "suites"]
+        meant = near(kind, known)
         guess = f" Did you mean {meant!r}?" if meant else ""
-        raise ConfigError(f"list: {kind!r} is not known.{guess} Known: {', '.join(CATALOGUE)}.")
+        raise ConfigError(f"list: {kind!r} is not known.{guess} Known: {', '.join(known)}.")
     given = GIVEN.get(kind, frozenset())
     return [
         Item(name, meaning(b), [_option(a) for a in schema(b, given).values()]) for name, b in CATALOGUE[kind].items()

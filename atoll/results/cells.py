@@ -65,6 +65,7 @@ class Cell:
     quirk: str | None = None  # a published mistake that this cell repeats on purpose, in words
     wanted: int = 0  # seeds that the suite asks for
     stands_for: str | None = None  # the published cell that it is compared with, where its name is another
+    untuned: str | None = None  # why it was tried with fewer settings than others, in words
 
     @property
     def name(self) -> str:
@@ -103,6 +104,8 @@ class Results:
     reference: str | None = None  # a published table of `atoll/results/reference`
     missing: Mapping[str, str] = field(default_factory=dict)  # published cells that cannot be had: a pattern, and why
     made: Mapping[str, Any] = field(default_factory=dict)  # command, date, versions, machine
+    titles: Mapping[str, str] = field(default_factory=dict)  # of blocks that have one
+    references: Mapping[str, str] = field(default_factory=dict)  # of blocks that have their own; "" for none
 
     def blocks(self) -> tuple[str, ...]:
         """The blocks that have cells, in the suite's order."""

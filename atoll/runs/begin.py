@@ -160,7 +160,7 @@ def about(driver: Driver) -> Info:
             "name": (experiment.task.model or {}).get("name") or type(setup.task.original).__name__,
             "parameters": tree.count(setup.model["params"]),
         },
-        "engine": {"name": engine.name, "reason": engine.reason, "choice": choice},
+        "engine": {"name": engine.name, "reason": engine.reason, "choice": choice, "together": driver.together},
         "notes": setup.notes,
         "versions": versions(),
         "hardware": hardware(setup.device),

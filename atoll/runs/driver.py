@@ -70,6 +70,7 @@ class Driver:
         self.columns, self.test = data or on_device(setup)
         self.history: list[dict[str, Any]] = []
         self.profile: Profile | None = None
+        self.together = 1  # runs that share its seconds, as one stack
         self._drawn: tuple[int, Participation, Cohort] | None = None
         first = resolve(setup.algorithm, 0, [])
         self.server = setup.topology.init(first, setup.model, setup.population.size)

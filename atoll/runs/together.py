@@ -155,6 +155,7 @@ def _stack(cells: Sequence[_Cell], data: Data, interrupted: Event) -> bool:
         if not isinstance(cell.driver.engine, Seat):
             return False
         seats.append(cell.driver.engine)
+        cell.driver.together = len(cells)
         cell.driver.evaluator.measure = seats[-1].measure
     engine = replace(seats[0].inner, chunk=min(s.chunk for s in seats))
     meeting = Meeting(engine, engine.chunk * max(1, cells[0].experiment.local.batch))

@@ -55,12 +55,14 @@ def run(
     device: Device = "auto",
     stack: bool | None = None,
     events: Events | None = None,
+    until: float | None = None,
 ) -> Sweep:
     """Run every cell of a sweep that is not done yet, and return what came of them.
 
     `sweep` is a path, a dict with a "sweep" table, or a `plan`. `jobs` tasks run at once: on this machine (1 unless
     said) in as many processes, on Ray as many as the cluster takes unless said. `stack=False` runs every cell by
-    itself. A cell that fails does not stop the others: see `Sweep.failed`. Ctrl-C ends with checkpoints.
+    itself. A cell that fails does not stop the others: see `Sweep.failed`. Ctrl-C ends with checkpoints,
+    and so does `until`, a moment of `time.monotonic()`.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError(
@@ -80,9 +82,9 @@ def run(
         if executor == "ray":
             threads = max(1, int(made.table.resources.cpus))
             work = [replace(task, threads=threads) for task in work]
-            cluster.execute(ray, work, cluster.Share(made.table.resources, jobs), book)
+            cluster.execute(ray, work, cluster.Share(made.table.resources, jobs), book, until)
         else:
-            local.execute(work, jobs or 1, book)
+            local.execute(work, jobs or 1, book, until)
     return Sweep(place.path, made.cells, book.states)
 
 

@@ -46,7 +46,7 @@ class SweepFolder:
             raise RecordError(f"{self.path}: holds a run, not a sweep. Name another folder with --out.")
         elif self.path.is_dir():
             strangers = sorted({p.name for p in self.path.iterdir() if not p.name.startswith(".")} - _OURS)
-            if strangers:
+            if strangers and not (resume and self._cells().is_dir()):
                 what = f"holds {strangers[0]!r}, which is not part of a sweep"
                 raise RecordError(f"{self.path}: {what}. Name an empty or a new folder.")
             if not resume and any(self._cells().iterdir() if self._cells().is_dir() else ()):

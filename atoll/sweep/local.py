@@ -15,15 +15,15 @@ from typing import Any
 
 import torch
 
-from atoll.sweep.signals import deaf, terminable
+from atoll.sweep.signals import deadline, deaf, terminable
 from atoll.sweep.tasks import INTERRUPTED, Events, Task, perform
 from atoll.sweep.worker import work
 
 
-def execute(tasks: Sequence[Task], jobs: int, events: Events) -> dict[str, str]:
-    """Run the tasks, `jobs` at a time; the state of every cell that was reached, by its name."""
+def execute(tasks: Sequence[Task], jobs: int, events: Events, until: float | None = None) -> dict[str, str]:
+    """Run the tasks, `jobs` at a time, `until` a moment; the state of every cell that was reached, by its name."""
     jobs = min(jobs, len(tasks))
-    with terminable():
+    with terminable(), deadline(until):
         return Pool(tasks, jobs, events).run() if jobs > 1 else _here(tasks, events)
 
 

@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TaskID, TextColumn
+from rich.progress import TimeElapsedColumn as Elapsed
 from rich.progress import TimeRemainingColumn as Left
 
 _SHOWN = ("accuracy", "auroc", "perplexity", "mse", "loss", "train_loss")
@@ -16,14 +17,14 @@ _SHOWN = ("accuracy", "auroc", "perplexity", "mse", "loss", "train_loss")
 class CellsBar:
     """`with CellsBar(12) as bar: atoll.sweep.run(..., events=bar)`."""
 
-    def __init__(self, cells: int, console: Console | None = None) -> None:
+    def __init__(self, cells: int, console: Console | None = None, left: ProgressColumn | None = None) -> None:
         self.bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            Elapsed(),
             TextColumn("left"),
-            Left(),
+            left or Left(),
             TextColumn("{task.fields[seen]}", markup=False),
             console=console,
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import ConfigError, TrainingError
-from atoll.sweep.signals import terminable
+from atoll.sweep.signals import deadline, terminable
 from atoll.sweep.table import Resources
 from atoll.sweep.tasks import INTERRUPTED, Events, Quiet, Task, perform
 
@@ -45,9 +45,11 @@ def connected(address: str | None) -> Iterator[Any]:
             ray.shutdown()
 
 
-def execute(ray: Any, tasks: Sequence[Task], share: Share, events: Events) -> dict[str, str]:
-    """Run the tasks; the state of every cell that was reached, by its name."""
-    with terminable():
+def execute(
+    ray: Any, tasks: Sequence[Task], share: Share, events: Events, until: float | None = None
+) -> dict[str, str]:
+    """Run the tasks, `until` a moment; the state of every cell that was reached, by its name."""
+    with terminable(), deadline(until):
         return Flight(ray, tasks, share, events).run() if tasks else {}
 
 

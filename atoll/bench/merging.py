@@ -1,0 +1,38 @@
+"""Experiments in part, put on top of each other."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables merge key by key; one with another `name` replaces what was there. Lists and plain values are replaced.
+
+    >>> merged({"algorithm": {"name": "fedavg", "lr": 0.1}}, {"algorithm": {"lr": 0.2}})
+    {'algorithm': {'name': 'fedavg', 'lr': 0.2}}
+    >>> merged({"algorithm": {"name": "fedavg", "lr": 0.1}}, {"algorithm": {"name": "fedprox", "mu": 1}})
+    {'algorithm': {'name': 'fedprox', 'mu': 1}}
+    """
+    found = copy.deepcopy(dict(below))
+    for key, value in above.items():
+        found[key] = _joined(found.get(key), copy.deepcopy(value))
+    return found
+
+
+def _joined(there: Any, value: Any) -> Any:
+    if not isinstance(there, Mapping) and not isinstance(value, Mapping):
+        return value
+    old, new = _table(there), _table(value)
+    if old is None or new is None:
+        return value
+    other = "name" in new and "name" in old and new["name"] != old["name"]
+    return new if other else merged(old, new)
+
+
+def _table(value: Any) -> dict[str, Any] | None:
+    """A bare name is the table that it stands for."""
+    if isinstance(value, str):
+        return {"name": value}
+    return dict(value) if isinstance(value, Mapping) else None

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 import atoll
 from atoll import cli, results
-from atoll.bench.advise import OTHER_DATA, Setting, Target, advise, distance, settings, skew_of, target
+from atoll.bench.advise import OTHER_DATA, Setting, Target, advise, distance, settings, target
 from atoll.bench.advise.advice import certainty, words
 from atoll.bench.advise.evidence import read
+from atoll.bench.skew import skew_of
 from atoll.config import Experiment
 from atoll.config.setup import loaded, partitioned
 from atoll.errors import ConfigError

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import atoll
+from atoll.bench import expand, read
 from atoll.config import Experiment
 from atoll.config.setup import set_up
 from atoll.results.published import lookup, names, table
@@ -246,3 +247,15 @@ def test_two_rounds_of_a_cell_run_and_are_measured(name: str, cell: str, tmp_pat
     quick = {"rounds": 2, "local": {"epochs": 1, "max_steps": 5}, "evaluate": {"every": 1}, "engine": "loop"}
     run = atoll.run(merged(place.base, quick), tmp_path / "run")
     assert 0 < run.history[-1][suite(name)["metric"]] <= 1
+
+
+@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize("size", SIZES)
+def test_the_command_expands_a_suite_as_the_simple_merge_does(name: str, size: str) -> None:
+    expanded = {p.key: p for p in expand.places(read(name).at(size))}
+    simple = {(p.block, p.name): p for p in places(name, size)}
+    assert list(expanded) == list(simple)
+    for key, place in simple.items():
+        ours = Experiment.parse({**expanded[key].base, "seed": 0})
+        assert ours == Experiment.parse({**place.base, "seed": 0}), key
+        assert (expanded[key].stands_for or expanded[key].name) == place.stands_for

@@ -43,7 +43,12 @@ def collect(
         tuning=tuning,
         scale=suite.scale,
         reference=suite.reference,
-        made={"command": command, "date": datetime.now(UTC).isoformat(timespec="seconds"), **reader.machines()},
+        made={
+            "command": command,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "data": _all(_data(job.place.base.get("data")) for job in jobs),
+            **reader.machines(),
+        },
         titles=titles,
         references=references,
         missing={m.cells: m.why for m in suite.missing},
@@ -212,6 +217,11 @@ def _never(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], metric
     meant = near(metric, known)
     guess = f" Did you mean {meant!r}?" if meant else ""
     return f"metric: the runs of {info['label']} have no {metric!r}.{guess} They have {', '.join(known)}."
+
+
+def _data(entry: Any) -> str | None:
+    """The name of the data set, where the file says it."""
+    return entry.get("name") if isinstance(entry, Mapping) else entry
 
 
 def _all(values: Any) -> Any:

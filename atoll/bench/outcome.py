@@ -60,12 +60,9 @@ class Bench:
         """Write the suite's page; None where there is nothing yet to show."""
         if not any(cell.runs for cell in self.results.cells):
             return None
-        try:
-            from atoll.report.suite import write  # type: ignore[import-not-found,unused-ignore]
-        except ImportError:
-            return None
-        page: Path = write(self.results, self.folder)
-        return page
+        from atoll.report.suite import write  # matplotlib is slow to import
+
+        return write(self.results, self.folder)
 
     def __repr__(self) -> str:
         done = sum(len(c.runs) >= c.wanted for c in self.results.cells)

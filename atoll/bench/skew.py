@@ -1,4 +1,14 @@
-"""How unlike the clients of a run are, from what its run.json says."""
+"""How unlike clients are, in the numbers that a results.json carries for every cell (`Cell.skew`).
+
+emd, jensen_shannon   of the clients' label shares from those of all (atoll.data.measures): 0..2 and 0..1
+effective_classes     as many classes, held evenly, would have a client's label entropy, in the mean
+classes               that anybody holds
+size_gini             inequality of the clients' sizes: 0..1
+clients               how many there are
+noise                 the level of feature noise; left out where there is none
+
+A number that has no meaning (labels of a regression) is left out too.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +17,30 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from atoll.data.measures import effective_classes, emd, jensen_shannon, size_gini, total_variation
+from atoll.data import Dataset, Partition
+from atoll.data.measures import effective_classes, emd, jensen_shannon, label_counts, size_gini
+
+
+def skew_of(dataset: Dataset, partition: Partition, entry: Mapping[str, Any] | None = None) -> dict[str, float]:
+    """How unlike the clients of this partition are; `entry` is the table that it was made from.
+
+    >>> data = Dataset.from_arrays(np.zeros((4, 2), np.float32), np.array([0, 0, 1, 1]))
+    >>> found = skew_of(data, Partition.from_lists([[0, 1], [2, 3]]))
+    >>> found["emd"], found["effective_classes"], found["clients"]
+    (1.0, 1.0, 2.0)
+    """
+    found = {"size_gini": size_gini(partition.sizes), "clients": float(partition.size)}
+    if partition.noise is not None:
+        found["noise"] = _level(entry) or float(partition.noise.max()) ** 2
+    if dataset.labels is None:
+        return found
+    return {**_labels(label_counts(partition, dataset.labels).numpy()), **found}
 
 
 def skew(info: Mapping[str, Any]) -> dict[str, float]:
-    """Measures of labels and sizes (`atoll.data.measures`), and the level of feature noise.
+    """The same of a run, from what its run.json says: what of it can be known.
 
     >>> found = skew({"label_counts": [[2, 0], [0, 2]], "experiment": {"partition": {"name": "noise", "level": 0.1}}})
     >>> found["emd"], found["size_gini"], found["effective_classes"], found["noise"]
@@ -21,24 +49,26 @@ def skew(info: Mapping[str, Any]) -> dict[str, float]:
     found: dict[str, float] = {}
     if info.get("label_counts"):
         counts = np.asarray(info["label_counts"], dtype=np.int64)
-        found |= {
-            "emd": emd(counts),
-            "jensen_shannon": jensen_shannon(counts),
-            "total_variation": total_variation(counts),
-            "effective_classes": effective_classes(counts),
-            "classes": float((counts.sum(0) > 0).sum()),
-            "size_gini": size_gini(torch.from_numpy(counts.sum(1))),
-        }
+        found |= {**_labels(counts), "size_gini": size_gini(torch.from_numpy(counts.sum(1)))}
     clients = info.get("partition", {}).get("clients")
     found |= {} if clients is None else {"clients": float(clients)}
-    level = _noise(info.get("experiment", {}).get("partition"))
+    level = _level(info.get("experiment", {}).get("partition"))
     return found | ({} if level is None else {"noise": level})
 
 
-def _noise(partition: Any) -> float | None:
-    """The level of feature noise of a partition, or of those that it is composed of."""
-    if isinstance(partition, list):
-        return next((level for p in partition if (level := _noise(p)) is not None), None)
-    if not isinstance(partition, Mapping):
+def _labels(counts: NDArray[np.int64]) -> dict[str, float]:
+    return {
+        "emd": emd(counts),
+        "jensen_shannon": jensen_shannon(counts),
+        "effective_classes": effective_classes(counts),
+        "classes": float((counts.sum(0) > 0).sum()),
+    }
+
+
+def _level(entry: Any) -> float | None:
+    """The level of noise that a partition's table says, its own or that of one inside of it."""
+    if isinstance(entry, list):
+        return next((level for inner in entry if (level := _level(inner)) is not None), None)
+    if not isinstance(entry, Mapping):
         return None
-    return float(partition["level"]) if partition.get("name") == "noise" else _noise(partition.get("of"))
+    return float(entry["level"]) if entry.get("name") == "noise" and "level" in entry else _level(entry.get("of"))

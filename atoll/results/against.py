@@ -120,7 +120,8 @@ class Row:
 
 def rows(results: Results) -> tuple[Row, ...]:
     """A row for every cell that has a published figure or a quirk, then the published cells that were not run."""
-    entries = table(results.reference).entries if results.reference else ()
+    named = dict.fromkeys(name for name in (results.reference, *results.references.values()) if name)
+    entries = [entry for name in named for entry in table(name).entries]
     matched = [(cell, _entry(results, cell)) for cell in results.cells]
     ran = [_row(results, cell, entry) for cell, entry in matched if entry or cell.quirk]
     seen = [entry for _, entry in matched if entry]
@@ -134,10 +135,11 @@ def right_of(results: Results, cell: Cell) -> Cell | None:
 
 
 def _entry(results: Results, cell: Cell) -> Entry | None:
-    if not results.reference:
+    name = results.references.get(cell.block, results.reference)
+    if not name:
         return None
     place = cell.stands_for.split("/") if cell.stands_for else cell.path.values()
-    return table(results.reference).find(dict(zip(cell.path, place, strict=True)), results.metric)
+    return table(name).find(dict(zip(cell.path, place, strict=True)), results.metric)
 
 
 def _row(results: Results, cell: Cell, entry: Entry | None) -> Row:

@@ -1,7 +1,6 @@
 """Which algorithm for these clients? What did best on the nearest settings that were measured (NIID-Bench, figure 6).
 
 target.py    what is asked about: data and partition, and how unlike the clients are
-skew.py      how unlike clients are, in the numbers that results carry too
 distance.py  how far two settings are apart
 evidence.py  results.json files as settings: who did best there, and by how much
 advice.py    the nearest of them, in words
@@ -10,7 +9,6 @@ advice.py    the nearest of them, in words
 from atoll.bench.advise.advice import Advice, advise
 from atoll.bench.advise.distance import KINDS, OTHER_DATA, WITHIN, Distance, distance
 from atoll.bench.advise.evidence import Setting, default_evidence, settings
-from atoll.bench.advise.skew import skew_of, skew_of_counts
 from atoll.bench.advise.target import Target, target
 
 __all__ = [
@@ -25,7 +23,5 @@ __all__ = [
     "default_evidence",
     "distance",
     "settings",
-    "skew_of",
-    "skew_of_counts",
     "target",
 ]

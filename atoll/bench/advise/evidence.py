@@ -121,7 +121,7 @@ def _setting(one: Results, cells: Sequence[Cell], when: When, rope: float | None
         one.tuning,
         fair[0].block,
         "/".join(fair[0].row),
-        fair[0].path.get("data") or one.made.get("data"),
+        fair[0].path.get("data") or _only(one.made.get("data")),
         skew,
         one.metric,
         one.scale,
@@ -135,6 +135,11 @@ def _setting(one: Results, cells: Sequence[Cell], when: When, rope: float | None
         seeds_to_settle(a, b, rope=width, rho=0.0),
         tuple(m for m, v in values.items() if v and not all(map(math.isfinite, v.values()))),
     )
+
+
+def _only(data: Any) -> str | None:
+    """The one data set of a suite; None if it has several."""
+    return data if isinstance(data, str) else None
 
 
 def _pairs(a: Cell, b: Cell) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atoll.bench.advise.skew import skew_of, skew_of_counts
+from atoll.bench.skew import skew, skew_of
 from atoll.config import Experiment
 from atoll.config.files import load, override
 from atoll.config.setup import loaded, partitioned
@@ -62,8 +62,7 @@ def _of_run(path: Path) -> Target:
     try:
         return _measured(str(path), experiment)
     except AtollError:
-        counts = info.get("label_counts")
-        if not counts:
+        if not info.get("label_counts"):
             raise
         digest = str((info.get("partition") or {}).get("digest") or "")
-        return Target(str(path), str(experiment.data["name"]), skew_of_counts(counts), digest)
+        return Target(str(path), str(experiment.data["name"]), skew(info), digest)

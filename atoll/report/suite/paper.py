@@ -6,31 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, Protocol, cast
+from typing import Any
 
 from atoll.report.suite import words
 from atoll.results import Results
-
-
-class Compared(Protocol):
-    """One published cell beside ours, in the shown scale."""
-
-    name: str
-    block: str
-    ours_last: Any  # mean, std, n; None without runs
-    ours_best: Any
-    theirs: Any  # mean, std; None where nothing was published
-    gap: Any  # when, within: at the nearer of the last and the best round; None without both figures
-    difference: float | None
-    allowed: float | None
-    in_theirs: float | None
-    in_ours: float | None
-    verdict: str
-    why: str
-    quirk: str | None
-    effect: Any  # right, seeds, last, best, paired: what the quirk does; None without one
+from atoll.results.against import Row, rows
 
 
 @dataclass(frozen=True)
@@ -61,13 +41,12 @@ class Comparison:
 
 def comparison(results: Results) -> Comparison | None:
     """The comparison with the suite's published table; None where there is none."""
-    if results.reference is None or find_spec("atoll.results.against") is None:
+    if results.reference is None and not any(results.references.values()):
         return None
-    found = cast(Sequence[Compared], import_module("atoll.results.against").rows(results))
-    return shown(results, found)
+    return shown(results, rows(results))
 
 
-def shown(results: Results, found: Sequence[Compared]) -> Comparison | None:
+def shown(results: Results, found: Sequence[Row]) -> Comparison | None:
     """These rows as text."""
     if not found:
         return None
@@ -84,10 +63,11 @@ def shown(results: Results, found: Sequence[Compared]) -> Comparison | None:
 
 
 def _named(results: Results) -> str:
-    return f"the published table {results.reference}"
+    names = dict.fromkeys(name for name in (results.reference, *results.references.values()) if name)
+    return f"the published table {' and '.join(names)}"
 
 
-def _finding(results: Results, found: Sequence[Compared]) -> str:
+def _finding(results: Results, found: Sequence[Row]) -> str:
     """How many cells of the paper agree, differ, or could not be compared; a quirk is no cell of the paper."""
     counts = Counter(row.verdict for row in found if row.quirk is None and row.theirs is not None)
     agree, differ = counts.pop("agrees", 0), counts.pop("differs", 0)
@@ -99,7 +79,7 @@ def _finding(results: Results, found: Sequence[Compared]) -> str:
     return " ".join(filter(None, parts))
 
 
-def _shown(row: Compared) -> Shown:
+def _shown(row: Row) -> Shown:
     numbers = (
         *map(_score, (row.theirs, row.ours_last, row.ours_best)),
         _signed(row.difference, 2),
@@ -111,7 +91,7 @@ def _shown(row: Compared) -> Shown:
     return Shown(row.name, numbers, row.verdict, " ".join(filter(None, (why, _effect(row)))), row.quirk)
 
 
-def _effect(row: Compared) -> str:
+def _effect(row: Row) -> str:
     """What a quirk does to the right method, seed by seed."""
     if row.effect is None:
         return ""

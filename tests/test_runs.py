@@ -72,7 +72,7 @@ def test_run_json_says_everything_about_the_run(done: Run) -> None:
     assert {"python", "numpy", "atoll"} <= info["versions"].keys()
     assert {"cpu", "cores", "memory_gb", "device", "threads"} <= info["hardware"].keys()
     assert info["model"] == {"name": "linear", "parameters": 650}
-    assert info["engine"] == {"name": "loop", "reason": "chosen by name", "choice": {"name": "loop"}}
+    assert info["engine"] == {"name": "loop", "reason": "chosen by name", "choice": {"name": "loop"}, "together": 1}
     assert (info["status"], info["format"], info["label"]) == ("finished", 1, "fedavg")
 
 

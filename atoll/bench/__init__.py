@@ -7,7 +7,7 @@
     tidying.py   what a finished run may lose       collect.py   from run folders to results
     skew.py      how unlike the clients are         outcome.py   what came of a suite
     progress.py  a bar with the time that is left   terminal.py  tables for a terminal
-    work.py      how much there is to do
+    steps.py     how many training steps there are to do
 
 `atoll.bench.run("sixty-seconds", out="runs/bench/mine", size="smoke").results` is an `atoll.results.Results`.
 """

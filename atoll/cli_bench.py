@@ -15,9 +15,11 @@ from atoll.errors import ConfigError
 
 if TYPE_CHECKING:
     from atoll.bench import Bench, Work
+    from atoll.config.setup import Device
 
 console = Console()
 errors = Console(stderr=True)
+_WORKER_GB = 3.0  # of memory that a task may need
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
@@ -37,7 +39,9 @@ def bench(
     ] = None,
     executor: Annotated[Literal["local", "ray"], typer.Option(help="Where tasks run.")] = "local",
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster; default: a Ray on this machine.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Tasks at once; default: 1, on Ray what it takes.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Tasks at once; default: a core each, 1 on a GPU, on Ray what it takes.")
+    ] = None,
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="The suite's folder; default: runs/bench/<suite>[-size].")] = None,
     set_: Annotated[
@@ -61,13 +65,14 @@ def bench(
         return
     claim(folder, resume)
     try:
-        with SuiteBar(later(work), jobs or 1, console) as bar:
+        at_once = jobs or (workers(device) if executor == "local" else None)
+        with SuiteBar(later(work), at_once or 1, console) as bar:
             done = run(
                 work,
                 folder,
                 budget=seconds,
                 executor=executor,
-                jobs=jobs,
+                jobs=at_once,
                 address=address,
                 resume=resume,
                 device=device,
@@ -92,6 +97,16 @@ def bench(
         sys.exit(130)
     if done.failed:
         sys.exit(1)
+
+
+def workers(device: Device) -> int:
+    """How many tasks at once: a core each as far as memory goes, and one on a GPU, which one task keeps busy."""
+    from atoll.config.setup import find_device
+    from atoll.runs.machine import hardware
+
+    here = find_device(device)
+    known = hardware(here)
+    return 1 if here.type == "cuda" else max(1, min(int(known["cores"]), int(known["memory_gb"] / _WORKER_GB)))
 
 
 def parsed(budget: str) -> float:

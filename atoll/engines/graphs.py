@@ -22,6 +22,7 @@ from atoll.engines.widths import blocks
 from atoll.tree import Tree
 
 _EAGER = 2  # rounds of a shape before it is recorded
+_LONG = 64  # steps of a round that take longer one by one than recording does: such a round is recorded at once
 _SHAPES = 8  # recorded shapes that are kept
 
 
@@ -43,7 +44,7 @@ class Graphs:
             return None
         key = (mark, _shape(given))
         self.seen[key] = self.seen.get(key, 0) + 1
-        if self.seen[key] <= _EAGER:
+        if self.seen[key] <= _EAGER and len(at_work) < _LONG:
             return None
         if key not in self.recorded:
             while len(self.recorded) >= _SHAPES:

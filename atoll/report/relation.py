@@ -1,11 +1,15 @@
 """The record lines of many folders as one DuckDB relation, for questions this report does not answer."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-
-import duckdb
+from typing import TYPE_CHECKING
 
 from atoll.report.records import read
+
+if TYPE_CHECKING:
+    import duckdb
 
 LINES = """
     select run.folder, run.label, run.seed, line.* exclude (filename)
@@ -24,6 +28,8 @@ def table(folders: Sequence[Path]) -> duckdb.DuckDBPyRelation:
 
         table(folders).aggregate("label, max(accuracy)", "label")
     """
+    import duckdb  # here, so that reports and suites start without it
+
     records = read(folders)
     files = {str(record.folder / "record.jsonl"): record for record in records}
     connection = duckdb.connect()

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test lint types tests test-data test-ray gpu bench clean
+.PHONY: run test lint types tests test-data test-ray gpu bench results clean
 
 run: .venv/installed
 	$(BIN)/atoll run
@@ -34,6 +34,11 @@ gpu: .venv/installed
 
 bench: .venv/installed
 	$(BIN)/python benchmarks/round.py
+
+# Draws every page under results/ again from its results.json, and the leaderboard from all of them.
+results: .venv/installed
+	for folder in results/*/; do $(BIN)/atoll report "$$folder"; done
+	$(BIN)/atoll leaderboard results/*/ -o results/leaderboard.html
 
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Atoll needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 run")'

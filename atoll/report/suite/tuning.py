@@ -126,10 +126,10 @@ def _draw(results: Results, ones: Sequence[Tried], lost: Any, typical: Any) -> F
             }
             axes.plot([one.chosen], [line[one.chosen]], "o", **ring)
     axes.plot(places, typical, color=theme.SERIES[0], linewidth=2.2, marker="o")
-    key = labels[0].split(" = ")[0]
-    same = all(label.startswith(f"{key} = ") and label.count(" = ") == 1 for label in labels)
-    axes.set_xticks(places, [label.removeprefix(f"{key} = ") for label in labels] if same else [*map(_folded, labels)])
-    axes.set_xlabel(key if same else "setting")
+    keys, values = zip(*(_apart(label) for label in labels), strict=True)
+    alike = len(set(keys)) == 1
+    axes.set_xticks(places, ["\n".join(v) for v in values] if alike else [x.replace(", ", "\n") for x in labels])
+    axes.set_xlabel(", ".join(keys[0]) if alike else "setting")
     axes.set_ylabel("against the best")
     return figure
 
@@ -138,5 +138,11 @@ def _median(values: Sequence[float]) -> float:
     return median(values) if values else math.nan  # a setting that diverged everywhere leaves a gap
 
 
-def _folded(label: str) -> str:
-    return label.replace(", ", "\n")
+def _apart(label: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names and the values of a setting.
+
+    >>> _apart("lr = 0.1, mu = 1")
+    (('lr', 'mu'), ('0.1', '1'))
+    """
+    pairs = [part.partition(" = ") for part in label.split(", ")]
+    return tuple(name for name, _, _ in pairs), tuple(value for _, _, value in pairs)

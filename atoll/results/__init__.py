@@ -1,7 +1,7 @@
 """Results: what came of a suite, small enough to commit and complete enough to draw every page from. Never torch.
 
-    cells.py   the values: a suite's cells, their runs seed by seed, the trials that chose their settings
-    files.py   results.json, read, written and merged
+    cells.py       the values: a suite's cells, their runs seed by seed, the trials that chose their settings
+    files.py       results.json, read and written
     published.py   what papers report, with its source (reference/*.csv)
     against.py     ours and theirs, cell by cell, with a verdict
 
@@ -11,6 +11,6 @@
 """
 
 from atoll.results.cells import Cell, Results, Trace, Trial
-from atoll.results.files import merge, read, write
+from atoll.results.files import read, write
 
-__all__ = ["Cell", "Results", "Trace", "Trial", "merge", "read", "write"]
+__all__ = ["Cell", "Results", "Trace", "Trial", "read", "write"]

@@ -1,12 +1,12 @@
-"""results.json: read, written and merged."""
+"""results.json: read and written."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -48,36 +48,6 @@ def read(path: Path) -> Results:
         return _results(found)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise RecordError(f"{path}: is not what `atoll bench` writes ({e!r}). Write it again.") from e
-
-
-def merge(parts: Sequence[Results]) -> Results:
-    """Parts of one suite, for example of two machines, as one: a cell's runs by seed, the later part first."""
-    if not parts:
-        raise RecordError("results: nothing to merge. Give at least one results.json.")
-    for name in ("suite", "size", "metric", "tuning", "axes"):
-        if len({getattr(part, name) for part in parts}) > 1:
-            found = ", ".join(str(getattr(part, name)) for part in parts)
-            raise RecordError(f"results: parts of one suite must have the same {name} (got {found}).")
-    cells: dict[tuple[str, str], Cell] = {}
-    for part in parts:
-        for cell in part.cells:
-            key = (cell.block, cell.name)
-            cells[key] = _joined(cells[key], cell) if key in cells else cell
-    return replace(parts[-1], cells=tuple(cells.values()))
-
-
-def _joined(old: Cell, new: Cell) -> Cell:
-    if not new.runs:
-        return replace(old, failed={**old.failed, **new.failed})
-    if not old.runs:
-        return new
-    if dict(old.settings) != dict(new.settings):
-        raise RecordError(
-            f"{new.name}: was run with {dict(old.settings)} in one part and {dict(new.settings)} in another. "
-            "Run it again as a whole."
-        )
-    runs = {run.seed: run for run in (*old.runs, *new.runs)}
-    return replace(new, runs=tuple(runs[seed] for seed in sorted(runs)), trials=new.trials or old.trials)
 
 
 def _results(found: Mapping[str, Any]) -> Results:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from atoll.config.setup import Device
     from atoll.sweep import Plan, Sweep
 
 console = Console()
@@ -39,7 +40,7 @@ def sweep(
     made = plan(file, set_ or [])
     folder = out or default_folder(file)
     if dry_run:
-        _print_cells(made, folder, stack=made.table.stack and not no_stack)
+        _print_cells(made, folder, made.table.stack and not no_stack, device)
         return
     with CellsBar(len(made.cells), console) as bar:
         done = run(
@@ -66,12 +67,12 @@ def sweep(
     _print_results(done)
 
 
-def _print_cells(made: Plan, folder: Path, stack: bool) -> None:
+def _print_cells(made: Plan, folder: Path, stack: bool, device: Device) -> None:
     from atoll.sweep.folder import SweepFolder
-    from atoll.sweep.groups import stackable
+    from atoll.sweep.groups import stacks
 
     place = SweepFolder(folder)
-    groups = stackable(made.cells) if stack else [[cell] for cell in made.cells]
+    groups = stacks(made.cells, device) if stack else [[cell] for cell in made.cells]
     grid = Table(title=f"{_counted(len(made.cells))} in {len(groups)} tasks", title_justify="left")
     grid.add_column("cell", overflow="fold")
     grid.add_column("digest", no_wrap=True)

@@ -315,3 +315,18 @@ def test_a_stack_is_cut_until_every_worker_has_a_task(workers: int, sizes: list[
     assert sorted(map(len, cut)) == sorted(sizes)
     assert sorted(c.name for group in cut for c in group) == sorted(c.name for c in whole[0])
     assert halved([], 3) == []
+
+
+def test_across_partitions_those_with_as_many_clients_are_one_stack() -> None:
+    even, skewed = {"name": "iid", "clients": 4}, {"name": "dirichlet", "clients": 4, "alpha": 0.5}
+    noisy, larger = {"name": "noise", "clients": 4, "level": 0.1}, {"name": "iid", "clients": 5}
+    found = cells({"partition": [even, skewed, noisy, larger], "seeds": 2})
+    assert [len(group) for group in stackable(found)] == [2, 2, 1, 1, 2]
+    assert [len(group) for group in stackable(found, across=True)] == [4, 1, 1, 2]
+
+
+def test_a_stack_across_partitions_is_cut_in_pieces_of_nearly_equal_length() -> None:
+    found = cells({"partition.alpha": [0.1, 1.0], "seeds": 25})
+    pieces = stackable(found, across=True)
+    assert [len(piece) for piece in pieces] == [17, 17, 16]
+    assert [cell for piece in pieces for cell in piece] == found

@@ -18,7 +18,7 @@ from atoll.bench.steps import Steps
 from atoll.bench.suite import FULL, Suite, counted, read, shipped
 from atoll.results import Cell, Results
 from atoll.sweep import Cell as Run
-from atoll.sweep import stackable
+from atoll.sweep.groups import stacks
 
 _FEW = 2  # seeds, below which there is no spread
 _WIDE = 5  # methods that stand beside each other in a narrow terminal
@@ -119,7 +119,7 @@ def later(work: Work) -> list[Run]:
 def _line(work: Work, folder: Standing, steps: Sequence[int | None]) -> str:
     first, second = work.first(), later(work)
     left = folder.left(first)
-    tasks = len(stackable(left)) + len(stackable(second))
+    tasks = len(stacks(left)) + len(stacks(second))
     known = [s for s in steps if s is not None]
     unknown = (
         "" if len(known) == len(steps) else f" (without {counted(len(steps) - len(known), 'cell')}: data not here)"

@@ -16,7 +16,7 @@ from atoll.sweep import local, table
 from atoll.sweep import ray as cluster
 from atoll.sweep.axes import Cell, expand
 from atoll.sweep.folder import SweepFolder
-from atoll.sweep.groups import halved, stackable
+from atoll.sweep.groups import halved, stacks
 from atoll.sweep.outcome import Sweep
 from atoll.sweep.tasks import Events, Quiet, Task
 
@@ -95,7 +95,7 @@ def default_folder(file: str | Path) -> Path:
 
 def tasks(cells: Sequence[Cell], place: SweepFolder, stack: bool, jobs: int, device: Device) -> list[Task]:
     """The cells in tasks, at least one for every worker where there are cells enough."""
-    groups = halved(stackable(cells), jobs) if stack else [[cell] for cell in cells]
+    groups = halved(stacks(cells, device), jobs) if stack else [[cell] for cell in cells]
     return [Task(tuple(group), tuple(place.place(c).absolute() for c in group), device) for group in groups]
 
 

@@ -11,20 +11,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import torch
+
 from atoll.config import CATALOGUE, GIVEN, Entry, Experiment, build, schema
 from atoll.config.registry import find
+from atoll.config.setup import Device
 from atoll.core.settings import names
 from atoll.sweep.axes import Cell
 
 _ANY = "any number"
+_MOST = 24  # runs of one stack that differ in their partitions: an interrupt should not leave all of them half done
 
 
-def stackable(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """The cells in groups that can run as one stack each, in the order of their first cells."""
+def stackable(cells: Sequence[Cell], across: bool = False) -> list[list[Cell]]:
+    """The cells in groups that can run as one stack each, in the order of their first cells.
+
+    `across`: also over partitions with as many clients. A GPU gains from more clients side by side; a CPU does not.
+    """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(shape(cell.experiment) or cell.digest, []).append(cell)
-    return list(groups.values())
+        groups.setdefault(shape(cell.experiment, across) or cell.digest, []).append(cell)
+    found = list(groups.values())
+    return [piece for group in found for piece in _pieces(group)] if across else found
+
+
+def stacks(cells: Sequence[Cell], device: Device = "auto") -> list[list[Cell]]:
+    """The same, as this machine would run them on this device."""
+    return stackable(cells, across=torch.cuda.is_available() and device != "cpu")
+
+
+def _pieces(group: list[Cell]) -> list[list[Cell]]:
+    """In as few pieces of at most so many cells as there can be, of nearly equal length."""
+    number = -(-len(group) // _MOST)
+    size = -(-len(group) // number)
+    return [group[i : i + size] for i in range(0, len(group), size)]
 
 
 def halved(groups: Sequence[Sequence[Cell]], workers: int) -> list[list[Cell]]:
@@ -36,7 +56,7 @@ def halved(groups: Sequence[Sequence[Cell]], workers: int) -> list[list[Cell]]:
     return found
 
 
-def shape(experiment: Experiment) -> str | None:
+def shape(experiment: Experiment, across: bool = False) -> str | None:
     """What cells of one stack must have in common; None for a cell that runs alone."""
     names = _partitions(experiment.partition)
     if experiment.engine["name"] not in ("auto", "vector") or any(":" in name for name in names):
@@ -44,6 +64,8 @@ def shape(experiment: Experiment) -> str | None:
     whole = experiment.complete()
     if "noise" not in names:  # which belongs to the clients of one seed
         del whole["seed"]
+        if across and "clients" in (experiment.partition or {}):
+            whole["partition"] = {"clients": experiment.partition["clients"]}  # type: ignore[index]
     whole["algorithm"] = _fixed("algorithms", experiment.algorithm)
     whole["transform"] = [_fixed("transforms", entry) for entry in experiment.transform]
     return json.dumps(whole, sort_keys=True)

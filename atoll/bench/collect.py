@@ -28,7 +28,7 @@ def collect(
     """What came of a suite: the wanted places, and others that an earlier call has left in the folder."""
     reader = Reader(suite, Standing(folder), tuning)
     cells = [(job, reader.cell(job)) for job in jobs]
-    shown = [cell for job, cell in cells if job.place.key in wanted or cell.runs]
+    kept = [(job, cell) for job, cell in cells if job.place.key in wanted or cell.runs]
     titles = {b.name: b.title for b in suite.blocks if b.title}
     references = {b.name: b.reference for b in suite.blocks if b.reference is not None}
     return Results(
@@ -38,7 +38,7 @@ def collect(
         metric=suite.metric,
         higher=suite.higher,
         axes=suite.axes,
-        cells=tuple(shown),
+        cells=tuple(cell for _, cell in kept),
         about=suite.about,
         tuning=tuning,
         scale=suite.scale,
@@ -46,7 +46,7 @@ def collect(
         made={
             "command": command,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "data": _all(_data(job.place.base.get("data")) for job in jobs),
+            "data": _all(_data(job.place.base.get("data")) for job, _ in kept),
             **reader.machines(),
         },
         titles=titles,

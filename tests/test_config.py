@@ -719,6 +719,7 @@ def test_options_are_told_in_words() -> None:
     assert said == {
         "lr": "lr (required): number > 0, or a schedule",
         "option": "option = \"II\": 'I' or 'II'",
+        "profile": "profile = \"paper\": 'paper' or 'niid-bench'",
         "optimizer": 'optimizer = "sgd": an optimizer',
         "server_lr": "server_lr = 1.0: number > 0, or a schedule",
     }
@@ -740,7 +741,7 @@ def test_a_listing_fits_eighty_columns(kind: str) -> None:
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         describe("algorithm")
-    expected = f"list: 'algorithm' is not known. Did you mean 'algorithms'? Known: {', '.join(CATALOGUE)}."
+    expected = f"list: 'algorithm' is not known. Did you mean 'algorithms'? Known: {', '.join([*CATALOGUE, 'suites'])}."
     assert str(caught.value) == expected
 
 

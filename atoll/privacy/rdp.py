@@ -42,7 +42,7 @@ def _epsilon(terms: Parts, delta: float) -> float:
     if left <= 0:
         return math.inf
     orders = _orders()
-    return float(rdp.compute_epsilon(orders, divergences(terms, orders), left)[0])
+    return min(_pure(terms), float(rdp.compute_epsilon(orders, divergences(terms, orders), left)[0]))
 
 
 def _delta(terms: Parts, epsilon: float) -> float:
@@ -57,11 +57,22 @@ def _lost(terms: Parts) -> float:
     return sum(t.count * t.event.delta for t in terms if isinstance(t.event, Approximate))
 
 
+def _pure(terms: Parts) -> float:
+    """The epsilons added up, where every part has one at delta 0 (or at the delta lost already)."""
+    return sum(t.count * _pure_of_one(t) for t in terms)
+
+
+def _pure_of_one(term: Term) -> float:
+    if isinstance(term.event, Pure | Approximate):
+        return term.event.epsilon
+    return 1 / term.event.scale if isinstance(term.event, Laplace) else math.inf
+
+
 def _orders() -> Orders:
     import numpy as np
 
     near = [1.02, 1.05, *(1 + x / 10 for x in range(1, 100))]
-    return np.array([*near, *range(11, 64), 72, 80, 96, 112, 128, 192, 256, 512, 1024, 2048, 8192], dtype=float)
+    return np.array([*near, *range(11, 64), 72, 80, 96, 112, 128, 192, 256, 512, 1024], dtype=float)
 
 
 def divergences(terms: Parts, orders: Orders) -> Orders:
@@ -120,8 +131,8 @@ def randomised_response(epsilon: float, order: float) -> float:
 def discrete_gaussian(event: DiscreteGaussian, orders: Orders) -> Orders:
     """Kairouz, Liu and Steinke (2021), proposition 14: the sum of the clients' noise is not quite a discrete Gaussian.
 
-    min(a/2z² + τd, a/2 (1/z + τ√d)²) at order a, τ = 10 Σ_{0<k<n} exp(-2π² σ² k / (k + 1)), for σ of one client from 1/2.
-    One client has τ = 0 and the divergence of the continuous Gaussian (Canonne, Kamath and Steinke, 2020).
+    min(a/2z² + τd, a/2 (1/z + τ√d)²) at order a, τ = 10 Σ_{0<k<n} exp(-2π² σ² k / (k + 1)), if σ, that of one of n
+    clients, is 1/2 or more. One client has τ = 0 and the divergence of the continuous Gaussian (Canonne, Kamath and Steinke, 2020).
     """
     import numpy as np
 

@@ -162,9 +162,12 @@ def test_the_moments_accountant_of_the_literature(noise: float, epochs: int, pub
     assert 0.75 * published < now < published  # the newer way is tighter
 
 
-def test_a_gaussian_of_noise_1_costs_4_377_at_a_delta_of_1e_5() -> None:
-    # dp-accounting's and Balle and Wang's figure for the exact Gaussian mechanism.
-    assert gaussian_epsilon(1.0, 1e-5) == pytest.approx(4.377, abs=5e-4)
+@pytest.mark.parametrize(("noise", "delta"), [(0.4, 1e-3), (1.0, 1e-5), (8.0, 1e-9)])
+def test_the_exact_gaussian_is_that_of_dp_accounting(noise: float, delta: float) -> None:
+    import dp_accounting
+
+    theirs = dp_accounting.get_epsilon_gaussian(noise, delta)
+    assert gaussian_epsilon(noise, delta) == pytest.approx(theirs, rel=1e-6)
 
 
 # The accountants agree
@@ -265,6 +268,22 @@ def test_the_sum_of_squares_is_passed_less_often_than_allowed(
     exact = int(np.argmax(np.cumsum(whole) >= 1 - slack))
     assert passed <= slack
     assert bound <= 2.5 * exact + 2
+
+
+@pytest.mark.parametrize("noise", [1.0, 3.0])
+def test_a_run_drawn_with_replacement_costs_at_least_its_mean_over_all_draws(noise: float) -> None:
+    """Who sees the draws as well gets delta = E delta(noise / √Σk²): ours is above that, and not far."""
+    draws, population, rounds, epsilon = 3, 12, 8, 1.0
+    one = np.zeros(draws**2 + 1)
+    one[np.arange(draws + 1) ** 2] = stats.binom.pmf(np.arange(draws + 1), draws, 1 / population)
+    whole = np.array([1.0])
+    for _ in range(rounds):
+        whole = np.convolve(whole, one)
+    slow = sum(p * gaussian_delta(noise / math.sqrt(a), epsilon) for a, p in enumerate(whole) if a)
+    event = Composed(((Sampled(Gaussian(noise), "with_replacement", population, draws), rounds),))
+    found = Analytic().delta(event, epsilon)
+    assert slow <= found <= 30 * slow
+    assert Analytic().epsilon(event, found) >= 0.9 * epsilon
 
 
 def test_drawing_with_replacement_costs_more_than_poisson_sampling_would_say() -> None:

@@ -191,6 +191,21 @@ def test_pld_and_prv_agree_within_1_percent_and_rdp_is_above(event: Event, loose
     assert [a.delta(event, pld) for a in THREE[:2]] == pytest.approx([1e-6, 1e-6], rel=0.3)
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        poisson(50.0, 100_000, 10**6, 1000),
+        poisson(20.0, 10_000, 1000, 1),
+        Composed(((Laplace(5000.0), 20_000),)),
+        Composed(((Pure(3e-5), 20_000),)),
+        poisson(0.05, 50, 100, 10),
+    ],
+    ids=["quiet", "quieter", "laplace", "pure", "loud"],
+)
+def test_pld_is_tighter_than_rdp_also_where_a_round_loses_almost_nothing_or_everything(event: Event) -> None:
+    assert Pld().epsilon(event, 1e-6) <= Rdp().epsilon(event, 1e-6)
+
+
 def test_one_pure_mechanism_costs_its_epsilon() -> None:
     assert Pld().epsilon(Pure(1.5), 1e-12) == pytest.approx(1.5, rel=1e-3)
     assert Rdp().epsilon(Pure(1.5), 1e-12) == 1.5
@@ -284,6 +299,11 @@ def test_a_run_drawn_with_replacement_costs_at_least_its_mean_over_all_draws(noi
     found = Analytic().delta(event, epsilon)
     assert slow <= found <= 30 * slow
     assert Analytic().epsilon(event, found) >= 0.9 * epsilon
+
+
+def test_a_unit_that_is_hardly_ever_drawn_still_costs_the_chance_that_it_is() -> None:
+    event = Composed(((Sampled(Gaussian(0.1), "with_replacement", 10**6, 3), 8),))
+    assert Analytic().delta(event, 1.0) >= 24e-6 * gaussian_delta(0.1, 1.0)
 
 
 def test_drawing_with_replacement_costs_more_than_poisson_sampling_would_say() -> None:

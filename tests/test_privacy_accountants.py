@@ -239,6 +239,12 @@ def test_the_skellam_bound_holds_and_is_near(variance: float, near: float, shift
         assert slow <= float(skellam(event, np.array([float(a)]))[0]) <= near * slow
 
 
+def test_the_skellam_bound_has_both_of_its_sides() -> None:
+    two = np.array([2.0])
+    assert skellam(Skellam(2.0, l2=1.0, l1=1.0), two) == pytest.approx(2 / 8 + (3 + 6) / 64)
+    assert skellam(Skellam(1.0, l2=1.0, l1=0.1), two) == pytest.approx(2 / 2 + 0.3 / 2)
+
+
 @pytest.mark.parametrize(("std", "clients"), [(0.8, 1), (0.8, 3), (1.5, 5)])
 def test_the_discrete_gaussian_bound_holds(std: float, clients: int) -> None:
     k = np.arange(-200, 201)

@@ -64,7 +64,7 @@ def rounds_for(event: Callable[[int], Event], epsilon: float, delta: float, acco
     check_delta("privacy.delta", delta)
     low, high, step = 0, 1, 1
     while high <= most and accountant.epsilon(event(high), delta) <= epsilon:
-        low, high, step = high, min(high + 2 * step, most + 1), 2 * step
+        low, high, step = high, high + 2 * step, 2 * step
     high = min(high, most + 1)
     while high - low > 1:
         middle = (low + high) // 2

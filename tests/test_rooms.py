@@ -39,6 +39,7 @@ FLOORS = (
 HEIGHT = {room: i for i, floor in enumerate(FLOORS) for room in floor}
 ONLY = {  # numbers and records: never torch, never what wrote them
     "stats": {"errors"},
+    "privacy": {"errors"},
     "results": {"errors", "stats"},
     "report": {"errors", "stats", "results"},
 }

@@ -32,7 +32,10 @@ from atoll.tree import Tree
 TRANSFORM_OPTIONS: dict[str, dict[str, Any]] = {
     "equal_weights": {},
     "clip_l2": {"bound": 0.5},
+    "clip_layers": {"bounds": {"a": 0.5, "delta": 0.3, "rest": 0.2}},
+    "clip_l1": {"bound": 0.5},
     "gaussian_noise": {"multiplier": 1.0},
+    "laplace_noise": {"multiplier": 1.0},
     "top_k": {"share": 0.3},
 }
 REDUCER_OPTIONS: dict[str, dict[str, Any]] = {"mean": {}, "median": {}, "trimmed_mean": {"share": 0.2}}

@@ -1,1 +1,64 @@
-""""""
+"""Events, accountants and calibration: numbers only.
+
+A mechanism says what it did (an event), an accountant says what it cost:
+
+>>> from atoll import privacy
+>>> one = privacy.Sampled(privacy.Gaussian(1.0), "everyone", population=100, cohort=100)
+>>> round(privacy.Analytic().epsilon(privacy.Composed(((one, 4),)), delta=1e-5), 3)
+9.997
+"""
+
+from atoll.privacy.accountant import Accountant
+from atoll.privacy.analytic import Analytic, gaussian_delta, gaussian_epsilon
+from atoll.privacy.events import (
+    Approximate,
+    Banded,
+    Composed,
+    DiscreteGaussian,
+    Event,
+    Gaussian,
+    How,
+    Laplace,
+    NotPrivate,
+    Pure,
+    Sampled,
+    Skellam,
+    Tree,
+    check_delta,
+    check_epsilon,
+)
+from atoll.privacy.pld import Pld
+from atoll.privacy.prv import Prv
+from atoll.privacy.rdp import Rdp
+from atoll.privacy.terms import Adjacency, explain, flatten
+
+ACCOUNTANTS: dict[str, Accountant] = {"pld": Pld(), "prv": Prv(), "rdp": Rdp(), "analytic": Analytic()}
+
+__all__ = [
+    "ACCOUNTANTS",
+    "Accountant",
+    "Adjacency",
+    "Analytic",
+    "Approximate",
+    "Banded",
+    "Composed",
+    "DiscreteGaussian",
+    "Event",
+    "Gaussian",
+    "How",
+    "Laplace",
+    "NotPrivate",
+    "Pld",
+    "Prv",
+    "Pure",
+    "Rdp",
+    "Sampled",
+    "Skellam",
+    "Tree",
+    "check_delta",
+    "check_epsilon",
+    "explain",
+    "flatten",
+    "gaussian_delta",
+    "gaussian_epsilon",
+]

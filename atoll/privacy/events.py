@@ -1,0 +1,275 @@
+"""What a mechanism did, in numbers; what it cost is for an accountant to say.
+
+A transform's event is ONE round on one cohort; `Banded` and `Tree` are the whole run. Sampling and composition over
+rounds are added by the run, from the sampler that really ran:
+
+>>> rounds = Composed(((Sampled(Gaussian(1.0), "poisson", population=1000, cohort=10), 50),))
+>>> rounds.parts[0][0].rate
+0.01
+>>> Gaussian(-1.0)
+Traceback (most recent call last):
+atoll.errors.ConfigError: gaussian.multiplier: must be at least 0 and finite (got -1.0). ...
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from atoll.errors import ConfigError
+
+How = Literal["poisson", "without_replacement", "with_replacement", "cyclic", "everyone"]
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Normal noise on a sum: its standard deviation over the most that one unit adds (L2)."""
+
+    multiplier: float
+
+    def __post_init__(self) -> None:
+        _noise("gaussian.multiplier", self.multiplier)
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """Laplace noise on a sum: its scale over the most that one unit adds (L1)."""
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        _noise("laplace.scale", self.scale)
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian:
+    """Integer noise that `clients` of a secure sum add together (Kairouz, Liu and Steinke, 2021).
+
+    `multiplier` is the standard deviation of the whole noise over `l2`, the most that one unit adds, in grid steps.
+    With one client it is the central mechanism of Canonne, Kamath and Steinke (2020).
+    """
+
+    multiplier: float
+    l2: float = 1.0
+    clients: int = 1
+    dimension: int = 1
+
+    def __post_init__(self) -> None:
+        _noise("discrete_gaussian.multiplier", self.multiplier)
+        _positive("discrete_gaussian.l2", self.l2)
+        _whole("discrete_gaussian.clients", self.clients)
+        _whole("discrete_gaussian.dimension", self.dimension)
+
+
+@dataclass(frozen=True)
+class Skellam:
+    """Skellam noise on a secure sum (Agarwal, Kairouz and Liu, 2021): variance (multiplier x l2)², in grid steps.
+
+    `l2` and `l1` bound what one unit adds, in grid steps.
+    """
+
+    multiplier: float
+    l2: float
+    l1: float
+
+    def __post_init__(self) -> None:
+        _noise("skellam.multiplier", self.multiplier)
+        _positive("skellam.l2", self.l2)
+        _positive("skellam.l1", self.l1)
+
+
+@dataclass(frozen=True)
+class Pure:
+    """A local mechanism that is epsilon-DP for any two inputs. Sampling does not amplify it: its reader sees who sent."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_epsilon("pure.epsilon", self.epsilon)
+
+
+@dataclass(frozen=True)
+class Approximate:
+    """A local mechanism that is (epsilon, delta)-DP for any two inputs."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_epsilon("approximate.epsilon", self.epsilon)
+        check_delta("approximate.delta", self.delta)
+
+
+@dataclass(frozen=True)
+class Banded:
+    """Banded matrix factorisation over a whole run (Choquette-Choo et al., 2023).
+
+    Noise C⁻¹z, z of standard deviation `multiplier` x the most that one unit adds in ONE round; C has `bands` bands
+    and columns of length at most 1 (what `factorisation.banded` makes). A unit takes part at most `participations`
+    times (None: as often as the separation allows), never twice within `separation` rounds; with bands at most the
+    separation its columns do not overlap, so the sensitivity is the square root of the participations.
+    """
+
+    multiplier: float
+    bands: int
+    separation: int
+    rounds: int
+    participations: int | None = None
+
+    def __post_init__(self) -> None:
+        _noise("banded.multiplier", self.multiplier)
+        _run("banded", self.rounds, self.separation, self.participations)
+        _whole("banded.bands", self.bands)
+        if self.bands > self.separation:
+            raise ConfigError(
+                f"banded.bands: {self.bands} bands need a unit to wait {self.bands} rounds for its next turn, and "
+                f"separation is {self.separation}. Use bands at most {self.separation}, or a larger separation."
+            )
+
+    @property
+    def turns(self) -> int:
+        """The most often that one unit takes part."""
+        return self.participations or turns(self.rounds, self.separation)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Binary tree aggregation over a whole run (Kairouz et al., 2021): noise on every complete node.
+
+    `multiplier` is the standard deviation on one node over the most that one unit adds in ONE round. `restart` starts
+    a new tree every so many rounds (None: one tree). `pattern` "cyclic": a unit has its turn every `separation`
+    rounds, in the same phase for the whole run; "separated": at least `separation` rounds lie between two turns.
+    """
+
+    multiplier: float
+    rounds: int
+    separation: int = 1
+    participations: int | None = None
+    restart: int | None = None
+    pattern: Literal["cyclic", "separated"] = "separated"
+
+    def __post_init__(self) -> None:
+        _noise("tree.multiplier", self.multiplier)
+        _run("tree", self.rounds, self.separation, self.participations)
+        if self.restart is not None:
+            _whole("tree.restart", self.restart)
+        if self.pattern not in ("cyclic", "separated"):
+            raise ConfigError(f"tree.pattern: {self.pattern!r} is unknown. Use 'cyclic' or 'separated'.")
+
+    @property
+    def turns(self) -> int:
+        """The most often that one unit takes part."""
+        return self.participations or turns(self.rounds, self.separation)
+
+
+@dataclass(frozen=True)
+class NotPrivate:
+    """Something without a guarantee, and why. Its epsilon is infinite and is never printed as a number."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """An event on a cohort drawn like this. `cohort` is the expected size where it varies (Poisson).
+
+    `separation` belongs to "cyclic": a unit has its turn at most every so many rounds.
+    """
+
+    event: Event
+    how: How
+    population: int
+    cohort: float
+    separation: int = 1
+
+    def __post_init__(self) -> None:
+        if self.how not in get_args(How):
+            raise ConfigError(f"sampled.how: {self.how!r} is unknown. Use one of {', '.join(get_args(How))}.")
+        _whole("sampled.population", self.population)
+        _whole("sampled.separation", self.separation)
+        most = math.inf if self.how == "with_replacement" else self.population
+        if not 0 < self.cohort <= most:
+            raise ConfigError(
+                f"sampled.cohort: must be above 0 and at most the population, {self.population} (got {self.cohort}). "
+                "Use a smaller cohort, or how = 'everyone'."
+            )
+        if self.how != "poisson" and self.cohort != int(self.cohort):
+            raise ConfigError(f"sampled.cohort: must be a whole number for {self.how!r} (got {self.cohort}).")
+
+    @property
+    def rate(self) -> float:
+        """The probability of one unit to be in the cohort of one round, where units are independent."""
+        return self.cohort / self.population
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Events one after the other, each with how often: parts = ((event, count), ...). A later one may see earlier ones."""
+
+    parts: tuple[tuple[Event, int], ...]
+
+    def __post_init__(self) -> None:
+        for i, (_, count) in enumerate(self.parts):
+            if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+                raise ConfigError(f"composed.parts[{i}]: the count must be a whole number, at least 0 (got {count}).")
+
+
+Event = (
+    Gaussian
+    | Laplace
+    | DiscreteGaussian
+    | Skellam
+    | Pure
+    | Approximate
+    | Banded
+    | Tree
+    | NotPrivate
+    | Sampled
+    | Composed
+)
+
+
+def turns(rounds: int, separation: int) -> int:
+    """The most turns of one unit in so many rounds, if it waits: ceil(rounds / separation)."""
+    return -(-rounds // separation)
+
+
+def check_epsilon(where: str, value: float) -> None:
+    """Refuse an epsilon that is not a positive number."""
+    if not (value > 0 and math.isfinite(value)):
+        raise ConfigError(f"{where}: must be above 0 and finite (got {value}). Usual values lie between 0.5 and 10.")
+
+
+def check_delta(where: str, value: float) -> None:
+    """Refuse a delta outside (0, 1)."""
+    if not 0 < value < 1:
+        raise ConfigError(f"{where}: must be above 0 and below 1 (got {value}). Use less than 1 / population.")
+
+
+def _noise(where: str, value: float) -> None:
+    if not (value >= 0 and math.isfinite(value)):
+        raise ConfigError(f"{where}: must be at least 0 and finite (got {value}). 0 is no noise and no privacy.")
+
+
+def _positive(where: str, value: float) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise ConfigError(f"{where}: must be above 0 and finite (got {value}).")
+
+
+def _whole(where: str, value: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{where}: must be a whole number, at least 1 (got {value}).")
+
+
+def _run(where: str, rounds: int, separation: int, participations: int | None) -> None:
+    _whole(f"{where}.rounds", rounds)
+    _whole(f"{where}.separation", separation)
+    if participations is None:
+        return
+    _whole(f"{where}.participations", participations)
+    if participations > turns(rounds, separation):
+        raise ConfigError(
+            f"{where}.participations: {rounds} rounds with a separation of {separation} leave a unit at most "
+            f"{turns(rounds, separation)} turns (got {participations})."
+        )

@@ -1,0 +1,72 @@
+"""Privacy loss distributions (Meiser and Mohammadi, 2018; Doroshenko et al., 2022), over dp-accounting."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
+from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure
+from atoll.privacy.terms import Term, flatten
+
+
+@dataclass(frozen=True)
+class Pld:
+    """Pessimistic: losses are rounded so that epsilon is never too low. Both directions are composed."""
+
+    name: str = "pld"
+    interval: float = 1e-4  # the grid of losses; wider where losses are very large
+
+    def supports(self, event: Event) -> str | None:
+        for term in flatten(event).terms:
+            if term.drawn is not None:
+                return "it has no bound for sampling without replacement. Use accountant = 'rdp', or sample by Poisson."
+            if not isinstance(term.event, Gaussian | Laplace | Pure | Approximate):
+                return f"{type(term.event).__name__} is bounded by its Rényi divergence. Use accountant = 'rdp'."
+        return None
+
+    def epsilon(self, event: Event, delta: float) -> float:
+        return epsilon_of(checked(self, event), delta, lambda t, d: float(self._all(t).get_epsilon_for_delta(d)))
+
+    def delta(self, event: Event, epsilon: float) -> float:
+        return delta_of(checked(self, event), epsilon, lambda t, e: float(self._all(t).get_delta_for_epsilon(e)))
+
+    def _all(self, terms: Parts) -> Any:
+        grid = max(self.interval, *(_reach(term) / 1e6 for term in terms))
+        first, *others = (_of_one(term, grid) for term in terms)
+        for other in others:
+            first = first.compose(other)
+        return first
+
+
+def _reach(term: Term) -> float:
+    """About the largest loss that matters, so that the grid does not outgrow memory."""
+    event = term.event
+    if isinstance(event, Gaussian):
+        cost = 1 / event.multiplier * (math.sqrt(term.count) if term.rate is None else 1.0)
+        return cost**2 / 2 + 10 * cost
+    if isinstance(event, Laplace):
+        return term.count / event.scale
+    assert isinstance(event, Pure | Approximate)
+    return term.count * event.epsilon
+
+
+def _of_one(term: Term, grid: float) -> Any:
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    event, rate = term.event, 1.0 if term.rate is None else term.rate
+    if isinstance(event, Gaussian) and term.rate is None:  # many Gaussians are one: 1/z² adds up
+        std = event.multiplier / math.sqrt(term.count)
+        return pld.from_gaussian_mechanism(std, value_discretization_interval=grid)
+    if isinstance(event, Gaussian):
+        one = pld.from_gaussian_mechanism(event.multiplier, value_discretization_interval=grid, sampling_prob=rate)
+    elif isinstance(event, Laplace):
+        one = pld.from_laplace_mechanism(event.scale, value_discretization_interval=grid, sampling_prob=rate)
+    else:
+        assert isinstance(event, Pure | Approximate)
+        lost = event.delta if isinstance(event, Approximate) else 0.0
+        promise = common.DifferentialPrivacyParameters(event.epsilon, lost)
+        one = pld.from_privacy_parameters(promise, grid)
+    return one.self_compose(term.count)

@@ -1,0 +1,81 @@
+"""Privacy random variables (Gopi, Lee and Wutschitz, 2021), over prv-accountant."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
+from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure
+from atoll.privacy.terms import Term, flatten
+
+
+@dataclass(frozen=True)
+class Prv:
+    """The upper end of its error interval, not the estimate: at most `error` too high in epsilon.
+
+    For Poisson sampling it composes the direction "a unit is removed", the worse one for a Gaussian.
+    """
+
+    name: str = "prv"
+    error: float = 0.005
+
+    def supports(self, event: Event) -> str | None:
+        for term in flatten(event).terms:
+            if term.drawn is not None:
+                return "it has no bound for sampling without replacement. Use accountant = 'rdp', or sample by Poisson."
+            if term.rate is not None and not isinstance(term.event, Gaussian):
+                return f"no bound for Poisson-sampled {type(term.event).__name__}. Use accountant = 'pld'."
+            if not isinstance(term.event, Gaussian | Laplace | Pure | Approximate):
+                return f"{type(term.event).__name__} is bounded by its Rényi divergence. Use accountant = 'rdp'."
+        return None
+
+    def epsilon(self, event: Event, delta: float) -> float:
+        return epsilon_of(checked(self, event), delta, self._epsilon)
+
+    def delta(self, event: Event, epsilon: float) -> float:
+        return delta_of(checked(self, event), epsilon, self._delta)
+
+    def _epsilon(self, terms: Parts, delta: float) -> float:
+        terms = _joined(terms)
+        return float(self._of(terms, delta / 1000).compute_epsilon(delta, [t.count for t in terms])[2])
+
+    def _delta(self, terms: Parts, epsilon: float) -> float:
+        terms = _joined(terms)
+        return float(self._of(terms, 1e-12).compute_delta(epsilon, [t.count for t in terms])[2])
+
+    def _of(self, terms: Parts, delta_error: float) -> Any:
+        from prv_accountant import PRVAccountant
+
+        counts = [term.count for term in terms]
+        variables = [_variable(term) for term in terms]
+        return PRVAccountant(
+            prvs=variables, max_self_compositions=counts, eps_error=self.error, delta_error=delta_error
+        )
+
+
+def _joined(terms: Parts) -> Parts:
+    """Many Gaussians without sampling are one: 1/z² adds up."""
+    return tuple(
+        Term(Gaussian(t.event.multiplier / math.sqrt(t.count)), 1)
+        if isinstance(t.event, Gaussian) and t.rate is None
+        else t
+        for t in terms
+    )
+
+
+def _variable(term: Term) -> Any:
+    import prv_accountant as prv
+
+    event = term.event
+    if isinstance(event, Gaussian) and term.rate is not None and term.rate < 1:
+        return prv.PoissonSubsampledGaussianMechanism(term.rate, event.multiplier)
+    if isinstance(event, Gaussian):
+        return prv.GaussianMechanism(event.multiplier)
+    if isinstance(event, Laplace):
+        return prv.LaplaceMechanism(mu=1 / event.scale)
+    if isinstance(event, Pure):
+        return prv.PureDPMechanism(event.epsilon)
+    assert isinstance(event, Approximate)
+    return prv.ApproximateDPMechanism(event.epsilon, event.delta)

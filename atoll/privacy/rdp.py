@@ -1,0 +1,145 @@
+"""Rényi differential privacy (Mironov, 2017), over dp-accounting. Takes most events; not the tightest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
+from atoll.privacy.events import Approximate, DiscreteGaussian, Event, Gaussian, Laplace, Pure, Skellam
+from atoll.privacy.terms import Term, flatten
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Orders = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Rdp:
+    """Orders of dp-accounting and some below and above; to (epsilon, delta) by Canonne, Kamath and Steinke (2020)."""
+
+    name: str = "rdp"
+
+    def supports(self, event: Event) -> str | None:
+        for term in flatten(event).terms:
+            if term.rate is not None and not isinstance(term.event, Gaussian):
+                return f"no bound for Poisson-sampled {type(term.event).__name__}. Use accountant = 'pld'."
+        return None
+
+    def epsilon(self, event: Event, delta: float) -> float:
+        return epsilon_of(checked(self, event), delta, _epsilon)
+
+    def delta(self, event: Event, epsilon: float) -> float:
+        return delta_of(checked(self, event), epsilon, _delta)
+
+
+def _epsilon(terms: Parts, delta: float) -> float:
+    from dp_accounting.rdp import rdp_privacy_accountant as rdp
+
+    left = delta - _lost(terms)
+    if left <= 0:
+        return math.inf
+    orders = _orders()
+    return float(rdp.compute_epsilon(orders, divergences(terms, orders), left)[0])
+
+
+def _delta(terms: Parts, epsilon: float) -> float:
+    from dp_accounting.rdp import rdp_privacy_accountant as rdp
+
+    orders = _orders()
+    return float(rdp.compute_delta(orders, divergences(terms, orders), epsilon)[0]) + _lost(terms)
+
+
+def _lost(terms: Parts) -> float:
+    """The delta that approximate mechanisms may spend before anything is promised."""
+    return sum(t.count * t.event.delta for t in terms if isinstance(t.event, Approximate))
+
+
+def _orders() -> Orders:
+    import numpy as np
+
+    near = [1.02, 1.05, *(1 + x / 10 for x in range(1, 100))]
+    return np.array([*near, *range(11, 64), 72, 80, 96, 112, 128, 192, 256, 512, 1024, 2048, 8192], dtype=float)
+
+
+def divergences(terms: Parts, orders: Orders) -> Orders:
+    """The Rényi divergence of all terms together at every order; infinite where it cannot be told."""
+    import numpy as np
+
+    total = np.zeros_like(orders)
+    for term in terms:
+        total += _of_one(term, orders)
+    # The library takes a negative one, which only rounding can make, as "costs nothing".
+    return np.where(np.isfinite(total) & (total >= 0), total, np.inf)
+
+
+def _of_one(term: Term, orders: Orders) -> Orders:
+    import numpy as np
+
+    event = term.event
+    if isinstance(event, Gaussian | Laplace):
+        return _of_library(term, orders)
+    if isinstance(event, Pure | Approximate):
+        return term.count * np.array([randomised_response(event.epsilon, a) for a in orders])
+    if isinstance(event, DiscreteGaussian):
+        return term.count * concentrated(event) * orders
+    return term.count * skellam(event, np.ceil(orders))
+
+
+def _of_library(term: Term, orders: Orders) -> Orders:
+    import dp_accounting as dp
+    from dp_accounting.rdp import RdpAccountant
+
+    neighbours = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    event: Any
+    if isinstance(term.event, Laplace):
+        event = dp.LaplaceDpEvent(term.event.scale)
+    else:
+        assert isinstance(term.event, Gaussian)
+        event = dp.GaussianDpEvent(term.event.multiplier)
+    if term.rate is not None:
+        event = dp.PoissonSampledDpEvent(term.rate, event)
+    elif term.drawn is not None:
+        neighbours = dp.NeighboringRelation.REPLACE_ONE
+        event = dp.SampledWithoutReplacementDpEvent(term.drawn[1], term.drawn[0], event)
+    found: Orders = RdpAccountant(orders, neighbours).compose(event, term.count).rdp
+    return found
+
+
+def randomised_response(epsilon: float, order: float) -> float:
+    """The worst of all epsilon-DP mechanisms: log(p^a (1-p)^(1-a) + (1-p)^a p^(1-a)) / (a - 1), p = e^ε / (1 + e^ε)."""
+    import numpy as np
+
+    log_p, log_q = -np.logaddexp(0, -epsilon), -np.logaddexp(0, epsilon)
+    both = np.logaddexp(order * log_p + (1 - order) * log_q, order * log_q + (1 - order) * log_p)
+    return float(min(max(both / (order - 1), 0.0), epsilon))
+
+
+def concentrated(event: DiscreteGaussian) -> float:
+    """rho of zero-concentrated DP (Kairouz, Liu and Steinke, 2021, theorem 1): the sum is not quite Gaussian.
+
+    rho = e²/2 with e = min(√(1/z² + τd/2), 1/z + τ√d), τ = 10 Σ_{k<n} exp(-2π² σ² k / (k + 1)), σ that of one client.
+
+    >>> concentrated(DiscreteGaussian(2.0))
+    0.125
+    """
+    variance = (event.multiplier * event.l2) ** 2 / event.clients
+    # Every term after the first is smaller than it: k / (k + 1) grows.
+    tau = 10 * (event.clients - 1) * math.exp(-(math.pi**2) * variance)
+    cost, size = 1 / event.multiplier, event.dimension
+    return min(cost**2 + tau * size / 2, (cost + tau * math.sqrt(size)) ** 2) / 2
+
+
+def skellam(event: Skellam, orders: Orders) -> Orders:
+    """Agarwal, Kairouz and Liu (2021), theorem 3.5, at whole orders a, with variance v of the whole noise.
+
+    a l2² / 2v + min(((2a - 1) l2² + 6 l1) / 4v², 3 l1 / 2v)
+    """
+    import numpy as np
+
+    v = (event.multiplier * event.l2) ** 2
+    more = np.minimum(((2 * orders - 1) * event.l2**2 + 6 * event.l1) / (4 * v**2), 3 * event.l1 / (2 * v))
+    found: Orders = orders * event.l2**2 / (2 * v) + more
+    return found

@@ -225,7 +225,7 @@ def _normal(key: Tensor, i: int, shape: tuple[int, ...]) -> Tensor:
 
 
 def _l1(value: Tree) -> Tensor:
-    return torch.stack([x.double().abs().sum() for x in tree.leaves(value)]).sum()
+    return torch.stack([x.double().abs().sum() for x in tree.leaves(value)]).sum().float()
 
 
 def _keys(turn: int = 0) -> Tensor:

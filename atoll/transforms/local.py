@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from atoll import rng, tree
 from atoll.core import Positive, Spec, Total, Transform, Update
 from atoll.core.settings import Found
 from atoll.errors import ConfigError
+from atoll.privacy.analytic import gaussian_delta
 from atoll.privacy.events import Approximate, Event, NotPrivate, Pure
 from atoll.transforms import draws
-from atoll.transforms.analytic import gaussian_deviation
 from atoll.transforms.needs import (
     check_number,
     needs_bound,
@@ -168,3 +168,19 @@ def _deviation(name: str, epsilon: float, delta: float) -> float:
     if not 0 < delta < 1:
         raise ConfigError(f"{name}.delta: must be above 0 and below 1 (got {delta}).")
     return gaussian_deviation(float(epsilon), delta)
+
+
+@lru_cache(maxsize=64)
+def gaussian_deviation(epsilon: float, delta: float) -> float:
+    """The least standard deviation for a sensitivity of 1, from above, by bisection.
+
+    >>> round(gaussian_deviation(1.0, 1e-5), 4)
+    3.7306
+    """
+    low, high = 0.0, 1.0
+    while gaussian_delta(high, epsilon) > delta:
+        low, high = high, 2.0 * high
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_delta(middle, epsilon) > delta else (low, middle)
+    return high

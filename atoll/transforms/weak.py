@@ -11,9 +11,9 @@ from torch import Tensor
 
 from atoll.core import Positive, Spec, Total, Transform, Unsigned, Update
 from atoll.errors import ConfigError
+from atoll.privacy.analytic import gaussian_epsilon
 from atoll.privacy.events import Approximate, Event, NotPrivate
 from atoll.transforms import draws
-from atoll.transforms.analytic import gaussian_epsilon
 from atoll.transforms.clip import ClipL2
 from atoll.transforms.needs import check_number, needs_equal_weights, needs_no_noise, needs_real
 from atoll.tree import Tree
@@ -88,7 +88,7 @@ class Nbafl(Transform):
 
     def event(self) -> Event:
         multiplier = self.exposures * self._c() / (self.examples * self.epsilon)
-        return Approximate(gaussian_epsilon(float(multiplier), self.delta), self.delta)
+        return Approximate(max(1e-9, gaussian_epsilon(float(multiplier), self.delta)), self.delta)
 
     def up(self) -> float:
         """The deviation of a client's noise on each number of its update."""

@@ -37,6 +37,8 @@ TRANSFORM_OPTIONS: dict[str, dict[str, Any]] = {
     "adaptive_clip": {"start": 0.5},
     "gaussian_noise": {"multiplier": 1.0},
     "laplace_noise": {"multiplier": 1.0},
+    "banded_noise": {"multiplier": 1.0, "bands": 3},
+    "tree_noise": {"multiplier": 1.0},
     "fixed_point": {"step": 0.01},
     "discrete_gaussian": {"multiplier": 1.0},
     "skellam": {"multiplier": 1.0},

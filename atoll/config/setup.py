@@ -59,9 +59,8 @@ class Setup:
 
     def spec(self) -> Spec:
         """What is certain about an update before the first transform."""
-        cohort, size = self._counts
         first = Keep().spec() if isinstance(self.topology, Gossip) else self.reducer.spec()
-        return replace(first, cohort=cohort, size=size)
+        return replace(first, **self._counts)
 
     def schedules(self) -> list[Schedule]:
         """Every schedule of the experiment."""
@@ -76,10 +75,11 @@ class Setup:
         return tree.zeros_like(now.finish(now.start(sent, memory), sent, memory, info)[0].value)
 
     @cached_property
-    def _counts(self) -> tuple[int | None, int]:
-        """The clients of a cohort, where that is fixed, and the numbers in an update."""
+    def _counts(self) -> dict[str, Any]:
+        """What is fixed for the run: the clients of a cohort, the numbers in an update, rounds, and their distance."""
         _, how = self.sampler.sample(self.population.size, 0, rng.key(self.experiment.seed, "cohort"))
-        return how.size, tree.count(self.update_like())
+        size, rounds = tree.count(self.update_like()), self.experiment.rounds
+        return {"cohort": how.size, "size": size, "rounds": rounds, "separation": how.separation or 1}
 
 
 def set_up(

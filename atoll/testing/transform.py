@@ -17,7 +17,7 @@ from atoll.testing.verdict import distance, need, need_close, need_same, need_sh
 from atoll.tree import Tree
 
 _SIZE = 29  # numbers in the updates below
-_STRONG = Spec(l2=1.0, l1=3.0, equal_weights=True, cohort=5, size=_SIZE)
+_STRONG = Spec(l2=1.0, l1=3.0, equal_weights=True, cohort=5, size=_SIZE, rounds=6, separation=3)
 _INTEGER = Spec(l2=200.0, l1=600.0, equal_weights=True, domain="integer", cohort=5, size=_SIZE)
 _SCALES = (1.0, 1e6, 1e-6, 0.0, 30.0)  # of the updates of five clients: huge, tiny and none at all among them
 

@@ -4,6 +4,7 @@ from atoll.core import Transform
 from atoll.transforms.adaptive import AdaptiveClip
 from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers
 from atoll.transforms.compress import TopK
+from atoll.transforms.correlated import BandedNoise, TreeNoise
 from atoll.transforms.discrete import DiscreteGaussian, Skellam
 from atoll.transforms.integers import FixedPoint, SecureSum
 from atoll.transforms.local import ApproximateLocal, LocalGaussian, LocalLaplace, Privunit
@@ -19,6 +20,8 @@ TRANSFORMS: dict[str, type[Transform]] = {
     "adaptive_clip": AdaptiveClip,
     "gaussian_noise": GaussianNoise,
     "laplace_noise": LaplaceNoise,
+    "banded_noise": BandedNoise,
+    "tree_noise": TreeNoise,
     "fixed_point": FixedPoint,
     "discrete_gaussian": DiscreteGaussian,
     "skellam": Skellam,

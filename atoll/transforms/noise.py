@@ -41,7 +41,7 @@ class GaussianNoise(Transform):
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_number("gaussian_noise.multiplier", self.multiplier, zero=True)
-        bound = _checked(spec, "gaussian_noise", "l2")
+        bound = checked(spec, "gaussian_noise", "l2")
         return replace(self, bound=bound), replace(spec, noise=self.multiplier * bound)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
@@ -70,7 +70,7 @@ class LaplaceNoise(Transform):
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_number("laplace_noise.multiplier", self.multiplier, zero=True)
-        bound = _checked(spec, "laplace_noise", "l1")
+        bound = checked(spec, "laplace_noise", "l1")
         return replace(self, bound=bound), replace(spec, noise=2**0.5 * self.multiplier * bound)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
@@ -96,7 +96,7 @@ def really(name: str, multiplier: float, noise_cohort: int | None, event: Event)
     return NotPrivate(f"{name}: the multiplier is 0, so there is no noise.") if multiplier == 0 else event
 
 
-def _checked(spec: Spec, name: str, norm: str) -> float:
+def checked(spec: Spec, name: str, norm: str) -> float:
     """The sensitivity of a real sum, or a refusal."""
     needs_no_noise(spec, name)
     bound = needs_bound(spec, name, "l1" if norm == "l1" else "l2")

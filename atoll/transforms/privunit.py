@@ -15,6 +15,9 @@ from atoll.transforms import draws
 from atoll.tree import Tree
 
 
+_MOST = 500.0  # an epsilon above it would not fit in a float, nor make a difference
+
+
 @dataclass(frozen=True)
 class Cap:
     """With probability `lean` the part along the update is above the cut, which a normal one is with prob. `above`."""
@@ -36,6 +39,8 @@ def cap(epsilon: float) -> Cap:
     >>> round(math.log(best.lean / (1 - best.lean)) + math.log((1 - best.above) / best.above), 9)
     4.0
     """
+    if epsilon > _MOST:
+        return cap(_MOST)
     low, high = -epsilon - 20.0, epsilon + 20.0  # of log(q / (1 - q))
     for _ in range(200):  # the mean has one maximum: thirds are cut off
         a, b = low + (high - low) / 3, high - (high - low) / 3

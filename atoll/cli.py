@@ -16,6 +16,7 @@ from rich.table import Table
 from atoll.cli_bench import bench
 from atoll.cli_compare import advise, compare
 from atoll.cli_data import app as data_app
+from atoll.cli_privacy import app as privacy_app
 from atoll.cli_sweep import sweep
 from atoll.errors import AtollError, ConfigError
 
@@ -30,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data_app, name="data")
+app.add_typer(privacy_app, name="privacy")
 app.command()(sweep)
 app.command()(bench)
 app.command()(compare)

@@ -32,7 +32,7 @@ FLOORS = (
     ("sweep",),
     ("bench",),
     ("testing",),
-    ("checks", "cli_bench", "cli_compare", "cli_data", "cli_sweep", "quickstart"),
+    ("checks", "cli_bench", "cli_compare", "cli_data", "cli_privacy", "cli_sweep", "quickstart"),
     ("cli",),
     ("__main__",),
 )

@@ -10,6 +10,7 @@ A mechanism says what it did (an event), an accountant says what it cost:
 
 from atoll.privacy.accountant import Accountant
 from atoll.privacy.analytic import Analytic, gaussian_delta, gaussian_epsilon
+from atoll.privacy.calibrate import noise_for, rounds_for
 from atoll.privacy.events import (
     Approximate,
     Banded,
@@ -27,12 +28,15 @@ from atoll.privacy.events import (
     check_delta,
     check_epsilon,
 )
+from atoll.privacy.plan import Plan, suited
 from atoll.privacy.pld import Pld
 from atoll.privacy.prv import Prv
 from atoll.privacy.rdp import Rdp
+from atoll.privacy.snr import signal_to_noise
 from atoll.privacy.terms import Adjacency, explain, flatten
 
-ACCOUNTANTS: dict[str, Accountant] = {"pld": Pld(), "prv": Prv(), "rdp": Rdp(), "analytic": Analytic()}
+# "auto" takes the first that supports the event.
+ACCOUNTANTS: dict[str, Accountant] = {"analytic": Analytic(), "pld": Pld(), "prv": Prv(), "rdp": Rdp()}
 
 __all__ = [
     "ACCOUNTANTS",
@@ -48,6 +52,7 @@ __all__ = [
     "How",
     "Laplace",
     "NotPrivate",
+    "Plan",
     "Pld",
     "Prv",
     "Pure",
@@ -61,4 +66,8 @@ __all__ = [
     "flatten",
     "gaussian_delta",
     "gaussian_epsilon",
+    "noise_for",
+    "rounds_for",
+    "signal_to_noise",
+    "suited",
 ]

@@ -18,7 +18,10 @@ Parts = tuple[Term, ...]
 class Accountant(Protocol):
     """What every entry of ACCOUNTANTS is: events in, guarantees out. Both answers are upper bounds."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What the file and the command call it."""
+        ...
 
     def supports(self, event: Event) -> str | None:
         """None if it can account the event; else the reason why not, and what can."""

@@ -81,7 +81,7 @@ class Skellam:
 
 @dataclass(frozen=True)
 class Pure:
-    """A local mechanism that is epsilon-DP for any two inputs. Sampling does not amplify it: its reader sees who sent."""
+    """A local mechanism that is epsilon-DP for any two inputs. No amplification: who reads it sees who sent it."""
 
     epsilon: float
 
@@ -205,7 +205,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Composed:
-    """Events one after the other, each with how often: parts = ((event, count), ...). A later one may see earlier ones."""
+    """Events one after the other, each with how often: ((event, count), ...). A later one may see earlier ones."""
 
     parts: tuple[tuple[Event, int], ...]
 

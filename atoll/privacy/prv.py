@@ -38,21 +38,21 @@ class Prv:
         return delta_of(checked(self, event), epsilon, self._delta)
 
     def _epsilon(self, terms: Parts, delta: float) -> float:
-        terms = _joined(terms)
-        return float(self._of(terms, delta / 1000).compute_epsilon(delta, [t.count for t in terms])[2])
+        return self._upper(_joined(terms), delta / 1000, "compute_epsilon", delta)
 
     def _delta(self, terms: Parts, epsilon: float) -> float:
-        terms = _joined(terms)
-        return float(self._of(terms, 1e-12).compute_delta(epsilon, [t.count for t in terms])[2])
+        return self._upper(_joined(terms), 1e-12, "compute_delta", epsilon)
 
-    def _of(self, terms: Parts, delta_error: float) -> Any:
+    def _upper(self, terms: Parts, delta_error: float, what: str, at: float) -> float:
+        import numpy as np
         from prv_accountant import PRVAccountant
 
         counts = [term.count for term in terms]
-        variables = [_variable(term) for term in terms]
-        return PRVAccountant(
-            prvs=variables, max_self_compositions=counts, eps_error=self.error, delta_error=delta_error
-        )
+        with np.errstate(all="ignore"):  # it computes both branches of a case and takes one
+            found = PRVAccountant(
+                [_variable(term) for term in terms], self.error, delta_error, max_self_compositions=counts
+            )
+            return float(getattr(found, what)(at, counts)[2])
 
 
 def _joined(terms: Parts) -> Parts:

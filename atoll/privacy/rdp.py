@@ -42,7 +42,7 @@ def _epsilon(terms: Parts, delta: float) -> float:
     if left <= 0:
         return math.inf
     orders = _orders()
-    return float(rdp.compute_epsilon(orders, divergences(terms, orders), left)[0])
+    return min(_pure(terms), float(rdp.compute_epsilon(orders, divergences(terms, orders), left)[0]))
 
 
 def _delta(terms: Parts, epsilon: float) -> float:
@@ -57,11 +57,22 @@ def _lost(terms: Parts) -> float:
     return sum(t.count * t.event.delta for t in terms if isinstance(t.event, Approximate))
 
 
+def _pure(terms: Parts) -> float:
+    """The epsilons added up, where every part has one at delta 0 (or at the delta lost already)."""
+    return sum(t.count * _pure_of_one(t) for t in terms)
+
+
+def _pure_of_one(term: Term) -> float:
+    if isinstance(term.event, Pure | Approximate):
+        return term.event.epsilon
+    return 1 / term.event.scale if isinstance(term.event, Laplace) else math.inf
+
+
 def _orders() -> Orders:
     import numpy as np
 
     near = [1.02, 1.05, *(1 + x / 10 for x in range(1, 100))]
-    return np.array([*near, *range(11, 64), 72, 80, 96, 112, 128, 192, 256, 512, 1024, 2048, 8192], dtype=float)
+    return np.array([*near, *range(11, 64), 72, 80, 96, 112, 128, 192, 256, 512, 1024], dtype=float)
 
 
 def divergences(terms: Parts, orders: Orders) -> Orders:
@@ -84,7 +95,7 @@ def _of_one(term: Term, orders: Orders) -> Orders:
     if isinstance(event, Pure | Approximate):
         return term.count * np.array([randomised_response(event.epsilon, a) for a in orders])
     if isinstance(event, DiscreteGaussian):
-        return term.count * concentrated(event) * orders
+        return term.count * discrete_gaussian(event, orders)
     return term.count * skellam(event, np.ceil(orders))
 
 
@@ -117,23 +128,25 @@ def randomised_response(epsilon: float, order: float) -> float:
     return float(min(max(both / (order - 1), 0.0), epsilon))
 
 
-def concentrated(event: DiscreteGaussian) -> float:
-    """rho of zero-concentrated DP (Kairouz, Liu and Steinke, 2021, theorem 1): the sum is not quite Gaussian.
+def discrete_gaussian(event: DiscreteGaussian, orders: Orders) -> Orders:
+    """Kairouz, Liu and Steinke (2021), proposition 14: the sum of the clients' noise is not quite a discrete Gaussian.
 
-    rho = e²/2 with e = min(√(1/z² + τd/2), 1/z + τ√d), τ = 10 Σ_{k<n} exp(-2π² σ² k / (k + 1)), σ that of one client.
-
-    >>> concentrated(DiscreteGaussian(2.0))
-    0.125
+    min(a/2z² + τd, a/2 (1/z + τ√d)²) at order a, τ = 10 Σ_{0<k<n} exp(-2π² σ² k / (k + 1)), if σ, that of one of n
+    clients, is 1/2 or more. One client has τ = 0 and the divergence of the continuous Gaussian (Canonne, Kamath and Steinke, 2020).
     """
+    import numpy as np
+
     variance = (event.multiplier * event.l2) ** 2 / event.clients
-    # Every term after the first is smaller than it: k / (k + 1) grows.
-    tau = 10 * (event.clients - 1) * math.exp(-(math.pi**2) * variance)
+    if event.clients > 1 and variance < 0.25:
+        return np.full_like(orders, np.inf)
+    tau = 10 * (event.clients - 1) * math.exp(-(math.pi**2) * variance)  # the first term is the largest
     cost, size = 1 / event.multiplier, event.dimension
-    return min(cost**2 + tau * size / 2, (cost + tau * math.sqrt(size)) ** 2) / 2
+    found: Orders = np.minimum(orders / 2 * cost**2 + tau * size, orders / 2 * (cost + tau * math.sqrt(size)) ** 2)
+    return found
 
 
 def skellam(event: Skellam, orders: Orders) -> Orders:
-    """Agarwal, Kairouz and Liu (2021), theorem 3.5, at whole orders a, with variance v of the whole noise.
+    """Agarwal, Kairouz and Liu (2021): a bound at whole orders a > 1, with variance v of the whole noise.
 
     a l2² / 2v + min(((2a - 1) l2² + 6 l1) / 4v², 3 l1 / 2v)
     """

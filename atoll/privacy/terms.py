@@ -175,7 +175,7 @@ def _random(event: Sampled, inner: Event, count: int) -> _Found:
         if joint is None:
             name = type(inner).__name__
             return _Found(broken=(f"no bound for {name} on a cohort drawn with replacement: a unit may come twice",))
-        note = "drawn with replacement: no amplification; a unit counts as often as it is drawn, but for a part of delta"
+        note = "drawn with replacement: no amplification; a unit counts as often as it is drawn, save a part of delta"
         return _Found((Term(joint, count, repeated=draw),), (note,), fixed=True)
     note = f"no amplification is known for {type(inner).__name__} under this sampling: a unit counts in every round"
     return _walk(inner, count) + _Found(notes=(note,), fixed=True)
@@ -184,7 +184,9 @@ def _random(event: Sampled, inner: Event, count: int) -> _Found:
 def _joint(event: Event) -> Gaussian | None:
     """Gaussians on the same cohort as one: 1/z² = Σ 1/z²; None if there is anything else."""
     parts = _walk(event, 1).terms
-    if not parts or not all(isinstance(t.event, Gaussian) and (t.rate, t.drawn, t.repeated) == (None,) * 3 for t in parts):
+    if not parts or not all(part == Term(part.event, part.count) for part in parts):
+        return None
+    if not all(isinstance(part.event, Gaussian) for part in parts):
         return None
     return Gaussian(combined(parts))
 

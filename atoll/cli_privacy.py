@@ -1,0 +1,248 @@
+"""The `atoll privacy` command: epsilon, noise and budgets, without a run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from atoll.errors import ConfigError
+
+if TYPE_CHECKING:
+    from atoll.privacy import Accountant, How, Plan
+
+app = typer.Typer(
+    help="Differential privacy in numbers: what noise costs, and what a budget affords.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+console = Console()
+
+Noise = Annotated[float, typer.Option(help="Noise over the most that one unit adds: std (L2), or scale for laplace.")]
+Delta = Annotated[float, typer.Option(help="Below 1 / population.")]
+Rounds = Annotated[int, typer.Option(help="Rounds of the run.")]
+Population = Annotated[int, typer.Option(help="Units in all: users, or examples.")]
+CohortSize = Annotated[float | None, typer.Option(help="Units in a round; for poisson the expected number.")]
+Sampling = Annotated[
+    Literal["poisson", "fixed", "with-replacement", "cyclic", "everyone"] | None,
+    typer.Option(help="How a cohort is drawn. Default: everyone, if no cohort is given."),
+]
+AccountantName = Annotated[
+    Literal["auto", "pld", "prv", "rdp", "analytic"], typer.Option(help="auto: the tightest that knows this.")
+]
+MechanismName = Annotated[Literal["gaussian", "laplace", "banded", "tree"], typer.Option(help="Where the noise goes.")]
+Separation = Annotated[int, typer.Option(help="Rounds from one turn of a unit to its next, kept by cyclic sampling.")]
+Bands = Annotated[int | None, typer.Option(help="Bands of banded. Default: as many as the separation.")]
+Restart = Annotated[int | None, typer.Option(help="A new tree every so many rounds.")]
+Unit = Annotated[Literal["user", "example"], typer.Option(help="Whose data is protected.")]
+
+
+@app.command()
+def epsilon(
+    noise: Noise,
+    delta: Delta,
+    rounds: Rounds,
+    population: Population,
+    cohort: CohortSize = None,
+    sampling: Sampling = None,
+    accountant: AccountantName = "auto",
+    mechanism: MechanismName = "gaussian",
+    separation: Separation = 1,
+    bands: Bands = None,
+    restart: Restart = None,
+    unit: Unit = "user",
+) -> None:
+    """What a run with this noise costs: epsilon at delta."""
+    plan = _plan(rounds, population, cohort, sampling, mechanism, separation, bands, restart)
+    chosen = _accountant(plan, accountant)
+    facts = [("noise multiplier", f"{noise:g}"), *_said(plan, noise, delta, chosen, unit)]
+    _print("Privacy of the run", facts)
+    _warn(delta, population)
+
+
+@app.command()
+def calibrate(
+    epsilon: Annotated[float, typer.Option(help="The budget.")],
+    delta: Delta,
+    rounds: Rounds,
+    population: Population,
+    cohort: CohortSize = None,
+    sampling: Sampling = None,
+    accountant: AccountantName = "auto",
+    mechanism: MechanismName = "gaussian",
+    separation: Separation = 1,
+    bands: Bands = None,
+    restart: Restart = None,
+    unit: Unit = "user",
+) -> None:
+    """The least noise that keeps a run within epsilon at delta."""
+    from atoll.privacy import noise_for
+
+    plan = _plan(rounds, population, cohort, sampling, mechanism, separation, bands, restart)
+    chosen = _accountant(plan, accountant)
+    noise = _up(noise_for(plan.event, epsilon, delta, chosen))
+    facts = [("noise multiplier", f"{noise:.6g}"), ("budget", f"{epsilon:g}")]
+    _print("Noise for the budget", facts + _said(plan, noise, delta, chosen, unit))
+    _warn(delta, population)
+
+
+@app.command()
+def curve(
+    noise: Noise,
+    delta: Delta,
+    rounds: Rounds,
+    population: Population,
+    cohort: CohortSize = None,
+    epsilon: Annotated[float | None, typer.Option(help="A budget: also say how many rounds it affords.")] = None,
+    sampling: Sampling = None,
+    accountant: AccountantName = "auto",
+    mechanism: MechanismName = "gaussian",
+    separation: Separation = 1,
+    bands: Bands = None,
+    restart: Restart = None,
+    unit: Unit = "user",
+    points: Annotated[int, typer.Option(min=2, help="Rounds to print.")] = 10,
+    out: Annotated[Path | None, typer.Option(help="Write the curve: a .csv or .svg file.")] = None,
+) -> None:
+    """Epsilon over the rounds of a run; with a budget, when it is spent."""
+    from atoll.privacy import rounds_for
+
+    if out is not None and out.suffix not in (".csv", ".svg"):
+        raise ConfigError(f"--out: {out.name!r} must end in .csv or .svg.")
+    plan = _plan(rounds, population, cohort, sampling, mechanism, separation, bands, restart)
+    chosen = _accountant(plan, accountant)
+    at = sorted({max(1, round(i * rounds / points)) for i in range(1, points + 1)})
+    found = [(r, chosen.epsilon(plan.event(noise, r), delta)) for r in at]
+    table = Table("round", "epsilon")
+    for r, spent in found:
+        table.add_row(str(r), _number(spent))
+    console.print(table)
+    facts = _said(plan, noise, delta, chosen, unit)
+    if epsilon is not None:
+        most = rounds_for(lambda r: plan.event(noise, r), epsilon, delta, chosen, rounds)
+        facts.append((f"rounds within {epsilon:g}", f"{most} of {rounds}"))
+    _print("The whole run", facts)
+    _warn(delta, population)
+    if out is not None:
+        _write(out, found, facts)
+
+
+def _plan(
+    rounds: int,
+    population: int,
+    cohort: float | None,
+    sampling: str | None,
+    mechanism: Literal["gaussian", "laplace", "banded", "tree"],
+    separation: int,
+    bands: int | None,
+    restart: int | None,
+) -> Plan:
+    from atoll.privacy import Plan
+
+    if sampling is None and cohort is not None and cohort < population:
+        raise ConfigError(
+            "--sampling: is missing, and epsilon depends on it. Use poisson, fixed, with-replacement or cyclic."
+        )
+    names: dict[str | None, How] = {
+        None: "everyone",
+        "everyone": "everyone",
+        "poisson": "poisson",
+        "fixed": "without_replacement",
+        "with-replacement": "with_replacement",
+        "cyclic": "cyclic",
+    }
+    if sampling == "everyone" and cohort is not None and cohort != population:
+        raise ConfigError(f"--cohort: everyone is {population} units (got {cohort:g}). Leave --cohort out.")
+    return Plan(rounds, population, cohort, names[sampling], mechanism, separation, bands, restart)
+
+
+def _accountant(plan: Plan, name: str) -> Accountant:
+    from atoll.privacy import ACCOUNTANTS, suited
+    from atoll.privacy.accountant import checked
+
+    event = plan.event(1.0)
+    chosen = suited(event, ACCOUNTANTS, name)
+    checked(chosen, event)
+    return chosen
+
+
+def _said(plan: Plan, noise: float, delta: float, accountant: Accountant, unit: str) -> list[tuple[str, str]]:
+    """Everything without which an epsilon means nothing."""
+    from atoll.privacy import flatten
+
+    event = plan.event(noise)
+    account = flatten(event)
+    if account.broken:
+        return [("epsilon", f"not private: {account.broken}")]
+    cohort = f", {plan.cohort:g} of {plan.population}" if plan.cohort else f", {plan.population}"
+    return [
+        ("epsilon", _number(accountant.epsilon(event, delta))),
+        ("delta", f"{delta:g}"),
+        ("unit", f"{unit}-level"),
+        ("adjacency", account.adjacency),
+        ("sampler", plan.sampling.replace("_", " ") + cohort),
+        ("mechanism", f"{plan.mechanism}, {plan.rounds} rounds"),
+        ("accountant", accountant.name),
+        ("assumed", "; ".join(account.notes)),
+    ]
+
+
+def _number(spent: float) -> str:
+    """Rounded up: a printed epsilon is never below the accounted one."""
+    if not math.isfinite(spent):
+        return "none: there is no guarantee at this delta"
+    return f"{math.ceil(spent * 1e4 - 1e-9) / 1e4:.4f}"
+
+
+def _up(noise: float) -> float:
+    """The next number of six digits."""
+    step = 10.0 ** (math.floor(math.log10(noise)) - 5)
+    return float(f"{math.ceil(noise / step) * step:.6g}")
+
+
+def _warn(delta: float, population: int) -> None:
+    if delta > 1 / population:
+        text = f"delta {delta:g} is above 1 / population ({1 / population:g}): "
+        text += "a mechanism may publish one unit as it is and still keep it. Use a smaller one."
+        console.print(f"Warning: {text}", style="yellow", markup=False, highlight=False)
+
+
+def _print(title: str, facts: list[tuple[str, str]]) -> None:
+    grid = Table(title=title, title_justify="left", show_header=False)
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        grid.add_row(name, value)
+    console.print(grid)
+
+
+def _write(out: Path, found: list[tuple[int, float]], facts: list[tuple[str, str]]) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.suffix == ".csv":
+        head = [f"# {name}: {value}" for name, value in facts]
+        out.write_text("\n".join([*head, "round,epsilon", *(f"{r},{spent!r}" for r, spent in found)]) + "\n", "utf-8")
+    else:
+        out.write_text(_drawn(found), encoding="utf-8")
+    console.print(f"Curve: {out}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _drawn(found: list[tuple[int, float]]) -> str:
+    from matplotlib.figure import Figure
+
+    from atoll.report import theme
+    from atoll.report.plots import Plot
+
+    def draw() -> Figure:
+        figure = Figure(figsize=(7.0, 3.5), layout="constrained")
+        axes = figure.add_subplot()
+        axes.plot([r for r, _ in found], [spent for _, spent in found], color=theme.SERIES[0])
+        axes.set_xlabel("round")
+        axes.set_ylabel("epsilon")
+        return figure
+
+    told = f"Epsilon {_number(found[-1][1])} after {found[-1][0]} rounds."
+    return Plot("epsilon", "Epsilon", told, told, draw).svg()

@@ -1,0 +1,73 @@
+"""A run in numbers, before it is made: which event it will be, for any noise and any number of rounds.
+
+>>> Plan(rounds=3, population=10).event(noise=1.0)
+Composed(parts=((Sampled(event=Gaussian(multiplier=1.0), how='everyone', population=10, cohort=10, separation=1), 3),))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from atoll.errors import ConfigError
+from atoll.privacy.accountant import Accountant
+from atoll.privacy.events import Banded, Composed, Event, Gaussian, How, Laplace, Sampled, Tree
+
+Mechanism = Literal["gaussian", "laplace", "banded", "tree"]
+PLANNED: tuple[str, ...] = ("gaussian", "laplace", "banded", "tree")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `atoll privacy` is told; `cohort` None is everyone."""
+
+    rounds: int
+    population: int
+    cohort: float | None = None
+    sampling: How = "everyone"
+    mechanism: Mechanism = "gaussian"
+    separation: int = 1
+    bands: int | None = None  # None: as many as the separation allows
+    restart: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ConfigError(f"rounds: must be at least 1 (got {self.rounds}).")
+        if self.mechanism not in PLANNED:
+            raise ConfigError(f"mechanism: {self.mechanism!r} is unknown. Use one of {', '.join(PLANNED)}.")
+        if self.cohort is None and self.sampling != "everyone":
+            raise ConfigError(f"cohort: {self.sampling} sampling needs a cohort size. For all of them: 'everyone'.")
+        needed = (self.cohort or 0) * self.separation
+        if self.cohort is not None and self.sampling == "cyclic" and needed > self.population:
+            raise ConfigError(
+                f"separation: {self.separation} groups of {self.cohort:g} need {needed:g} units, "
+                f"and there are {self.population}. Use at most {int(self.population // self.cohort)}."
+            )
+
+    def event(self, noise: float, rounds: int | None = None) -> Event:
+        """The event of the first `rounds` rounds (None: of all) with this noise multiplier."""
+        n = self.rounds if rounds is None else rounds
+        cohort = self.population if self.cohort is None or self.sampling == "everyone" else self.cohort
+        one = Sampled(self._mechanism(noise, n), self.sampling, self.population, cohort, self.separation)
+        return Composed(((one, 1 if self.mechanism in ("banded", "tree") else n),))
+
+    def _mechanism(self, noise: float, rounds: int) -> Event:
+        if self.mechanism == "gaussian":
+            return Gaussian(noise)
+        if self.mechanism == "laplace":
+            return Laplace(noise)
+        if self.mechanism == "banded":
+            return Banded(noise, self.bands or self.separation, self.separation, rounds)
+        pattern: Literal["cyclic", "separated"] = (
+            "cyclic" if self.sampling == "cyclic" or self.separation == 1 else "separated"
+        )
+        return Tree(noise, rounds, self.separation, restart=self.restart, pattern=pattern)
+
+
+def suited(event: Event, accountants: dict[str, Accountant], name: str = "auto") -> Accountant:
+    """The accountant of this name; "auto" is the first that supports the event."""
+    if name != "auto" and name not in accountants:
+        raise ConfigError(f"accountant: {name!r} is unknown. Use one of auto, {', '.join(accountants)}.")
+    if name != "auto":
+        return accountants[name]
+    return next(a for a in accountants.values() if a.supports(event) is None)

@@ -25,7 +25,9 @@ def bound(noise: Noise, rounds: int = ROUNDS, separation: int = 5) -> Noise:
     return made.layers[-1]  # type: ignore[return-value]
 
 
-def run(noise: Noise, rounds: int, state: tree.Tree | None = None, first: int = 0, n: int = 6) -> tuple[np.ndarray, tree.Tree]:
+def run(
+    noise: Noise, rounds: int, state: tree.Tree | None = None, first: int = 0, n: int = 6
+) -> tuple[np.ndarray, tree.Tree]:
     """(rounds, n) noise as the server adds it, and the state after it."""
     total = Total({"a": torch.zeros(n - 2), "b": {"c": torch.zeros(1, 2)}}, torch.tensor(4.0), torch.tensor(4.0))
     state = noise.init(total.value)[0] if state is None else state

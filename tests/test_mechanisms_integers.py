@@ -55,7 +55,9 @@ def test_rounding_moves_a_number_by_less_than_a_step_and_keeps_the_bound(
 ) -> None:
     x = torch.tensor(numbers)
     length = max(1e-6, float(x.double().norm()))
-    fixed, spec = FixedPoint(step).bind(Spec(l2=length, l1=float(x.double().abs().sum()), equal_weights=True, size=len(x)))
+    fixed, spec = FixedPoint(step).bind(
+        Spec(l2=length, l1=float(x.double().abs().sum()), equal_weights=True, size=len(x))
+    )
     sent, _ = fixed.client(Update({"w": x}, torch.ones(())), {}, {}, rng.key(seed))
     steps = sent.value["w"].numpy()
     assert (steps == np.round(steps)).all()
@@ -73,7 +75,9 @@ def test_rounding_is_right_on_average_and_exact_where_there_is_nothing_to_round(
     assert values.tolist() == [3.0, 4.0]
     assert counts[1] / 40_000 == pytest.approx(0.7, abs=5 * (0.21 / 40_000) ** 0.5)
     whole = torch.tensor([-3.0, 0.0, 7.0])
-    assert torch.equal(FixedPoint(0.5).client(Update({"w": whole}, torch.ones(())), {}, {}, KEY)[0].value["w"], whole.double() * 2)
+    assert torch.equal(
+        FixedPoint(0.5).client(Update({"w": whole}, torch.ones(())), {}, {}, KEY)[0].value["w"], whole.double() * 2
+    )
 
 
 @given(st.integers(4, 30), st.integers(1, 9), st.integers(0, 2**30))
@@ -82,8 +86,10 @@ def test_a_sum_that_fits_comes_through_residues_unchanged(bits: int, clients: in
     most = (2 ** (bits - 1) - 1) // clients
     x = np.random.default_rng(seed).integers(-most, most + 1, (clients, 5))
     secure = SecureSum(bits)
-    sent = [secure.client(Update({"w": torch.tensor(r).double()}, torch.ones(())), {}, {}, KEY)[0].value["w"] for r in x]
-    assert all(((0 <= s) & (s < 2**bits)).all() for s in sent)
+    sent = [
+        secure.client(Update({"w": torch.tensor(r).double()}, torch.ones(())), {}, {}, KEY)[0].value["w"] for r in x
+    ]
+    assert all(((s >= 0) & (s < 2**bits)).all() for s in sent)
     total = Total({"w": torch.stack(sent).sum(0)}, torch.tensor(float(clients)), torch.tensor(float(clients)))
     assert secure.server(total, {}, KEY)[0].value["w"].tolist() == x.sum(0).tolist()
 
@@ -93,7 +99,9 @@ def test_a_sum_that_does_not_fit_wraps_around() -> None:
     assert SecureSum(4).server(total, {}, KEY)[0].value["w"].tolist() == [-7.0, 7.0, 7.0, -8.0, -8.0]
 
 
-@pytest.mark.parametrize("noise", [[], [("discrete_gaussian", {"multiplier": 0.0})], [("skellam", {"multiplier": 0.0})]])
+@pytest.mark.parametrize(
+    "noise", [[], [("discrete_gaussian", {"multiplier": 0.0})], [("skellam", {"multiplier": 0.0})]]
+)
 def test_a_secure_sum_is_the_plain_sum_within_the_rounding(noise: list[Any]) -> None:
     x = rng.normal(KEY, (6, 50)) * 0.2
     plain = summed(chain(), x)
@@ -123,7 +131,9 @@ def test_integers_have_exactly_their_law(law: Any, std: float) -> None:
     reach = int(np.abs(x).max()) + 1
     k = np.arange(-reach, reach + 1)
     weights = np.exp(-(k**2) / (2 * std**2)) if law == "discrete_gaussian" else ive(np.abs(k), std**2)
-    wanted = n * weights / (np.exp(-(np.arange(-500, 501) ** 2) / (2 * std**2)).sum() if law == "discrete_gaussian" else 1)
+    wanted = (
+        n * weights / (np.exp(-(np.arange(-500, 501) ** 2) / (2 * std**2)).sum() if law == "discrete_gaussian" else 1)
+    )
     seen = np.array([(x == i).sum() for i in k])
     often = wanted > 10
     rest = [seen[~often].sum()], [wanted[~often].sum()]
@@ -139,7 +149,9 @@ def test_tables_agree_with_other_ways_to_work_them_out(std: float) -> None:
     assert np.allclose(probabilities("skellam", std), ive(k, std**2), rtol=1e-9, atol=1e-300)
     weights = np.exp(-((np.arange(-1000, 1001)) ** 2) / (2 * std**2))
     gauss = probabilities("discrete_gaussian", std)
-    assert np.allclose(gauss, np.exp(-(np.arange(len(gauss)) ** 2) / (2 * std**2)) / weights.sum(), rtol=1e-9, atol=1e-300)
+    assert np.allclose(
+        gauss, np.exp(-(np.arange(len(gauss)) ** 2) / (2 * std**2)) / weights.sum(), rtol=1e-9, atol=1e-300
+    )
     for law in ("discrete_gaussian", "skellam"):
         p = probabilities(law, std)  # type: ignore[arg-type]
         folded = np.cumsum([p[0], *(2 * x for x in p[1:])])

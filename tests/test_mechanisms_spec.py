@@ -103,7 +103,7 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str]] = [
     ([*FIXED, DISCRETE, SKELLAM], {}, "follows another noise"),
     ([*CLIP, NOISE, ("weak_dp", {"bound": 1.0})], {}, "put it before the noise"),
     # what must be known of the run
-    ([*FIXED, DISCRETE], {"cohort": None}, "needs the same number of clients in every round: use cohort.name = 'fixed'"),
+    ([*FIXED, DISCRETE], {"cohort": None}, "the same number of clients in every round: use cohort.name = 'fixed'"),
     ([*FIXED, SUM], {"cohort": None}, "use cohort.name = 'fixed'"),
     (FIXED, {"size": None}, "needs to know how many numbers an update has"),
     ([*CLIP, BANDED], {"rounds": None}, "needs to know its rounds"),

@@ -51,7 +51,7 @@ class ClipLayers(Transform):
         for name, bound in self.bounds.items():
             check_number(f"clip_layers.bounds.{name}", bound)
         if not self.bounds:
-            raise ConfigError('clip_layers.bounds: is empty. Name groups of tensors, such as {fc1 = 0.5, rest = 0.1}.')
+            raise ConfigError("clip_layers.bounds: is empty. Name groups of tensors, such as {fc1 = 0.5, rest = 0.1}.")
         needs_real(spec, "clip_layers")
         return self, replace(spec, l2=_least(sum(b * b for b in self.bounds.values()) ** 0.5, spec.l2))
 

@@ -35,9 +35,9 @@ _TAIL = 12.0  # deviations of the noise that a sum has room for: beyond them wit
 class FixedPoint(Transform):
     """Every number as a whole number of steps, rounded up or down at random so that it is right on average.
 
-    floor(x / step + u), u uniform in (0, 1); back again on the sum. Rounding moves each number by less than one step, so
-    one client can move the sum by l2 / step + sqrt(numbers), in steps: that is what noise is measured by from here on
-    (Kairouz, Liu and Steinke, 2021, without their conditional rounding).
+    floor(x / step + u), u uniform in (0, 1); back again on the sum. Rounding moves each number by less than one step,
+    so one client can move the sum by l2 / step + sqrt(numbers), in steps: that is what noise is measured by from here
+    on (Kairouz, Liu and Steinke, 2021, without their conditional rounding).
     """
 
     step: Positive

@@ -147,7 +147,7 @@ class ApproximateLocal(Transform):
         if self.mechanism == "gaussian":
             return 2.0 * bound * _deviation("approximate_local", self.epsilon, self.delta)
         best = cap(float(self.epsilon))
-        return bound * math.sqrt(best.squares(needs_size(spec, "approximate_local"))) / best.mean
+        return bound * math.sqrt(best.squares(needs_size(spec, "approximate_local"))) / float(best.mean)
 
 
 def _checked(spec: Spec, name: str, epsilon: float, norm: Literal["l1", "l2"]) -> float:

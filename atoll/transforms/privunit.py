@@ -14,7 +14,6 @@ from atoll import rng, tree
 from atoll.transforms import draws
 from atoll.tree import Tree
 
-
 _MOST = 500.0  # an epsilon above it would not fit in a float, nor make a difference
 
 
@@ -28,7 +27,7 @@ class Cap:
 
     def squares(self, size: int) -> float:
         """The expected squared length per number, before it is divided by the mean: (E a^2 + size - 1) / size."""
-        return (size + _cut(self.above) * self.mean) / size
+        return float((size + _cut(self.above) * self.mean) / size)
 
 
 @lru_cache(maxsize=64)
@@ -69,7 +68,9 @@ def privunit(value: Tree, bound: float | Tensor, chosen: Cap, key: Tensor) -> Tr
     norm = tree.dot(value, value).sqrt()
     towards = torch.where(2.0 * coins[0] < 1.0 + norm / bound, 1.0, -1.0)
     unit = _unit(value, norm, towards)
-    tail = torch.where(coins[1] < chosen.lean, -_ndtri(chosen.above * coins[2]), _ndtri((1.0 - chosen.above) * coins[2]))
+    tail = torch.where(
+        coins[1] < chosen.lean, -_ndtri(chosen.above * coins[2]), _ndtri((1.0 - chosen.above) * coins[2])
+    )
     z = draws.like(value, key, draws.normal)
     along = (tail - tree.dot(z, unit)).float()
     return tree.map(lambda u, w: (bound / chosen.mean) * (w + along * u), unit, z)  # type: ignore[no-any-return]
@@ -83,4 +84,5 @@ def _unit(value: Tree, norm: Tensor, towards: Tensor) -> Tree:
 
 
 def _ndtri(p: Tensor) -> Tensor:
-    return torch.special.ndtri(p)
+    found: Tensor = torch.special.ndtri(p)
+    return found

@@ -302,6 +302,16 @@ class PerTensor(LyingBound):
         return update._replace(value=value), memory
 
 
+class LyingSum(ClipL2):
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        return self, replace(spec, l1=self.bound)  # its length, which says less
+
+
+class LeavesPart(Transform):
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(value={**update.value, "extra": torch.ones(())}), memory
+
+
 class LyingWeights(Transform):
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         return self, replace(spec, equal_weights=True)
@@ -355,6 +365,8 @@ class Asks(Transform):
     [
         (LyingBound(), "keeps its bound"),
         (PerTensor(), "keeps its bound"),
+        (LyingSum(0.5), "keeps its bound"),
+        (LeavesPart(), "keeps the structure of the total"),
         (LyingWeights(), "all clients weigh the same"),
         (SilentWeights(), "leaves weights alone"),
         (UnkeyedNoise(), "same key, same total"),

@@ -133,6 +133,7 @@ def test_a_chain_that_cannot_hold_is_refused_with_advice(layers: list[Any], run:
         (("laplace_noise", {"multiplier": math.nan}), r"laplace_noise\.multiplier: must be at least 0"),
         (("banded_noise", {"multiplier": math.inf, "bands": 2}), r"banded_noise\.multiplier"),
         (("banded_noise", {"multiplier": 1.0, "bands": 2, "separation": 4}), "is that of the cohort"),
+        (("tree_noise", {"multiplier": 1.0, "separation": 4}), "is that of the cohort"),
         (("local_gaussian", {"epsilon": 0.0, "delta": 1e-5}), r"local_gaussian\.epsilon: must be above 0"),
         (("local_gaussian", {"epsilon": 1.0, "delta": 1.0}), r"local_gaussian\.delta: must be above 0 and below 1"),
         (("nbafl", {**NBAFL, "delta": 2.0}), r"nbafl\.delta: must be above 0 and below 1"),
@@ -196,7 +197,7 @@ def test_a_simulation_says_what_it_stands_for() -> None:
         ("gaussian_noise", "l2"): ({"multiplier": 1.5}, Gaussian(1.5)),
         ("laplace_noise", "l1"): ({"multiplier": 1.5}, Laplace(1.5)),
         ("banded_noise", "l2"): ({"multiplier": 1.5, "bands": 8, "separation": 9}, Banded(1.5, 8, 9, 40)),
-        ("tree_noise", "l2"): ({"multiplier": 1.5}, TreeEvent(1.5, 40, 4, pattern="cyclic")),
+        ("tree_noise", "l2"): ({"multiplier": 1.5, "separation": 9}, TreeEvent(1.5, 40, 9, pattern="cyclic")),
     }
     for (name, _), (options, event) in simulated.items():
         made, _ = bound(*CLIP1, (name, {**options, "noise_cohort": 1000}))

@@ -80,12 +80,8 @@ class BandedNoise(Transform):
         return Banded(float(self.multiplier), self.bands, self.waits, self.rounds)
 
     def _waits(self, spec: Spec) -> int:
-        if self.noise_cohort is not None:
-            waits = self.separation or self.bands
-        elif self.separation is not None:
-            raise ConfigError("banded_noise.separation: is that of the cohort. Use cohort.separation, or noise_cohort.")
-        else:
-            waits = spec.separation
+        simulated = self.bands if self.noise_cohort is not None and self.separation is None else self.separation
+        waits = waiting(spec, "banded_noise", self.noise_cohort, simulated)
         if waits < self.bands:
             raise SpecError(
                 f"banded_noise: {self.bands} bands need a client to wait {self.bands} rounds for its next turn, and "
@@ -100,6 +96,8 @@ class TreeNoise(Transform):
 
     Round t completes a node of level j, j the number of ones that t ends in: its fresh noise replaces that of the j
     nodes below it (Kairouz et al., 2021, DP-FTRL; Chan et al., 2011). `restart` begins a new tree every so many rounds.
+    The fewer turns a client has, the less it costs: cohort.name = "cyclic". `noise_cohort` and `separation` as in
+    banded_noise.
     """
 
     follows_noise: ClassVar[bool] = True
@@ -107,6 +105,7 @@ class TreeNoise(Transform):
     multiplier: Constant
     restart: Clients | None = None
     noise_cohort: Clients | None = None
+    separation: Clients | None = None
     bound: Found = _NAN
     rounds: Known = 0
     waits: Known = 0
@@ -115,7 +114,8 @@ class TreeNoise(Transform):
         check_number("tree_noise.multiplier", self.multiplier, zero=True)
         bound, rounds = checked(spec, "tree_noise", "l2"), needs_rounds(spec, "tree_noise")
         noise = self.multiplier * bound * (self._levels(rounds) + 1) ** 0.5
-        return replace(self, bound=bound, rounds=rounds, waits=spec.separation), replace(spec, noise=noise)
+        waits = waiting(spec, "tree_noise", self.noise_cohort, self.separation)
+        return replace(self, bound=bound, rounds=rounds, waits=waits), replace(spec, noise=noise)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         levels = self._levels(self.rounds)
@@ -142,6 +142,15 @@ class TreeNoise(Transform):
 
     def _levels(self, rounds: int) -> int:
         return math.floor(math.log2(min(rounds, self.restart or rounds))) + 1
+
+
+def waiting(spec: Spec, name: str, noise_cohort: int | None, separation: int | None) -> int:
+    """Rounds between two turns of a client: what the cohort sees to, or what is said of a simulated one."""
+    if separation is None:
+        return spec.separation
+    if noise_cohort is None:
+        raise ConfigError(f"{name}.separation: is that of the cohort. Use cohort.separation, or noise_cohort.")
+    return separation
 
 
 def needs_rounds(spec: Spec, name: str) -> int:

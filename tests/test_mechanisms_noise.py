@@ -86,6 +86,9 @@ def test_normal_draws_have_deep_tails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stats.poisson(63.3).cdf(beyond) > 1e-6
     monkeypatch.setattr(rng, "bits", lambda k, shape: torch.zeros(shape, dtype=torch.int64))
     assert float(draws.normal(KEY, (2,))[0]) > 8.5
+    ones = torch.tensor([0, 0xFFFFFFFF, 0])[:, None]  # the second word has the lower digits of the radius
+    monkeypatch.setattr(rng, "bits", lambda k, shape: ones.expand(shape))
+    assert float(draws.normal(KEY, (2,))[0]) == pytest.approx((2 * 32 * np.log(2)) ** 0.5, rel=1e-5)
 
 
 def test_pairs_of_normal_draws_are_independent() -> None:

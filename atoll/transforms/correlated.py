@@ -125,9 +125,9 @@ class TreeNoise(Transform):
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         at = state["round"] if self.restart is None else state["round"] % self.restart
         z = draws.like(total.value, key, draws.normal)
-        fresh = tree.map(lambda old: old * (at > 0), state["nodes"])
-        x = tree.map(lambda new, old: new - torch.tensordot(_below(at, len(old)), old, dims=1), z, fresh)
-        nodes = tree.map(lambda new, old: _carried(at, new, old), z, fresh)
+        # What an earlier tree left on a level is written over before it could be taken away.
+        x = tree.map(lambda new, old: new - torch.tensordot(_below(at, len(old)), old, dims=1), z, state["nodes"])
+        nodes = tree.map(lambda new, old: _carried(at, new, old), z, state["nodes"])
         std = self.multiplier * self.bound * share(total, self.noise_cohort)
         return replace(total, value=tree.add_scaled(total.value, x, std)), {"round": state["round"] + 1, "nodes": nodes}
 

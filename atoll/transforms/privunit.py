@@ -66,7 +66,7 @@ def privunit(value: Tree, bound: float | Tensor, chosen: Cap, key: Tensor) -> Tr
     """A random vector whose mean is the update, for updates no longer than the bound."""
     coins = rng.uniform(rng.fold(key, 1 << 20), (3,), torch.float64)
     norm = tree.dot(value, value).sqrt()
-    towards = torch.where(2.0 * coins[0] < 1.0 + norm / bound, 1.0, -1.0)
+    towards = 2.0 * (2.0 * coins[0] < 1.0 + norm / bound).double() - 1.0
     unit = _unit(value, norm, towards)
     tail = torch.where(
         coins[1] < chosen.lean, -_ndtri(chosen.above * coins[2]), _ndtri((1.0 - chosen.above) * coins[2])
@@ -78,9 +78,9 @@ def privunit(value: Tree, bound: float | Tensor, chosen: Cap, key: Tensor) -> Tr
 
 def _unit(value: Tree, norm: Tensor, towards: Tensor) -> Tree:
     """The direction of the update; all entries alike where it has none."""
-    even = tree.count(value) ** -0.5
-    safe = torch.where(norm > 0, norm, 1.0)
-    return tree.map(lambda x: (towards * torch.where(norm > 0, x / safe, even)).to(x.dtype), value)  # type: ignore[no-any-return]
+    none = (norm == 0).double()
+    even = none * tree.count(value) ** -0.5
+    return tree.map(lambda x: (towards * (x / (norm + none) + even)).to(x.dtype), value)  # type: ignore[no-any-return]
 
 
 def _ndtri(p: Tensor) -> Tensor:

@@ -162,9 +162,12 @@ def test_the_moments_accountant_of_the_literature(noise: float, epochs: int, pub
     assert 0.75 * published < now < published  # the newer way is tighter
 
 
-def test_a_gaussian_of_noise_1_costs_4_377_at_a_delta_of_1e_5() -> None:
-    # dp-accounting's and Balle and Wang's figure for the exact Gaussian mechanism.
-    assert gaussian_epsilon(1.0, 1e-5) == pytest.approx(4.377, abs=5e-4)
+@pytest.mark.parametrize(("noise", "delta"), [(0.4, 1e-3), (1.0, 1e-5), (8.0, 1e-9)])
+def test_the_exact_gaussian_is_that_of_dp_accounting(noise: float, delta: float) -> None:
+    import dp_accounting
+
+    theirs = dp_accounting.get_epsilon_gaussian(noise, delta)
+    assert gaussian_epsilon(noise, delta) == pytest.approx(theirs, rel=1e-6)
 
 
 # The accountants agree
@@ -186,6 +189,21 @@ def test_pld_and_prv_agree_within_1_percent_and_rdp_is_above(event: Event, loose
     assert prv == pytest.approx(pld, rel=0.01)
     assert pld <= rdp <= loose * pld
     assert [a.delta(event, pld) for a in THREE[:2]] == pytest.approx([1e-6, 1e-6], rel=0.3)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        poisson(50.0, 100_000, 10**6, 1000),
+        poisson(20.0, 10_000, 1000, 1),
+        Composed(((Laplace(5000.0), 20_000),)),
+        Composed(((Pure(3e-5), 20_000),)),
+        poisson(0.05, 50, 100, 10),
+    ],
+    ids=["quiet", "quieter", "laplace", "pure", "loud"],
+)
+def test_pld_is_tighter_than_rdp_also_where_a_round_loses_almost_nothing_or_everything(event: Event) -> None:
+    assert Pld().epsilon(event, 1e-6) <= Rdp().epsilon(event, 1e-6)
 
 
 def test_one_pure_mechanism_costs_its_epsilon() -> None:
@@ -265,6 +283,27 @@ def test_the_sum_of_squares_is_passed_less_often_than_allowed(
     exact = int(np.argmax(np.cumsum(whole) >= 1 - slack))
     assert passed <= slack
     assert bound <= 2.5 * exact + 2
+
+
+@pytest.mark.parametrize("noise", [1.0, 3.0])
+def test_a_run_drawn_with_replacement_costs_at_least_its_mean_over_all_draws(noise: float) -> None:
+    """Who sees the draws as well gets delta = E delta(noise / √Σk²): ours is above that, and not far."""
+    draws, population, rounds, epsilon = 3, 12, 8, 1.0
+    one = np.zeros(draws**2 + 1)
+    one[np.arange(draws + 1) ** 2] = stats.binom.pmf(np.arange(draws + 1), draws, 1 / population)
+    whole = np.array([1.0])
+    for _ in range(rounds):
+        whole = np.convolve(whole, one)
+    slow = sum(p * gaussian_delta(noise / math.sqrt(a), epsilon) for a, p in enumerate(whole) if a)
+    event = Composed(((Sampled(Gaussian(noise), "with_replacement", population, draws), rounds),))
+    found = Analytic().delta(event, epsilon)
+    assert slow <= found <= 30 * slow
+    assert Analytic().epsilon(event, found) >= 0.9 * epsilon
+
+
+def test_a_unit_that_is_hardly_ever_drawn_still_costs_the_chance_that_it_is() -> None:
+    event = Composed(((Sampled(Gaussian(0.1), "with_replacement", 10**6, 3), 8),))
+    assert Analytic().delta(event, 1.0) >= 24e-6 * gaussian_delta(0.1, 1.0)
 
 
 def test_drawing_with_replacement_costs_more_than_poisson_sampling_would_say() -> None:

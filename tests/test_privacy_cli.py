@@ -1,5 +1,6 @@
 """`atoll privacy`, from the words typed to what is printed."""
 
+import doctest
 import re
 import subprocess
 import sys
@@ -137,3 +138,10 @@ def test_the_room_and_its_command_load_without_torch() -> None:
     heavy = "{'torch', 'scipy', 'numpy', 'dp_accounting', 'prv_accountant'}"
     code = f"import sys, atoll.privacy, atoll.cli_privacy; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_examples_of_the_page_run() -> None:
+    page = Path(__file__).parent.parent / "docs" / "privacy-accounting.md"
+    found = doctest.testfile(str(page), module_relative=False)
+    assert found.attempted >= 5
+    assert found.failed == 0

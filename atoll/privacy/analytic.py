@@ -27,7 +27,7 @@ def gaussian_epsilon(multiplier: float, delta: float) -> float:
     """The smallest epsilon at this delta, from above, by bisection.
 
     >>> round(gaussian_epsilon(1.0, 1e-5), 4)
-    4.3774
+    4.3772
     """
     if gaussian_delta(multiplier, 0.0) <= delta:
         return 0.0

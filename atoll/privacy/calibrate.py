@@ -3,7 +3,7 @@
 >>> from atoll.privacy import Analytic, Gaussian
 >>> z = noise_for(Gaussian, epsilon=1.0, delta=1e-5, accountant=Analytic())
 >>> round(z, 3), Analytic().epsilon(Gaussian(z), 1e-5) <= 1.0
-(3.73, True)
+(3.731, True)
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def rounds_for(event: Callable[[int], Event], epsilon: float, delta: float, acco
 
     >>> from atoll.privacy import Analytic, Composed, Gaussian
     >>> rounds_for(lambda r: Composed(((Gaussian(10.0), r),)), 2.0, 1e-5, Analytic(), most=1000)
-    20
+    25
     """
     check_epsilon("privacy.epsilon", epsilon)
     check_delta("privacy.delta", delta)

@@ -16,7 +16,7 @@ class Pld:
     """Pessimistic: losses are rounded so that epsilon is never too low. Both directions are composed."""
 
     name: str = "pld"
-    interval: float = 1e-4  # the grid of losses; wider where losses are very large
+    interval: float = 1e-4  # the grid of losses; finer where a round loses little, wider where losses are very large
 
     def supports(self, event: Event) -> str | None:
         for term in flatten(event).terms:
@@ -33,11 +33,23 @@ class Pld:
         return delta_of(checked(self, event), epsilon, lambda t, e: float(self._all(t).get_delta_for_epsilon(e)))
 
     def _all(self, terms: Parts) -> Any:
-        grid = max(self.interval, *(_reach(term) / 1e6 for term in terms))
+        fine = min(self.interval, *(_spread(term) / 10 for term in terms))
+        grid = max(fine, *(_reach(term) / 3e6 for term in terms))
         first, *others = (_of_one(term, grid) for term in terms)
         for other in others:
             first = first.compose(other)
         return first
+
+
+def _spread(term: Term) -> float:
+    """About the standard deviation of the loss of one round: a grid as wide would add as much again every round."""
+    event, rate = term.event, 1.0 if term.rate is None else term.rate
+    if isinstance(event, Gaussian):
+        return rate * math.sqrt(math.expm1(min(50.0, event.multiplier**-2)))
+    if isinstance(event, Laplace):
+        return rate / event.scale
+    assert isinstance(event, Pure | Approximate)
+    return event.epsilon / 10
 
 
 def _reach(term: Term) -> float:
@@ -45,7 +57,8 @@ def _reach(term: Term) -> float:
     event = term.event
     if isinstance(event, Gaussian):
         cost = 1 / event.multiplier * (math.sqrt(term.count) if term.rate is None else 1.0)
-        return cost**2 / 2 + 10 * cost
+        turns = 0.0 if term.rate is None else term.count * term.rate
+        return (cost**2 / 2 + 10 * cost) * (1 + turns + 6 * math.sqrt(turns))
     if isinstance(event, Laplace):
         return term.count / event.scale
     assert isinstance(event, Pure | Approximate)

@@ -132,7 +132,7 @@ def discrete_gaussian(event: DiscreteGaussian, orders: Orders) -> Orders:
     """Kairouz, Liu and Steinke (2021), proposition 14: the sum of the clients' noise is not quite a discrete Gaussian.
 
     min(a/2z² + τd, a/2 (1/z + τ√d)²) at order a, τ = 10 Σ_{0<k<n} exp(-2π² σ² k / (k + 1)), if σ, that of one of n
-    clients, is 1/2 or more. One client has τ = 0 and the divergence of the continuous Gaussian (Canonne, Kamath and Steinke, 2020).
+    clients, is 1/2 or more. One client has τ = 0 and the divergence of the continuous Gaussian (Canonne et al., 2020).
     """
     import numpy as np
 

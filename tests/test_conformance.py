@@ -32,6 +32,7 @@ from atoll.tree import Tree
 TRANSFORM_OPTIONS: dict[str, dict[str, Any]] = {
     "equal_weights": {},
     "clip_l2": {"bound": 0.5},
+    "clip_per_layer": {"bound": 0.5},
     "clip_layers": {"bounds": {"a": 0.5, "delta": 0.3, "rest": 0.2}},
     "clip_l1": {"bound": 0.5},
     "adaptive_clip": {"start": 0.5},

@@ -12,7 +12,7 @@ from atoll.core import Chain, Spec, Total, Transform, Update
 from atoll.errors import ConfigError
 from atoll.reducers import Mean
 from atoll.transforms.adaptive import AdaptiveClip
-from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers
+from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers, ClipPerLayer
 from atoll.transforms.noise import GaussianNoise
 from atoll.transforms.weights import EqualWeights
 from atoll.tree import Tree
@@ -49,7 +49,7 @@ def test_no_update_is_longer_than_its_bound_and_none_is_turned(a: list[float], b
 @given(numbers, numbers, bounds)
 @settings(max_examples=60, deadline=None)
 def test_every_layer_keeps_its_share_of_the_bound(a: list[float], b: list[float], bound: float) -> None:
-    value = sent(ClipL2(bound, per_layer=True), update(a, b))
+    value = sent(ClipPerLayer(bound), update(a, b))
     for path, x in (("a", a), ("b", b)):
         y, size = value["delta"][path].double().numpy(), float(np.linalg.norm(x))
         assert np.allclose(y, np.array(x) * min(1.0, bound / 2**0.5 / max(size, 1e-30)), rtol=1e-5, atol=1e-30)

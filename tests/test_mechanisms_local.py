@@ -113,7 +113,7 @@ def test_the_approximation_has_the_squared_error_of_the_mechanism(name: str, loc
     clip = ClipL1(6.0) if name == "laplace" else ClipL2(0.8)
     n = 4_000
     local_squares = ((draws_of(bound(clip, local), tree.zeros_like(one()), n)) ** 2).sum(1)
-    approximate = bound(clip, ApproximateLocal(name, 2.0))  # type: ignore[arg-type]
+    approximate = bound(clip, ApproximateLocal(2.0, name))  # type: ignore[arg-type]
     total = Total({"x": torch.zeros(200_000)}, torch.tensor(9.0), torch.tensor(9.0))
     noise = approximate.server(total, {}, KEY)[0].value["x"].double().numpy()
     assert stats.kstest(noise / noise.std(), stats.norm.cdf).pvalue > 1e-6

@@ -20,7 +20,8 @@ SUM = {"name": "secure_sum", "bits": 20}
 CYCLE = {"name": "cyclic", "size": 4, "separation": 3}
 CHAINS: dict[str, tuple[list[Any], Any]] = {
     "adaptive clipping": ([E, {"name": "adaptive_clip"}, {"name": "gaussian_noise", "multiplier": 0.1}], 5),
-    "layers": ([E, {**CLIP, "per_layer": True}, {"name": "gaussian_noise", "multiplier": 0.1, "noise_cohort": 50}], 5),
+    "layers": ([E, {"name": "clip_per_layer", "bound": 0.5},
+                {"name": "gaussian_noise", "multiplier": 0.1, "noise_cohort": 50}], 5),
     "groups": ([E, {"name": "clip_layers", "bounds": {"weight": 0.5, "rest": 0.1}}], 5),
     "laplace": ([E, {"name": "clip_l1", "bound": 0.5}, {"name": "laplace_noise", "multiplier": 0.1}], 5),
     "discrete": ([E, CLIP, FIXED, {"name": "discrete_gaussian", "multiplier": 0.1}, SUM], 5),

@@ -53,7 +53,7 @@ def bound(*layers: Any, reducer: str = "mean", **run: Any) -> tuple[Chain, Spec]
 
 REFUSED: list[tuple[list[Any], dict[str, Any], str]] = [
     # noise before clipping, or without
-    ([*EQUAL, NOISE, ("clip_l2", {"bound": 0.5})], {}, "needs updates bounded: put clip_l2 before it"),
+    ([*EQUAL, NOISE, ("clip_l2", {"bound": 0.5})], {}, "needs bounded updates: put clip_l2 before it"),
     ([*CLIP, LAPLACE], {}, "needs updates bounded in L1: put clip_l1 before it"),
     ([*EQUAL, BANDED], {}, "put clip_l2 before it"),
     ([*EQUAL, ("tree_noise", {"multiplier": 1.0})], {}, "put clip_l2 before it"),
@@ -125,6 +125,7 @@ def test_a_chain_that_cannot_hold_is_refused_with_advice(layers: list[Any], run:
     ("layer", "message"),
     [
         (("clip_l2", {"bound": 0.0}), r"clip_l2\.bound: must be above 0 and finite \(got 0\.0\)"),
+        (("clip_per_layer", {"bound": 0.0}), r"clip_per_layer\.bound: must be above 0"),
         (("clip_l1", {"bound": -1.0}), r"clip_l1\.bound: must be above 0"),
         (("clip_layers", {"bounds": {"a": math.inf}}), r"clip_layers\.bounds\.a: must be above 0 and finite"),
         (("clip_layers", {"bounds": {}}), "is empty. Name groups of tensors"),

@@ -2,7 +2,7 @@
 
 from atoll.core import Transform
 from atoll.transforms.adaptive import AdaptiveClip
-from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers
+from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers, ClipPerLayer
 from atoll.transforms.compress import TopK
 from atoll.transforms.correlated import BandedNoise, TreeNoise
 from atoll.transforms.discrete import DiscreteGaussian, Skellam
@@ -15,6 +15,7 @@ from atoll.transforms.weights import EqualWeights
 TRANSFORMS: dict[str, type[Transform]] = {
     "equal_weights": EqualWeights,
     "clip_l2": ClipL2,
+    "clip_per_layer": ClipPerLayer,
     "clip_layers": ClipLayers,
     "clip_l1": ClipL1,
     "adaptive_clip": AdaptiveClip,

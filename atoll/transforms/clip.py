@@ -16,14 +16,9 @@ _TINY = 1e-12
 
 @dataclass(frozen=True)
 class ClipL2(Transform):
-    """Scale an update down to length `bound` if it is longer: u * min(1, bound / |u|).
-
-    With `per_layer` each of the L tensors on its own, to bound / sqrt(L), so that the whole is still no longer than
-    `bound` (McMahan et al., 2018).
-    """
+    """Scale an update down to length `bound` if it is longer: u * min(1, bound / |u|)."""
 
     bound: Positive
-    per_layer: bool = False
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_number("clip_l2.bound", self.bound)
@@ -31,8 +26,25 @@ class ClipL2(Transform):
         return self, replace(spec, l2=_least(self.bound, spec.l2))
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        if not self.per_layer:
-            return update._replace(value=_shrunk(update.value, self.bound)), memory
+        return update._replace(value=_shrunk(update.value, self.bound)), memory
+
+
+@dataclass(frozen=True)
+class ClipPerLayer(Transform):
+    """Each of the L tensors scaled down to bound / sqrt(L), so that the whole is no longer than `bound`.
+
+    McMahan et al., Learning differentially private recurrent language models, 2018. For bounds of one's own:
+    clip_layers.
+    """
+
+    bound: Positive
+
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        check_number("clip_per_layer.bound", self.bound)
+        needs_real(spec, "clip_per_layer")
+        return self, replace(spec, l2=_least(self.bound, spec.l2))
+
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
         each = self.bound / len(tree.leaves(update.value)) ** 0.5
         return update._replace(value=tree.map(lambda x: _shrunk({"x": x}, each)["x"], update.value)), memory
 

@@ -85,7 +85,8 @@ class BandedNoise(Transform):
         if waits < self.bands:
             raise SpecError(
                 f"banded_noise: {self.bands} bands need a client to wait {self.bands} rounds for its next turn, and "
-                f"the cohort sees to {waits}. Use cohort.name = 'cyclic' with separation = {self.bands}, or fewer bands."
+                f"the cohort sees to {waits}. "
+                f"Use cohort.name = 'cyclic' with separation = {self.bands}, or fewer bands."
             )
         return waits
 

@@ -118,8 +118,8 @@ class ApproximateLocal(Transform):
 
     follows_noise: ClassVar[bool] = True
 
-    mechanism: Literal["gaussian", "laplace", "privunit"]
     epsilon: Positive
+    mechanism: Literal["gaussian", "laplace", "privunit"] = "privunit"
     delta: Delta = 1e-6
     std: Found = _NAN  # of one client's share in each number
 

@@ -6,7 +6,7 @@ from typing import Literal
 from atoll.core import Spec
 from atoll.errors import ConfigError, SpecError
 
-_KIND = {"l2": "", "l1": " in L1"}
+_KIND = {"l2": "bounded updates", "l1": "updates bounded in L1"}
 
 
 def needs_no_noise(spec: Spec, name: str) -> None:
@@ -20,7 +20,7 @@ def needs_bound(spec: Spec, name: str, norm: Literal["l2", "l1"] = "l2") -> floa
     bound = spec.l2 if norm == "l2" else spec.l1
     if bound is None:
         lost = f" ({spec.lost})" if spec.lost else ""
-        raise SpecError(f"{name} needs updates bounded{_KIND[norm]}{lost}: put clip_{norm} before it.")
+        raise SpecError(f"{name} needs {_KIND[norm]}{lost}: put clip_{norm} before it.")
     return bound
 
 

@@ -369,9 +369,9 @@ def test_build_refuses_what_check_refuses() -> None:
 
 
 def test_what_bind_finds_cannot_be_typed_in() -> None:
-    assert list(schema(GaussianNoise)) == ["multiplier"]
+    assert list(schema(GaussianNoise)) == ["multiplier", "noise_cohort"]
     assert mistakes("transform=[{name='gaussian_noise', multiplier=1, bound=2}]") == [
-        "transform.0.bound: is not an option of gaussian_noise. Options: multiplier."
+        "transform.0.bound: is not an option of gaussian_noise. Options: multiplier, noise_cohort."
     ]
 
 

@@ -32,7 +32,24 @@ from atoll.tree import Tree
 TRANSFORM_OPTIONS: dict[str, dict[str, Any]] = {
     "equal_weights": {},
     "clip_l2": {"bound": 0.5},
+    "clip_per_layer": {"bound": 0.5},
+    "clip_layers": {"bounds": {"a": 0.5, "delta": 0.3, "rest": 0.2}},
+    "clip_l1": {"bound": 0.5},
+    "adaptive_clip": {"start": 0.5},
     "gaussian_noise": {"multiplier": 1.0},
+    "laplace_noise": {"multiplier": 1.0},
+    "banded_noise": {"multiplier": 1.0, "bands": 3},
+    "tree_noise": {"multiplier": 1.0},
+    "fixed_point": {"step": 0.01},
+    "discrete_gaussian": {"multiplier": 1.0},
+    "skellam": {"multiplier": 1.0},
+    "secure_sum": {"bits": 16},
+    "local_gaussian": {"epsilon": 2.0, "delta": 1e-5},
+    "local_laplace": {"epsilon": 2.0},
+    "privunit": {"epsilon": 4.0},
+    "approximate_local": {"mechanism": "privunit", "epsilon": 4.0},
+    "weak_dp": {"bound": 0.5},
+    "nbafl": {"bound": 0.5, "epsilon": 8.0, "delta": 1e-3, "examples": 50, "rounds": 20, "clients": 50},
     "top_k": {"share": 0.3},
 }
 REDUCER_OPTIONS: dict[str, dict[str, Any]] = {"mean": {}, "median": {}, "trimmed_mean": {"share": 0.2}}
@@ -286,6 +303,16 @@ class PerTensor(LyingBound):
         return update._replace(value=value), memory
 
 
+class LyingSum(ClipL2):
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        return self, replace(spec, l1=self.bound)  # its length, which says less
+
+
+class LeavesPart(Transform):
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(value={**update.value, "extra": torch.ones(())}), memory
+
+
 class LyingWeights(Transform):
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         return self, replace(spec, equal_weights=True)
@@ -339,6 +366,8 @@ class Asks(Transform):
     [
         (LyingBound(), "keeps its bound"),
         (PerTensor(), "keeps its bound"),
+        (LyingSum(0.5), "keeps its bound"),
+        (LeavesPart(), "keeps the structure of the total"),
         (LyingWeights(), "all clients weigh the same"),
         (SilentWeights(), "leaves weights alone"),
         (UnkeyedNoise(), "same key, same total"),

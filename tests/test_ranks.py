@@ -101,6 +101,15 @@ KINDS: dict[str, dict[str, Any]] = {
         "task": {"model": {"name": "mlp", "widths": [8], "dropout": 0.4}},
         "engine": "loop",
     },
+    "a bound that moves, residues": {
+        "transform": [
+            "equal_weights",
+            "adaptive_clip",
+            {"name": "fixed_point", "step": 0.001},
+            {"name": "skellam", "multiplier": 0.5},
+            {"name": "secure_sum", "bits": 24},
+        ],
+    },
     "scaffold": {"algorithm": {"name": "scaffold", "lr": 0.1}, "rounds": 4},
     "residuals, drawn twice": {
         "transform": [{"name": "top_k", "share": 0.2}],

@@ -102,6 +102,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "noise on the sum": {
         "transform": ["equal_weights", {"name": "clip_l2", "bound": 1.0}, {"name": "gaussian_noise", "multiplier": 0.1}]
     },
+    "a bound that moves, banded noise": {
+        "transform": ["equal_weights", "adaptive_clip", {"name": "banded_noise", "multiplier": 0.1, "bands": 3}],
+        "cohort": {"name": "cyclic", "size": 2, "separation": 3},
+    },
     "a transform that remembers": {"transform": [{"name": "test_resume:Fading"}]},
     "no server": {"algorithm": {"name": "fedavg", "lr": 0.1}, "round": "gossip"},
     "cohorts that vary": {"cohort": {"name": "poisson", "size": 2.0}},

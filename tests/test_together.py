@@ -82,6 +82,7 @@ def seeds(*numbers: int, **changes: Any) -> list[dict[str, Any]]:
 COSINE = {"name": "cosine", "start": 0.2, "over": 3, "end": 0.01}
 PLATEAU = {"name": "plateau", "start": 0.1, "patience": 1, "threshold": 0.9}
 
+INTEGERS = [{"name": "fixed_point", "step": 0.001}, {"name": "skellam", "multiplier": 0.1}, "secure_sum"]
 BENCH = {"profile": "niid-bench"}
 
 KINDS: dict[str, list[dict[str, Any]]] = {
@@ -91,6 +92,10 @@ KINDS: dict[str, list[dict[str, Any]]] = {
     "the server's step": [algorithm("fedadam", server_lr=x, tau=t) for x, t in ((0.01, 1e-3), (0.1, 1e-2))],
     "momentum": [algorithm("fedavg", optimizer={"name": "sgd", "momentum": m}) for m in (0.5, 0.9)],
     "residuals, bounds and noise": [{"transform": noise(b, m)} for b, m in ((0.1, 0.5), (1.0, 0.5), (COSINE, 0.1))],
+    "bounds that move": [
+        {"transform": ["equal_weights", {"name": "adaptive_clip", "start": b, "rate": r}, *INTEGERS]}
+        for b, r in ((0.1, 0.5), (1.0, COSINE))
+    ],
     "schedules": [algorithm("fedavg", lr=lr) for lr in (0.1, COSINE, PLATEAU)],
     "averaged statistics": seeds(0, 1, task=normed("average")),
     "statistics of a second pass": seeds(0, 1, task=normed("recompute")),

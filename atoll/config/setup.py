@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -58,7 +59,8 @@ class Setup:
 
     def spec(self) -> Spec:
         """What is certain about an update before the first transform."""
-        return Keep().spec() if isinstance(self.topology, Gossip) else self.reducer.spec()
+        first = Keep().spec() if isinstance(self.topology, Gossip) else self.reducer.spec()
+        return replace(first, **self._counts)
 
     def schedules(self) -> list[Schedule]:
         """Every schedule of the experiment."""
@@ -71,6 +73,13 @@ class Setup:
         one = torch.ones((), device=self.device)
         info = Info(torch.zeros((), dtype=torch.int64, device=self.device), one, one)
         return tree.zeros_like(now.finish(now.start(sent, memory), sent, memory, info)[0].value)
+
+    @cached_property
+    def _counts(self) -> dict[str, Any]:
+        """What is fixed for the run: the clients of a cohort, the numbers in an update, rounds, and their distance."""
+        _, how = self.sampler.sample(self.population.size, 0, rng.key(self.experiment.seed, "cohort"))
+        size, rounds = tree.count(self.update_like()), self.experiment.rounds
+        return {"cohort": how.size, "size": size, "rounds": rounds, "separation": how.separation or 1}
 
 
 def set_up(

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
-from atoll import rng
+from atoll import rng, tree
 from atoll.core.types import Total, Update
+from atoll.errors import SpecError
 from atoll.tree import Tree
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What is certain about an update at one point of the chain."""
+    """What is certain about an update at one point of the chain, apart from noise on it.
+
+    Sensitivities come from here and from nowhere else: one client can move the sum by `l2`, and by `l1` in all.
+    """
 
     l2: float | None = None  # no update is longer than this
+    l1: float | None = None  # nor are its entries larger than this, added up without their signs
     equal_weights: bool = False  # every client counts the same
     additive: bool = True  # the server needs only the weighted sum
-    domain: Literal["real", "modular"] = "real"
+    domain: Literal["real", "integer", "modular"] = "real"
     bits: float = 32.0  # sent per number, on average
+    noise: float | None = None  # standard deviation of the noise in the sum, once a mechanism has measured its own
+    lost: str = ""  # why a bound that held before does not hold any more
+    cohort: int | None = None  # clients in every sum, where that is fixed
+    size: int | None = None  # numbers in an update, where that is known
+    rounds: int | None = None  # of the run, where that is known
+    separation: int = 1  # rounds from one turn of a client to its next, at least, always in the same phase
 
 
 class Transform:
     """One layer: `client` on the way in, `server` on the way out. The identity, unless a hook says otherwise."""
+
+    follows_noise: ClassVar[bool] = False  # does it leave the sum alone that noise before it was measured for?
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         """Check what comes in, fix what depends on it, and say what goes out."""
@@ -44,7 +58,11 @@ class Transform:
         return total, state
 
     def event(self) -> Any | None:
-        """What a privacy accountant must know of one round; None for nothing."""
+        """What a privacy accountant must know of one round of this run; None for nothing."""
+        return None
+
+    def stands_for(self) -> Any | None:
+        """The event of the larger system that this only simulates; None where the run is the real thing."""
         return None
 
 
@@ -57,13 +75,17 @@ class Chain(Transform):
     def bind(self, spec: Spec) -> tuple[Chain, Spec]:
         bound = []
         for layer in self.layers:
+            _check_after_noise(layer, spec)
             layer, spec = layer.bind(spec)
             bound.append(layer)
         return Chain(tuple(bound)), spec
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        pairs = [layer.init(like) for layer in self.layers]
-        return {str(i): s for i, (s, _) in enumerate(pairs)}, {str(i): m for i, (_, m) in enumerate(pairs)}
+        states, memories = {}, {}
+        for i, layer in enumerate(self.layers):
+            states[str(i)], memories[str(i)] = layer.init(like)
+            like = _passed_on(layer, like, states[str(i)], memories[str(i)])
+        return states, memories
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
         kept = {}
@@ -76,3 +98,31 @@ class Chain(Transform):
         for i, layer in reversed(list(enumerate(self.layers))):
             total, kept[str(i)] = layer.server(total, state[str(i)], rng.fold(key, i))
         return total, kept
+
+    def events(self) -> list[Any]:
+        """What every mechanism of the chain did in a round, in order."""
+        return [e for e in (layer.event() for layer in self.layers) if e is not None]
+
+
+def named(layer: Transform) -> str:
+    """What a file calls it.
+
+    >>> named(Chain())
+    'chain'
+    """
+    name = type(layer).__name__
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+def _check_after_noise(layer: Transform, spec: Spec) -> None:
+    """Noise is measured for the sum as it is where the noise stands; whoever changes that sum must stand before it."""
+    changes = any(getattr(type(layer), hook) is not getattr(Transform, hook) for hook in ("client", "server"))
+    if spec.noise is not None and changes and not layer.follows_noise:
+        raise SpecError(f"{named(layer)} changes what the noise before it was measured for: put it before the noise.")
+
+
+def _passed_on(layer: Transform, like: Tree, state: Tree, memory: Tree) -> Tree:
+    """Zeros in the shape of what this layer hands to the next one: it may add a part of its own."""
+    device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
+    update = Update(like, torch.ones((), device=device))
+    return tree.zeros_like(layer.client(update, state, memory, rng.key("like").to(device))[0].value)

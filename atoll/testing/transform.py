@@ -16,7 +16,9 @@ from atoll.errors import ConformanceError, SpecError
 from atoll.testing.verdict import distance, need, need_close, need_same, need_shape
 from atoll.tree import Tree
 
-_STRONG = Spec(l2=1.0, equal_weights=True)
+_SIZE = 29  # numbers in the updates below
+_STRONG = Spec(l2=1.0, l1=3.0, equal_weights=True, cohort=5, size=_SIZE, rounds=6, separation=3)
+_INTEGER = Spec(l2=200.0, l1=600.0, equal_weights=True, domain="integer", cohort=5, size=_SIZE)
 _SCALES = (1.0, 1e6, 1e-6, 0.0, 30.0)  # of the updates of five clients: huge, tiny and none at all among them
 
 
@@ -38,9 +40,11 @@ class Case:
             "buffers": {},
             "gradients": _normal(key, 3, ()).abs(),
         }
-        if self.before.l2 is not None:
-            bound = self.before.l2
-            value = vmap(lambda u: tree.scale(u, (bound / (tree.norm(u) + 1e-9)).clamp(max=1.0)))(value)
+        for norm, bound in ((tree.norm, self.before.l2), (_l1, self.before.l1)):
+            if bound is not None:
+                value = vmap(lambda u, f=norm, b=bound: tree.scale(u, (b / (f(u) + 1e-9)).clamp(max=1.0)))(value)
+        if self.before.domain == "integer":
+            value = tree.map(lambda x: x.double().trunc(), value)
         weight = torch.ones(5) if self.before.equal_weights else torch.tensor([3.0, 1.0, 4.0, 2.0, 5.0])
         return Update(value, weight)
 
@@ -63,7 +67,8 @@ class Case:
 def check_transform(transform: Transform, spec: Spec | None = None) -> list[str]:
     """The names of the checks that a transform passes, or a ConformanceError that says which one it does not.
 
-    `spec` is what is certain before it: nothing, unless given, or (if it refuses that) a bound of 1 and equal weights.
+    `spec` is what is certain before it: nothing, unless given, or (if it refuses that) a bound of 1 and equal weights,
+    or (if it refuses that too) integers.
 
     >>> from atoll.transforms.clip import ClipL2
     >>> "keeps its bound" in check_transform(ClipL2(bound=0.5))
@@ -94,11 +99,13 @@ def keeps_structure(case: Case) -> str:
     updates, memory = case.updates(), case.five()
     new, kept = case.clients(updates, memory, _keys())
     cause = "a part that is dropped or renamed; transforms must take any named parts"
-    need_shape(new.value, updates.value, "keeps the structure of an update", cause)
+    given = tree.select(new.value, tuple(updates.value))  # it may add a part, and take it away again
+    if case.after.domain == case.before.domain:
+        need_shape(given, updates.value, "keeps the structure of an update", cause)
     need_shape(kept, memory, "keeps the structure of a client's memory", cause)
     total = _total(new)
     out, state = case.bound.server(total, case.state, rng.key("server"))
-    need_shape(out.value, total.value, "keeps the structure of the total", cause)
+    need_shape(out.value, _total(updates).value, "keeps the structure of the total", cause)
     need_shape(state, case.state, "keeps the structure of the server's state", cause)
     bad = [p for p, x in tree.paths({"update": new.value, "total": out.value}) if not torch.isfinite(x).all()]
     cause = "a division by the length of an update that is zero"
@@ -123,15 +130,17 @@ def same_stacked(case: Case) -> str:
 
 
 def keeps_bound(case: Case) -> str | None:
-    """No update is longer than the bound that `bind` gave out, whatever came in."""
-    if case.after.l2 is None:
+    """No update is longer than the bounds that `bind` gave out, whatever came in (residues wrap around, and may be)."""
+    bounds = [(f, b) for f, b in ((tree.norm, case.after.l2), (_l1, case.after.l1)) if b is not None]
+    if not bounds or case.after.domain == "modular":
         return None
     memory = case.five()
     for turn in range(3):
         new, memory = case.clients(case.updates(turn), memory, _keys(turn))
-        longest = float(vmap(tree.norm)(new.value).max())
-        cause = "a bound for each tensor instead of the whole update, or something added after clipping"
-        need(longest <= case.after.l2 * (1 + 1e-5), "keeps its bound", longest, f"at most {case.after.l2:g}", cause)
+        for norm, bound in bounds:
+            longest = float(vmap(norm)(new.value).max())
+            cause = "a bound for each tensor instead of the whole update, or something added after clipping"
+            need(longest <= bound * (1 + 1e-5), "keeps its bound", longest, f"at most {bound:g}", cause)
     return "keeps its bound"
 
 
@@ -154,9 +163,10 @@ def draws_apart(case: Case) -> str | None:
     updates, memory = case.updates(), case.five()
     delta = updates.value["delta"]
     updates = updates._replace(value={**updates.value, "delta": {**delta, "b": delta["a"]}})
+    total = _total(case.clients(updates, memory, _keys())[0])
     sides = {
         "client": [case.clients(updates, memory, _keys(k))[0].value for k in (0, 1)],
-        "server": [case.bound.server(_total(updates), case.state, rng.key(k))[0].value for k in (0, 1)],
+        "server": [case.bound.server(total, case.state, rng.key(k))[0].value for k in (0, 1)],
     }
     drawing = {side: one for side, (one, other) in sides.items() if distance(one, other) > 0}
     for side, one in drawing.items():
@@ -195,7 +205,7 @@ CHECKS: tuple[Callable[[Case], str | None], ...] = (
 
 
 def _bound(transform: Transform, spec: Spec | None) -> Case:
-    tried = [spec] if spec is not None else [Spec(), _STRONG]
+    tried = [spec] if spec is not None else [Spec(), _STRONG, _INTEGER]
     for i, before in enumerate(tried):
         try:
             bound, after = transform.bind(before)
@@ -214,6 +224,10 @@ def _normal(key: Tensor, i: int, shape: tuple[int, ...]) -> Tensor:
     return scale * rng.normal(rng.fold(key, i), (5, *shape))
 
 
+def _l1(value: Tree) -> Tensor:
+    return torch.stack([x.double().abs().sum() for x in tree.leaves(value)]).sum().float()
+
+
 def _keys(turn: int = 0) -> Tensor:
     return torch.stack([rng.fold(rng.key("turn", turn), c) for c in range(5)])
 
@@ -227,7 +241,7 @@ def _pick(memory: Tree, c: int) -> Tree:
 
 
 def _total(updates: Update) -> Total:
-    value = tree.map(lambda x: torch.tensordot(updates.weight, x, dims=1), updates.value)
+    value = tree.map(lambda x: torch.tensordot(updates.weight.to(x.dtype), x, dims=1), updates.value)
     return Total(value, updates.weight.sum(), torch.tensor(5.0))
 
 

@@ -1,14 +1,38 @@
 """Layers around the sum: what happens to an update between the client's training and the server's step."""
 
-from atoll.transforms.clip import ClipL2
+from atoll.core import Transform
+from atoll.transforms.adaptive import AdaptiveClip
+from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers, ClipPerLayer
 from atoll.transforms.compress import TopK
-from atoll.transforms.noise import GaussianNoise
+from atoll.transforms.correlated import BandedNoise, TreeNoise
+from atoll.transforms.discrete import DiscreteGaussian, Skellam
+from atoll.transforms.integers import FixedPoint, SecureSum
+from atoll.transforms.local import ApproximateLocal, LocalGaussian, LocalLaplace, Privunit
+from atoll.transforms.noise import GaussianNoise, LaplaceNoise
+from atoll.transforms.weak import Nbafl, WeakDp
 from atoll.transforms.weights import EqualWeights
 
-TRANSFORMS = {
+TRANSFORMS: dict[str, type[Transform]] = {
     "equal_weights": EqualWeights,
     "clip_l2": ClipL2,
+    "clip_per_layer": ClipPerLayer,
+    "clip_layers": ClipLayers,
+    "clip_l1": ClipL1,
+    "adaptive_clip": AdaptiveClip,
     "gaussian_noise": GaussianNoise,
+    "laplace_noise": LaplaceNoise,
+    "banded_noise": BandedNoise,
+    "tree_noise": TreeNoise,
+    "fixed_point": FixedPoint,
+    "discrete_gaussian": DiscreteGaussian,
+    "skellam": Skellam,
+    "secure_sum": SecureSum,
+    "local_gaussian": LocalGaussian,
+    "local_laplace": LocalLaplace,
+    "privunit": Privunit,
+    "approximate_local": ApproximateLocal,
+    "weak_dp": WeakDp,
+    "nbafl": Nbafl,
     "top_k": TopK,
 }
 

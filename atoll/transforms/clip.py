@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from atoll import tree
 from atoll.core import Positive, Spec, Transform, Update
+from atoll.errors import ConfigError
+from atoll.transforms.needs import check_number, needs_real
 from atoll.tree import Tree
+
+_TINY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -16,8 +21,101 @@ class ClipL2(Transform):
     bound: Positive
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        return self, replace(spec, l2=self.bound if spec.l2 is None else min(self.bound, spec.l2))
+        check_number("clip_l2.bound", self.bound)
+        needs_real(spec, "clip_l2")
+        return self, replace(spec, l2=_least(self.bound, spec.l2))
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        factor = (self.bound / (tree.norm(update.value) + 1e-12)).clamp(max=1.0)
+        return update._replace(value=_shrunk(update.value, self.bound)), memory
+
+
+@dataclass(frozen=True)
+class ClipPerLayer(Transform):
+    """Each of the L tensors scaled down to bound / sqrt(L), so that the whole is no longer than `bound`.
+
+    McMahan et al., Learning differentially private recurrent language models, 2018. For bounds of one's own:
+    clip_layers.
+    """
+
+    bound: Positive
+
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        check_number("clip_per_layer.bound", self.bound)
+        needs_real(spec, "clip_per_layer")
+        return self, replace(spec, l2=_least(self.bound, spec.l2))
+
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        each = self.bound / len(tree.leaves(update.value)) ** 0.5
+        return update._replace(value=tree.map(lambda x: _shrunk({"x": x}, each)["x"], update.value)), memory
+
+
+@dataclass(frozen=True)
+class ClipLayers(Transform):
+    """Groups of tensors, each scaled down to its own length; the whole is at most sqrt(sum of squares) long.
+
+    A name takes every tensor whose path has it in ("fc1" takes "delta/fc1.weight"), the longest name first; "rest"
+    takes the others (McMahan et al., 2018). Several statistics in one update are bounded so, each to its share.
+    """
+
+    bounds: dict[str, float]
+
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        for name, bound in self.bounds.items():
+            check_number(f"clip_layers.bounds.{name}", bound)
+        if not self.bounds:
+            raise ConfigError("clip_layers.bounds: is empty. Name groups of tensors, such as {fc1 = 0.5, rest = 0.1}.")
+        needs_real(spec, "clip_layers")
+        return self, replace(spec, l2=_least(sum(b * b for b in self.bounds.values()) ** 0.5, spec.l2))
+
+    def init(self, like: Tree) -> tuple[Tree, Tree]:
+        found = {self._group(path) for path, _ in tree.paths(like)}
+        unused = sorted(set(self.bounds) - found - {"rest"})
+        if unused:
+            paths = ", ".join(path for path, _ in list(tree.paths(like))[:6])
+            raise ConfigError(f"clip_layers.bounds: no tensor is called {unused[0]!r}. There are {paths}, ...")
+        return {}, {}
+
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        groups: dict[str, Tree] = {name: {} for name in self.bounds}
+        for path, x in tree.paths(update.value):
+            groups[self._group(path)][path] = x
+        done = {p: x for name, group in groups.items() for p, x in _shrunk(group, self.bounds[name]).items()}
+        paths = iter([path for path, _ in tree.paths(update.value)])
+        return update._replace(value=tree.map(lambda _: done[next(paths)], update.value)), memory
+
+    def _group(self, path: str) -> str:
+        inside = [name for name in self.bounds if name in path]
+        if not inside and "rest" not in self.bounds:
+            raise ConfigError(f"clip_layers.bounds: {path!r} has no bound. Add one for it, or one for 'rest'.")
+        return max(inside, key=len, default="rest")
+
+
+@dataclass(frozen=True)
+class ClipL1(Transform):
+    """Scale an update down until its entries, without their signs, add up to `bound`: u * min(1, bound / |u|_1)."""
+
+    bound: Positive
+
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        check_number("clip_l1.bound", self.bound)
+        needs_real(spec, "clip_l1")
+        l1 = _least(self.bound, spec.l1)
+        return self, replace(spec, l1=l1, l2=_least(l1, spec.l2))  # |u|_2 is at most |u|_1
+
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        factor = (self.bound / (l1_norm(update.value) + _TINY)).clamp(max=1.0)
         return update._replace(value=tree.scale(update.value, factor)), memory
+
+
+def l1_norm(value: Tree) -> Tensor:
+    """The entries of the tree without their signs, added up in float64."""
+    sums = [x.double().abs().sum() for x in tree.leaves(value)]
+    return torch.stack(sums).sum().float() if sums else torch.zeros(())
+
+
+def _shrunk(value: Tree, bound: float | Tensor) -> Tree:
+    return tree.scale(value, (bound / (tree.norm(value) + _TINY)).clamp(max=1.0))
+
+
+def _least(bound: float, before: float | None) -> float:
+    return bound if before is None else min(bound, before)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Spec, Transform, Update
+from atoll.transforms.needs import needs_real
 from atoll.tree import Tree
 
 
@@ -23,8 +24,10 @@ class TopK(Transform):
     share: Annotated[float, Field(gt=0, le=1)]
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        needs_real(spec, "top_k")
         # What was held back is added to a later update, so a bound that held before does not hold any more.
-        return self, replace(spec, l2=None, bits=self.share * (spec.bits + 32.0))
+        lost = "top_k adds what it held back, after clipping" if spec.l2 is not None else spec.lost
+        return self, replace(spec, l2=None, l1=None, lost=lost, bits=self.share * (spec.bits + 32.0))
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         return {}, {"residual": tree.zeros_like(like)}

@@ -1,39 +1,106 @@
-"""Noise on the sum."""
+"""Noise on the sum, measured by what one client can add to it."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
+from pydantic import Field
 from torch import Tensor
 
-from atoll import rng, tree
 from atoll.core import Spec, Total, Transform, Unsigned
 from atoll.core.settings import Found
-from atoll.errors import SpecError
+from atoll.privacy.events import Event, Gaussian, Laplace, NotPrivate
+from atoll.transforms import draws
+from atoll.transforms.needs import (
+    check_number,
+    needs_bound,
+    needs_equal_weights,
+    needs_no_noise,
+    needs_real,
+    needs_sum,
+)
 from atoll.tree import Tree
+
+Clients = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True)
 class GaussianNoise(Transform):
-    """Normal noise on the sum: standard deviation = multiplier x the most that one client can add to it."""
+    """Normal noise on the sum: standard deviation = multiplier x the most that one client can add to it.
+
+    `noise_cohort` scales the noise by (clients in the sum) / noise_cohort, so that a small cohort trains as noisily as
+    that larger one would (Granqvist et al., 2024, appendix C.4). Then the run itself is not private: simulation only.
+    """
+
+    follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
     multiplier: Unsigned
+    noise_cohort: Clients | None = None
     bound: Found = float("nan")
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        if spec.l2 is None:
-            raise SpecError("gaussian_noise needs bounded updates: put clip_l2 before it.")
-        if not spec.equal_weights:
-            raise SpecError("gaussian_noise needs equal client weights: put equal_weights before it.")
-        if not spec.additive:
-            raise SpecError("gaussian_noise protects a sum, but the reducer sees every update: use reducer = 'mean'.")
-        if spec.domain != "real":
-            raise SpecError("gaussian_noise adds real numbers, but the sum is modular here: put it before that.")
-        return replace(self, bound=spec.l2), spec
+        check_number("gaussian_noise.multiplier", self.multiplier, zero=True)
+        bound = checked(spec, "gaussian_noise", "l2")
+        return replace(self, bound=bound), replace(spec, noise=self.multiplier * bound)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        counter = iter(range(len(tree.leaves(total.value))))
-        std = self.multiplier * self.bound
+        std = self.multiplier * self.bound * share(total, self.noise_cohort)
+        return replace(total, value=draws.noisy(total.value, key, draws.normal, std)), state
 
-        def noisy(x: Tensor) -> Tensor:
-            return x + std * rng.normal(rng.fold(key, next(counter)).to(x.device), tuple(x.shape))
+    def event(self) -> Event:
+        return really("gaussian_noise", self.multiplier, self.noise_cohort, Gaussian(float(self.multiplier)))
 
-        return replace(total, value=tree.map(noisy, total.value)), state
+    def stands_for(self) -> Event | None:
+        return None if self.noise_cohort is None else Gaussian(float(self.multiplier))
+
+
+@dataclass(frozen=True)
+class LaplaceNoise(Transform):
+    """Laplace noise on the sum: scale = multiplier x the most that one client can add to it in L1.
+
+    One round is (1 / multiplier)-DP (Dwork et al., 2006). `noise_cohort` as in gaussian_noise: simulation only.
+    """
+
+    follows_noise: ClassVar[bool] = True
+
+    multiplier: Unsigned
+    noise_cohort: Clients | None = None
+    bound: Found = float("nan")
+
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        check_number("laplace_noise.multiplier", self.multiplier, zero=True)
+        bound = checked(spec, "laplace_noise", "l1")
+        return replace(self, bound=bound), replace(spec, noise=2**0.5 * self.multiplier * bound)
+
+    def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
+        scale = self.multiplier * self.bound * share(total, self.noise_cohort)
+        return replace(total, value=draws.noisy(total.value, key, draws.laplace, scale)), state
+
+    def event(self) -> Event:
+        return really("laplace_noise", self.multiplier, self.noise_cohort, Laplace(float(self.multiplier)))
+
+    def stands_for(self) -> Event | None:
+        return None if self.noise_cohort is None else Laplace(float(self.multiplier))
+
+
+def share(total: Total, noise_cohort: int | None) -> float | Tensor:
+    """How much of the noise a smaller cohort gets: clients / noise_cohort; 1 where nothing is rescaled."""
+    return 1.0 if noise_cohort is None else total.count / noise_cohort
+
+
+def really(name: str, multiplier: float, noise_cohort: int | None, event: Event) -> Event:
+    """The event of the run that is made: rescaled noise and no noise have no guarantee."""
+    if noise_cohort is not None:
+        return NotPrivate(f"{name}: the noise is that of a cohort of {noise_cohort}, scaled down. Simulation only.")
+    return NotPrivate(f"{name}: the multiplier is 0, so there is no noise.") if multiplier == 0 else event
+
+
+def checked(spec: Spec, name: str, norm: str) -> float:
+    """The sensitivity of a real sum, or a refusal."""
+    needs_no_noise(spec, name)
+    bound = needs_bound(spec, name, "l1" if norm == "l1" else "l2")
+    needs_equal_weights(spec, name)
+    needs_sum(spec, name)
+    needs_real(spec, name)
+    return bound

@@ -1,0 +1,67 @@
+"""A clipping bound that finds itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from atoll import tree
+from atoll.core import Positive, Share, Spec, Total, Transform, Unsigned, Update
+from atoll.core.settings import Scheduled
+from atoll.errors import ConfigError
+from atoll.transforms.needs import check_number, needs_equal_weights, needs_real, needs_sum
+from atoll.tree import Tree
+
+PART = "within"  # a part of its own in every update: was it within the bound?
+
+
+@dataclass(frozen=True)
+class AdaptiveClip(Transform):
+    """Clip to a bound that moves to a quantile of the updates' lengths: C <- C exp(-rate (b - quantile)).
+
+    b is the share of clients within the bound C, and noise after this transform falls on their count as well: both go
+    out as one vector, the update over C and the count with `count_share` of the squared sensitivity. With a
+    multiplier z that is noise z_d = z / sqrt(1 - count_share) on the update and sigma_b = z / (2 sqrt(count_share)) on
+    the count, hence z_d = (z^-2 - (2 sigma_b)^-2)^(-1/2) (Andrew et al., 2021, theorem 1), and the event of the noise
+    counts both. Since the update is over C, the noise follows the bound of the round.
+    """
+
+    start: Positive = 0.1
+    quantile: Share = 0.5
+    rate: Unsigned = 0.2
+    count_share: Annotated[float, Field(gt=0, lt=1), Scheduled()] = 0.01
+
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        check_number("adaptive_clip.start", self.start)
+        if not 0 < self.count_share < 1:
+            raise ConfigError(f"adaptive_clip.count_share: must be above 0 and below 1 (got {self.count_share}).")
+        needs_equal_weights(spec, "adaptive_clip")
+        needs_sum(spec, "adaptive_clip")
+        needs_real(spec, "adaptive_clip")
+        size = None if spec.size is None else spec.size + 1
+        return self, replace(spec, l2=(1 - self.count_share) ** -0.5, l1=None, size=size)
+
+    def init(self, like: Tree) -> tuple[Tree, Tree]:
+        device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
+        return {"bound": torch.tensor(float(self.start), device=device)}, {}
+
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        norm = tree.norm(update.value)
+        value = tree.scale(update.value, 1.0 / torch.maximum(norm, state["bound"]))
+        within = (norm <= state["bound"]).float() - 0.5
+        return update._replace(value={**value, PART: self._unit() * within}), memory
+
+    def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
+        bound = state["bound"]
+        share = total.value[PART] / (self._unit() * total.weight) + 0.5
+        moved = bound * torch.exp(-self.rate * (share - self.quantile))
+        return replace(total, value=tree.scale(tree.without(total.value, (PART,)), bound)), {"bound": moved}
+
+    def _unit(self) -> float | Tensor:
+        """What the count is multiplied by, so that half of it has `count_share` of the squared sensitivity."""
+        found: float | Tensor = 2.0 * (self.count_share / (1.0 - self.count_share)) ** 0.5
+        return found

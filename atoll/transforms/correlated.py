@@ -1,0 +1,183 @@
+"""Noise on the sum that later rounds take back in part: what is added up over rounds is less noisy.
+
+The state is the noise of the past, for a sensitivity of 1; a run that is resumed goes on with it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from atoll import tree
+from atoll.core import Spec, Total, Transform
+from atoll.core.settings import Derived, Found
+from atoll.errors import ConfigError, SpecError
+from atoll.privacy.events import Banded, Event
+from atoll.privacy.events import Tree as TreeEvent
+from atoll.privacy.factorisation import banded
+from atoll.transforms import draws
+from atoll.transforms.needs import check_number
+from atoll.transforms.noise import Clients, checked, really, share
+from atoll.tree import Tree
+
+Constant = Annotated[float, Field(ge=0)]  # the same in every round: the events are of the whole run
+Known = Annotated[int, Derived()]
+_NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class BandedNoise(Transform):
+    """Banded matrix factorisation: noise C^-1 z, x_t = (z_t - sum_k c_k x_(t-k)) / c_0 (Choquette-Choo et al., 2023).
+
+    C has `bands` coefficients of length 1, the best for prefix sums over the run. z has deviation multiplier x the most
+    that one client can add in one round. Holds if a client waits `bands` rounds for its next turn, which the cohort
+    must see to. With `noise_cohort` (see gaussian_noise) the run simulates a larger one, in which a client waits
+    `separation` rounds (as many as there are bands, unless given).
+    """
+
+    follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
+
+    multiplier: Constant
+    bands: Clients
+    noise_cohort: Clients | None = None
+    separation: Clients | None = None
+    bound: Found = _NAN
+    rounds: Known = 0
+    waits: Known = 0
+
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        check_number("banded_noise.multiplier", self.multiplier, zero=True)
+        bound = checked(spec, "banded_noise", "l2")
+        waits, rounds = self._waits(spec), needs_rounds(spec, "banded_noise")
+        noise = self.multiplier * bound / banded(rounds, self.bands)[0]
+        return replace(self, bound=bound, rounds=rounds, waits=waits), replace(spec, noise=noise)
+
+    def init(self, like: Tree) -> tuple[Tree, Tree]:
+        c = torch.tensor(banded(self.rounds, self.bands), dtype=torch.float64, device=_device(like))
+        past = tree.map(lambda x: x.new_zeros((self.bands - 1, *x.shape), dtype=torch.float32), like)
+        return {"coefficients": c, "past": past}, {}
+
+    def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
+        c, past = state["coefficients"].float(), state["past"]
+        z = draws.like(total.value, key, draws.normal)
+        x = tree.map(lambda new, old: (new - torch.tensordot(c[1 : len(old) + 1], old, dims=1)) / c[0], z, past)
+        kept = tree.map(lambda new, old: torch.cat([new[None], old])[: len(old)], x, past)
+        std = self.multiplier * self.bound * share(total, self.noise_cohort)
+        return replace(total, value=tree.add_scaled(total.value, x, std)), {**state, "past": kept}
+
+    def event(self) -> Event:
+        return really("banded_noise", self.multiplier, self.noise_cohort, self._event())
+
+    def stands_for(self) -> Event | None:
+        return None if self.noise_cohort is None else self._event()
+
+    def _event(self) -> Event:
+        return Banded(float(self.multiplier), self.bands, self.waits, self.rounds)
+
+    def _waits(self, spec: Spec) -> int:
+        simulated = self.bands if self.noise_cohort is not None and self.separation is None else self.separation
+        waits = waiting(spec, "banded_noise", self.noise_cohort, simulated)
+        if waits < self.bands:
+            raise SpecError(
+                f"banded_noise: {self.bands} bands need a client to wait {self.bands} rounds for its next turn, and "
+                f"the cohort sees to {waits}. "
+                f"Use cohort.name = 'cyclic' with separation = {self.bands}, or fewer bands."
+            )
+        return waits
+
+
+@dataclass(frozen=True)
+class TreeNoise(Transform):
+    """Binary tree aggregation: noise on every node of a tree over rounds, log2(t) + 1 of them in a prefix sum.
+
+    Round t completes a node of level j, j the number of ones that t ends in: its fresh noise replaces that of the j
+    nodes below it (Kairouz et al., 2021, DP-FTRL; Chan et al., 2011). `restart` begins a new tree every so many rounds.
+    The fewer turns a client has, the less it costs: cohort.name = "cyclic". `noise_cohort` and `separation` as in
+    banded_noise.
+    """
+
+    follows_noise: ClassVar[bool] = True
+
+    multiplier: Constant
+    restart: Clients | None = None
+    noise_cohort: Clients | None = None
+    separation: Clients | None = None
+    bound: Found = _NAN
+    rounds: Known = 0
+    waits: Known = 0
+
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        check_number("tree_noise.multiplier", self.multiplier, zero=True)
+        bound, rounds = checked(spec, "tree_noise", "l2"), needs_rounds(spec, "tree_noise")
+        noise = self.multiplier * bound * (self._levels(rounds) + 1) ** 0.5
+        waits = waiting(spec, "tree_noise", self.noise_cohort, self.separation)
+        return replace(self, bound=bound, rounds=rounds, waits=waits), replace(spec, noise=noise)
+
+    def init(self, like: Tree) -> tuple[Tree, Tree]:
+        levels = self._levels(self.rounds)
+        nodes = tree.map(lambda x: x.new_zeros((levels, *x.shape), dtype=torch.float32), like)
+        return {"round": torch.zeros((), dtype=torch.int64, device=_device(like)), "nodes": nodes}, {}
+
+    def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
+        at = state["round"] if self.restart is None else state["round"] % self.restart
+        z = draws.like(total.value, key, draws.normal)
+        # What an earlier tree left on a level is written over before it could be taken away.
+        x = tree.map(lambda new, old: new - torch.tensordot(_below(at, len(old)), old, dims=1), z, state["nodes"])
+        nodes = tree.map(lambda new, old: _carried(at, new, old), z, state["nodes"])
+        std = self.multiplier * self.bound * share(total, self.noise_cohort)
+        return replace(total, value=tree.add_scaled(total.value, x, std)), {"round": state["round"] + 1, "nodes": nodes}
+
+    def event(self) -> Event:
+        return really("tree_noise", self.multiplier, self.noise_cohort, self._event())
+
+    def stands_for(self) -> Event | None:
+        return None if self.noise_cohort is None else self._event()
+
+    def _event(self) -> Event:
+        return TreeEvent(float(self.multiplier), self.rounds, self.waits, restart=self.restart, pattern="cyclic")
+
+    def _levels(self, rounds: int) -> int:
+        return math.floor(math.log2(min(rounds, self.restart or rounds))) + 1
+
+
+def waiting(spec: Spec, name: str, noise_cohort: int | None, separation: int | None) -> int:
+    """Rounds between two turns of a client: what the cohort sees to, or what is said of a simulated one."""
+    if separation is None:
+        return spec.separation
+    if noise_cohort is None:
+        raise ConfigError(f"{name}.separation: is that of the cohort. Use cohort.separation, or noise_cohort.")
+    return separation
+
+
+def needs_rounds(spec: Spec, name: str) -> int:
+    """How long the run is, or a refusal."""
+    if spec.rounds is None:
+        raise SpecError(f"{name} is noise for a whole run and needs to know its rounds: bind it to Spec(rounds = ...).")
+    return spec.rounds
+
+
+def _below(at: Tensor, levels: int) -> Tensor:
+    """1 for every level whose node this round's node replaces: `at` ends in that many ones."""
+    return ((at + 1) % _powers(at, levels, 1) == 0).float()
+
+
+def _carried(at: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """The nodes after this round: those below are gone, the new one stands on its level."""
+    shape = (-1, *[1] * new.dim())
+    here = (at + 1) % _powers(at, len(old), 1) == _powers(at, len(old), 0)
+    kept = old * (1.0 - _below(at, len(old))).reshape(shape)
+    return torch.where(here.reshape(shape), new, kept)
+
+
+def _powers(at: Tensor, levels: int, more: int) -> Tensor:
+    found: Tensor = 2 ** (torch.arange(levels, device=at.device) + more)
+    return found
+
+
+def _device(like: Tree) -> Any:
+    return next((x.device for x in tree.leaves(like)), torch.device("cpu"))

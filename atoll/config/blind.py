@@ -70,8 +70,8 @@ def check_algorithm(
     first = _client(algorithm, dataset, model, here, masks)
     if blind.taken > _STEPS:
         raise ConfigError(
-            f"local.privacy: {type(algorithm).__name__} takes {blind.taken / _STEPS:g} gradients of every batch, and the noise is measured "
-            "for one. Use algorithm.name = 'fedavg' or 'fedprox'; for SCAFFOLD option = 'II'."
+            f"local.privacy: {type(algorithm).__name__} takes {blind.taken / _STEPS:g} gradients of every batch, and "
+            "the noise is measured for one. Use algorithm.name = 'fedavg' or 'fedprox'; for SCAFFOLD option = 'II'."
         )
     second = _client(algorithm, dataset, model, n - 1 - here, others)
     for (path, a), (_, b) in zip(tree.paths(first), tree.paths(second), strict=True):

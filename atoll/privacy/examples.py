@@ -60,8 +60,8 @@ class Examples:
 
     def steps(self, n: int) -> int:
         """Of a client with n examples in one round."""
-        each = -(-n // self.batch) if self.batch else min(n, 1)
-        return each * self.epochs if self.max_steps is None else min(each * self.epochs, self.max_steps)
+        whole = self._batches(n) * self.epochs
+        return whole if self.max_steps is None else min(whole, self.max_steps)
 
     def drawn(self, n: int) -> int:
         """The examples of one of its batches, expected."""
@@ -69,7 +69,7 @@ class Examples:
 
     def epochs_begun(self, n: int) -> int:
         """How often one example may be seen in a round, where batches are shuffled."""
-        return -(-self.steps(n) * self.drawn(n) // n) if self.max_steps is not None else self.epochs
+        return -(-self.steps(n) // max(1, self._batches(n)))
 
     def round(self, noise: float, n: int) -> Event:
         """What one round does to the examples of a client that has n."""
@@ -115,17 +115,22 @@ class Examples:
         return max((self._curve(noise, n).epsilon(times, delta) for n in self.suspects), default=0.0)
 
     def noise(self, epsilon: float, delta: float, rounds: int, accountant: Accountant | None = None) -> float:
-        """The smallest multiplier with which no client's epsilon is above this one."""
+        """The smallest multiplier (to 0.1 %) with which no client's epsilon is above this one."""
         check_epsilon("local.privacy.epsilon", epsilon)
         close = accountant or BEST[self.sampling]
         noise, n = 0.0, self._likely()
         while n is not None:
-            noise = max(noise, noise_for(lambda z, n=n: self.event(z, rounds, n), epsilon, delta, close))  # type: ignore[misc]
+            enough = noise_for(lambda z, n=n: self.event(z, rounds, n), epsilon, delta, close, 1e-3)  # type: ignore[misc]
+            noise = max(noise, enough)
             spent, other = self.worst(noise, rounds, delta, accountant)
             if spent <= epsilon or other == n:
                 break
             n = other
         return noise
+
+    def _batches(self, n: int) -> int:
+        """Of one epoch."""
+        return -(-n // self.batch) if self.batch else min(n, 1)
 
     def _likely(self) -> int | None:
         """A first guess of the worst: small rates cost about steps x rate²."""

@@ -11,8 +11,9 @@ from scipy.stats import norm
 from test_example_privacy import LISTS, set_up
 
 from atoll import rng
+from atoll.config.example_privacy import example_privacy
 from atoll.data import Partition, Population
-from atoll.privacy import Analytic, Composed, Examples, Gaussian, Pld, Rdp, Sampled, flatten, gaussian_epsilon
+from atoll.privacy import Analytic, Composed, Examples, Gaussian, Rdp, Sampled, flatten, gaussian_epsilon
 from atoll.privacy.examples import BEST
 
 DELTA = 1e-4
@@ -89,12 +90,12 @@ def test_the_worst_client_is_the_worst_of_all_one_by_one(sampling: Any) -> None:
     assert plan.bound(6.0, 4, DELTA) >= epsilon * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("sampling", ["shuffled", "poisson"])
-def test_the_noise_found_keeps_the_budget_and_a_little_less_does_not(sampling: Any) -> None:
-    plan = Examples((33, 64, 400), batch=32, sampling=sampling)
-    noise = plan.noise(2.0, DELTA, rounds=3)
-    assert plan.worst(noise, 3, DELTA)[0] <= 2.0
-    assert plan.worst(noise * 0.99, 3, DELTA)[0] > 2.0
+@pytest.mark.parametrize(("sampling", "accountant"), [("shuffled", None), ("poisson", Rdp()), ("fixed", Rdp())])
+def test_the_noise_found_keeps_the_budget_and_a_little_less_does_not(sampling: Any, accountant: Any) -> None:
+    plan = Examples((33, 64), batch=32, sampling=sampling)
+    noise = plan.noise(2.0, DELTA, 3, accountant)
+    assert plan.worst(noise, 3, DELTA, accountant)[0] <= 2.0
+    assert plan.worst(noise * 0.99, 3, DELTA, accountant)[0] > 2.0
 
 
 def test_more_rounds_cost_more_and_none_cost_nothing() -> None:
@@ -126,40 +127,47 @@ def test_nobody_has_anything_to_lose_where_there_is_no_example() -> None:
 
 
 def test_a_run_says_what_it_promises() -> None:
-    lists = [range(0, 20), range(20, 31)]
-    privacy = {"sampling": "poisson", "multiplier": None, "epsilon": 8.0, "delta": 1e-3}
-    setup = set_up(lists=[list(rows) for rows in lists], cohort="everyone", rounds=4, privacy=privacy)
-    assert setup.private is not None
-    found = setup.private.block(4)
+    privacy = {"multiplier": None, "epsilon": 8.0, "delta": 1e-3}
+    private = set_up(rounds=4, local={"epochs": 2}, privacy=privacy).private
+    assert private is not None
+    found = private.block(4)
     assert found["holds"] is True
-    assert (found["unit"], found["adjacency"], found["accountant"], found["rounds"]) == (
-        "example",
-        "zero-out",
-        "pld",
-        4,
-    )
-    assert 7.9 < found["epsilon"] <= 8.0
+    assert (found["unit"], found["adjacency"], found["rounds"]) == ("example", "zero-out", 4)
+    assert found["accountant"] == "analytic"
     assert found["calibrated"] == {"epsilon": 8.0, "delta": 1e-3}
-    assert "poisson, 4 of" in found["sampler"]
-    assert setup.private.task.multiplier == setup.private.multiplier > 0.3
-    # the worst client, by hand: every size, Poisson-sampled at 4 / n in ceil(n / 4) steps of 4 rounds
-    z = setup.private.multiplier
-    each = [
-        Pld().epsilon(Composed(((Sampled(Gaussian(z), "poisson", n, 4), 4 * -(-n // 4)),)), 1e-3)
-        for n in map(len, lists)
-    ]
-    assert found["epsilon"] == pytest.approx(max(each), rel=1e-9)
+    assert found["sampler"].startswith("shuffled batches, 2 epochs a round")
+    assert private.task.multiplier == private.multiplier
+    assert 7.98 < found["epsilon"] <= 8.0
+    assert gaussian_delta(math.sqrt(4 * 2) / private.multiplier, found["epsilon"]) == pytest.approx(1e-3, rel=1e-6)
+    assert example_privacy(private, 2)["epsilon"] < found["epsilon"]  # type: ignore[index]
+    assert example_privacy(None, 2) is None
+
+
+@pytest.mark.parametrize(("sampling", "adjacency"), [("poisson", "zero-out"), ("fixed", "replace-one")])
+def test_a_run_with_drawn_batches_says_what_its_worst_client_is_promised(sampling: Any, adjacency: str) -> None:
+    lists = [list(range(20)), list(range(20, 31))]
+    private = set_up(lists=lists, cohort="everyone", rounds=4, privacy={"sampling": sampling, "delta": 1e-3}).private
+    assert private is not None
+    found = private.block(4)
+    how: Any = {"poisson": "poisson", "fixed": "without_replacement"}[sampling]
+    # by hand: 4 of n in each of ceil(n / 4) steps of 4 rounds
+    events = {n: Composed(((Sampled(Gaussian(0.8), how, n, 4), 4 * -(-n // 4)),)) for n in (20, 11)}
+    each = {n: BEST[sampling].epsilon(event, 1e-3) for n, event in events.items()}
+    assert found["epsilon"] == pytest.approx(max(each.values()), rel=1e-9)
+    assert found["adjacency"] == adjacency
+    assert f"4 of {max(each, key=lambda n: each[n])} examples" in found["sampler"]
 
 
 def test_lines_of_a_record_never_say_less_than_what_was_spent() -> None:
-    setup = set_up(rounds=4, privacy={"sampling": "poisson", "multiplier": 1.0, "delta": 1e-3})
+    setup = set_up(lists=[list(range(20))], cohort="everyone", rounds=3,
+                   privacy={"sampling": "poisson", "multiplier": 2.0})  # fmt: skip
     private = setup.private
     assert private is not None
-    for rounds in range(5):
+    for rounds in (0, 1, 3):
         line = private.epsilon_after(rounds)
         assert line is not None
         assert line >= private.block(rounds)["epsilon"] * (1 - 1e-9)
-    assert private.epsilon_after(4) == private.block(4)["epsilon"]
+    assert private.epsilon_after(3) == private.block(3)["epsilon"]
 
 
 def test_without_noise_nothing_is_promised() -> None:

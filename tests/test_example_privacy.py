@@ -251,8 +251,10 @@ def gap(a: atoll.Run, b: atoll.Run) -> float:
     return float(tree.norm(tree.sub(a.params, b.params)) / tree.norm(b.params))
 
 
-@pytest.mark.parametrize("sampling", ["shuffled", "poisson", "fixed"])
-@pytest.mark.parametrize("batch", [1, 4, 0])
+@pytest.mark.parametrize(
+    ("sampling", "batch"),
+    [("shuffled", 4), ("shuffled", 0), ("poisson", 1), ("poisson", 4), ("poisson", 0), ("fixed", 4)],
+)
 def test_a_run_is_the_same_on_every_engine_and_in_any_chunks(sampling: str, batch: int) -> None:
     truth = simulate("loop", sampling, batch=batch)
     engines = [{"name": "vector"}, {"name": "vector", "chunk": 2, "capture": False}, "threads"]
@@ -380,7 +382,7 @@ def test_what_would_not_be_private_is_refused_with_advice(name: str) -> None:
         {"algorithm": {"name": "centralised", "lr": 0.1}, "privacy": {"delta": 1e-4}},
         {"algorithm": {"name": "local", "lr": 0.1}},
         {"algorithm": {"name": "fedsgd", "lr": 0.1}},
-        {"privacy": {"sampling": "poisson", "multiplier": None, "epsilon": 30.0}},
+        {"privacy": {"multiplier": None, "epsilon": 30.0}},
     ],
 )
 def test_what_reads_private_gradients_alone_is_taken(changed: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from atoll.core import functional
 from atoll.data import Dataset, Partition
 from atoll.engines import Loop, Threads, Vector
 from atoll.errors import ConfigError
+from atoll.runs.together import run_together
 from atoll.tasks import Classification, Regression, Supervised
 from atoll.tasks.private import Private
 from atoll.testing.federation import federation
@@ -291,6 +292,19 @@ def test_the_seed_decides_the_noise_and_no_noise_is_ordinary_training() -> None:
     quiet = simulate("vector", module=mlp(), clients=lists, privacy={"clip": 1e9, "multiplier": 0.0})
     plain = simulate("vector", module=mlp(), clients=lists, local={})
     assert gap(quiet, plain) < 1e-5
+
+
+def test_runs_that_go_together_have_each_their_own_noise(tmp_path: Path) -> None:
+    def given(seed: int) -> Experiment:
+        privacy = {"clip": 1.0, "multiplier": 1.0, "sampling": "poisson"}
+        parts = {"rounds": 2, "seed": seed, "data": "digits", "partition": {"name": "iid", "clients": 3}}
+        parts |= {"algorithm": {"name": "fedavg", "lr": 0.1}, "engine": "vector", "evaluate": {"clients": 0}}
+        return Experiment.parse({**parts, "local": {"batch": 16, "max_steps": 2, "privacy": privacy}})
+
+    both = run_together([given(0), given(1)], [tmp_path / "0", tmp_path / "1"])
+    assert [run.info["engine"]["together"] for run in both] == [2, 2]
+    for seed, run in enumerate(both):
+        assert gap(run, atoll.run(given(seed), tmp_path / f"alone {seed}")) < 1e-5
 
 
 # What is built, and what is refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from atoll.data import Dataset, Population
 from atoll.errors import ConfigError
 from atoll.privacy.examples import BEST, Examples
 from atoll.tasks import Supervised
+from atoll.tasks.ghost import linear_layers
 from atoll.tasks.layers import BatchNorm
 from atoll.tasks.private import Private
 
@@ -122,7 +123,8 @@ def make_private(
     _check(experiment, table, task, delta, largest)
     sizes = tuple(torch.unique(population.sizes).tolist())
     plan = Examples(sizes, local.batch, local.epochs, local.max_steps, table.sampling, separation)
-    private = Private(task, table.clip, 0.0, float(min(local.batch, largest) or 1), local.batch == 0, task.keyed)
+    size, ghost = float(min(local.batch, largest) or 1), () if task.keyed else linear_layers(task)
+    private = Private(task, table.clip, 0.0, size, local.batch == 0, task.keyed, ghost)
     algorithm = make(private)
     _check_feedback(experiment, algorithm)
     check_algorithm(make, dataset, private, model, table.sampling == "poisson")
@@ -130,8 +132,9 @@ def make_private(
         multiplier = plan.noise(table.epsilon, delta, experiment.rounds)
     else:
         multiplier = float(table.multiplier or 0.0)
-    noisy = Private(task, table.clip, multiplier, private.expected, private.full, private.keyed)
-    return ExamplePrivacy(noisy, table, plan, multiplier, delta, experiment.rounds, _copies(population))
+    return ExamplePrivacy(
+        replace(private, multiplier=multiplier), table, plan, multiplier, delta, experiment.rounds, _copies(population)
+    )
 
 
 def _check(experiment: Experiment, table: LocalPrivacyTable, task: Supervised, delta: float, largest: int) -> None:

@@ -56,7 +56,7 @@ def _guess(low: float, high: float, spent: Mapping[float, float], epsilon: float
     most, least = spent.get(low, math.inf), spent[high]
     if not (0 < least < most < math.inf):
         return None
-    return low * (high / low) ** (math.log(most / epsilon) / math.log(most / least))
+    return float(low * (high / low) ** (math.log(most / epsilon) / math.log(most / least)))
 
 
 def _bracket(enough: Callable[[float], bool]) -> tuple[float, float]:

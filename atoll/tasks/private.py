@@ -15,6 +15,8 @@ from torch.func import grad_and_value, vmap
 from atoll import rng, tree
 from atoll.core import Model, Positive, Task, Unsigned, functional, gradient_and_value, is_functional
 from atoll.errors import ConfigError
+from atoll.tasks.ghost import clipped, exact
+from atoll.tasks.supervised import Supervised
 from atoll.tree import Tree
 
 _NOISE = 1 << 32  # folded into the key of the step; examples fold in 2 << 32 and their place
@@ -38,6 +40,7 @@ class Private:
     expected: Positive = 1.0
     full: bool = False
     keyed: bool = False  # does a forward pass draw from the key?
+    ghost: tuple[str, ...] = ()  # linear layers that are all there is to learn: their gradients need not be laid out
 
     def gradient(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tree, Tensor]:
         """The private gradient, and the mean loss of the real examples, which nothing protects."""
@@ -52,6 +55,10 @@ class Private:
     def _stacked(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tree, Tensor]:
         """All examples side by side: the sum of their clipped gradients, and of their losses."""
         examples, mask = _columns(batch), batch["mask"]
+        if self.ghost and isinstance(self.task, Supervised) and exact(mask):
+            found = clipped(self.task, self.ghost, params, buffers, batch, self._factor)
+            if found is not None:
+                return found[0], (torch.nan_to_num(found[1], _LARGE, _LARGE, -_LARGE) * mask).sum()
 
         def one(example: Tree, key: Tensor) -> tuple[Tree, Tensor]:
             return grad_and_value(lambda p: self._loss(p, buffers, example, key))(params)  # type: ignore[no-any-return]

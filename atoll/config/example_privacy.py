@@ -123,7 +123,7 @@ def make_private(
     _check(experiment, table, task, delta, largest)
     sizes = tuple(torch.unique(population.sizes).tolist())
     plan = Examples(sizes, local.batch, local.epochs, local.max_steps, table.sampling, separation)
-    size, ghost = float(min(local.batch, largest) or 1), () if task.keyed else linear_layers(task)
+    size, ghost = float(min(local.batch, largest) or 1), linear_layers(task)
     private = Private(task, table.clip, 0.0, size, local.batch == 0, task.keyed, ghost)
     algorithm = make(private)
     _check_feedback(experiment, algorithm)

@@ -25,8 +25,8 @@ _EACH = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.Identity)  # entry by entry
 
 def linear_layers(task: Supervised) -> tuple[str, ...]:
     """The linear layers of a model that has nothing else to learn and computes examples one by one; () for others."""
-    placed = list(task.model.named_modules(remove_duplicate=False))
-    alone = len(placed) == len(list(task.model.modules())) and all(_plain(m) for _, m in placed)
+    placed = list(task.model.named_modules(remove_duplicate=False))  # a layer in two places is no plain one
+    alone = all(_plain(m) for _, m in placed)
     found = tuple(name for name, m in placed if type(m) is nn.Linear)
     wanted = {f"{n}.{k}" if n else k for n in found for k in dict(task.model.get_submodule(n).named_parameters())}
     learned = {k for k, p in task.model.named_parameters() if p.requires_grad}

@@ -1,6 +1,10 @@
 """What DP-SGD inside clients costs: against closed forms, the library by itself, and counts of what plans really do."""
 
+import doctest
 import math
+import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +15,7 @@ from scipy.stats import norm
 from test_example_privacy import LISTS, set_up
 
 from atoll import rng
+from atoll.config import Experiment
 from atoll.config.example_privacy import example_privacy
 from atoll.data import Partition, Population
 from atoll.privacy import Analytic, Composed, Examples, Gaussian, Rdp, Sampled, flatten, gaussian_epsilon
@@ -200,3 +205,17 @@ def test_the_curve_of_an_event_is_its_rdp_account() -> None:
     plan = Examples((320,), batch=32, sampling="poisson")
     event = Composed(((plan.round(1.2, 320), 7),))
     assert plan.bound(1.2, 7, DELTA) == pytest.approx(Rdp().epsilon(event, DELTA), rel=1e-9)
+
+
+def test_what_the_docs_show_is_what_happens() -> None:
+    page = Path(__file__).parent.parent / "docs" / "example-privacy.md"
+    shown = re.search(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
+    assert shown
+    experiment = Experiment.parse(tomllib.loads(shown[1]))
+    assert experiment.local.privacy is not None
+    assert experiment.local.privacy.sampling == "poisson"
+    assert doctest.testfile(str(page), module_relative=False).failed == 0
+    row = re.search(r"\| poisson \| [\d.]+ \| ([\d.]+) \|", page.read_text())
+    assert row
+    plan = Examples((600,), batch=32, sampling="poisson")
+    assert plan.worst(float(row[1]), 20, 1e-4)[0] == pytest.approx(4.0, rel=0.01)

@@ -24,14 +24,11 @@ UNCLAIMED = "nothing is claimed: the run has no privacy account"
 COLUMNS: Mapping[str, str] = {
     "epsilon": "upper bound for all rounds made; of several seeds the largest",
     "delta": "the chance with which the bound on epsilon may fail",
-    "unit": "what is protected: all that one client holds, or one example",
-    "adjacency": "which two data sets must look alike",
+    "unit, adjacency": "what is protected, all of a client or one example, and which data sets must look alike",
     "sampler": "how the clients of a round were really drawn",
     "mechanism": "what was added, and its noise multiplier",
-    "accountant": "who added up the rounds",
-    "rounds": "rounds that were accounted",
-    "calibrated to": "what the noise was chosen for",
-    "budget": "the epsilon at which the run stops",
+    "accountant": "who added up the cost, and of how many rounds",
+    "noise chosen for": "what the noise was calibrated to, and the budget that stops the run before it is overspent",
     "assumed": "what the epsilon rests on",
 }
 
@@ -103,9 +100,16 @@ def lines(groups: Sequence[Group]) -> list[str]:
     said = []
     for group in groups:
         name = f"{group.name}: " if len(groups) > 1 else ""
-        said += [f"{name}{claim.said}" for claim in group_claims(group)]
+        found = group_claims(group)
+        said += [f"{name}{_told(claim, found)}" for claim in found]
         said += [f"{name}audit: {told}" for told in _audit(group, ("client", "example"))]
     return said
+
+
+def _told(claim: Claim, beside: Sequence[Claim]) -> str:
+    """The claim in a line; where one unit may be protected and another not, with the unit that is not."""
+    several = {"client", "example"} <= {one.kind for one in beside}
+    return f"{claim.unit} level: {claim.said}" if several and claim.epsilon is None else claim.said
 
 
 def _accounted(record: Record) -> bool:
@@ -122,7 +126,8 @@ def _rows(group: Group) -> list[Row]:
         levels = (claim.kind, *(rest if number_ == 0 else ()))
         audit = () if claim.kind == "simulates" else _audit(group, levels) or ("not audited",)
         name = SIMULATION if claim.kind == "simulates" else group.name
-        rows.append(Row(name, claim.kind, _cells(claim), "" if claim.epsilon is not None else claim.said, audit))
+        said = "" if claim.epsilon is not None else _told(claim, found)
+        rows.append(Row(name, claim.kind, _cells(claim), said, audit))
     return rows
 
 
@@ -130,17 +135,16 @@ def _cells(claim: Claim) -> tuple[str, ...]:
     if claim.epsilon is None:
         return ()
     target = claim.calibrated
+    calibrated = f"epsilon {target[0]:.6g} at delta {small(target[1])}" if target else ""
+    budget = "" if claim.budget is None else f"budget {claim.budget:.6g}"
     told = {
         "epsilon": f"{'simulates ' if claim.kind == 'simulates' else ''}{upper(claim.epsilon)}",
         "delta": small(claim.delta),
-        "unit": claim.unit,
-        "adjacency": claim.adjacency,
+        "unit, adjacency": ", ".join(filter(None, [claim.unit, claim.adjacency])),
         "sampler": claim.sampler,
         "mechanism": claim.mechanism,
-        "accountant": claim.accountant,
-        "rounds": "" if claim.rounds is None else f"{claim.rounds:,}",
-        "calibrated to": "" if target is None else f"epsilon {target[0]:.6g} at delta {small(target[1])}",
-        "budget": "" if claim.budget is None else f"{claim.budget:.6g}",
+        "accountant": claim.accountant + ("" if claim.rounds is None else f", {claim.rounds:,} rounds"),
+        "noise chosen for": "; ".join(filter(None, [calibrated, budget])),
         "assumed": "; ".join(claim.assumed),
     }
     return tuple(told[column] or MISSING for column in COLUMNS)

@@ -46,7 +46,7 @@ def _against(groups: Sequence[Group], metric: Metric, kind: Kind) -> Plot | None
 
 def _by_round(groups: Sequence[Group], kind: Kind) -> Plot | None:
     word = KEYS[kind][1]
-    measure = Metric(KEYS[kind][0], word + _labelled(kind), higher_is_better=False)
+    measure = Metric(KEYS[kind][0], word, higher_is_better=False)
     return line_plot(
         [line for group in groups if (line := _epsilon_line(group, kind))],
         groups,

@@ -81,7 +81,7 @@ def alarm(name: str, claim: Claim, one: Bound, looked_at: int = 1) -> str:
     chance, attack = percent(1 - one.confidence), one.name[:1].upper() + one.name[1:]
     several = (
         f" {looked_at} bounds were looked at: by chance one of them is too high in up to "
-        f"{percent(1 - one.confidence**looked_at)} of such reports."
+        f"{percent(min(1.0, looked_at * (1 - one.confidence)))} of such reports."
         if looked_at > 1
         else ""
     )

@@ -54,15 +54,10 @@ class Claim:
     def said(self) -> str:
         """The claim in one line."""
         if self.epsilon is None:
-            return f"{'not simulated' if self.kind == 'simulates' else self.unprotected}: {self.why}"
+            return f"{'simulates nothing private' if self.kind == 'simulates' else 'not private'}: {self.why}"
         ways = [f"{self.unit} level", self.adjacency, self.sampler.partition(",")[0], self.accountant]
         told = f"epsilon {upper(self.epsilon)} at delta {small(self.delta)} ({', '.join(filter(None, ways))})"
         return f"simulates {told}: {SIMULATION}" if self.kind == "simulates" else told
-
-    @property
-    def unprotected(self) -> str:
-        """What a run is whose claim does not hold."""
-        return "not private" if self.unit == "client" else f"not private at {self.unit} level"
 
 
 def claims(block: Any) -> tuple[Claim, ...]:

@@ -14,6 +14,7 @@ from suite_example import cell, example, small, trace, tried
 from test_report_privacy import CANARIES, WHY, canaries, holds
 
 from atoll.bench.collect import trace as collected
+from atoll.bench.terminal import summary
 from atoll.report.suite import exports, privacy
 from atoll.report.suite.page import page
 from atoll.results import Cell, Results, Trace, read, write
@@ -197,6 +198,15 @@ def test_trials_that_epsilon_does_not_count_are_said() -> None:
     private = replace(chosen, runs=tuple(replace(r, privacy=kept({"client": holds()})) for r in chosen.runs))
     assert "does not count the trials" in said(page(replace(small(), cells=(private, *small().cells[1:]))))
     assert "does not count the trials" not in said(page(suite()))
+
+
+def test_the_terminal_counts_the_cells_in_which_an_epsilon_holds() -> None:
+    block = {"client": {"holds": False, "why": "noise_cohort"}, "simulates": holds(99.0)}
+    caption = str(summary(suite(fedavg_4=block), "main").caption)
+    assert "An epsilon holds in 11 of 14 cells (0.495 to 15.84): the page has each." in caption
+    assert f"1 cell: {SIMULATION}." in caption
+    assert "99" not in caption
+    assert "epsilon" not in str(summary(small(), small().blocks()[0]).caption)
 
 
 def test_a_file_from_before_still_loads() -> None:

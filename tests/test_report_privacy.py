@@ -142,6 +142,19 @@ def test_a_block_that_simulates_has_no_epsilon_of_its_own_whatever_it_says() -> 
     assert (found["simulates"].epsilon, found["simulates"].holds) == (2.0, False)
 
 
+def test_a_run_that_made_more_rounds_than_its_block_says_has_the_bound_of_its_last_line(tmp_path: Path) -> None:
+    """run.json is written at the start and at the end: of a run that was killed it says what no round costs."""
+    folder = private(tmp_path, {"client": holds(0.0, rounds=0)})
+    (found,) = report.read([folder])[0].claims
+    assert (found.epsilon, found.rounds) == (pytest.approx(3 * 0.6234567), 3)
+    assert "epsilon 1.871 at delta 1e-3" in printed([folder])
+    silent = private(tmp_path, {"client": holds(0.0, rounds=0)}, lambda r: {"snr": 0.5}, label="silent")
+    assert "not private: its account covers 0 of the 3 rounds made" in printed([silent])
+    assert "not private: its account covers 0 of the 3 rounds made" in section_of(page_of([silent], tmp_path))
+    ended = private(tmp_path, {"client": holds(1.5, rounds=3)}, label="ended")
+    assert "epsilon 1.5 at delta 1e-3" in printed([ended])  # tighter than the bound in its lines
+
+
 def test_seeds_with_one_epsilon_have_one_figure_and_others_the_largest() -> None:
     same = of_all({0: claims({"client": holds(1.5)}), 1: claims({"client": holds(1.5)})})
     assert [one.epsilon for one in same] == [1.5]

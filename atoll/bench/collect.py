@@ -179,7 +179,7 @@ def trace(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], metric:
         validation=_number(spread.get("mean")) if held else None,
         partition=str(info["partition"]["digest"]),
         status=str(info["status"]),
-        privacy={**privacy.kept(info.get("privacy")), **audits.kept(info.get("privacy"))},
+        privacy={**privacy.kept(info.get("privacy"), entries[-1]), **audits.kept(info.get("privacy"))},
     )
 
 

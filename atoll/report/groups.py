@@ -7,7 +7,6 @@ from typing import Any
 
 from atoll.report.records import Record
 from atoll.report.settings import differing, flatten, short, show, telling
-from atoll.results.privacy import claims
 
 ALONE = "local"  # the algorithm that trains every client alone
 
@@ -63,7 +62,7 @@ def _one_per_seed(records: Sequence[Record]) -> tuple[Record, ...]:
 
 def _asked(record: Record, word: str) -> str:
     """An epsilon in a name is one that holds, or is said to be asked for only."""
-    held = any(claim.holds for claim in claims(record.run.get("privacy")))
+    held = any(claim.holds for claim in record.claims)
     return word if held or word.rpartition(".")[2] != "epsilon" else f"{word} asked"
 
 

@@ -10,7 +10,7 @@ from atoll.report.final import MISSING
 from atoll.report.groups import Group
 from atoll.report.records import Record
 from atoll.results.audits import Bound, alarm, bounds, contradicted
-from atoll.results.privacy import SIMULATION, Claim, claims, number, of_all, small, upper
+from atoll.results.privacy import SIMULATION, Claim, number, of_all, small, upper
 
 NOT_COVERED = (
     "Training losses and metrics measured on clients' data in this report are not covered by epsilon: "
@@ -81,7 +81,7 @@ def section(groups: Sequence[Group]) -> Section | None:
 
 def group_claims(group: Group) -> tuple[Claim, ...]:
     """What holds for every seed of a group."""
-    return of_all({record.seed: claims(record.run.get("privacy")) for record in group.records})
+    return of_all({record.seed: record.claims for record in group.records})
 
 
 def alarms(groups: Sequence[Group]) -> list[str]:
@@ -91,7 +91,7 @@ def alarms(groups: Sequence[Group]) -> list[str]:
     return [
         alarm(f"{group.name}, seed {record.seed}", claim, one, looked_at)
         for group, record, found in every
-        for claim, one in contradicted(claims(record.run.get("privacy")), found)
+        for claim, one in contradicted(record.claims, found)
     ]
 
 
@@ -113,7 +113,7 @@ def _told(claim: Claim, beside: Sequence[Claim]) -> str:
 
 
 def _accounted(record: Record) -> bool:
-    return bool(claims(record.run.get("privacy")))
+    return bool(record.claims)
 
 
 def _rows(group: Group) -> list[Row]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atoll.errors import RecordError
+from atoll.results.privacy import Claim, claims
 
 FORMAT = 1
 
@@ -77,6 +78,11 @@ class Record:
     def split(self) -> str:
         """The digest of the partition: equal digests mean the same examples at the same clients."""
         return str(find(self.run, "partition", "digest") or "")
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What it says of its privacy, for all rounds that were recorded."""
+        return claims(self.run.get("privacy"), self.rounds[-1])
 
     def series(self, *path: str) -> Series:
         """One number by round, for example `series("clients", "accuracy", "mean")`; rounds without it are left out."""

@@ -15,12 +15,12 @@ from atoll.report.metrics import Metric
 from atoll.report.plots import Line, Plot, as_line, line_plot
 from atoll.report.privacy import group_claims
 from atoll.report.records import Floats
-from atoll.results.privacy import KINDS, SIMULATION, Kind, up
+from atoll.results.privacy import KINDS, LINES, SIMULATION, Kind, up
 
-KEYS: dict[Kind, tuple[str, str]] = {  # in a record line, and in words
-    "client": ("epsilon", "epsilon"),
-    "example": ("example_epsilon", "epsilon of an example"),
-    "simulates": ("simulated_epsilon", "simulated epsilon"),
+WORDS: dict[Kind, str] = {
+    "client": "epsilon",
+    "example": "epsilon of an example",
+    "simulates": "simulated epsilon",
 }
 SNR = Metric("snr", "signal-to-noise ratio", higher_is_better=True)
 
@@ -32,21 +32,21 @@ def spending(groups: Sequence[Group], metric: Metric) -> list[Plot]:
 
 
 def _against(groups: Sequence[Group], metric: Metric, kind: Kind) -> Plot | None:
-    title = f"{metric.title} against {KEYS[kind][1]}"
+    title = f"{metric.title} against {WORDS[kind]}"
     return line_plot(
         [line for group in groups if (line := _metric_line(group, metric, kind))],
         groups,
         metric,
         name=f"{kind}-metric",
         title=title + _labelled(kind),
-        caption=f"{metric.title} against the {KEYS[kind][1]} of the rounds made until then.{_bound(kind)}",
+        caption=f"{metric.title} against the {WORDS[kind]} of the rounds made until then.{_bound(kind)}",
         x=f"epsilon{_labelled(kind)}" if kind != "example" else "epsilon of an example",
     )
 
 
 def _by_round(groups: Sequence[Group], kind: Kind) -> Plot | None:
-    word = KEYS[kind][1]
-    measure = Metric(KEYS[kind][0], word, higher_is_better=False)
+    word = WORDS[kind]
+    measure = Metric(LINES[kind], word, higher_is_better=False)
     return line_plot(
         [line for group in groups if (line := _epsilon_line(group, kind))],
         groups,
@@ -80,7 +80,7 @@ def _spent(group: Group, kind: Kind) -> Curve | None:
     """Epsilon so far, of a group whose claim of this kind has one."""
     if not any(claim.kind == kind and claim.epsilon is not None for claim in group_claims(group)):
         return None
-    found = curve(group, "privacy", KEYS[kind][0])
+    found = curve(group, "privacy", LINES[kind])
     return found if found.rounds.size and np.isfinite(found.values).all() else None
 
 

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 Kind = Literal["client", "example", "simulates"]
 KINDS: tuple[Kind, ...] = ("client", "example", "simulates")
+LINES: Mapping[Kind, str] = {"client": "epsilon", "example": "example_epsilon", "simulates": "simulated_epsilon"}
 SIMULATION = "simulation only: the run made here is not private"
 DIGITS = 4  # of a printed epsilon
 _KEPT = 6  # digits that results.json keeps
@@ -60,11 +61,15 @@ class Claim:
         return f"simulates {told}: {SIMULATION}" if self.kind == "simulates" else told
 
 
-def claims(block: Any) -> tuple[Claim, ...]:
-    """Every claim of a block; none where there is no block."""
+def claims(block: Any, last: Mapping[str, Any] | None = None) -> tuple[Claim, ...]:
+    """Every claim of a block; none where there is no block.
+
+    `last`: the last line of the record. A run that goes on, or was killed, has made more rounds than its block says:
+    then the bound in that line counts.
+    """
     if not isinstance(block, Mapping):
         return ()
-    found = [_claim(kind, block[kind]) for kind in KINDS if kind in block]
+    found = [_until(_claim(kind, block[kind]), last or {}) for kind in KINDS if kind in block]
     if "simulates" in block:  # noise of another cohort: whatever else is said, this run does not have it
         found = [
             _without(one, "its noise is that of a larger system") if one.kind == "client" else one for one in found
@@ -91,10 +96,10 @@ def of_all(by_seed: Mapping[int, Sequence[Claim]]) -> tuple[Claim, ...]:
     return tuple(found)
 
 
-def kept(block: Any) -> dict[str, dict[str, Any]]:
+def kept(block: Any, last: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
     """What results.json keeps of a block, in the same form; epsilon and delta are rounded up."""
     found: dict[str, dict[str, Any]] = {}
-    for one in claims(block):
+    for one in claims(block, last):
         if one.epsilon is None:
             found[one.kind] = {"holds": False, "unit": one.unit, "why": one.why}
         else:
@@ -168,6 +173,17 @@ def _claim(kind: Kind, part: Any) -> Claim:
         calibrated=(wanted[0], wanted[1]) if wanted and wanted[0] is not None and wanted[1] is not None else None,
         assumed=tuple(map(str, table.get("assumed") or ())),
     )  # fmt: skip
+
+
+def _until(one: Claim, last: Mapping[str, Any]) -> Claim:
+    """The claim for all rounds that the record has."""
+    made = last.get("round")
+    if one.epsilon is None or one.rounds is None or not isinstance(made, int) or made <= one.rounds:
+        return one
+    spent = number((last.get("privacy") or {}).get(LINES[one.kind]))
+    if spent is None:
+        return _without(one, f"its account covers {one.rounds} of the {made} rounds made")
+    return replace(one, epsilon=max(spent, one.epsilon), rounds=made)
 
 
 def _without(one: Claim, why: str) -> Claim:

@@ -316,6 +316,13 @@ def test_figures_say_no_less_than_was_spent(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "card-client-epsilon.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_logarithmic_axis_has_plain_numbers(tmp_path: Path) -> None:
+    folder = private(tmp_path, {"client": holds()}, lambda r: {"snr": 0.001 * 100**r})
+    (plot,) = spending(group(report.read([folder])), ACCURACY)
+    assert ">0.1<" in plot.svg()
+    assert "$" not in plot.svg()
+
+
 def test_the_metric_stands_at_the_epsilon_of_its_own_round(tmp_path: Path) -> None:
     folder = private(tmp_path, {"client": holds()}, values=(None, 0.4, None, 0.6))
     (plot,) = [one for one in spending(group(report.read([folder])), ACCURACY) if one.name == "client-metric"]

@@ -202,7 +202,7 @@ def _draw_lines(lines: Sequence[Line], styles: Sequence[dict[str, Any]], x: str,
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     ends = [line.x[-1] for line in lines if line.x[-1] > 0]
     if x.startswith(("MB", "epsilon")) and len(ends) > 1 and max(ends) > 10 * min(ends):
-        axes.set_xscale("log")
+        theme.logarithmic(axes, "x")
     _legend(figure, handles, labels)
     return figure
 
@@ -213,7 +213,7 @@ def _limit(axes: Axes, lines: Sequence[Line], metric: Metric) -> None:
     if not means.size:
         return
     if means.min() > 0 and means.max() > 100 * means.min():
-        axes.set_yscale("log")
+        theme.logarithmic(axes, "y")
         return
     room = 0.5 * (means.max() - means.min()) or 0.05 * abs(means.max()) or 1.0
     bands = [line.mean + sign * line.half for line in lines if line.half is not None for sign in (-1, 1)]

@@ -246,7 +246,7 @@ def _draw(results: Results, kind: Kind, lines: Sequence[Series]) -> Figure:
             axes.axhline(one.open.mean, color=style["color"], linewidth=0.8, linestyle=(0, (1, 2)))
     every = sorted({p.epsilon for one in lines for p in one.points})
     if every[-1] > 4 * every[0]:
-        axes.set_xscale("log")
+        theme.logarithmic(axes, "x")
         labels = {f"{up(e, 2):g}": e for e in every}
         axes.xaxis.set_minor_locator(NullLocator())
         if len(labels) <= 8:

@@ -89,6 +89,9 @@ def _print(found: dict[str, Any]) -> None:
     console.print(table)
     sure = sorted({f"{a['confidence']:.0%}" for a in attacks})
     _say(f"Intervals and bounds have a confidence of {' or '.join(sure)}, each for itself.")
+    for known in found["accounted"]:
+        facts = (str(known[k]) for k in ("adjacency", "sampler", "mechanism", "accountant") if k in known)
+        _say(f"Accounted, {known['unit']}-level: epsilon {_accounted(known)}: {'; '.join(facts)}.")
     for a in attacks:
         _say(f"{a['name'].capitalize()}, {a['level']}: {a['note']}.")
         if a.get("exceeds"):

@@ -12,7 +12,7 @@ from atoll.attack.losses import Finished, Level, Scores, loss_scores
 from atoll.attack.shadow import Told, lira_scores, silent
 from atoll.audit.membership import CONFIDENCE, judge
 from atoll.config.setup import Device
-from atoll.errors import ConfigError
+from atoll.errors import AtollError, ConfigError, PartitionError
 from atoll.runs.folder import clean
 
 Attack = Literal["loss", "lira", "all"]
@@ -41,7 +41,8 @@ def audit(
     """
     run = Finished.open(path, device)
     place = Path(out) if out is not None else run.folder.path
-    found, refused = [], []
+    found: list[dict[str, Any]] = []
+    refused: list[tuple[str, AtollError]] = []
     for kind in ("loss", "lira") if attack == "all" else (attack,):
         for unit in _levels(level):
             try:
@@ -50,7 +51,7 @@ def audit(
                     if kind == "loss"
                     else lira_scores(run, unit, shadows, targets, place / "audit", device, told)
                 )
-            except ConfigError as e:
+            except (ConfigError, PartitionError) as e:
                 refused.append((f"{NAMES[kind]}, {unit}", e))
                 continue
             found.append(_entry(run, kind, unit, scores, delta, confidence))
@@ -94,7 +95,8 @@ def _written(run: Finished, place: Path, found: list[dict[str, Any]], skipped: l
     same = before.get("run") == mark
     kept = [a for a in before.get("attacks", []) if (a["name"], a["level"]) not in now] if same else []
     attacks = sorted(clean(kept + found), key=lambda a: (a["level"], a["name"]), reverse=True)
-    whole = {"attacks": attacks, "skipped": skipped, "run": mark, "atoll": __version__}
+    known = [facts for unit in ("client", "example") if (facts := accounted(run.info, unit)) is not None]
+    whole = {"attacks": attacks, "accounted": known, "skipped": skipped, "run": mark, "atoll": __version__}
     place.mkdir(parents=True, exist_ok=True)
     draft = place / ".audit.json.draft"
     draft.write_text(json.dumps(whole, indent=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -26,9 +27,15 @@ def coins(units: int, seed: int, level: Level, role: Role, number: int) -> NDArr
 
     Shadows 2k and 2k + 1 are each other's complement, so that everyone is in half of them; a target has its own coins.
     """
-    shared = number // 2 if role == "shadow" else number
-    heads = rng.bernoulli(rng.key(seed, "audit", level, role, shared), 0.5, (units,)).numpy()
-    found: NDArray[np.bool_] = heads ^ (role == "shadow" and number % 2 == 1)
+    if role == "target":
+        return _flipped(units, seed, level, role, number)
+    pairs = (_flipped(units, seed, level, role, number // 2, attempt) for attempt in count())
+    heads = next(h for h in pairs if h.any() and not h.all())  # a shadow without anybody teaches nothing
+    return ~heads if number % 2 else heads
+
+
+def _flipped(units: int, *path: int | str) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = rng.bernoulli(rng.key(*path, "coins"), 0.5, (units,)).numpy()
     return found
 
 

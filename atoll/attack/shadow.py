@@ -23,12 +23,13 @@ from atoll.audit.likelihood import ENOUGH, likelihood_ratio, logit_confidence
 from atoll.config import Experiment, usual_partition
 from atoll.config.setup import Device, set_up
 from atoll.data import Partition
-from atoll.errors import ConfigError
+from atoll.errors import ConfigError, DivergenceError
 from atoll.runs import Folder, Watcher, run_together, why_not
 from atoll.runs import run as run_alone
 
 Told = Callable[[str, float, int], None]  # at this level so many runs are done, of so many
 _TRIES = 100  # seeds
+_FEW = 8
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,14 @@ def plan(run: Finished, level: Level, shadows: int, targets: int, place: Path) -
         raise ConfigError(f"--targets: must be 1 or more (got {targets}).")
     if level == "client" and getattr(run.setup.algorithm, "pooled", False):
         raise ConfigError("--level: all data is pooled in this run, so there are no clients. Use --level example.")
+    units = len(torch.unique(run.setup.training.indices)) if level == "example" else run.setup.training.size
+    if units < _FEW:
+        raise ConfigError(
+            f"--level: {units} {level}s are too few to leave half of them out. {_FEW} or more are needed."
+        )
     names: list[tuple[Role, int]] = [("target", i) for i in range(targets)]
     names += [("shadow", i) for i in range(shadows)]
-    parts = [_part(run, level, role, number, place) for role, number in names]
-    members = np.concatenate([p.inside for p in parts[:targets]])
-    if members.sum() < 2 or (~members).sum() < 2:
-        raise ConfigError(f"--level: {len(parts[0].inside)} {level}s are too few to attack. Use more --targets.")
-    return parts
+    return [_part(run, level, role, number, place) for role, number in names]
 
 
 def _part(run: Finished, level: Level, role: Role, number: int, place: Path) -> Part:
@@ -163,6 +165,11 @@ def _statistics(run: Finished, level: Level, parts: Sequence[Part]) -> Floats:
     for part in parts:
         setup = set_up(part.experiment, device, dataset, part.half)  # what a model holds constant is of its own seed
         loss = losses(setup, columns, model_in(Folder(part.folder), setup), rows)
+        if not np.isfinite(loss).all():
+            raise DivergenceError(
+                f"{part.folder}: on half of the data the recipe does not learn: its losses are not finite. "
+                "Use --attack loss, or audit a run with a lower algorithm.lr."
+            )
         value = logit_confidence(loss) if _classes(run) else -loss
         found.append(value if level == "example" else by_client(whole, rows, value))
     return np.stack(found)

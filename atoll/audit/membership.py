@@ -167,7 +167,10 @@ def _ruled_out(missed: NDArray[Any], m: int, alarms: NDArray[Any], n: int, delta
 
 def _errors(inside: Floats, outside: Floats) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
     """Every threshold (a member is what lies above it), the members that it misses, and its false alarms."""
-    at = np.concatenate([[-np.inf], np.unique(np.concatenate([inside, outside]))])
+    there = np.unique(np.concatenate([inside, outside]))
+    with np.errstate(invalid="ignore"):  # between two infinities
+        between = there[:-1] / 2 + there[1:] / 2
+    at = np.concatenate([[-np.inf], np.where(np.isnan(between), there[:-1], between), there[-1:]])
     missed = np.searchsorted(np.sort(inside), at, side="right")
     alarms = len(outside) - np.searchsorted(np.sort(outside), at, side="right")
     return at, missed, alarms

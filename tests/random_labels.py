@@ -12,5 +12,7 @@ def random_labels(
     draw = np.random.default_rng(7)
     x = draw.normal(size=(2 * examples, width)).astype(np.float32)
     y = draw.integers(0, classes, 2 * examples) if kind == "classes" else draw.normal(size=2 * examples)
+    if kind == "tokens":
+        x, y = draw.integers(0, 8, (2, 2 * examples, 6))
     held = (x[examples:], y[examples:]) if test else None
     return Dataset.from_arrays(x[:examples], y[:examples], held)

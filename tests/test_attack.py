@@ -132,8 +132,11 @@ def test_held_out_examples_are_better_others_than_the_test_data(tmp_path: Path) 
     assert (len(scores.members), len(scores.others)) == (180, 60)
     assert "held out" in scores.note
     parts = plan(run, "example", 4, 1, tmp_path)
-    everyone = set(run.setup.training.indices.tolist())
-    assert all(set(p.half.indices.tolist()) <= everyone for p in parts)
+    rows = run.setup.training.indices.unique()
+    everyone = set(rows.tolist())
+    for p in parts:
+        assert partitioned(p.experiment, run.setup.dataset).digest() == p.half.digest()
+        assert rows[torch.from_numpy(p.inside)].tolist() == sorted(p.half.indices.tolist())
     assert set(parts[1].half.indices.tolist()) | set(parts[2].half.indices.tolist()) == everyone
 
 
@@ -211,6 +214,19 @@ def test_numbers_that_are_no_classes_are_scored_by_their_loss(tmp_path: Path) ->
     by_name = {a["name"]: a for a in found["attacks"]}
     assert "by minus loss" in by_name["likelihood ratio"]["note"]
     assert by_name["loss threshold"]["auc"] > 0.55
+
+
+def test_texts_are_scored_by_their_loss(tmp_path: Path) -> None:
+    data = {"name": "random_labels:random_labels", "kind": "tokens"}
+    model = {"name": "transformer_lm", "width": 8, "heads": 2, "layers": 1}
+    run = ran(tmp_path, rounds=1, data=data, task={"model": model}, engine="auto")
+    found = audit(run.folder, shadows=4)
+    assert {(a["name"], a["level"]) for a in found["attacks"]} == {
+        ("loss threshold", "example"),
+        ("likelihood ratio", "example"),
+        ("likelihood ratio", "client"),
+    }
+    assert found["skipped"][0]["attack"] == "loss threshold, client"
 
 
 @pytest.mark.parametrize(

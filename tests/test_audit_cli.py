@@ -116,7 +116,7 @@ def test_the_accounted_epsilon_stands_beside_it(sh: Shell, run: Path) -> None:
 
 
 def test_a_guarantee_that_does_not_hold_is_not_shown_as_one(sh: Shell, run: Path) -> None:
-    changed(run, privacy={"client": {"holds": False, "why": "noise_cohort"}})
+    changed(run, privacy={"client": {**PRIVACY, "holds": False, "why": "noise_cohort"}})
     assert "Accounted" not in sh("audit run --attack loss --level client")[1]
     assert json.loads((run / "audit.json").read_text())["attacks"][0]["accounted"] is None
 

@@ -35,6 +35,17 @@ def test_the_auc_is_that_of_scikit_learn() -> None:
     assert auc(members, others)[0] == pytest.approx(truth)
 
 
+def test_the_auc_interval_is_delongs() -> None:
+    draw = np.random.default_rng(5)
+    members, others = draw.normal(0.5, 1, 30).round(1), draw.normal(0, 2, 11).round(1)
+    order = (members[:, None] > others) + (members[:, None] == others) / 2
+    std = math.sqrt(order.mean(1).var(ddof=1) / 30 + order.mean(0).var(ddof=1) / 11)
+    area = order.mean()
+    half = norm.ppf(0.95) * std / (area * (1 - area))  # of log(area / (1 - area)), by the delta method
+    ends = [1 / (1 + math.exp(-(math.log(area / (1 - area)) + side * half))) for side in (-1, 1)]
+    assert auc(members, others, 0.9) == pytest.approx((area, *ends))
+
+
 def test_the_auc_interval_covers_as_often_as_it_says() -> None:
     draw, truth, missed = np.random.default_rng(1), norm.cdf(1 / math.sqrt(2)), 0
     for _ in range(400):

@@ -69,7 +69,7 @@ def test_what_was_learnt_by_heart_is_found(by_heart: Finished, tmp_path: Path) -
 
 def test_a_model_that_was_never_trained_tells_nothing(tmp_path: Path) -> None:
     """Each interval leaves out 1/2 once in 1,000 times."""
-    run = Finished.open(ran(tmp_path, algorithm={"name": "fedavg", "lr": 1e-9}).folder, "cpu")
+    run = Finished.open(ran(tmp_path, rounds=2, algorithm={"name": "fedavg", "lr": 1e-9}).folder, "cpu")
     scores = [loss_scores(run, "example"), *(lira_scores(run, u, 4, 3, tmp_path, "cpu") for u in ("example", "client"))]
     for members, others, _ in scores:
         found = judge(members, others, 1e-4, confidence=0.999)
@@ -219,7 +219,7 @@ def test_numbers_that_are_no_classes_are_scored_by_their_loss(tmp_path: Path) ->
 def test_texts_are_scored_by_their_loss(tmp_path: Path) -> None:
     data = {"name": "random_labels:random_labels", "kind": "tokens"}
     model = {"name": "transformer_lm", "width": 8, "heads": 2, "layers": 1}
-    run = ran(tmp_path, rounds=1, data=data, task={"model": model}, engine="auto")
+    run = ran(tmp_path, rounds=1, data=data, task={"model": model}, local={"max_steps": 1})
     found = audit(run.folder, shadows=4)
     assert {(a["name"], a["level"]) for a in found["attacks"]} == {
         ("loss threshold", "example"),

@@ -102,6 +102,13 @@ def test_a_second_audit_keeps_what_it_does_not_do_again(sh: Shell, run: Path) ->
     assert len(json.loads((run / "audit.json").read_text())["attacks"]) == 1
 
 
+@pytest.mark.parametrize(("level", "least"), [("client", 1 / 12), ("example", 1 / 1438)])
+def test_a_delta_that_is_too_large_is_noted(sh: Shell, run: Path, level: str, least: float) -> None:
+    words = f"delta is above 1 / {level}s"
+    assert words in sh(f"audit run --attack loss --level {level} --delta {least * 1.01}")[1]
+    assert words not in sh(f"audit run --attack loss --level {level} --delta {least * 0.99}")[1]
+
+
 def test_the_accounted_epsilon_stands_beside_it(sh: Shell, run: Path) -> None:
     changed(run, privacy={"client": PRIVACY})
     code, said = sh("audit run --attack loss")
@@ -124,12 +131,12 @@ def test_a_guarantee_that_does_not_hold_is_not_shown_as_one(sh: Shell, run: Path
 def test_a_bound_above_the_accounted_epsilon_is_a_warning(sh: Shell, tmp_path: Path) -> None:
     heart = {
         **EXPERIMENT,
-        "rounds": 60,
+        "rounds": 20,
         "data": {"name": "random_labels:random_labels"},
         "cohort": "everyone",
         "local": {"epochs": 3, "batch": 10},
         "algorithm": {"name": "fedavg", "lr": 0.5},
-        "evaluate": {"every": 60, "clients": 0},
+        "evaluate": {"every": 20, "clients": 0},
         "task": {"model": {"name": "mlp", "widths": [64]}},
     }
     folder = atoll.run(heart, tmp_path / "heart", device="cpu").folder

@@ -80,7 +80,8 @@ def _entry(
     known, training = accounted(run.info, unit), run.setup.training
     units = training.size if unit == "client" else len(training.indices)
     at = delta if delta is not None else float(known["delta"]) if known else 0.1 / units
-    found = asdict(judge(scores.members, scores.others, at, confidence, scores.note))
+    much = f"; delta is above 1 / {unit}s, where bounds from one run are not sure" if at * units > 1 else ""
+    found = asdict(judge(scores.members, scores.others, at, confidence, scores.note + much))
     entry = {"name": NAMES[kind], "level": unit, **found, "accounted": known}
     if known is not None and at >= known["delta"]:  # a guarantee at delta is one at every larger delta
         entry["exceeds"] = found["epsilon_lower"] > known["epsilon"]

@@ -1,0 +1,1 @@
+"""Audits: what an attacker finds out, as numbers with confidence, beside what an accountant allows."""

@@ -18,6 +18,7 @@ FLOORS = (
     ("core",),
     ("privacy",),
     ("data",),
+    ("audit",),
     ("tasks",),
     ("algorithms",),
     ("transforms",),

@@ -8,17 +8,17 @@ into "it is wrong, and k - 1 are right". Summed over all units, and over k in an
 
     sum k p_k  <=  e^ε sum (r - k + 1) p_(k-1) + m δ.
 
-W ~ Binomial(r, 1 / (1 + e^-ε)) makes this an equality at δ = 0. Write b_k = P[W = k], B_k = P[W >= k], p_k = b_k z_k: then
-it says sum_k k b_k max(0, z_k - z_(k-1)) <= m δ, every rise of z is paid for. Where P[v or more] is largest, z does not
-fall on its way up to v, and is flat from v on, since k b_k / B_k grows with k. So it is flat, but for shares w_j of the
-whole that are put on the values from j on, j <= v:
+W ~ Binomial(r, 1 / (1 + e^-ε)) makes this an equality at δ = 0. Write b_k = P[W = k], B_k = P[W >= k], p_k = b_k z_k:
+then it says sum_k k b_k max(0, z_k - z_(k-1)) <= m δ, every rise of z is paid for. Where P[v or more] is largest, z
+does not fall on its way up to v, and is flat from v on, since k b_k / B_k grows with k. So it is flat, but for shares
+w_j of the whole that are put on the values from j on, j <= v:
 
     P[v or more are right]  <=  B_v + max sum_j w_j (B_v / B_j - B_v),    sum w_j <= 1,  sum w_j j b_j / B_j <= m δ,
 
-a concave hull of v points, read at m δ. Where this is at most 1 - confidence, the epsilon is refuted. Tests compare it
-with a linear programme over all mechanisms there are: it is attained, so no better bound exists. The theorem of Steinke
-et al., P[W >= v] + 2 m δ max_i P[v > W >= v - i] / i, says less wherever it is below a half, and much less where m δ is
-not small.
+a concave hull of v points, read at m δ. Where this is at most 1 - confidence, the epsilon is refuted. Tests compare
+it with a linear programme over all mechanisms there are: it is attained, so no better bound exists. The theorem of
+Steinke et al., P[W >= v] + 2 m δ max_i P[v > W >= v - i] / i, says less wherever it is below a half, and much less
+where m δ is not small.
 
 >>> round(lower_bound(units=1000, guesses=200, correct=190, delta=1e-5, confidence=0.95), 3)
 2.398

@@ -2,8 +2,10 @@
 as it says. Nothing here is drawn.
 """
 
+import doctest
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -188,3 +190,14 @@ def test_what_cannot_be_is_refused(change: dict[str, float], words: str) -> None
         lower_bound(**given_)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="epsilon"):
         p_value(20, 10, 5, -1.0, 1e-3)
+
+
+def test_the_page_says_what_happens() -> None:
+    page = Path(__file__).parent.parent / "docs" / "audits.md"
+    found = doctest.testfile(str(page), module_relative=False)
+    assert found.attempted
+    assert not found.failed
+    text = page.read_text("utf-8")
+    assert f"and epsilon {lower_bound(4000, 250, 240, 1e-3):.1f} by this one" in text
+    assert published(4000, 250, 240, 0.0, 1e-3) > 0.05
+    assert f"{p_value(3, 3, 2, 3.0, 1e-3):.5f}\nagainst {published(3, 3, 2, 3.0, 1e-3):.5f}" in text

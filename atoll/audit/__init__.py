@@ -1,1 +1,7 @@
-"""Audits: what an attacker finds out, as numbers with confidence, beside what an accountant allows."""
+"""What an adversary can show about a run: lower bounds on epsilon, beside the accounted upper bounds."""
+
+from atoll.audit.canaries import Canaries, without_noise
+from atoll.audit.onerun import Bound, best_bound, lower_bound, p_value
+from atoll.audit.turns import drawn
+
+__all__ = ["Bound", "Canaries", "best_bound", "drawn", "lower_bound", "p_value", "without_noise"]

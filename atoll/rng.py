@@ -11,12 +11,15 @@ tensor([0.1667, 0.0124])
 
 import hashlib
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+Words = Callable[[Tensor, tuple[int, ...]], Tensor]
 
 _MASK = 0xFFFFFFFF
 _CACHED = 1 << 14  # blocks at a time: what fits beside the processor
@@ -41,12 +44,26 @@ def fold(k: Tensor, data: Tensor | int) -> Tensor:
     return torch.stack(threefry(k[0], k[1], d & _MASK, (d >> 32) & _MASK))
 
 
+def fold_at_hand(k: Tensor, data: int) -> Tensor:
+    """`fold` for a key whose value may be looked at: see `at_hand`."""
+    a, b = k.tolist()
+    return torch.tensor(threefry(a, b, data & _MASK, (data >> 32) & _MASK), device=k.device)
+
+
 def bits(k: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Uniform integers of 32 bits, as int64."""
     n = math.prod(shape)
     i = torch.arange((n + 1) // 2, dtype=torch.int64, device=k.device)
     a, b = threefry(k[0], k[1], i, torch.zeros_like(i))
     return torch.stack([a, b], -1).reshape(-1)[:n].reshape(shape)
+
+
+def at_hand(k: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`bits`, the fast way where there is one: for a key whose value may be looked at, on the host.
+
+    Never inside a program that an engine stacks or captures: what is looked at there would be taken for a constant.
+    """
+    return host_bits(k, math.prod(shape)).reshape(shape) if k.device.type == "cpu" else bits(k, shape)
 
 
 def host_bits(k: Tensor, n: int) -> Tensor:
@@ -75,17 +92,18 @@ def normal(k: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
     return torch.sqrt(-2.0 * torch.log(u[0])) * torch.cos(2.0 * math.pi * u[1])
 
 
-def deep_normal(k: Tensor, shape: tuple[int, ...]) -> Tensor:
+def deep_normal(k: Tensor, shape: tuple[int, ...], words: Words = bits) -> Tensor:
     """Standard normal numbers in float32 for privacy to rest on: up to 8.5 deviations out (both of a pair).
 
-    A radius from 23 bits would end at 5.8 deviations, which an event of probability 1e-8 goes beyond.
+    A radius from 23 bits would end at 5.8 deviations, which an event of probability 1e-8 goes beyond. `words` may be
+    `at_hand`.
     """
     n = math.prod(shape)
     half = (n + 1) // 2
-    words = bits(k, (3, half))
-    u = (((words[0] << 20) | (words[1] >> 12)).double() + 0.5) * 2.0**-52
+    word = words(k, (3, half))
+    u = (((word[0] << 20) | (word[1] >> 12)).double() + 0.5) * 2.0**-52
     size = torch.sqrt(-2.0 * torch.log(u)).float()
-    angle = ((words[2] >> 9).float() + 0.5) * (2.0 * math.pi * 2.0**-23)
+    angle = ((word[2] >> 9).float() + 0.5) * (2.0 * math.pi * 2.0**-23)
     both = torch.cat([size * torch.cos(angle), size * torch.sin(angle)])
     return both[:n].reshape(shape)
 

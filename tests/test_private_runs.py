@@ -263,6 +263,20 @@ def test_runs_that_differ_in_epsilon_run_as_one_stack(tmp_path: Path) -> None:
             assert torch.allclose(v, run.params[k], atol=1e-5)
 
 
+def test_privacy_of_examples_is_said_beside_that_of_clients(tmp_path: Path) -> None:
+    table = {"clip": 1.0, "epsilon": 8.0, "delta": 1e-3, "sampling": "shuffled"}
+    both = noisy(gaussian(epsilon=4.0, delta=1e-3), local={"batch": 8, "privacy": table}, rounds=3)
+    alone = {**both, "transform": []}
+    for number, experiment in enumerate((both, alone)):
+        run = atoll.run(experiment, tmp_path / str(number))
+        said = block(run)
+        assert ("client" in said) is (experiment is both)
+        assert said["example"]["unit"] == "example"
+        assert 7 <= said["example"]["epsilon"] <= 8
+        assert [e["privacy"].get("epsilon") is not None for e in run.history] == [experiment is both] * 3
+        assert run.history[-1]["privacy"]["example_epsilon"] >= said["example"]["epsilon"] * (1 - 1e-9)
+
+
 AUDITED = noisy(gaussian(multiplier=2.0), rounds=4, cohort="everyone", privacy={"canaries": 600, "delta": 1e-3})
 
 

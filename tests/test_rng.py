@@ -223,3 +223,10 @@ def test_a_group_is_put_in_the_same_order_whatever_stands_beside_it(sizes, seed)
 def test_the_words_of_the_host_are_those_of_every_device(seed: int, n: int) -> None:
     k = rng.key(seed)
     assert torch.equal(rng.host_bits(k, n), rng.bits(k, (n,)))
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**63 - 1))
+@settings(max_examples=50, deadline=None)
+def test_a_key_folded_on_the_host_is_the_same_key(seed: int, data: int) -> None:
+    k = rng.key(seed)
+    assert torch.equal(rng.fold_at_hand(k, data), rng.fold(k, data))

@@ -97,7 +97,7 @@ class Chain(Transform):
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         kept = dict(state)
         for i, layer in reversed(list(enumerate(self.layers))):
-            total, kept[str(i)] = layer.server(total, state[str(i)], rng.fold(key, i))
+            total, kept[str(i)] = layer.server(total, state[str(i)], rng.fold_at_hand(key, i))
         return total, kept
 
     def events(self) -> list[Any]:

@@ -23,18 +23,25 @@ class Account:
 
     def __init__(self, setup: Setup, known: Asked, layers: Chain, canaries: Canaries | None = None) -> None:
         rounds = setup.experiment.rounds
-        self.canaries = canaries
+        self.canaries, self.examples = canaries, setup.private
+        self.noisy = setup.privacy is not None  # is there a mechanism on the updates?
         self.known, self.mechanism, self.how = known, mechanism(layers), setup.how
         self.own = Ledger(rounds, known.delta, known.accountant)
         self.larger = Ledger(rounds, known.delta, known.accountant) if described(layers, known) else None
+        self.count = 0  # rounds
 
     @classmethod
     def of(cls, setup: Setup, layers: Chain, canaries: Canaries | None) -> Account | None:
-        """None for a run without a mechanism."""
-        return None if setup.privacy is None else cls(setup, setup.privacy, layers, canaries)
+        """None for a run without a mechanism, on updates or on examples."""
+        if setup.privacy is None and setup.private is None:
+            return None
+        return cls(setup, setup.privacy or Asked(0.5), layers, canaries)
 
     def add(self, layers: Chain, how: Participation, left_out: int = 0) -> None:
         """A round that was made with these layers, on a cohort drawn so."""
+        self.count += 1
+        if not self.noisy:
+            return
         self.own.add(event_of(layers, how, left_out))
         if self.larger is not None:
             self.larger.add(standing_for(layers, layers.simulated(), how, self.known))
@@ -60,11 +67,13 @@ class Account:
     def line(self, spec: Spec, layers: Chain, signal: float | None, clients: int) -> Told:
         """What a line of the record says of privacy."""
         found: Told = {}
-        own = self.own.bound()
-        if math.isfinite(own):
+        if self.noisy and math.isfinite(own := self.own.bound()):
             found["epsilon"] = _up(own)
-        if self.larger is not None and math.isfinite(spent := self.larger.bound()):
-            found["simulated_epsilon"] = _up(spent)
+        spent = None if self.examples is None else self.examples.epsilon_after(self.count)
+        if spent is not None and math.isfinite(spent):
+            found["example_epsilon"] = _up(spent)
+        if self.larger is not None and math.isfinite(imagined := self.larger.bound()):
+            found["simulated_epsilon"] = _up(imagined)
         if signal is not None and spec.noise and spec.size:
             std = spec.noise * _share(layers, clients)
             if std > 0:
@@ -73,7 +82,9 @@ class Account:
 
     def told(self) -> Told:
         """The block of run.json: of the rounds made so far."""
-        found = {"client": self._block(self.own)}
+        found = {"client": self._block(self.own)} if self.noisy else {}
+        if self.examples is not None:
+            found["example"] = self.examples.block(self.count)
         if self.larger is not None:
             block = self._block(self.larger)
             block["sampler"] = f"{_drawn(self.larger)}, imagined"

@@ -8,12 +8,13 @@ from typing import Annotated, ClassVar
 
 from torch import Tensor
 
-from atoll import tree
+from atoll import rng, tree
 from atoll.core import Spec, Total, Transform, Unsigned
 from atoll.core.settings import Derived, Found
 from atoll.privacy.events import DiscreteGaussian as DiscreteGaussianEvent
 from atoll.privacy.events import Event
 from atoll.privacy.events import Skellam as SkellamEvent
+from atoll.rng import Words
 from atoll.transforms import draws
 from atoll.transforms.needs import (
     Delta,
@@ -112,8 +113,8 @@ def _checked(spec: Spec, name: str) -> tuple[float, int, int]:
 
 
 def _noisy(total: Total, key: Tensor, law: Law, std: float) -> Total:
-    def draw(k: Tensor, shape: tuple[int, ...]) -> Tensor:
-        return integers(k, shape, law, std)
+    def draw(key: Tensor, shape: tuple[int, ...], words: Words = rng.bits) -> Tensor:
+        return integers(key, shape, law, std, words)
 
-    noise = draws.like(total.value, key, draw)
+    noise = draws.like(total.value, key, draw, rng.at_hand)
     return replace(total, value=tree.add(total.value, noise))

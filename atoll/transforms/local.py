@@ -131,7 +131,7 @@ class ApproximateLocal(Transform):
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         std = self.std * total.count**0.5
-        return replace(total, value=draws.noisy(total.value, key, draws.normal, std)), state
+        return replace(total, value=draws.on_sum(total.value, key, draws.normal, std)), state
 
     def event(self) -> Event:
         return NotPrivate("approximate_local: the noise of a local mechanism was added to the sum. Simulation only.")

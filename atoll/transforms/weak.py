@@ -42,7 +42,7 @@ class WeakDp(Transform):
         return ClipL2(self.bound).client(update, state, memory, key)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return replace(total, value=draws.noisy(total.value, key, draws.normal, self.std * total.weight)), state
+        return replace(total, value=draws.on_sum(total.value, key, draws.normal, self.std * total.weight)), state
 
     def event(self) -> Event:
         return NotPrivate("weak_dp: its noise is a defence against backdoors and is not measured for privacy.")
@@ -83,7 +83,7 @@ class Nbafl(Transform):
         return update._replace(value=draws.noisy(update.value, key, draws.normal, self.up())), memory
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return replace(total, value=draws.noisy(total.value, key, draws.normal, self.down() * total.weight)), state
+        return replace(total, value=draws.on_sum(total.value, key, draws.normal, self.down() * total.weight)), state
 
     def event(self) -> Event:
         multiplier = self.exposures * self._c() / (self.examples * self.epsilon)

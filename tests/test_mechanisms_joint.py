@@ -16,7 +16,7 @@ from atoll.core import Chain, Spec, Total, Transform, Update
 from atoll.errors import AtollError, ConfigError, SpecError
 from atoll.privacy.events import Gaussian
 from atoll.reducers import Mean
-from atoll.transforms.clip import ClipL2
+from atoll.transforms.clip import ClipL1, ClipL2
 from atoll.transforms.integers import FixedPoint
 from atoll.transforms.joint import JointClip
 from atoll.transforms.noise import GaussianNoise, LaplaceNoise
@@ -150,7 +150,7 @@ def test_it_stands_before_real_noise_and_knows_no_l1() -> None:
     with pytest.raises(SpecError, match="put it before fixed_point"):
         chain(ClipL2(1.0), FixedPoint(0.1), joint, spec=Spec(cohort=2, size=3))
     with pytest.raises(SpecError, match="a scale of its own for every group"):
-        chain(joint, LaplaceNoise(1.0))
+        chain(ClipL1(1.0), joint, LaplaceNoise(1.0))
 
 
 def simulate(out: Path, engine: Any, algorithm: str, **options: Any) -> atoll.Run:

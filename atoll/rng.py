@@ -13,10 +13,13 @@ import hashlib
 import math
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 _MASK = 0xFFFFFFFF
+_CACHED = 1 << 14  # blocks at a time: what fits beside the processor
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
@@ -44,6 +47,17 @@ def bits(k: Tensor, shape: tuple[int, ...]) -> Tensor:
     i = torch.arange((n + 1) // 2, dtype=torch.int64, device=k.device)
     a, b = threefry(k[0], k[1], i, torch.zeros_like(i))
     return torch.stack([a, b], -1).reshape(-1)[:n].reshape(shape)
+
+
+def host_bits(k: Tensor, n: int) -> Tensor:
+    """`bits(k, (n,))` for a key that is at hand (not vmapped), on the host: some ten times faster for a few thousand."""
+    a, b = (int(word) for word in k.tolist())
+    blocks = (n + 1) // 2
+    found = np.empty((blocks, 2), np.uint32)
+    for start in range(0, blocks, _CACHED):
+        x0 = np.arange(start, min(start + _CACHED, blocks), dtype=np.uint32)
+        found[start : start + len(x0), 0], found[start : start + len(x0), 1] = _threefry_words(a, b, x0)
+    return torch.from_numpy(found.reshape(-1)[:n].astype(np.int64))
 
 
 def uniform(k: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
@@ -178,4 +192,22 @@ def threefry(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
             x1 = (((x1 << r) & _MASK) | (x1 >> (32 - r))) ^ x0
         x0 = (x0 + ks[(i + 1) % 3]) & _MASK
         x1 = (x1 + ks[(i + 2) % 3] + (i + 1)) & _MASK
+    return x0, x1
+
+
+def _threefry_words(k0: int, k1: int, x0: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """`threefry(k0, k1, x0, 0)` in place, on words that wrap around by themselves."""
+    ks = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)
+    x1 = np.full_like(x0, k1)
+    high = np.empty_like(x0)
+    x0 += np.uint32(k0)
+    for i in range(5):
+        for r in _ROTATIONS[i % 2]:
+            x0 += x1
+            np.right_shift(x1, np.uint32(32 - r), out=high)
+            np.left_shift(x1, np.uint32(r), out=x1)
+            x1 |= high
+            x1 ^= x0
+        x0 += np.uint32(ks[(i + 1) % 3] & _MASK)
+        x1 += np.uint32((ks[(i + 2) % 3] + i + 1) & _MASK)
     return x0, x1

@@ -131,7 +131,7 @@ def test_a_chain_that_cannot_hold_is_refused_with_advice(layers: list[Any], run:
         (("clip_layers", {"bounds": {}}), "is empty. Name groups of tensors"),
         (("gaussian_noise", {"multiplier": math.inf}), r"gaussian_noise\.multiplier: must be at least 0 and finite"),
         (("gaussian_noise", {"multiplier": -1.0}), r"gaussian_noise\.multiplier: must be at least 0"),
-        (("laplace_noise", {"multiplier": math.nan}), r"laplace_noise\.multiplier: must be at least 0"),
+        (("laplace_noise", {"multiplier": math.nan}), r"laplace_noise: needs multiplier, or epsilon and delta"),
         (("banded_noise", {"multiplier": math.inf, "bands": 2}), r"banded_noise\.multiplier"),
         (("banded_noise", {"multiplier": 1.0, "bands": 2, "separation": 4}), "is that of the cohort"),
         (("tree_noise", {"multiplier": 1.0, "separation": 4}), "is that of the cohort"),

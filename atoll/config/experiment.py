@@ -75,6 +75,23 @@ class CheckpointTable(Table):
     every: Whole = 10  # rounds; 0: only at the end
 
 
+class SimulateTable(Table):
+    """[privacy.simulate]: the larger system that `noise_cohort` stands for; its cohort is the noise_cohort."""
+
+    population: Count
+    sampling: Literal["poisson", "fixed", "cyclic"] = "poisson"
+
+
+class PrivacyTable(Table):
+    """[privacy]: how a run's epsilon is counted, what it may cost, and whether it is tested."""
+
+    accountant: Literal["auto", "analytic", "pld", "prv", "rdp"] = "auto"
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None  # None: the mechanism's, or a tenth of 1 / clients
+    budget: Annotated[float, Field(gt=0)] | None = None  # epsilon: training stops before it is overspent
+    canaries: Whole = 0  # planted in the run, to test from outside what the accountant says
+    simulate: SimulateTable | None = None
+
+
 class Experiment(BaseModel):
     """Everything about a run, checked when it is made. Entries have their defaults filled in."""
 
@@ -96,6 +113,7 @@ class Experiment(BaseModel):
     round: Annotated[Entry, Of("rounds")] = {"name": "central"}
     evaluate: EvaluateTable = EvaluateTable()
     stop: StopTable | None = None
+    privacy: PrivacyTable | None = None
     checkpoint: CheckpointTable = CheckpointTable()
 
     def __init__(self, /, **raw: Any) -> None:

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from atoll import rng, tree
 from atoll.algorithms import ALGORITHMS
 from atoll.algorithms.wrappers import LocalStatistics, Snapshot, Statistics
+from atoll.config.accounting import Asked, asked, calibrated, planned, sampled, spends_delta
 from atoll.config.defaults import usual_model, usual_partition
 from atoll.config.experiment import Experiment
 from atoll.config.registry import build
 from atoll.config.task import check_metrics, make_task, measured, whole_numbers
-from atoll.core import Algorithm, Chain, Info, Model, Reducer, Spec
+from atoll.core import Algorithm, Chain, Info, Model, Participation, Reducer, Spec
 from atoll.core.settings import resolve, schedules
 from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
 from atoll.engines import ENGINES, Choice
@@ -56,6 +57,7 @@ class Setup:
     snapshot: Snapshot
     statistics: Statistics | None
     notes: list[str] = field(default_factory=list)
+    privacy: Asked | None = None  # what is asked of the mechanisms in the chain; None where there are none
 
     def spec(self) -> Spec:
         """What is certain about an update before the first transform."""
@@ -75,9 +77,15 @@ class Setup:
         return tree.zeros_like(now.finish(now.start(sent, memory), sent, memory, info)[0].value)
 
     @cached_property
+    def how(self) -> Participation:
+        """How cohorts are drawn, as the first one is."""
+        found: Participation = self.sampler.sample(self.population.size, 0, rng.key(self.experiment.seed, "cohort"))[1]
+        return found
+
+    @cached_property
     def _counts(self) -> dict[str, Any]:
         """What is fixed for the run: the clients of a cohort, the numbers in an update, rounds, and their distance."""
-        _, how = self.sampler.sample(self.population.size, 0, rng.key(self.experiment.seed, "cohort"))
+        how = self.how
         size, rounds = tree.count(self.update_like()), self.experiment.rounds
         return {"cohort": how.size, "size": size, "rounds": rounds, "separation": how.separation or 1}
 
@@ -157,9 +165,34 @@ def assemble(
             "Leave reducer out, or use round.name = 'central'."
         )
     check_metrics(known, experiment.stop, setup.schedules())
-    resolve(setup.chain, 0, []).bind(setup.spec())  # refuses what cannot hold
+    setup = _private(setup)
     setup.topology.init(resolve(algorithm, 0, []), model, 1)
     return setup
+
+
+def _private(setup: Setup) -> Setup:
+    """The chain bound once, which refuses what cannot hold; its noise chosen, where a budget was given."""
+    experiment, spec, how = setup.experiment, setup.spec(), setup.how
+    known = asked(experiment, setup.chain.layers, setup.population.size)
+    chain, known = calibrated(setup.chain, spec, how, experiment.rounds, known)
+    bound, _ = resolve(chain, 0, []).bind(spec)
+    if not bound.events():
+        table = experiment.privacy
+        if table is not None and (table.budget is not None or table.canaries):
+            raise ConfigError(
+                "privacy: there is a budget or an audit, but nothing in transform adds noise. "
+                'Add "equal_weights", { name = "clip_l2", bound = 1.0 } and { name = "gaussian_noise", ... }.'
+            )
+        return setup
+    if setup.statistics is not None:
+        raise ConfigError(
+            "task.batch_norm: 'recompute' reads statistics from the clients past the noise. Use 'group' or 'freeze'."
+        )
+    lost = experiment.rounds * spends_delta(sampled(bound.events(), how))
+    if lost and (experiment.privacy is None or experiment.privacy.delta is None):
+        known = replace(known, delta=min(0.5, 2 * lost))
+    planned(bound, how, experiment.rounds, known)  # refuses a larger system that nobody described
+    return replace(setup, chain=chain, privacy=known)
 
 
 def _check_repeats(algorithm: Algorithm, sampler: Any) -> None:

@@ -52,6 +52,7 @@ class Result:
     loss: Tensor  # (C,) mean training loss of each client, in the order of the cohort
     finite: Tensor  # (C,) False where loss or update was not a number: those clients were left out
     order: Tensor  # positions in the cohort of those that were not, as the reducer saw them
+    signal: Tensor | None = None  # the length of the sum before noise, where there is noise
 
 
 class Engine(Protocol):

@@ -40,6 +40,7 @@ class Transform:
     """One layer: `client` on the way in, `server` on the way out. The identity, unless a hook says otherwise."""
 
     follows_noise: ClassVar[bool] = False  # does it leave the sum alone that noise before it was measured for?
+    wishes: ClassVar[tuple[str, ...]] = ()  # options that set-up turns into numbers, such as an epsilon
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         """Check what comes in, fix what depends on it, and say what goes out."""
@@ -102,6 +103,19 @@ class Chain(Transform):
     def events(self) -> list[Any]:
         """What every mechanism of the chain did in a round, in order."""
         return [e for e in (layer.event() for layer in self.layers) if e is not None]
+
+    def simulated(self) -> list[Any]:
+        """The same for the larger system that the chain stands for; empty where it is the real thing."""
+        if all(layer.stands_for() is None for layer in self.layers):
+            return []
+        found = (layer.stands_for() or layer.event() for layer in self.layers)
+        return [e for e in found if e is not None]
+
+    def zeros(self, like: Tree, state: Tree, memory: Tree) -> Tree:
+        """Zeros in the shape of what arrives at the server."""
+        for i, layer in enumerate(self.layers):
+            like = _passed_on(layer, like, state[str(i)], memory[str(i)])
+        return like
 
 
 def named(layer: Transform) -> str:

@@ -28,15 +28,13 @@ from atoll.privacy.events import (
     check_delta,
     check_epsilon,
 )
+from atoll.privacy.ledger import ACCOUNTANTS, Ledger
 from atoll.privacy.plan import Plan, suited
 from atoll.privacy.pld import Pld
 from atoll.privacy.prv import Prv
 from atoll.privacy.rdp import Rdp
 from atoll.privacy.snr import signal_to_noise
 from atoll.privacy.terms import Adjacency, explain, flatten
-
-# "auto" takes the first that supports the event.
-ACCOUNTANTS: dict[str, Accountant] = {"analytic": Analytic(), "pld": Pld(), "prv": Prv(), "rdp": Rdp()}
 
 __all__ = [
     "ACCOUNTANTS",
@@ -51,6 +49,7 @@ __all__ = [
     "Gaussian",
     "How",
     "Laplace",
+    "Ledger",
     "NotPrivate",
     "Plan",
     "Pld",

@@ -19,7 +19,7 @@ from typing import Literal, get_args
 
 from atoll.errors import ConfigError
 
-How = Literal["poisson", "without_replacement", "with_replacement", "cyclic", "everyone"]
+How = Literal["poisson", "without_replacement", "with_replacement", "cyclic", "everyone", "any"]
 
 
 @dataclass(frozen=True)

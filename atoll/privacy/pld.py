@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
 from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure
-from atoll.privacy.terms import Term, flatten
+from atoll.privacy.terms import Plain, Term, flatten
 
 
 @dataclass(frozen=True)
@@ -66,20 +67,25 @@ def _reach(term: Term) -> float:
 
 
 def _of_one(term: Term, grid: float) -> Any:
-    from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     event, rate = term.event, 1.0 if term.rate is None else term.rate
     if isinstance(event, Gaussian) and term.rate is None:  # many Gaussians are one: 1/z² adds up
         std = event.multiplier / math.sqrt(term.count)
         return pld.from_gaussian_mechanism(std, value_discretization_interval=grid)
+    return _round(event, rate, grid).self_compose(term.count)
+
+
+@lru_cache(maxsize=16)
+def _round(event: Plain, rate: float, grid: float) -> Any:
+    """The losses of one round: kept, since every round of a run asks for them."""
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
     if isinstance(event, Gaussian):
-        one = pld.from_gaussian_mechanism(event.multiplier, value_discretization_interval=grid, sampling_prob=rate)
-    elif isinstance(event, Laplace):
-        one = pld.from_laplace_mechanism(event.scale, value_discretization_interval=grid, sampling_prob=rate)
-    else:
-        assert isinstance(event, Pure | Approximate)
-        lost = event.delta if isinstance(event, Approximate) else 0.0
-        promise = common.DifferentialPrivacyParameters(event.epsilon, lost)
-        one = pld.from_privacy_parameters(promise, grid)
-    return one.self_compose(term.count)
+        return pld.from_gaussian_mechanism(event.multiplier, value_discretization_interval=grid, sampling_prob=rate)
+    if isinstance(event, Laplace):
+        return pld.from_laplace_mechanism(event.scale, value_discretization_interval=grid, sampling_prob=rate)
+    assert isinstance(event, Pure | Approximate)
+    lost = event.delta if isinstance(event, Approximate) else 0.0
+    return pld.from_privacy_parameters(common.DifferentialPrivacyParameters(event.epsilon, lost), grid)

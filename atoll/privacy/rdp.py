@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
@@ -100,6 +101,12 @@ def _of_one(term: Term, orders: Orders) -> Orders:
 
 
 def _of_library(term: Term, orders: Orders) -> Orders:
+    return term.count * _round(replace(term, count=1), tuple(orders))
+
+
+@lru_cache(maxsize=256)
+def _round(term: Term, orders: tuple[float, ...]) -> Orders:
+    """The divergences of one round: kept, since every round of a run asks for them."""
     import dp_accounting as dp
     from dp_accounting.rdp import RdpAccountant
 
@@ -115,7 +122,7 @@ def _of_library(term: Term, orders: Orders) -> Orders:
     elif term.drawn is not None:
         neighbours = dp.NeighboringRelation.REPLACE_ONE
         event = dp.SampledWithoutReplacementDpEvent(term.drawn[1], term.drawn[0], event)
-    found: Orders = RdpAccountant(orders, neighbours).compose(event, term.count).rdp
+    found: Orders = RdpAccountant(orders, neighbours).compose(event, 1).rdp
     return found
 
 

@@ -9,6 +9,7 @@ Only amplification that holds for the sampler that ran is used; everything else 
 | with_replacement | Gaussian, by how often one unit is drawn with all but a small probability | zero-out |
 | cyclic | every turn of one unit: ceil(rounds / separation), no amplification | zero-out |
 | everyone | every round, no amplification | zero-out |
+| any (a trace, a stranger's sampler) | every round, no amplification | zero-out |
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Who talks to whom in a round. A round is a plain function, so a new topology is a new function."""
 
-from atoll.rounds.central import Central, central_round
+from atoll.rounds.central import Central, central_round, nobody
 from atoll.rounds.gossip import Gossip, gossip_round
 from atoll.rounds.parts import Parts, clients_key
+from atoll.rounds.private import Private
 
 ROUNDS = {"central": Central, "gossip": Gossip}
 
@@ -11,7 +12,9 @@ __all__ = [
     "Central",
     "Gossip",
     "Parts",
+    "Private",
     "central_round",
     "clients_key",
     "gossip_round",
+    "nobody",
 ]

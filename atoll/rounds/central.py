@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from atoll import rng, tree
@@ -31,11 +32,16 @@ def central_round(parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: 
         clients_key(key),
         meanwhile=parts.meanwhile,
     )
-    result = parts.engine.run(job)
-    if result.total is None:  # nobody came, or nobody could be used
+    result = parts.engine.run(job) if len(cohort) else nobody()
+    total, private = result.total, parts.private
+    if private is not None:
+        total = private.sum(total)
+    if total is None:  # nobody came, or nobody could be used
         return server, state, result
-    total, state = parts.layers.server(result.total, state, rng.child(key, "server"))
-    server = parts.now.apply(server, total)
+    if private is not None:
+        result = replace(result, signal=private.signal(total))
+    total, state = parts.layers.server(total, state, rng.child(key, "server"))
+    server = parts.now.apply(server, total if private is None else private.shared(total))
     if parts.statistics is not None:
         server = _reestimated(parts, parts.statistics, cohort, server, rng.child(key, "statistics"))
     return server, state, result
@@ -48,6 +54,12 @@ def _reestimated(parts: Parts, statistics: Algorithm, cohort: Cohort, server: Tr
     job = Job(statistics, _PLAIN, Mean(), settings, statistics.send(server), {}, cohort, none, key)
     total = parts.engine.run(job).total
     return server if total is None else statistics.apply(server, total)
+
+
+def nobody() -> Result:
+    """What comes of a round without clients."""
+    nothing = torch.zeros(0)
+    return Result(None, nothing, nothing.bool(), nothing.long())
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,8 @@ def _advance(driver: Driver, info: Info | None, watch: Watcher) -> None:
     def write(status: str) -> None:
         engine = info["engine"]  # what it found out on the way (too little memory, that compiling pays) is said there
         engine = {**engine, "reason": engine["reason"] + driver.own.reason.removeprefix(before)}
-        driver.folder.write_info({**info, "engine": engine, "status": status})
+        told = {} if driver.account is None else {"privacy": driver.account.told()}
+        driver.folder.write_info({**info, "engine": engine, **told, "status": status})
 
     world.first(lambda: write("running"))
     try:

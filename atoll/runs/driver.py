@@ -32,8 +32,9 @@ from atoll.engines import (
 )
 from atoll.errors import DivergenceError, RankError
 from atoll.ranks import ALONE, HomeRows, Ranked, World
-from atoll.rounds import Gossip, Parts, clients_key
+from atoll.rounds import Gossip, Parts, Private, clients_key, nobody
 from atoll.runs import checkpoint
+from atoll.runs.account import Account
 from atoll.runs.clock import Clock, Timed
 from atoll.runs.evaluate import Evaluation, Evaluator, Moment
 from atoll.runs.folder import Folder
@@ -72,12 +73,15 @@ class Driver:
         self.profile: Profile | None = None
         self.together = 1  # runs that share its seconds, as one stack
         self._drawn: tuple[int, Participation, Cohort] | None = None
+        self._layers: tuple[int, Chain, Spec] | None = None
         first = resolve(setup.algorithm, 0, [])
         self.server = setup.topology.init(first, setup.model, setup.population.size)
         self.like = setup.update_like()
         self.template, self.spec = self._bound(0)
         self.state, kept = self.template.init(self.like)
         self.state = tree.to(self.state, setup.device)
+        self.private = Private.of(self.spec, setup.how, self.template.zeros(self.like, self.state, kept))
+        self.account = Account.of(setup, self.template)
         rows = {"algorithm": first.memory(setup.model), "chain": kept}
         self.choice = choice = choice or setup.choice
         whole = int(choice.memory_gb * 1e9) if choice.memory_gb else default_budget(setup.device) // world.sharing
@@ -104,7 +108,7 @@ class Driver:
     def _rounds(self, watch: Watcher, interrupted: Event) -> str:
         rounds, every = self.experiment.rounds, self.experiment.checkpoint.every
         while len(self.history) < rounds:
-            why = self.stopping(self.history)
+            why = self.stopping(self.history) or self._unaffordable()
             if why:
                 return self._ended(f"stopped early: {why}")
             self.next_round()
@@ -116,6 +120,12 @@ class Driver:
             if every and done % every == 0 and done < rounds:
                 self.checkpoint()
         return self._ended("finished")
+
+    def _unaffordable(self) -> str | None:
+        if self.account is None:
+            return None
+        number = len(self.history)
+        return self.account.affords(self._bound(number)[0], self._cohort(number)[0])
 
     def checkpoint(self) -> None:
         """Write everything a resumed run needs; on rank 0, to which all memory comes."""
@@ -138,6 +148,8 @@ class Driver:
         """Go back to the last checkpoint; without one, to the beginning."""
         parts: list[Tree] = []  # on rank 0, if there is a checkpoint
         self.history = self.world.first(lambda: self._read_checkpoint(parts))
+        if self.account is not None:
+            self.account.replay(self.history, lambda number: self._bound(number)[0])
         if not self.world.any(bool(parts)):
             return
         now = self.world.share(tree.select(parts[0], ("server", "state")) if parts else None)
@@ -223,14 +235,13 @@ class Driver:
         with phase("sampling"):
             how, cohort = self._cohort(number)
         clock.lap("sample")
-        if len(cohort):
+        if len(cohort) or parts.private is not None:
             with phase("server"):
                 self.server, self.state, result = self.setup.topology.run(
                     parts, cohort, self.server, self.state, rng.key(self.seed, "round", number)
                 )
         else:
-            nothing = torch.zeros(0)
-            result = Result(None, nothing, nothing.bool(), nothing.long())
+            result = nobody()
         clock.lap("server")
         clock.move("server", "train", parts.engine.seconds)  # type: ignore[attr-defined]
         if len(cohort):
@@ -278,6 +289,8 @@ class Driver:
         clock: Clock,
     ) -> None:
         entry = line(number, parts, cohort, how, result, found)
+        if self.account is not None:
+            entry["privacy"] = self._spent(number, parts, cohort, how, result, dropped)
         entry["bytes"] = self.traffic(len(cohort))
         if dropped:
             entry["dropped"] = dropped
@@ -287,6 +300,14 @@ class Driver:
         self._align(entry)
         each = None if found is None else {"round": number + 1, **found.each}
         self.history.append(as_read(self.world.first(lambda: self._written(entry, each))))
+
+    def _spent(
+        self, number: int, parts: Parts, cohort: Cohort, how: Participation, result: Result, dropped: list[int]
+    ) -> dict[str, Any]:
+        assert self.account is not None
+        self.account.add(parts.layers, how, len(dropped))
+        signal = None if result.signal is None else float(result.signal)
+        return self.account.line(self._bound(number)[1], parts.layers, signal, len(cohort) - len(dropped))
 
     def _written(self, entry: dict[str, Any], each: dict[str, Any] | None) -> dict[str, Any]:
         if each is not None:
@@ -333,6 +354,7 @@ class Driver:
             self.memory,
             self.setup.statistics,
             lambda: self._draw_next(number + 1),
+            self.private,
         )
 
     def _draw_next(self, number: int) -> None:
@@ -342,7 +364,11 @@ class Driver:
                 self.engine.ahead(self._drawn[2], clients_key(rng.key(self.seed, "round", number)))
 
     def _bound(self, number: int) -> tuple[Chain, Spec]:
-        return resolve(self.setup.chain, number, self.history).bind(self.setup.spec())
+        """The layers of a round and what is certain after them; a schedule sees the rounds before."""
+        if self._layers is None or self._layers[0] != number:
+            history = self.history[:number]
+            self._layers = (number, *resolve(self.setup.chain, number, history).bind(self.setup.spec()))
+        return self._layers[1:]
 
     def _cohort(self, number: int) -> tuple[Participation, Cohort]:
         """Who takes part and what they do: drawn while the device was at work on the round before, or now."""

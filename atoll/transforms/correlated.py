@@ -21,8 +21,8 @@ from atoll.privacy.events import Banded, Event
 from atoll.privacy.events import Tree as TreeEvent
 from atoll.privacy.factorisation import banded
 from atoll.transforms import draws
-from atoll.transforms.needs import check_number
-from atoll.transforms.noise import Clients, checked, really, share
+from atoll.transforms.needs import Delta, check_noise
+from atoll.transforms.noise import WISHES, Clients, Epsilon, checked, really, share
 from atoll.tree import Tree
 
 Constant = Annotated[float, Field(ge=0)]  # the same in every round: the events are of the whole run
@@ -42,20 +42,25 @@ class BandedNoise(Transform):
 
     follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
-    multiplier: Constant
-    bands: Clients
+    wishes: ClassVar[tuple[str, ...]] = WISHES
+
+    multiplier: Constant = _NAN
+    bands: Annotated[int, Field(ge=0)] = 0  # 0: as many as a client waits rounds for its next turn
     noise_cohort: Clients | None = None
     separation: Clients | None = None
+    epsilon: Epsilon | None = None
+    delta: Delta | None = None
     bound: Found = _NAN
     rounds: Known = 0
     waits: Known = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_number("banded_noise.multiplier", self.multiplier, zero=True)
+        check_noise("banded_noise", self.multiplier, self.epsilon)
         bound = checked(spec, "banded_noise", "l2")
         waits, rounds = self._waits(spec), needs_rounds(spec, "banded_noise")
-        noise = self.multiplier * bound / banded(rounds, self.bands)[0]
-        return replace(self, bound=bound, rounds=rounds, waits=waits), replace(spec, noise=noise)
+        bands = self.bands or min(waits, rounds)
+        noise = self.multiplier * bound / banded(rounds, bands)[0]
+        return replace(self, bound=bound, rounds=rounds, waits=waits, bands=bands), replace(spec, noise=noise)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         c = torch.tensor(banded(self.rounds, self.bands), dtype=torch.float64, device=_device(like))
@@ -80,7 +85,8 @@ class BandedNoise(Transform):
         return Banded(float(self.multiplier), self.bands, self.waits, self.rounds)
 
     def _waits(self, spec: Spec) -> int:
-        simulated = self.bands if self.noise_cohort is not None and self.separation is None else self.separation
+        told = self.noise_cohort is None or self.separation is not None
+        simulated = self.separation if told or not self.bands else self.bands
         waits = waiting(spec, "banded_noise", self.noise_cohort, simulated)
         if waits < self.bands:
             raise SpecError(
@@ -103,16 +109,20 @@ class TreeNoise(Transform):
 
     follows_noise: ClassVar[bool] = True
 
-    multiplier: Constant
+    wishes: ClassVar[tuple[str, ...]] = WISHES
+
+    multiplier: Constant = _NAN
     restart: Clients | None = None
     noise_cohort: Clients | None = None
     separation: Clients | None = None
+    epsilon: Epsilon | None = None
+    delta: Delta | None = None
     bound: Found = _NAN
     rounds: Known = 0
     waits: Known = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_number("tree_noise.multiplier", self.multiplier, zero=True)
+        check_noise("tree_noise", self.multiplier, self.epsilon)
         bound, rounds = checked(spec, "tree_noise", "l2"), needs_rounds(spec, "tree_noise")
         noise = self.multiplier * bound * (self._levels(rounds) + 1) ** 0.5
         waits = waiting(spec, "tree_noise", self.noise_cohort, self.separation)

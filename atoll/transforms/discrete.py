@@ -16,7 +16,8 @@ from atoll.privacy.events import Event
 from atoll.privacy.events import Skellam as SkellamEvent
 from atoll.transforms import draws
 from atoll.transforms.needs import (
-    check_number,
+    Delta,
+    check_noise,
     needs_bound,
     needs_cohort,
     needs_equal_weights,
@@ -25,7 +26,7 @@ from atoll.transforms.needs import (
     needs_size,
     needs_sum,
 )
-from atoll.transforms.noise import really
+from atoll.transforms.noise import WISHES, Epsilon, really
 from atoll.transforms.tables import Law, integers, table
 from atoll.tree import Tree
 
@@ -42,13 +43,18 @@ class DiscreteGaussian(Transform):
 
     follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
-    multiplier: Unsigned
+    wishes: ClassVar[tuple[str, ...]] = WISHES
+
+    multiplier: Unsigned = _NAN
+    epsilon: Epsilon | None = None
+    delta: Delta | None = None
     bound: Found = _NAN
     clients: Annotated[int, Derived()] = 0
     size: Annotated[int, Derived()] = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        l2, clients, size = _checked(spec, "discrete_gaussian", self.multiplier)
+        check_noise("discrete_gaussian", self.multiplier, self.epsilon)
+        l2, clients, size = _checked(spec, "discrete_gaussian")
         std = self.multiplier * l2
         if std:
             table("discrete_gaussian", std)  # refuses what cannot be drawn
@@ -71,12 +77,17 @@ class Skellam(Transform):
 
     follows_noise: ClassVar[bool] = True
 
-    multiplier: Unsigned
+    wishes: ClassVar[tuple[str, ...]] = WISHES
+
+    multiplier: Unsigned = _NAN
+    epsilon: Epsilon | None = None
+    delta: Delta | None = None
     bound: Found = _NAN
     l1: Found = _NAN
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        l2, _, size = _checked(spec, "skellam", self.multiplier)
+        check_noise("skellam", self.multiplier, self.epsilon)
+        l2, _, size = _checked(spec, "skellam")
         l1 = min(spec.l1 or math.inf, math.sqrt(size) * l2, l2 * l2)  # of whole numbers, |k| is at most k^2
         std = self.multiplier * l2
         if std:
@@ -90,9 +101,8 @@ class Skellam(Transform):
         return really("skellam", self.multiplier, None, SkellamEvent(float(self.multiplier), self.bound, self.l1))
 
 
-def _checked(spec: Spec, name: str, multiplier: float) -> tuple[float, int, int]:
+def _checked(spec: Spec, name: str) -> tuple[float, int, int]:
     """The sensitivity in steps, the clients that share the noise, and the numbers in an update; or a refusal."""
-    check_number(f"{name}.multiplier", multiplier, zero=True)
     needs_no_noise(spec, name)
     needs_integers(spec, name)
     l2 = needs_bound(spec, name)

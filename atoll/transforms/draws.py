@@ -19,7 +19,7 @@ def normal(key: Tensor, shape: tuple[int, ...]) -> Tensor:
     """
     n = math.prod(shape)
     half = (n + 1) // 2
-    words = rng.bits(key, (3, half))
+    words = _words(key, (3, half))
     u = (((words[0] << 20) | (words[1] >> 12)).double() + 0.5) * 2.0**-52
     size = torch.sqrt(-2.0 * torch.log(u)).float()
     angle = ((words[2] >> 9).float() + 0.5) * (2.0 * math.pi * 2.0**-23)
@@ -29,14 +29,24 @@ def normal(key: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def laplace(key: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Laplace numbers of scale 1, in float32: the difference of two exponential ones."""
-    u = rng.uniform(key, (2, *shape), torch.float64)
+    words = _words(key, (2, *shape, 2))
+    u = (((words[..., 0] << 20) | (words[..., 1] >> 12)).double() + 0.5) * 2.0**-52
     return (torch.log(u[0]) - torch.log(u[1])).float()
 
 
 def like(value: Tree, key: Tensor, draw: Draw) -> Tree:
-    """A draw in the shape of every tensor, each from a key of its own."""
-    counter = iter(range(len(tree.leaves(value))))
-    return tree.map(lambda x: draw(rng.fold(key, next(counter)).to(x.device), tuple(x.shape)), value)  # type: ignore[no-any-return]
+    """A draw in the shape of the tree: one long vector, cut into its tensors."""
+    leaves = tree.leaves(value)
+    sizes = [x.numel() for x in leaves]
+    parts = iter(torch.split(draw(key.to(leaves[0].device), (sum(sizes),)), sizes) if leaves else ())
+    return tree.map(lambda x: next(parts).reshape(x.shape), value)  # type: ignore[no-any-return]
+
+
+def _words(key: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`rng.bits`, the fast way where there is one: for one key, on the host."""
+    if key.device.type == "cpu" and torch._C._functorch.maybe_current_level() is None:
+        return rng.host_bits(key, math.prod(shape)).reshape(shape)
+    return rng.bits(key, shape)
 
 
 def noisy(value: Tree, key: Tensor, draw: Draw, scale: float | Tensor) -> Tree:

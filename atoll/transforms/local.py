@@ -19,6 +19,7 @@ from atoll.privacy.analytic import gaussian_delta
 from atoll.privacy.events import Approximate, Event, NotPrivate, Pure
 from atoll.transforms import draws
 from atoll.transforms.needs import (
+    Delta,
     check_number,
     needs_bound,
     needs_equal_weights,
@@ -28,7 +29,6 @@ from atoll.transforms.needs import (
     needs_sum,
 )
 from atoll.transforms.privunit import Cap, cap, privunit
-from atoll.transforms.weak import Delta
 from atoll.tree import Tree
 
 _NAN = float("nan")

@@ -1,10 +1,14 @@
 """What a mechanism needs to be certain of, and what to do where it is not."""
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from atoll.core import Spec
 from atoll.errors import ConfigError, SpecError
+
+Delta = Annotated[float, Field(gt=0, lt=1)]
 
 _KIND = {"l2": "bounded updates", "l1": "updates bounded in L1"}
 
@@ -74,3 +78,13 @@ def check_number(where: str, value: float, zero: bool = False) -> None:
     if not (math.isfinite(value) and (value > 0 or (zero and value == 0))):
         least = "at least 0" if zero else "above 0"
         raise ConfigError(f"{where}: must be {least} and finite (got {value}).")
+
+
+def check_noise(name: str, multiplier: float, epsilon: float | None) -> None:
+    """Refuse a mechanism that is not told how much noise it adds."""
+    if not math.isnan(multiplier):
+        check_number(f"{name}.multiplier", multiplier, zero=True)
+    elif epsilon is None:
+        raise ConfigError(f"{name}: needs multiplier, or epsilon and delta for the whole run.")
+    else:
+        raise ConfigError(f"{name}.epsilon: becomes a multiplier when a run is set up. Without a run use multiplier.")

@@ -13,7 +13,8 @@ from atoll.core.settings import Found
 from atoll.privacy.events import Event, Gaussian, Laplace, NotPrivate
 from atoll.transforms import draws
 from atoll.transforms.needs import (
-    check_number,
+    Delta,
+    check_noise,
     needs_bound,
     needs_equal_weights,
     needs_no_noise,
@@ -23,24 +24,31 @@ from atoll.transforms.needs import (
 from atoll.tree import Tree
 
 Clients = Annotated[int, Field(ge=1)]
+Epsilon = Annotated[float, Field(gt=0)]
+WISHES = ("epsilon", "delta")
 
 
 @dataclass(frozen=True)
 class GaussianNoise(Transform):
     """Normal noise on the sum: standard deviation = multiplier x the most that one client can add to it.
 
+    `epsilon` and `delta` in place of the multiplier: the least noise with which the whole run keeps them.
     `noise_cohort` scales the noise by (clients in the sum) / noise_cohort, so that a small cohort trains as noisily as
     that larger one would (Granqvist et al., 2024, appendix C.4). Then the run itself is not private: simulation only.
     """
 
     follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
-    multiplier: Unsigned
+    wishes: ClassVar[tuple[str, ...]] = WISHES
+
+    multiplier: Unsigned = float("nan")
     noise_cohort: Clients | None = None
+    epsilon: Epsilon | None = None
+    delta: Delta | None = None
     bound: Found = float("nan")
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_number("gaussian_noise.multiplier", self.multiplier, zero=True)
+        check_noise("gaussian_noise", self.multiplier, self.epsilon)
         bound = checked(spec, "gaussian_noise", "l2")
         return replace(self, bound=bound), replace(spec, noise=self.multiplier * bound)
 
@@ -59,17 +67,21 @@ class GaussianNoise(Transform):
 class LaplaceNoise(Transform):
     """Laplace noise on the sum: scale = multiplier x the most that one client can add to it in L1.
 
-    One round is (1 / multiplier)-DP (Dwork et al., 2006). `noise_cohort` as in gaussian_noise: simulation only.
+    One round is (1 / multiplier)-DP (Dwork et al., 2006). The other options are as in gaussian_noise.
     """
 
     follows_noise: ClassVar[bool] = True
 
-    multiplier: Unsigned
+    wishes: ClassVar[tuple[str, ...]] = WISHES
+
+    multiplier: Unsigned = float("nan")
     noise_cohort: Clients | None = None
+    epsilon: Epsilon | None = None
+    delta: Delta | None = None
     bound: Found = float("nan")
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_number("laplace_noise.multiplier", self.multiplier, zero=True)
+        check_noise("laplace_noise", self.multiplier, self.epsilon)
         bound = checked(spec, "laplace_noise", "l1")
         return replace(self, bound=bound), replace(spec, noise=2**0.5 * self.multiplier * bound)
 

@@ -15,11 +15,10 @@ from atoll.privacy.analytic import gaussian_epsilon
 from atoll.privacy.events import Approximate, Event, NotPrivate
 from atoll.transforms import draws
 from atoll.transforms.clip import ClipL2
-from atoll.transforms.needs import check_number, needs_equal_weights, needs_no_noise, needs_real
+from atoll.transforms.needs import Delta, check_number, needs_equal_weights, needs_no_noise, needs_real
 from atoll.tree import Tree
 
 Whole = Annotated[int, Field(ge=1)]
-Delta = Annotated[float, Field(gt=0, lt=1)]
 
 
 @dataclass(frozen=True)

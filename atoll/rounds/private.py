@@ -1,0 +1,51 @@
+"""What a round does besides, where noise on the sum makes it private."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atoll import tree
+from atoll.core import Participation, Spec, Total
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class Private:
+    """A noisy sum is divided by how many clients were to come, since how many came is private too.
+
+    For the same reason a round to which nobody came adds its noise like any other.
+    """
+
+    zeros: Tree  # in the shape of a sum, as it arrives at the server
+    expected: float | None  # clients in a round, on average; None where that is not fixed, and hence public
+    measured: bool = True  # can the length of a sum be told? Not where it wraps around
+
+    @classmethod
+    def of(cls, spec: Spec, how: Participation, zeros: Tree) -> Private | None:
+        """None for a chain that puts no noise on the sum."""
+        if spec.noise is None or spec.l2 is None or not (spec.equal_weights and spec.additive):
+            return None
+        drawn = how.size if how.probability is None else how.probability * how.population
+        return cls(zeros, drawn, spec.domain != "modular")
+
+    def sum(self, total: Total | None) -> Total | None:
+        """The sum before noise; of nobody, where nobody came."""
+        if total is not None or self.expected is None:
+            return total
+        nobody = torch.zeros((), device=tree.leaves(self.zeros)[0].device)
+        return Total(self.zeros, nobody, nobody)
+
+    def signal(self, total: Total) -> Tensor | None:
+        """How long the sum is before noise."""
+        return tree.norm(total.value) if self.measured else None
+
+    def shared(self, total: Total) -> Total:
+        """The sum after noise, over the clients that were to come."""
+        if self.expected is None:
+            return total
+        number: Any = torch.full_like(total.weight, self.expected)
+        return replace(total, weight=number, count=number)

@@ -1,0 +1,157 @@
+"""A run's account: what its rounds spent, said in every line of the record and in run.json."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from atoll.config.accounting import Asked, sampled, standing_for
+from atoll.config.setup import Setup
+from atoll.core import Chain, Participation, Spec
+from atoll.core.transform import named
+from atoll.privacy import DiscreteGaussian, Event, Ledger, NotPrivate, Skellam, signal_to_noise
+
+Told = dict[str, Any]
+
+
+class Account:
+    """The ledgers of one run: of the run itself, and of the larger system that it may stand for."""
+
+    def __init__(self, setup: Setup, known: Asked, layers: Chain) -> None:
+        rounds = setup.experiment.rounds
+        self.known, self.mechanism, self.how = known, mechanism(layers), setup.how
+        self.own = Ledger(rounds, known.delta, known.accountant)
+        self.larger = Ledger(rounds, known.delta, known.accountant) if layers.simulated() else None
+
+    @classmethod
+    def of(cls, setup: Setup, layers: Chain) -> Account | None:
+        """None for a run without a mechanism."""
+        return None if setup.privacy is None else cls(setup, setup.privacy, layers)
+
+    def add(self, layers: Chain, how: Participation, left_out: int = 0) -> None:
+        """A round that was made with these layers, on a cohort drawn so."""
+        self.own.add(event_of(layers, how, left_out))
+        if self.larger is not None:
+            self.larger.add(standing_for(layers, layers.simulated(), how, self.known))
+
+    def replay(self, history: Iterable[Mapping[str, Any]], layers: Callable[[int], Chain]) -> None:
+        """What a resumed run had spent, from its record: who was drawn how, and who was left out."""
+        for number, entry in enumerate(history):
+            how = Participation(**entry["cohort"]["how"])
+            self.add(layers(number), how, len(entry.get("dropped", ())))
+
+    def affords(self, layers: Chain, how: Participation) -> str | None:
+        """Why the next round must not be made; None if it may."""
+        budget = self.known.budget
+        if budget is None:
+            return None
+        book, event = self.own, event_of(layers, how, 0)
+        if self.larger is not None:
+            book, event = self.larger, standing_for(layers, layers.simulated(), how, self.known)
+        if book.affords(event, budget):
+            return None
+        return f"one more round would cost more than the privacy budget, epsilon {budget:g} at delta {book.delta:g}"
+
+    def line(self, spec: Spec, layers: Chain, signal: float | None, clients: int) -> Told:
+        """What a line of the record says of privacy."""
+        found: Told = {}
+        own = self.own.bound()
+        if math.isfinite(own):
+            found["epsilon"] = _up(own)
+        if self.larger is not None and math.isfinite(spent := self.larger.bound()):
+            found["simulated_epsilon"] = _up(spent)
+        if signal is not None and spec.noise and spec.size:
+            std = spec.noise * _share(layers, clients)
+            if std > 0:
+                found["snr"] = float(f"{signal_to_noise(signal, spec.size, std):.4g}")
+        return found
+
+    def told(self) -> Told:
+        """The block of run.json: of the rounds made so far."""
+        found = {"client": self._block(self.own)}
+        if self.larger is not None:
+            block = self._block(self.larger)
+            block["sampler"] = f"{_drawn(self.larger)}, imagined"
+            found["simulates"] = {"label": "simulation only", **block}
+        return found
+
+    def _block(self, book: Ledger) -> Told:
+        terms = book.terms()
+        facts: Told = {"unit": "client", "mechanism": self.mechanism, "rounds": book.count}
+        if self.known.calibrated is not None:
+            facts["calibrated"] = dict(zip(("epsilon", "delta"), self.known.calibrated, strict=True))
+        if terms.broken:
+            return {"holds": False, "why": terms.broken, **facts}
+        spent = book.epsilon()
+        if not math.isfinite(spent):
+            return {"holds": False, "why": f"there is no guarantee at delta {book.delta:g}", **facts}
+        return {
+            "holds": True,
+            "epsilon": spent,
+            "delta": book.delta,
+            **facts,
+            "adjacency": terms.adjacency,
+            "sampler": sampler(self.how),
+            "accountant": book.accountant().name,
+            "assumed": list(terms.notes),
+            **({} if self.known.budget is None else {"budget": self.known.budget}),
+        }
+
+
+def event_of(layers: Chain, how: Participation, left_out: int) -> Event:
+    """The event of one round. Noise that clients share is missing a part where some of them were left out."""
+    events = layers.events()
+    if left_out and any(isinstance(e, DiscreteGaussian | Skellam) for e in events):
+        return NotPrivate(f"{left_out} clients were left out, and their share of the noise with them")
+    return sampled(events, how)
+
+
+def mechanism(layers: Chain) -> str:
+    """The mechanisms in words.
+
+    >>> from atoll.transforms import GaussianNoise
+    >>> mechanism(Chain((GaussianNoise(1.2),)))
+    'gaussian_noise, multiplier 1.2'
+    """
+    found = []
+    for layer in layers.layers:
+        if layer.event() is None:
+            continue
+        number = getattr(layer, "multiplier", None)
+        found.append(named(layer) + ("" if number is None else f", multiplier {float(number):.6g}"))
+    return "; ".join(found)
+
+
+def sampler(how: Participation) -> str:
+    """How cohorts are drawn, in words.
+
+    >>> sampler(Participation("poisson", 100, probability=0.1))
+    'poisson, 10 of 100 clients on average'
+    """
+    name = how.scheme.replace("_", " ")
+    if how.probability is not None:
+        return f"{name}, {how.probability * how.population:g} of {how.population} clients on average"
+    drawn = f"{name}, {how.size} of {how.population} clients" if how.size else f"{name}, of {how.population} clients"
+    return drawn + (f", {how.separation} rounds from turn to turn" if how.separation else "")
+
+
+def _drawn(book: Ledger) -> str:
+    event: Any = book.parts[-1][0] if book.parts else None
+    if event is None:
+        return "not drawn yet"
+    return f"{event.how.replace('_', ' ')}, {event.cohort:g} of {event.population} clients"
+
+
+def _share(layers: Chain, clients: int) -> float:
+    """What is left of the noise where it is that of a larger cohort."""
+    larger = next((c for x in layers.layers if (c := getattr(x, "noise_cohort", None)) is not None), None)
+    return 1.0 if larger is None else clients / larger
+
+
+def _up(epsilon: float) -> float:
+    """Five digits, never below."""
+    if epsilon <= 0:
+        return 0.0
+    step = 10.0 ** (math.floor(math.log10(epsilon)) - 4)
+    return float(f"{math.ceil(epsilon / step - 1e-9) * step:.6g}")

@@ -80,9 +80,9 @@ def asked(experiment: Experiment, layers: Sequence[Transform], population: int) 
     where = "privacy.delta" if wish is None else f"{named(wish)}.delta"
     if given is not None:
         check_delta(where, given)
-        if given >= 1 / units:
+        if given > 1 / units:
             raise ConfigError(
-                f"{where}: {given:g} is not below 1 / clients ({1 / units:g}): a mechanism may publish one client "
+                f"{where}: {given:g} is above 1 / clients ({1 / units:g}): a mechanism may publish one client "
                 f"as it is and still keep it. Use {0.1 / units:.1g} or less."
             )
     delta = given if given is not None else 0.1 / units

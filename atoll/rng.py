@@ -50,7 +50,7 @@ def bits(k: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def host_bits(k: Tensor, n: int) -> Tensor:
-    """`bits(k, (n,))` for a key that is at hand (not vmapped), on the host: some ten times faster for a few thousand."""
+    """`bits(k, (n,))` for a key that is at hand (not vmapped), on the host, and much faster there."""
     a, b = (int(word) for word in k.tolist())
     blocks = (n + 1) // 2
     found = np.empty((blocks, 2), np.uint32)

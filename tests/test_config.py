@@ -249,7 +249,7 @@ MISTAKES = [
         "algoritm=fedavg",
         "algoritm: is not an option of an experiment. Did you mean algorithm? Options: rounds, seed, on_divergence, "
         "label, data, partition, cohort, task, local, algorithm, transform, reducer, engine, round, evaluate, stop, "
-        "checkpoint.",
+        "privacy, checkpoint.",
     ),
 ]
 
@@ -369,9 +369,9 @@ def test_build_refuses_what_check_refuses() -> None:
 
 
 def test_what_bind_finds_cannot_be_typed_in() -> None:
-    assert list(schema(GaussianNoise)) == ["multiplier", "noise_cohort"]
+    assert list(schema(GaussianNoise)) == ["multiplier", "noise_cohort", "epsilon", "delta"]
     assert mistakes("transform=[{name='gaussian_noise', multiplier=1, bound=2}]") == [
-        "transform.0.bound: is not an option of gaussian_noise. Options: multiplier, noise_cohort."
+        "transform.0.bound: is not an option of gaussian_noise. Options: multiplier, noise_cohort, epsilon, delta."
     ]
 
 

@@ -216,3 +216,10 @@ def test_a_group_is_put_in_the_same_order_whatever_stands_beside_it(sizes, seed)
     for i, ordered in enumerate(together):
         assert np.array_equal(ordered, draws.order(keys, ids[i : i + 1], n[i : i + 1]))
         assert np.array_equal(np.sort(ordered, axis=1), np.tile(np.arange(n[i]), (2, 1)))
+
+
+@given(st.integers(0, 2**40), st.integers(0, 70_000))
+@settings(max_examples=30, deadline=None)
+def test_the_words_of_the_host_are_those_of_every_device(seed: int, n: int) -> None:
+    k = rng.key(seed)
+    assert torch.equal(rng.host_bits(k, n), rng.bits(k, (n,)))

@@ -80,7 +80,7 @@ def asked(experiment: Experiment, layers: Sequence[Transform], population: int) 
     where = "privacy.delta" if wish is None else f"{named(wish)}.delta"
     if given is not None:
         check_delta(where, given)
-        if given > 1 / units:
+        if given * units > 1 + 1e-9:
             raise ConfigError(
                 f"{where}: {given:g} is above 1 / clients ({1 / units:g}): a mechanism may publish one client "
                 f"as it is and still keep it. Use {0.1 / units:.1g} or less."
@@ -119,6 +119,12 @@ def calibrated(chain: Chain, spec: Spec, how: Participation, rounds: int, known:
         raise ConfigError(f"{name}.epsilon: cannot be kept: {terms.broken}. Use a multiplier, and no epsilon.")
     noise = _noise_for(_Same(event, repr(first)), layer.epsilon, layer.delta, accountant.name)
     return with_noise(noise), replace(known, calibrated=(layer.epsilon, layer.delta))
+
+
+def described(bound: Chain, known: Asked) -> bool:
+    """Does the chain stand for a larger system, and is it known how large?"""
+    cohorts = (getattr(x, "noise_cohort", None) for x in bound.layers if x.stands_for() is not None)
+    return bool(bound.simulated()) and (known.simulate is not None or all(c is None for c in cohorts))
 
 
 def planned(bound: Chain, how: Participation, rounds: int, known: Asked) -> Event:

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, cached_property
@@ -149,7 +150,8 @@ def _signature(builder: Builder) -> inspect.Signature:
 def _default(parameter: inspect.Parameter, made: Any) -> Any:
     if parameter.default is parameter.empty:
         return _REQUIRED
-    return parameter.default if made is MISSING else made()
+    found = parameter.default if made is MISSING else made()
+    return None if isinstance(found, float) and math.isnan(found) else found  # "not a number" is "not said"
 
 
 def _derived(argument: Argument) -> bool:

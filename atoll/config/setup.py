@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from atoll import rng, tree
 from atoll.algorithms import ALGORITHMS
 from atoll.algorithms.wrappers import LocalStatistics, Snapshot, Statistics
-from atoll.config.accounting import Asked, asked, calibrated, planned, sampled, spends_delta
+from atoll.config.accounting import Asked, asked, calibrated, described, planned, sampled, spends_delta
 from atoll.config.defaults import usual_model, usual_partition
 from atoll.config.experiment import Experiment
 from atoll.config.registry import build
@@ -24,6 +24,8 @@ from atoll.core.settings import resolve, schedules
 from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
 from atoll.engines import ENGINES, Choice
 from atoll.errors import ConfigError
+from atoll.privacy import ACCOUNTANTS, suited
+from atoll.privacy.accountant import checked
 from atoll.reducers import REDUCERS, Keep
 from atoll.rounds import ROUNDS, Central, Gossip
 from atoll.schedules import Schedule
@@ -191,7 +193,9 @@ def _private(setup: Setup) -> Setup:
     lost = experiment.rounds * spends_delta(sampled(bound.events(), how))
     if lost and (experiment.privacy is None or experiment.privacy.delta is None):
         known = replace(known, delta=min(0.5, 2 * lost))
-    planned(bound, how, experiment.rounds, known)  # refuses a larger system that nobody described
+    if described(bound, known) or not bound.simulated():
+        whole = planned(bound, how, experiment.rounds, known)
+        checked(suited(whole, ACCOUNTANTS, known.accountant), whole)  # refuses an accountant that does not know it
     return replace(setup, chain=chain, privacy=known)
 
 

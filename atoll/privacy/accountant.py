@@ -13,6 +13,7 @@ from atoll.privacy.replacement import squares
 from atoll.privacy.terms import Term, Terms, flatten
 
 Parts = tuple[Term, ...]
+MOST = 500.0  # the epsilon of one round that can be worked with: e to the power of more is no number
 
 
 class Accountant(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
+from atoll.privacy.accountant import MOST, Parts, checked, delta_of, epsilon_of
 from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure
 from atoll.privacy.terms import Plain, Term, flatten
 
@@ -25,6 +25,8 @@ class Pld:
                 return "it has no bound for sampling without replacement. Use accountant = 'rdp', or sample by Poisson."
             if not isinstance(term.event, Gaussian | Laplace | Pure | Approximate):
                 return f"{type(term.event).__name__} is bounded by its Rényi divergence. Use accountant = 'rdp'."
+            if isinstance(term.event, Pure | Approximate) and term.event.epsilon > MOST:
+                return f"an epsilon of {term.event.epsilon:.4g} in one round is too large. Use accountant = 'rdp'."
         return None
 
     def epsilon(self, event: Event, delta: float) -> float:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
+from atoll.privacy.accountant import MOST, Parts, checked, delta_of, epsilon_of
 from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure
 from atoll.privacy.terms import Term, flatten
 
@@ -29,6 +29,8 @@ class Prv:
                 return f"no bound for Poisson-sampled {type(term.event).__name__}. Use accountant = 'pld'."
             if not isinstance(term.event, Gaussian | Laplace | Pure | Approximate):
                 return f"{type(term.event).__name__} is bounded by its Rényi divergence. Use accountant = 'rdp'."
+            if isinstance(term.event, Pure | Approximate) and term.event.epsilon > MOST:
+                return f"an epsilon of {term.event.epsilon:.4g} in one round is too large. Use accountant = 'rdp'."
         return None
 
     def epsilon(self, event: Event, delta: float) -> float:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from atoll.config.accounting import Asked, sampled, standing_for
+from atoll.config.accounting import Asked, described, sampled, standing_for
 from atoll.config.setup import Setup
 from atoll.core import Chain, Participation, Spec
 from atoll.core.transform import named
@@ -22,7 +22,7 @@ class Account:
         rounds = setup.experiment.rounds
         self.known, self.mechanism, self.how = known, mechanism(layers), setup.how
         self.own = Ledger(rounds, known.delta, known.accountant)
-        self.larger = Ledger(rounds, known.delta, known.accountant) if layers.simulated() else None
+        self.larger = Ledger(rounds, known.delta, known.accountant) if described(layers, known) else None
 
     @classmethod
     def of(cls, setup: Setup, layers: Chain) -> Account | None:

@@ -1,0 +1,120 @@
+"""What a run has spent: the ledger against the accountants, round by round."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atoll.privacy import (
+    ACCOUNTANTS,
+    Analytic,
+    Banded,
+    Composed,
+    Event,
+    Gaussian,
+    Laplace,
+    Ledger,
+    NotPrivate,
+    Rdp,
+    Sampled,
+    Tree,
+)
+
+
+def poisson(z: float, rate: float = 0.02) -> Event:
+    return Sampled(Gaussian(z), "poisson", 1000, 1000 * rate)
+
+
+def everyone(event: Event) -> Event:
+    return Sampled(event, "everyone", 50, 50)
+
+
+def filled(event: Event, rounds: int, of: int | None = None) -> Ledger:
+    book = Ledger(of or rounds, 1e-5)
+    for _ in range(rounds):
+        book.add(event)
+    return book
+
+
+def test_nothing_done_is_nothing_spent() -> None:
+    book = Ledger(10, 1e-5)
+    assert (book.count, book.epsilon(), book.bound()) == (0, 0.0, 0.0)
+
+
+@given(st.lists(st.sampled_from([1.0, 2.0, 5.0]), min_size=1, max_size=12))
+@settings(deadline=None, max_examples=25)
+def test_the_order_of_rounds_and_how_they_are_counted_do_not_matter(noises: list[float]) -> None:
+    book = Ledger(len(noises), 1e-5)
+    for z in noises:
+        book.add(everyone(Gaussian(z)))
+    one = 1 / math.sqrt(sum(z**-2 for z in noises))
+    assert book.count == len(noises)
+    assert book.epsilon() == pytest.approx(Analytic().epsilon(everyone(Gaussian(one)), 1e-5), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [poisson(1.0), everyone(Gaussian(5.0)), Sampled(Gaussian(2.0), "without_replacement", 1000, 20)],
+    ids=["poisson", "everyone", "fixed"],
+)
+def test_the_bound_of_a_line_is_never_below_the_accountant_and_never_far_above(event: Event) -> None:
+    book = Ledger(30, 1e-5)
+    before = 0.0
+    for number in range(1, 31):
+        book.add(event)
+        bound = book.bound()
+        assert bound >= before
+        before = bound
+        if number in (1, 2, 7, 30):
+            exact = book.epsilon()
+            assert exact * (1 - 1e-9) <= bound
+            assert bound <= 1.5 * exact
+    assert before == pytest.approx(exact, rel=2e-3)
+
+
+def test_a_laplace_sum_on_a_poisson_cohort_has_a_bound_in_every_line() -> None:
+    book = filled(Sampled(Laplace(3.0), "poisson", 500, 10), 6)
+    assert book.epsilon() <= book.bound() < 2 * book.epsilon()
+
+
+def test_noise_that_changes_in_every_round_is_bounded_without_composing_it_all_anew() -> None:
+    book = Ledger(40, 1e-5)
+    for number in range(40):
+        book.add(poisson(1.0 + number / 40))
+    assert len(book.parts) == 40
+    assert book.bound() == Rdp().epsilon(book.event(), 1e-5)
+    assert book.bound() >= book.epsilon()
+
+
+@pytest.mark.parametrize("noise", [Banded(2.0, 4, 4, 100), Tree(2.0, 100, separation=4, pattern="cyclic")], ids=repr)
+def test_noise_for_a_whole_run_is_charged_for_the_rounds_so_far(noise: Banded | Tree) -> None:
+    drawn = Sampled(noise, "cyclic", 100, 10, separation=4)
+    few, many = filled(drawn, 4, 100), filled(drawn, 100)
+    assert few.bound() < many.bound()
+    assert many.epsilon() == pytest.approx(ACCOUNTANTS["analytic"].epsilon(Composed(((drawn, 1),)), 1e-5))
+
+
+def test_one_round_without_a_guarantee_leaves_the_run_without_one() -> None:
+    book = filled(everyone(Gaussian(4.0)), 3, 10)
+    book.add(NotPrivate("the noise was lost"))
+    assert book.terms().broken == "the noise was lost"
+    assert book.bound() == book.epsilon() == math.inf
+
+
+@pytest.mark.parametrize("z", [2.0, 4.0, 9.0])
+def test_a_budget_affords_every_round_that_it_can_and_none_that_it_cannot(z: float) -> None:
+    event, budget = everyone(Gaussian(z)), 3.0
+    book = Ledger(1000, 1e-5)
+    while book.affords(event, budget):
+        book.add(event)
+        assert book.count < 1000
+    assert filled(event, max(1, book.count)).epsilon() <= budget or book.count == 0
+    assert filled(event, book.count + 1).epsilon() > budget
+
+
+def test_a_budget_is_asked_again_when_the_noise_changes() -> None:
+    book = filled(everyone(Gaussian(50.0)), 20, 1000)
+    assert book.affords(everyone(Gaussian(50.0)), 1.0)
+    assert not book.affords(everyone(Gaussian(0.5)), 1.0)
+    assert book.affords(everyone(Gaussian(50.0)), 1.0)

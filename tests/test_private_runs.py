@@ -1,0 +1,262 @@
+"""Runs with an epsilon: what is asked is kept, what is said is true, and nothing is said where nothing holds."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import atoll
+from atoll.config import Experiment
+from atoll.config.accounting import sampled
+from atoll.config.setup import set_up
+from atoll.core import Participation, Spec, Total
+from atoll.errors import AtollError, ConfigError
+from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, NotPrivate, Sampled
+from atoll.rounds import Private
+from atoll.runs.account import event_of
+from atoll.runs.together import run_together
+from atoll.transforms import TRANSFORMS
+
+BASE: dict[str, Any] = {
+    "rounds": 6,
+    "data": "digits",
+    "partition": {"name": "iid", "clients": 60},
+    "cohort": {"name": "poisson", "size": 12},
+    "algorithm": {"name": "fedavg", "lr": 0.2},
+    "local": {"batch": 8},
+    "task": {"model": "linear"},
+    "evaluate": {"every": 3, "clients": 0},
+    "engine": {"name": "vector"},
+    "checkpoint": {"every": 2},
+}
+
+
+def noisy(*noise: Any, **more: Any) -> dict[str, Any]:
+    return {**BASE, "transform": ["equal_weights", {"name": "clip_l2", "bound": 0.5}, *noise], **more}
+
+
+def gaussian(**options: Any) -> dict[str, Any]:
+    return {"name": "gaussian_noise", **options}
+
+
+def block(run: atoll.Run) -> dict[str, Any]:
+    found: dict[str, Any] = run.info["privacy"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("how", "event"),
+    [
+        (Participation("everyone", 9, size=9), ("everyone", 9, 9, 1)),
+        (Participation("fixed", 9, size=3), ("without_replacement", 9, 3, 1)),
+        (Participation("fraction", 9, size=3), ("without_replacement", 9, 3, 1)),
+        (Participation("fixed", 9, size=9), ("everyone", 9, 9, 1)),
+        (Participation("fixed_with_replacement", 9, size=12, replacement=True), ("with_replacement", 9, 12, 1)),
+        (Participation("poisson", 10, probability=0.3), ("poisson", 10, 3, 1)),
+        (Participation("poisson", 10, probability=1.0), ("everyone", 10, 10, 1)),
+        (Participation("cyclic", 9, size=2, separation=4), ("cyclic", 9, 2, 4)),
+        (Participation("available", 9), ("any", 9, 9, 1)),
+    ],
+    ids=lambda x: getattr(x, "scheme", None),
+)
+def test_every_sampler_has_its_own_event(how: Participation, event: tuple[Any, ...]) -> None:
+    found = sampled([Gaussian(1.0)], how)
+    assert isinstance(found, Sampled)
+    assert (found.how, found.population, found.cohort, found.separation) == event
+
+
+def test_a_sampler_without_known_amplification_is_accounted_without_any() -> None:
+    trace = sampled([Gaussian(2.0)], Participation("available", 100))
+    rounds = Composed(((trace, 5),))
+    plain = Composed(((Gaussian(2.0), 5),))
+    assert ACCOUNTANTS["analytic"].epsilon(rounds, 1e-5) == ACCOUNTANTS["analytic"].epsilon(plain, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("noise", "more", "accountant"),
+    [
+        (gaussian(epsilon=3.0, delta=1e-3), {}, "pld"),
+        (gaussian(epsilon=3.0, delta=1e-3), {"privacy": {"accountant": "rdp"}}, "rdp"),
+        (gaussian(epsilon=9.0, delta=1e-3), {"cohort": {"name": "fixed", "size": 12}}, "rdp"),
+        (gaussian(epsilon=3.0, delta=1e-3), {"cohort": "everyone"}, "analytic"),
+        (gaussian(epsilon=3.0, delta=1e-3), {"cohort": {"name": "fixed_with_replacement", "size": 12}}, "analytic"),
+        (
+            {"name": "banded_noise", "epsilon": 3.0, "delta": 1e-3},
+            {"cohort": {"name": "cyclic", "size": 12, "separation": 3}},
+            "analytic",
+        ),
+        ({"name": "tree_noise", "epsilon": 3.0, "delta": 1e-3}, {"cohort": "everyone"}, "analytic"),
+    ],
+    ids=["poisson", "rdp", "fixed", "everyone", "replacement", "banded", "tree"],
+)
+def test_an_epsilon_in_the_file_is_kept_by_the_run(
+    noise: dict[str, Any], more: dict[str, Any], accountant: str, tmp_path: Path
+) -> None:
+    run = atoll.run(noisy(noise, **more), tmp_path / "run")
+    said = block(run)["client"]
+    assert said["holds"]
+    assert said["accountant"] == accountant
+    assert 0.95 * noise["epsilon"] <= said["epsilon"] <= noise["epsilon"]
+    assert said["calibrated"] == {"epsilon": noise["epsilon"], "delta": 1e-3}
+    assert (said["delta"], said["unit"], said["rounds"]) == (1e-3, "client", 6)
+    lines = [entry["privacy"]["epsilon"] for entry in run.history]
+    assert lines == sorted(lines)
+    assert said["epsilon"] * (1 - 1e-6) <= lines[-1] <= 1.01 * said["epsilon"]
+    assert all(entry["privacy"]["snr"] > 0 for entry in run.history)
+
+
+def test_other_mechanisms_take_an_epsilon_too(tmp_path: Path) -> None:
+    chain = [
+        "equal_weights",
+        {"name": "clip_l2", "bound": 0.5},
+        {"name": "fixed_point", "step": 0.001},
+        {"name": "skellam", "epsilon": 20.0, "delta": 1e-3},
+    ]
+    run = atoll.run({**BASE, "cohort": {"name": "fixed", "size": 12}, "transform": chain}, tmp_path / "run")
+    assert 15 <= block(run)["client"]["epsilon"] <= 20
+
+
+def test_a_resumed_run_keeps_its_account(tmp_path: Path) -> None:
+    experiment = noisy(gaussian(multiplier=1.5), rounds=8)
+
+    def watch(done: int, rounds: int, entry: Any) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    whole = atoll.run(experiment, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        atoll.run(experiment, tmp_path / "cut", watch=watch)
+    resumed = atoll.run(experiment, tmp_path / "cut", resume=True)
+    assert block(resumed) == block(whole)
+    assert [e["privacy"] for e in resumed.history] == [e["privacy"] for e in whole.history]
+
+
+def test_training_stops_before_the_budget_is_overspent(tmp_path: Path) -> None:
+    run = atoll.run(noisy(gaussian(multiplier=4.0), rounds=50, cohort="everyone", privacy={"budget": 2.0}), tmp_path)
+    said = block(run)["client"]
+    rounds = len(run.history)
+    assert run.status.startswith("stopped early: one more round would cost more than the privacy budget")
+    assert said["epsilon"] <= 2.0
+    assert said["budget"] == 2.0
+    assert 1 < rounds < 50
+    one = Sampled(Gaussian(4.0), "everyone", 60, 60)
+    assert ACCOUNTANTS["analytic"].epsilon(Composed(((one, rounds + 1),)), said["delta"]) > 2.0
+
+
+def test_rescaled_noise_is_simulation_only(tmp_path: Path) -> None:
+    simulate = {"simulate": {"population": 1_000_000, "sampling": "poisson"}}
+    run = atoll.run(noisy(gaussian(epsilon=2.0, delta=1e-6, noise_cohort=1000), privacy=simulate), tmp_path)
+    said = block(run)
+    assert not said["client"]["holds"]
+    assert "epsilon" not in said["client"]
+    assert "Simulation only" in said["client"]["why"]
+    assert said["simulates"]["label"] == "simulation only"
+    assert 1.9 <= said["simulates"]["epsilon"] <= 2.0
+    assert all("epsilon" not in e["privacy"] and "simulated_epsilon" in e["privacy"] for e in run.history)
+
+
+def test_a_run_without_a_mechanism_says_nothing_of_privacy(tmp_path: Path) -> None:
+    run = atoll.run({**BASE, "rounds": 1}, tmp_path)
+    assert "privacy" not in run.info
+    assert "privacy" not in run.history[0]
+
+
+def test_no_noise_is_no_privacy(tmp_path: Path) -> None:
+    said = block(atoll.run(noisy(gaussian(multiplier=0.0), rounds=1), tmp_path))["client"]
+    assert said["holds"] is False
+    assert "epsilon" not in said
+
+
+@pytest.mark.parametrize(
+    ("experiment", "message"),
+    [
+        (noisy(gaussian(epsilon=-1.0, delta=1e-3)), "transform.2.epsilon: must be above 0"),
+        (noisy(gaussian(epsilon=1.0, delta=1.5)), "transform.2.delta: must be below 1"),
+        (noisy(gaussian(epsilon=1.0, delta=0.02)), "gaussian_noise.delta: 0.02 is above 1 / clients"),
+        (noisy(gaussian(multiplier=1.0), privacy={"delta": 0.5}), "privacy.delta: 0.5 is above 1 / clients"),
+        (noisy(gaussian(epsilon=1.0)), "gaussian_noise.delta: is missing"),
+        (noisy(gaussian(delta=1e-3)), "gaussian_noise.epsilon: is missing"),
+        (noisy(gaussian(epsilon=1.0, delta=1e-3, multiplier=1.0)), "has a multiplier and an epsilon"),
+        (noisy(gaussian()), "needs multiplier, or epsilon and delta"),
+        (noisy(gaussian(epsilon=1e-9, delta=1e-9)), "no noise multiplier up to 2"),
+        (noisy(gaussian(epsilon=2.0, delta=1e-6, noise_cohort=1000)), "how large it is was not said"),
+        ({**BASE, "privacy": {"budget": 1.0}}, "nothing in transform adds noise"),
+        (noisy(gaussian(multiplier=1.0), privacy={"accountant": "prv"}, cohort={"name": "fixed", "size": 5}), "prv"),
+        ({**BASE, "transform": [gaussian(epsilon=1.0, delta=1e-3)]}, "put clip_l2 before it"),
+        (
+            {**BASE, "transform": [{"name": "clip_l2", "bound": 1.0}, gaussian(epsilon=1.0, delta=1e-3)]},
+            "needs equal client weights",
+        ),
+    ],
+    ids=lambda x: None if isinstance(x, dict) else x[:40],
+)
+def test_what_cannot_hold_is_refused_before_anything_runs(experiment: dict[str, Any], message: str) -> None:
+    with pytest.raises(AtollError, match=message.replace("(", r"\(")):
+        set_up(Experiment.parse(experiment))
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm1d(4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(x))
+
+
+def test_statistics_past_the_noise_are_refused() -> None:
+    data = torch.randn(40, 4), torch.randint(0, 3, (40,))
+    chain = ["equal_weights", {"name": "clip_l2", "bound": 0.5}, gaussian(multiplier=1.0)]
+    with pytest.raises(ConfigError, match="past the noise"):
+        atoll.simulate(
+            Normed(),
+            data,
+            data,
+            clients=list(torch.arange(40).split(10)),
+            algorithm={"name": "fedavg", "lr": 0.1},
+            rounds=1,
+            transform=chain,
+            task={"batch_norm": "recompute"},
+        )
+
+
+def test_a_noisy_sum_is_divided_by_the_clients_that_were_to_come() -> None:
+    spec = Spec(l2=1.0, equal_weights=True, noise=1.0)
+    private = Private.of(spec, Participation("poisson", 100, probability=0.1), {"x": torch.zeros(3)})
+    assert private is not None
+    came = Total({"x": torch.ones(3)}, torch.tensor(7.0), torch.tensor(7.0))
+    assert private.shared(came).mean()["x"].tolist() == pytest.approx([0.1, 0.1, 0.1])
+    nobody = private.sum(None)
+    assert nobody is not None
+    assert nobody.value["x"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_round_to_which_nobody_came_adds_its_noise(tmp_path: Path) -> None:
+    seldom = noisy(gaussian(multiplier=1.0), rounds=3, cohort={"name": "poisson", "probability": 1e-9})
+    run = atoll.run(seldom, tmp_path)
+    assert [e["cohort"]["size"] for e in run.history] == [0, 0, 0]
+    assert len({e["model"] for e in run.history}) == 3
+    assert math.isfinite(block(run)["client"]["epsilon"])
+
+
+def test_clients_that_are_left_out_take_their_share_of_shared_noise_with_them() -> None:
+    names = [("fixed_point", {"step": 0.01}), ("discrete_gaussian", {"multiplier": 2.0})]
+    layers = [TRANSFORMS["equal_weights"](), TRANSFORMS["clip_l2"](bound=1.0), *(TRANSFORMS[n](**o) for n, o in names)]
+    chain, _ = atoll.core.Chain(tuple(layers)).bind(Spec(cohort=10, size=5, rounds=3))
+    how = Participation("fixed", 100, size=10)
+    assert isinstance(event_of(chain, how, 0), Sampled)
+    assert isinstance(event_of(chain, how, 2), NotPrivate)
+
+
+def test_runs_that_differ_in_epsilon_run_as_one_stack(tmp_path: Path) -> None:
+    cells = [Experiment.parse(noisy(gaussian(epsilon=e, delta=1e-3), rounds=3)) for e in (1.0, 8.0)]
+    both = run_together(cells, [tmp_path / "0", tmp_path / "1"])
+    assert both[0].info["engine"]["together"] == 2
+    for cell, run in zip(cells, both, strict=True):
+        alone = atoll.run(cell, tmp_path / f"alone-{cell.digest()[:6]}")
+        assert block(alone) == block(run)
+        for k, v in alone.params.items():
+            assert torch.allclose(v, run.params[k], atol=1e-5)

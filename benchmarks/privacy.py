@@ -3,12 +3,11 @@
     python benchmarks/privacy.py [a b] [--device cuda] [--repeats 9] [--precision tf32] [--json FILE]
 
 The same experiment four times on the stacked engine: plain FedAvg, and with `clip_l2` + `gaussian_noise`,
-`adaptive_clip` + `gaussian_noise`, `clip_l2` + `banded_noise` (48 bands, as in pfl-research). All four are set up first;
-then their rounds take turns, so that whatever else the machine does falls on all of them. A round is a whole one as
-`atoll run` makes it (sampling, index plan, training, mechanism, account, server step, record line with a digest of the
-model), without evaluation.
-"extra" is the median over turns of (with / without) - 1, "best" the same of the fastest rounds of each.
-The aim is at most 10 %.
+`adaptive_clip` + `gaussian_noise`, `clip_l2` + `banded_noise` (48 bands, as in pfl-research). All four are set up
+first; then their rounds take turns, so that whatever else the machine does falls on all of them. A round is a whole
+one as `atoll run` makes it (sampling, index plan, training, mechanism, account, server step, record line with a digest
+of the model), without evaluation. "extra" is the median over turns of (with / without) - 1, "best" the
+same of the fastest rounds of each. The aim is at most 10 %.
 """
 
 from __future__ import annotations

@@ -42,12 +42,21 @@ class Shape:
     inputs: tuple[int, ...]
     model: str
     rounds: int  # of one turn, so that short rounds are not lost in the clock
-    warm: int  # rounds before the first turn: steps are captured once a shape has been seen often
+    warm: dict[str, int]  # rounds before the first turn: steps are captured once a shape has been seen often
 
 
 SHAPES = {
-    "a": Shape("100 clients x 2 steps of 10, Linear(60, 10)", 100, 2, 10, (60,), "linear", 20, 80),
-    "b": Shape("50 clients x 5 steps of 10, pfl-research's CNN (1.6 M)", 50, 5, 10, (3, 32, 32), "cnn", 1, 3),
+    "a": Shape("100 clients x 2 steps of 10, Linear(60, 10)", 100, 2, 10, (60,), "linear", 20, {"cpu": 80, "cuda": 80}),
+    "b": Shape(
+        "50 clients x 5 steps of 10, pfl-research's CNN (1.6 M)",
+        50,
+        5,
+        10,
+        (3, 32, 32),
+        "cnn",
+        1,
+        {"cpu": 1, "cuda": 10},
+    ),
 }
 CLIP: dict[str, Any] = {"name": "clip_l2", "bound": 0.4}
 NOISE: dict[str, Any] = {"name": "gaussian_noise", "multiplier": 1.0}
@@ -104,14 +113,15 @@ def wait(device: Where) -> None:
 
 def measure(shape: Shape, options: argparse.Namespace) -> dict[str, Any]:
     """All mechanisms on one shape, in turns; each turn begins with another one."""
-    turns, rounds = options.repeats, shape.warm + shape.rounds * options.repeats
+    turns, warm = options.repeats, shape.warm[options.device]
+    rounds = warm + shape.rounds * turns
     with tempfile.TemporaryDirectory() as scratch:
         drivers = {
             name: prepared(shape, chain, rounds, Path(scratch) / str(i), options)
             for i, (name, chain) in enumerate(CHAINS.items())
         }
         for driver in drivers.values():
-            seconds(driver, shape.warm, options.device)
+            seconds(driver, warm, options.device)
         times: dict[str, list[float]] = {name: [] for name in CHAINS}
         for turn in range(turns):
             order = list(CHAINS)[turn % len(CHAINS) :] + list(CHAINS)[: turn % len(CHAINS)]

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from atoll.cli_audit import audit
 from atoll.cli_bench import bench
 from atoll.cli_compare import advise, compare
 from atoll.cli_data import app as data_app
@@ -34,6 +35,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(privacy_app, name="privacy")
 app.command()(sweep)
 app.command()(bench)
+app.command()(audit)
 app.command()(compare)
 app.command()(advise)
 console = Console()

@@ -16,7 +16,7 @@ from atoll.bench.suite import Suite
 from atoll.bench.tuning import choose
 from atoll.config.advice import near
 from atoll.errors import RecordError
-from atoll.results import Cell, Results, Trace, Trial
+from atoll.results import Cell, Results, Trace, Trial, audits, privacy
 from atoll.results.cells import Tuning
 from atoll.runs import Folder
 from atoll.sweep import Cell as Run
@@ -179,6 +179,7 @@ def trace(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], metric:
         validation=_number(spread.get("mean")) if held else None,
         partition=str(info["partition"]["digest"]),
         status=str(info["status"]),
+        privacy={**privacy.kept(info.get("privacy"), entries[-1]), **audits.kept(info.get("privacy"))},
     )
 
 

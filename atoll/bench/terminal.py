@@ -17,6 +17,7 @@ from atoll.bench.standing import Standing
 from atoll.bench.steps import Steps
 from atoll.bench.suite import FULL, Suite, counted, read, shipped
 from atoll.results import Cell, Results
+from atoll.results.privacy import SIMULATION, claims, of_all, upper
 from atoll.sweep import Cell as Run
 from atoll.sweep.groups import stacks
 
@@ -85,7 +86,18 @@ def _caption(cells: Sequence[Cell]) -> str:
         lines = ["One seed: a single run, not a result. More: --seeds 3 --resume."] if seeds else ["No runs yet."]
     elif 1 in seeds:
         lines.append("(1 seed): a single run, not a result.")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_privacy(cells)])
+
+
+def _privacy(cells: Sequence[Cell]) -> list[str]:
+    """In how many cells an epsilon holds, where any run has an account: each with its own words on the page."""
+    found = [of_all({run.seed: claims(run.privacy) for run in cell.runs}) for cell in cells if cell.runs]
+    held = [max(c.epsilon or 0.0 for c in cell if c.holds) for cell in found if any(c.holds for c in cell)]
+    span = f" ({upper(min(held))} to {upper(max(held))})" if held else ""
+    said = [f"An epsilon holds in {len(held)} of {counted(len(found), 'cell')}{span}: the page has each."]
+    simulated = sum(any(c.kind == "simulates" for c in cell) for cell in found)
+    said += [f"{counted(simulated, 'cell')}: {SIMULATION}."] if simulated else []
+    return said if any(found) else []
 
 
 def plan(work: Work, folder: Standing) -> tuple[Table, str]:

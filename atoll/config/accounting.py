@@ -14,7 +14,7 @@ from atoll.core.transform import named
 from atoll.errors import ConfigError
 from atoll.privacy.accountant import checked
 from atoll.privacy.calibrate import noise_for
-from atoll.privacy.events import Approximate, Composed, Event, How, Sampled, check_delta
+from atoll.privacy.events import Approximate, Banded, Composed, Event, How, Sampled, Tree, check_delta
 from atoll.privacy.ledger import ACCOUNTANTS, COARSE, Ledger
 from atoll.privacy.plan import suited
 
@@ -26,6 +26,8 @@ _SCHEMES: dict[str, How] = {
     "poisson": "poisson",
     "cyclic": "cyclic",
 }
+
+_POORLY = ("without_replacement", "with_replacement")
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,26 @@ def planned(bound: Chain, how: Participation, rounds: int, known: Asked) -> Even
     ledger = Ledger(rounds, known.delta, known.accountant)
     ledger.add(one)
     return ledger.event(rounds - 1)
+
+
+def advice(bound: Chain, how: Participation, rounds: int, known: Asked) -> str | None:
+    """That the same noise would cost less with another sampler, where that is so."""
+    if how.size is None or how.size == how.population or _SCHEMES.get(how.scheme) not in _POORLY:
+        return None
+    if bound.simulated() or any(isinstance(e, Banded | Tree) for e in bound.events()):
+        return None
+    poisson = Participation("poisson", how.population, probability=min(1.0, how.size / how.population))
+    costs = []
+    for drawn in (how, poisson):
+        book = Ledger(rounds, known.delta)
+        book.parts = [(sampled(bound.events(), drawn), rounds)]
+        costs.append(book.bound())
+    if not costs[1] < 0.8 * costs[0]:
+        return None
+    return (
+        f"The noise costs epsilon {costs[0]:.3g} with cohort.name = '{how.scheme}', and {costs[1]:.3g} with "
+        f"cohort = {{ name = 'poisson', size = {how.size} }}: less amplification is known for other samplers."
+    )
 
 
 def standing_for(bound: Chain, events: Sequence[Event], how: Participation, known: Asked) -> Event:

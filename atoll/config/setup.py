@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from atoll import rng, tree
 from atoll.algorithms import ALGORITHMS
 from atoll.algorithms.wrappers import LocalStatistics, Snapshot, Statistics
-from atoll.config.accounting import Asked, asked, calibrated, described, planned, sampled, spends_delta
+from atoll.config.accounting import Asked, advice, asked, calibrated, described, planned, sampled, spends_delta
 from atoll.config.defaults import usual_model, usual_partition
 from atoll.config.experiment import Experiment
 from atoll.config.registry import build
@@ -196,7 +196,8 @@ def _private(setup: Setup) -> Setup:
     if described(bound, known) or not bound.simulated():
         whole = planned(bound, how, experiment.rounds, known)
         checked(suited(whole, ACCOUNTANTS, known.accountant), whole)  # refuses an accountant that does not know it
-    return replace(setup, chain=chain, privacy=known)
+    hint = advice(bound, how, experiment.rounds, known)
+    return replace(setup, chain=chain, privacy=known, notes=[*setup.notes, *([hint] if hint else [])])
 
 
 def _check_repeats(algorithm: Algorithm, sampler: Any) -> None:

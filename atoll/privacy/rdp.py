@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -122,8 +125,21 @@ def _round(term: Term, orders: tuple[float, ...]) -> Orders:
     elif term.drawn is not None:
         neighbours = dp.NeighboringRelation.REPLACE_ONE
         event = dp.SampledWithoutReplacementDpEvent(term.drawn[1], term.drawn[0], event)
-    found: Orders = RdpAccountant(orders, neighbours).compose(event, 1).rdp
+    with _quiet():  # an order that does not converge is left out, and the others decide
+        found: Orders = RdpAccountant(orders, neighbours).compose(event, 1).rdp
     return found
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the library's remarks about single orders."""
+    log = logging.getLogger("absl")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def randomised_response(epsilon: float, order: float) -> float:

@@ -5,6 +5,7 @@
     metrics.py    what counts as better       estimates.py  means and intervals over seeds
     gains.py      gain over training alone    final.py      the final table
     notes.py      what a reader must know     provenance.py what was run, with what, where
+    privacy.py    what holds, beside audits   spending.py   figures of epsilon and noise
     theme.py      colours, and SVG for a page plots.py      the figures
     terminal.py   the table for a terminal    html.py       the page
 

@@ -60,6 +60,12 @@ def _one_per_seed(records: Sequence[Record]) -> tuple[Record, ...]:
     return tuple(by_seed[seed] for seed in sorted(by_seed))
 
 
+def _asked(record: Record, word: str) -> str:
+    """An epsilon in a name is one that holds, or is said to be asked for only."""
+    held = any(claim.holds for claim in record.claims)
+    return word if held or word.rpartition(".")[2] != "epsilon" else f"{word} asked"
+
+
 def _names(firsts: Sequence[Record], settings: Sequence[dict[str, Any]]) -> list[str]:
     """The label, and every setting that differs between groups of one label, where the group has it."""
     labels = [record.label for record in firsts]
@@ -67,8 +73,8 @@ def _names(firsts: Sequence[Record], settings: Sequence[dict[str, Any]]) -> list
     needed = {key for family in families for key in telling(family)}
     words = short([key for key in dict.fromkeys(key for s in settings for key in s) if key in needed])
     names = [
-        " ".join([label, *(f"{word}={show(own[key])}" for key, word in words.items() if key in own)])
-        for label, own in zip(labels, settings, strict=True)
+        " ".join([label, *(f"{_asked(record, word)}={show(own[key])}" for key, word in words.items() if key in own)])
+        for label, own, record in zip(labels, settings, firsts, strict=True)
     ]
     return [
         name if names.count(name) == 1 else f"{name} ({str(record.run.get('digest', record.folder.name))[:6]})"

@@ -19,7 +19,9 @@ from atoll.report.notes import lead, notes
 from atoll.report.notes import title as worded_title
 from atoll.report.pictures import bubbles
 from atoll.report.plots import Plot, plots
+from atoll.report.privacy import COLUMNS, MEANING, NOT_COVERED, alarms, section
 from atoll.report.records import Record, read
+from atoll.report.spending import spending
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -50,7 +52,10 @@ def page(records: Sequence[Record], groups: Sequence[Group], metric: Metric, tit
         title=title or worded_title(groups),
         scope=_scope(groups),
         lead=lead(table),
-        notes=notes(records, groups, table),
+        notes=[*alarms(groups), *notes(records, groups, table)],
+        privacy=section(groups),
+        privacy_columns=COLUMNS,
+        privacy_words=(MEANING, NOT_COVERED),
         metric=metric,
         groups=groups,
         table=table,
@@ -68,10 +73,10 @@ def page(records: Sequence[Record], groups: Sequence[Group], metric: Metric, tit
 
 
 def _figures(groups: Sequence[Group], metric: Metric) -> list[Plot]:
-    """What came of the runs and, where it was recorded, what the clients of the first one hold."""
+    """What came of the runs, what they spent and, where it was recorded, what the clients of the first one hold."""
     first = next((r for one in groups for r in one.records if r.run.get("label_counts")), None)
     held = [] if first is None else [bubbles(np.asarray(first.run["label_counts"], np.int64))]
-    return [*plots(groups, metric), *held]
+    return [*plots(groups, metric), *spending(groups, metric), *held]
 
 
 def environment() -> Environment:

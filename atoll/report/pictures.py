@@ -118,7 +118,7 @@ def _draw_sizes(n: Counts) -> Figure:
     figure, axes = _canvas(_HEIGHT)
     wide = n.min() > 0 and n.max() > 100 * n.min()
     if wide:
-        axes.set_xscale("log")
+        theme.logarithmic(axes, "x")
         bins = np.geomspace(n.min(), n.max() + 1, 25)
     else:
         width = max(1, -(-int(n.max() - n.min() + 1) // 25))  # whole numbers, so that bars are of whole sizes

@@ -73,7 +73,7 @@ def plots(groups: Sequence[Group], metric: Metric) -> list[Plot]:
 def _round_plot(groups: Sequence[Group], metric: Metric) -> Plot | None:
     lines = [line for group in groups if (line := _by_round(group, metric))]
     where = "over the clients of a round" if metric is TRAIN_LOSS else "on the central test set"
-    return _line_plot(
+    return line_plot(
         lines,
         groups,
         metric,
@@ -86,7 +86,7 @@ def _round_plot(groups: Sequence[Group], metric: Metric) -> Plot | None:
 
 def _bytes_plot(groups: Sequence[Group], metric: Metric) -> Plot | None:
     lines = [line for group in groups if (line := _by_bytes(group, metric))]
-    return _line_plot(
+    return line_plot(
         lines,
         groups,
         metric,
@@ -101,7 +101,7 @@ def _clients_plot(groups: Sequence[Group], metric: Metric, when: str) -> Plot | 
     lines = [line for group in groups if (line := _over_clients(group, metric, when))]
     tuned = " after local training" if when == "after" else ""
     on = dict.fromkeys(r.clients.on for line in lines for r in line.group.records if r.clients)
-    return _line_plot(
+    return line_plot(
         lines,
         groups,
         metric,
@@ -129,7 +129,7 @@ def _time_plot(groups: Sequence[Group]) -> Plot | None:
 
 def _by_round(group: Group, metric: Metric) -> Line | None:
     found = curve(group, metric.key)
-    return _line(group, found.rounds.astype(np.float64), found, metric)
+    return as_line(group, found.rounds.astype(np.float64), found, metric)
 
 
 def _by_bytes(group: Group, metric: Metric) -> Line | None:
@@ -137,10 +137,11 @@ def _by_bytes(group: Group, metric: Metric) -> Line | None:
     if not up.rounds.size or not np.isin(found.rounds, up.rounds).all():
         return None
     sent = np.cumsum((up.values + down.values).mean(axis=0)) / 1e6
-    return _line(group, sent[np.isin(up.rounds, found.rounds)], found, metric)
+    return as_line(group, sent[np.isin(up.rounds, found.rounds)], found, metric)
 
 
-def _line(group: Group, x: Floats, found: Curve, metric: Metric) -> Line | None:
+def as_line(group: Group, x: Floats, found: Curve, metric: Metric) -> Line | None:
+    """A recorded curve at these x; None where nothing was recorded."""
     if not found.rounds.size:
         return None
     half = found.half
@@ -157,7 +158,7 @@ def _over_clients(group: Group, metric: Metric, when: str) -> Line | None:
     return Line(group, SHARES * 100, sorted_values.mean(axis=0), half_width(sorted_values))
 
 
-def _line_plot(
+def line_plot(
     lines: Sequence[Line],
     groups: Sequence[Group],
     metric: Metric,
@@ -200,8 +201,8 @@ def _draw_lines(lines: Sequence[Line], styles: Sequence[dict[str, Any]], x: str,
     if x == "round":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     ends = [line.x[-1] for line in lines if line.x[-1] > 0]
-    if x.startswith("MB") and len(ends) > 1 and max(ends) > 10 * min(ends):
-        axes.set_xscale("log")
+    if x.startswith(("MB", "epsilon")) and len(ends) > 1 and max(ends) > 10 * min(ends):
+        theme.logarithmic(axes, "x")
     _legend(figure, handles, labels)
     return figure
 
@@ -212,7 +213,7 @@ def _limit(axes: Axes, lines: Sequence[Line], metric: Metric) -> None:
     if not means.size:
         return
     if means.min() > 0 and means.max() > 100 * means.min():
-        axes.set_yscale("log")
+        theme.logarithmic(axes, "y")
         return
     room = 0.5 * (means.max() - means.min()) or 0.05 * abs(means.max()) or 1.0
     bands = [line.mean + sign * line.half for line in lines if line.half is not None for sign in (-1, 1)]

@@ -1,4 +1,4 @@
-"""A run folder, read: `run.json`, the lines of `record.jsonl`, and `clients.json`."""
+"""A run folder, read: `run.json`, the lines of `record.jsonl`, `clients.json` and `audit.json`."""
 
 import json
 import math
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atoll.errors import RecordError
+from atoll.results.privacy import Claim, claims
 
 FORMAT = 1
 
@@ -44,12 +45,13 @@ class Clients:
 
 @dataclass(frozen=True)
 class Record:
-    """One run: what was asked (`run`), what happened round by round, and the latest look at each client."""
+    """One run: what was asked (`run`), what happened round by round, the latest look at each client, and attacks."""
 
     folder: Path
     run: Mapping[str, Any]
     rounds: tuple[Mapping[str, Any], ...]
     clients: Clients | None
+    attacks: tuple[Mapping[str, Any], ...] = ()  # membership attacks on its model
 
     @property
     def label(self) -> str:
@@ -76,6 +78,11 @@ class Record:
     def split(self) -> str:
         """The digest of the partition: equal digests mean the same examples at the same clients."""
         return str(find(self.run, "partition", "digest") or "")
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What it says of its privacy, for all rounds that were recorded."""
+        return claims(self.run.get("privacy"), self.rounds[-1])
 
     def series(self, *path: str) -> Series:
         """One number by round, for example `series("clients", "accuracy", "mean")`; rounds without it are left out."""
@@ -110,7 +117,13 @@ def _number(value: Any) -> float:
 def _record(folder: Path) -> Record:
     if not (folder / "run.json").is_file():
         raise RecordError(f"{folder}: is not a run (it holds no run.json). {_instead(folder)}")
-    return Record(folder, _run(folder / "run.json"), _lines(folder / "record.jsonl"), _clients(folder / "clients.json"))
+    return Record(
+        folder,
+        _run(folder / "run.json"),
+        _lines(folder / "record.jsonl"),
+        _clients(folder / "clients.json"),
+        _attacks(folder / "audit.json"),
+    )
 
 
 def _instead(folder: Path) -> str:
@@ -192,6 +205,15 @@ def _clients(path: Path) -> Clients | None:
             "Run the experiment again."
         )
     return clients
+
+
+def _attacks(path: Path) -> tuple[Mapping[str, Any], ...]:
+    if not path.is_file():
+        return ()
+    found = _json(path).get("attacks")
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise RecordError(f"{path}: holds no list of attacks. Audit the run again, or remove the file.")
+    return tuple(found)
 
 
 def _columns(part: Mapping[str, Sequence[Any]]) -> dict[str, Floats]:

@@ -8,9 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from atoll.report.final import Column, Final, Row, final
-from atoll.report.groups import group
+from atoll.report.groups import Group, group
 from atoll.report.metrics import primary
 from atoll.report.notes import notes
+from atoll.report.privacy import alarms, lines
 from atoll.report.records import read
 
 HEADINGS = {"last": "test", "worst": "worst 10%", "gain": "gain", "up": "MB up", "seconds": "s/round"}
@@ -23,7 +24,7 @@ def summary(folders: Sequence[Path]) -> Table:
     found = final(groups, primary(records))
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, title_justify="left", caption_justify="left")
     table.title = Text(_title(found), style="bold")
-    table.caption = _caption(found, notes(records, groups, found))
+    table.caption = _caption(found, notes(records, groups, found)).append_text(_privacy(groups))
     table.add_column("run", overflow="fold", min_width=12)
     table.add_column("seeds", justify="right", no_wrap=True)
     columns = [column for column in found.columns if column.key in HEADINGS]
@@ -65,3 +66,9 @@ def _caption(found: Final, remarks: Sequence[str]) -> Text:
     if any(row.when == "after" for row in found.rows):
         lines.append("then tuned: the same clients after local training.")
     return Text("\n".join([*lines, *remarks]), style="dim")
+
+
+def _privacy(groups: Sequence[Group]) -> Text:
+    """What holds, not dimmed; what contradicts it, loudly."""
+    told = Text("".join(f"\n{line}" for line in lines(groups)), style="not dim")
+    return told.append_text(Text("".join(f"\n{line}" for line in alarms(groups)), style="not dim bold red"))

@@ -6,7 +6,9 @@ import warnings
 from html import escape
 from typing import Any, Literal
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogFormatter
 
 # Okabe and Ito's colours for all kinds of colour vision, the light ones darkened to stand on white.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b85c93", "#a87b00", "#5b6470", "#3a9bd1")
@@ -60,6 +62,14 @@ def line_style(number: int) -> dict[str, Any]:
         "linestyle": DASHES[number % len(DASHES)],
         "marker": MARKERS[number % len(MARKERS)],
     }
+
+
+def logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
+    """A logarithmic axis with plain numbers: matplotlib writes powers as mathematics, which is switched off here."""
+    getattr(axes, f"set_{which}scale")("log")
+    axis = getattr(axes, f"{which}axis")
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(LogFormatter())
 
 
 def svg(figure: Figure, name: str, alt: str) -> str:

@@ -2,6 +2,8 @@
 
     cells.py       the values: a suite's cells, their runs seed by seed, the trials that chose their settings
     files.py       results.json, read and written
+    privacy.py     what a run says of its privacy, as far as it may be printed
+    audits.py      what attacks found, and whether it contradicts that
     published.py   what papers report, with its source (reference/*.csv)
     against.py     ours and theirs, cell by cell, with a verdict
 

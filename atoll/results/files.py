@@ -81,7 +81,7 @@ def _number(value: Any) -> float:
 def _plain(value: Any) -> Any:
     """Only what JSON has: NaN becomes null, floats lose the digits that say nothing."""
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): _plain(v) for k, v in value.items() if v != {} or k != "privacy"}  # most runs have none
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     if isinstance(value, float):

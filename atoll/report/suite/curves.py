@@ -104,7 +104,7 @@ def _draw(results: Results, lines: Sequence[Line], by: By, styles: Mapping[str, 
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
     ends = [float(one.x[-1]) for one in lines if one.x[-1] > 0]
     if by != "rounds" and len(ends) > 1 and max(ends) > 20 * min(ends):
-        axes.set_xscale("log")
+        theme.logarithmic(axes, "x")
     return figure
 
 
@@ -114,7 +114,7 @@ def _limit(axes: Axes, lines: Sequence[Line], results: Results) -> None:
     if not means.size:
         return
     if results.scale != 100 and means.min() > 0 and means.max() > 100 * means.min():
-        axes.set_yscale("log")
+        theme.logarithmic(axes, "y")
         return
     pad = 0.08 * float(means.max() - means.min()) or 0.05 * abs(float(means.max())) or 1.0
     low, high = float(means.min()) - pad, float(means.max()) + pad

@@ -11,11 +11,18 @@ from collections.abc import Iterator, Mapping
 from atoll.report.suite import words
 from atoll.report.suite.table import Entry, Row, Table, table
 from atoll.results import Cell, Results, Trace
+from atoll.results.privacy import claims
 
 AFTER = (
     *("settings", "seed", "last", "best", "bytes", "seconds", "together"),
     *("digest", "partition_digest", "status", "quirk"),
 )
+PRIVACY = (
+    "privacy_epsilon",
+    "privacy_delta",
+    "privacy_unit",
+    "privacy",
+)  # where any run has an account; epsilon of the run itself
 SPECIAL: Mapping[str, str] = {
     **{c: f"\\{c}" for c in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
@@ -29,10 +36,12 @@ def as_csv(results: Results) -> str:
     """One line per run; values as they were measured (not scaled), seconds of one run's share of its stack."""
     out = io.StringIO()
     lines = csv.writer(out, lineterminator="\n")
-    lines.writerow(["block", *results.axes, *AFTER])
+    accounted = any(run.privacy for cell in results.cells for run in cell.runs)
+    lines.writerow(["block", *results.axes, *AFTER, *(PRIVACY if accounted else ())])
     for cell in results.cells:
         for run in cell.runs:
-            lines.writerow([cell.block, *cell.path.values(), *_run(results, cell, run)])
+            held = _held(run) if accounted else []
+            lines.writerow([cell.block, *cell.path.values(), *_run(results, cell, run), *held])
     return out.getvalue()
 
 
@@ -73,6 +82,13 @@ def _run(results: Results, cell: Cell, run: Trace) -> list[object]:
     return [settings, run.seed, *reached, *costs, run.digest, run.partition, run.status, cell.quirk or ""]
 
 
+def _held(run: Trace) -> list[object]:
+    found = claims(run.privacy)
+    first = next((claim for claim in found if claim.holds), None)
+    numbers: list[object] = ["", "", ""] if first is None else [first.epsilon, first.delta, first.unit]
+    return [*numbers, "; ".join(claim.said for claim in found)]
+
+
 def literal(text: str) -> str:
     r"""Text that Markdown shows as it stands, in a table too.
 
@@ -104,7 +120,7 @@ def _text(one: Table, entry: Entry) -> str:
     if entry.score is None:
         return entry.note
     std = one.std(entry)
-    said = f" ({entry.note})" if entry.note else ""
+    said = f" ({told})" if (told := "; ".join(filter(None, [entry.note, entry.privacy]))) else ""
     return f"{one.mean(entry)} ± {std}{said}" if std else f"{one.mean(entry)}{said}"
 
 

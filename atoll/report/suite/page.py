@@ -7,7 +7,7 @@ from typing import Any
 
 from atoll.report.final import significant
 from atoll.report.html import environment
-from atoll.report.suite import curves, headline, pairs, paper, ranking, spread, tuning, words
+from atoll.report.suite import curves, headline, pairs, paper, privacy, ranking, spread, tuning, words
 from atoll.report.suite.table import table
 from atoll.results import Results
 
@@ -17,6 +17,7 @@ SHOWN_FIRST = 9  # rows whose curves are open; the others wait behind a click
 def page(results: Results) -> str:
     """The whole page as text."""
     parts: dict[str, Any] = {
+        "privacy": privacy.section(results),
         "paper": paper.comparison(results),
         "ranking": ranking.ranking(results),
         "pairs": pairs.certainty(results),
@@ -28,7 +29,7 @@ def page(results: Results) -> str:
         scope=headline.scope(results),
         lead=headline.lead(results),
         findings=_findings(parts),
-        notes=headline.notes(results),
+        notes=[*privacy.alarms(results)[:1], *headline.notes(results)],
         sections=_sections(parts),
         unit=words.first_up(words.unit(results)),
         better=words.better(results),
@@ -55,6 +56,7 @@ def _findings(parts: Mapping[str, Any]) -> list[str]:
 
 def _sections(parts: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = {
+        "privacy": ("privacy", "Privacy"),
         "paper": ("paper", "Against the paper"),
         "ranking": ("wins", "Which method wins"),
         "pairs": ("pairs", "How sure"),

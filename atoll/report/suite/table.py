@@ -9,6 +9,7 @@ from statistics import median
 from typing import Literal
 
 from atoll.report.suite import words
+from atoll.report.suite.privacy import brief
 from atoll.report.suite.scores import Score, best, competes, of_cell
 from atoll.results import Cell, Results
 from atoll.results.cells import When
@@ -25,6 +26,7 @@ class Entry:
     mark: Mark
     note: str  # "1 seed of 3", "2 of 3 seeds", "failed", "not run", or nothing
     why: str = ""  # the reason of a failure
+    privacy: str = ""  # the epsilon that it holds, or that it holds none; nothing where no run has an account
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def _entry(results: Results, cell: Cell | None, when: When, mark: Mark) -> Entry
         return Entry(None, None, "", words.MISSING, "not part of the suite")
     if not cell.runs:
         return Entry(cell, None, "", "failed" if cell.failed else "not run", words.why(cell))
-    return Entry(cell, of_cell(cell, results, when), mark, _seeds(cell), words.why(cell))
+    return Entry(cell, of_cell(cell, results, when), mark, _seeds(cell), words.why(cell), brief(cell))
 
 
 def _seeds(cell: Cell) -> str:

@@ -1,0 +1,191 @@
+"""What the runs cost in privacy: what was accounted, beside what attacks found; an epsilon that holds, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atoll.report.final import MISSING
+from atoll.report.groups import Group
+from atoll.report.records import Record
+from atoll.results.audits import Bound, alarm, bounds, contradicted
+from atoll.results.privacy import SIMULATION, Claim, number, of_all, small, upper
+
+NOT_COVERED = (
+    "Training losses and metrics measured on clients' data in this report are not covered by epsilon: "
+    "the accounted mechanism does not protect them, and publishing them tells more than it allows."
+)
+MEANING = (
+    "Epsilon and delta are upper bounds by the accountant, rounded up; an audit's figure is a lower bound on epsilon, "
+    "found by attacking the run, rounded down. Epsilons of different units or adjacencies are not comparable."
+)
+UNCLAIMED = "nothing is claimed: the run has no privacy account"
+COLUMNS: Mapping[str, str] = {
+    "epsilon": "upper bound for all rounds made; of several seeds the largest",
+    "delta": "the chance with which the bound on epsilon may fail",
+    "unit, adjacency": "what is protected, all of a client or one example, and which data sets must look alike",
+    "sampler": "how the clients of a round were really drawn",
+    "mechanism": "what was added, and its noise multiplier",
+    "accountant": "who added up the cost, and of how many rounds",
+    "noise chosen for": "what the noise was calibrated to, and the budget that stops the run before it is overspent",
+    "assumed": "what the epsilon rests on",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One claim of one group: its cells in the order of COLUMNS, or (without cells) words in their place."""
+
+    name: str
+    kind: str  # "client", "example", "simulates", or "" for a group without an account
+    cells: tuple[str, ...]
+    said: str
+    audit: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack of an audit.json, as text."""
+
+    group: str
+    seed: int
+    name: str
+    level: str
+    auc: str
+    rates: str
+    bound: str
+    counts: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """All of it."""
+
+    rows: tuple[Row, ...]
+    attacks: tuple[Attack, ...]
+    alarms: tuple[str, ...]
+
+
+def section(groups: Sequence[Group]) -> Section | None:
+    """The section on privacy; None where no run has an account or was attacked."""
+    if not any(_accounted(record) or record.attacks for group in groups for record in group.records):
+        return None
+    rows = tuple(row for group in groups for row in _rows(group))
+    attacks = tuple(
+        _attack(group, record, table) for group in groups for record in group.records for table in record.attacks
+    )
+    return Section(rows, attacks, tuple(alarms(groups)))
+
+
+def group_claims(group: Group) -> tuple[Claim, ...]:
+    """What holds for every seed of a group."""
+    return of_all({record.seed: record.claims for record in group.records})
+
+
+def alarms(groups: Sequence[Group]) -> list[str]:
+    """Audits that contradict the account, loudly."""
+    every = [(group, record, _bounds(record)) for group in groups for record in group.records]
+    looked_at = sum(one.epsilon is not None for _, _, found in every for one in found)
+    return [
+        alarm(f"{group.name}, seed {record.seed}", claim, one, looked_at)
+        for group, record, found in every
+        for claim, one in contradicted(record.claims, found)
+    ]
+
+
+def lines(groups: Sequence[Group]) -> list[str]:
+    """For a terminal: one line for each claim, and what an audit found."""
+    said = []
+    for group in groups:
+        name = f"{group.name}: " if len(groups) > 1 else ""
+        found = group_claims(group)
+        said += [f"{name}{_told(claim, found)}" for claim in found]
+        said += [f"{name}audit: {told}" for told in _audit(group, ("client", "example"))]
+    return said
+
+
+def _told(claim: Claim, beside: Sequence[Claim]) -> str:
+    """The claim in a line; where one unit may be protected and another not, with the unit that is not."""
+    several = {"client", "example"} <= {one.kind for one in beside}
+    return f"{claim.unit} level: {claim.said}" if several and claim.epsilon is None else claim.said
+
+
+def _accounted(record: Record) -> bool:
+    return bool(record.claims)
+
+
+def _rows(group: Group) -> list[Row]:
+    found = group_claims(group)
+    if not found:
+        return [Row(group.name, "", (), UNCLAIMED, _audit(group, ("client", "example")))]
+    rest = tuple(level for level in ("client", "example") if level not in [claim.kind for claim in found])
+    rows = []
+    for number_, claim in enumerate(found):
+        levels = (claim.kind, *(rest if number_ == 0 else ()))
+        audit = () if claim.kind == "simulates" else _audit(group, levels) or ("not audited",)
+        name = SIMULATION if claim.kind == "simulates" else group.name
+        said = "" if claim.epsilon is not None else _told(claim, found)
+        rows.append(Row(name, claim.kind, _cells(claim), said, audit))
+    return rows
+
+
+def _cells(claim: Claim) -> tuple[str, ...]:
+    if claim.epsilon is None:
+        return ()
+    target = claim.calibrated
+    calibrated = f"epsilon {target[0]:.6g} at delta {small(target[1])}" if target else ""
+    budget = "" if claim.budget is None else f"budget {claim.budget:.6g}"
+    told = {
+        "epsilon": f"{'simulates ' if claim.kind == 'simulates' else ''}{upper(claim.epsilon)}",
+        "delta": small(claim.delta),
+        "unit, adjacency": ", ".join(filter(None, [claim.unit, claim.adjacency])),
+        "sampler": claim.sampler,
+        "mechanism": claim.mechanism,
+        "accountant": claim.accountant + ("" if claim.rounds is None else f", {claim.rounds:,} rounds"),
+        "noise chosen for": "; ".join(filter(None, [calibrated, budget])),
+        "assumed": "; ".join(claim.assumed),
+    }
+    return tuple(told[column] or MISSING for column in COLUMNS)
+
+
+def _audit(group: Group, levels: Sequence[str]) -> tuple[str, ...]:
+    """The strongest bound of each attack over the seeds."""
+    found: dict[str, list[Bound]] = {}
+    for one in (one for record in group.records for one in _bounds(record) if one.level in levels):
+        found.setdefault(one.name, []).append(one)
+    return tuple(_strongest(name, ones) for name, ones in found.items())
+
+
+def _strongest(name: str, ones: Sequence[Bound]) -> str:
+    known = [one for one in ones if one.epsilon is not None]
+    if not known:
+        return f"{name}: no bound"
+    top = max(known, key=lambda one: one.epsilon or 0.0)
+    counts = f"; {top.counts}" if top.counts else ""
+    return f"{name}: {top.said}{counts}{f'; the largest of {len(known)} seeds' if len(known) > 1 else ''}"
+
+
+def _bounds(record: Record) -> tuple[Bound, ...]:
+    return bounds(record.run.get("privacy"), record.attacks)
+
+
+def _attack(group: Group, record: Record, table: Mapping[str, Any]) -> Attack:
+    (bound,) = bounds(None, [table])
+    auc, ends = number(table.get("auc")), table.get("auc_interval")
+    both = [number(end) for end in ends] if isinstance(ends, list) else []
+    between = f" ({both[0]:.3f} to {both[1]:.3f})" if len(both) == 2 and None not in both else ""
+    rates = table.get("tpr_at_fpr")
+    shown = rates.items() if isinstance(rates, Mapping) else ()
+    return Attack(
+        group.name,
+        record.seed,
+        bound.name,
+        bound.level,
+        MISSING if auc is None else f"{auc:.3f}{between}",
+        "; ".join(f"{rate:.3g} at {fpr}" for fpr, value in shown if (rate := number(value)) is not None) or MISSING,
+        bound.said,
+        bound.counts or MISSING,
+        str(table.get("note") or ""),
+    )

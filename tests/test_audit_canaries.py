@@ -39,7 +39,7 @@ class Halved(GaussianNoise):
     """Half the noise that its event says."""
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return GaussianNoise(self.multiplier / 2, None, self.bound).server(total, state, key)
+        return GaussianNoise(self.multiplier / 2, bound=self.bound).server(total, state, key)
 
 
 class Loose(ClipL2):

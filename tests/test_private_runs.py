@@ -1,6 +1,7 @@
 """Runs with an epsilon: what is asked is kept, what is said is true, and nothing is said where nothing holds."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, NotPrivate, Sampled
 from atoll.rounds import Private
 from atoll.runs.account import event_of
 from atoll.runs.together import run_together
-from atoll.transforms import TRANSFORMS
+from atoll.transforms import TRANSFORMS, GaussianNoise
 
 BASE: dict[str, Any] = {
     "rounds": 6,
@@ -228,7 +229,7 @@ def test_a_noisy_sum_is_divided_by_the_clients_that_were_to_come() -> None:
     private = Private.of(spec, Participation("poisson", 100, probability=0.1), {"x": torch.zeros(3)})
     assert private is not None
     came = Total({"x": torch.ones(3)}, torch.tensor(7.0), torch.tensor(7.0))
-    assert private.shared(came).mean()["x"].tolist() == pytest.approx([0.1, 0.1, 0.1])
+    assert private._shared(came).mean()["x"].tolist() == pytest.approx([0.1, 0.1, 0.1])
     nobody = private.sum(None)
     assert nobody is not None
     assert nobody.value["x"].tolist() == [0.0, 0.0, 0.0]
@@ -260,3 +261,37 @@ def test_runs_that_differ_in_epsilon_run_as_one_stack(tmp_path: Path) -> None:
         assert block(alone) == block(run)
         for k, v in alone.params.items():
             assert torch.allclose(v, run.params[k], atol=1e-5)
+
+
+AUDITED = noisy(gaussian(multiplier=2.0), rounds=4, cohort="everyone", privacy={"canaries": 600, "delta": 1e-3})
+
+
+def test_canaries_in_a_run_show_less_than_is_accounted(tmp_path: Path) -> None:
+    said = block(atoll.run(AUDITED, tmp_path))
+    audit = said["audit"]
+    assert (audit["canaries"], audit["confidence"], audit["delta"]) == (600, 0.95, 1e-3)
+    assert 0.3 < audit["epsilon_lower"] < said["client"]["epsilon"]
+
+
+def test_noise_that_is_silently_halved_is_caught_by_the_audit_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = GaussianNoise.server
+
+    def halved(self: GaussianNoise, *args: Any) -> Any:
+        return right(replace(self, multiplier=self.multiplier / 2), *args)
+
+    monkeypatch.setattr(GaussianNoise, "server", halved)
+    said = block(atoll.run(AUDITED, tmp_path))
+    assert said["audit"]["epsilon_lower"] > said["client"]["epsilon"]
+
+
+def test_a_resumed_audit_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    def watch(done: int, rounds: int, entry: Any) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    whole = atoll.run(AUDITED, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        atoll.run(AUDITED, tmp_path / "cut", watch=watch)
+    assert block(atoll.run(AUDITED, tmp_path / "cut", resume=True)) == block(whole)

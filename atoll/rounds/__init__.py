@@ -3,7 +3,7 @@
 from atoll.rounds.central import Central, central_round, nobody
 from atoll.rounds.gossip import Gossip, gossip_round
 from atoll.rounds.parts import Parts, clients_key
-from atoll.rounds.private import Private
+from atoll.rounds.private import Planted, Private
 
 ROUNDS = {"central": Central, "gossip": Gossip}
 
@@ -12,6 +12,7 @@ __all__ = [
     "Central",
     "Gossip",
     "Parts",
+    "Planted",
     "Private",
     "central_round",
     "clients_key",

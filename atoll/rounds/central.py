@@ -38,10 +38,12 @@ def central_round(parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: 
         total = private.sum(total)
     if total is None:  # nobody came, or nobody could be used
         return server, state, result
-    if private is not None:
+    if private is None:
+        total, state = parts.layers.server(total, state, rng.child(key, "server"))
+    else:
         result = replace(result, signal=private.signal(total))
-    total, state = parts.layers.server(total, state, rng.child(key, "server"))
-    server = parts.now.apply(server, total if private is None else private.shared(total))
+        total, state = private.server(parts.layers, total, state, key)
+    server = parts.now.apply(server, total)
     if parts.statistics is not None:
         server = _reestimated(parts, parts.statistics, cohort, server, rng.child(key, "statistics"))
     return server, state, result

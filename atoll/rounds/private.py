@@ -8,9 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atoll import tree
-from atoll.core import Participation, Spec, Total
+from atoll import rng, tree
+from atoll.audit import Canaries, without_noise
+from atoll.core import Chain, Participation, Spec, Total
 from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Canaries in one round: who they are, and how often each was drawn by the run's own sampler."""
+
+    canaries: Canaries
+    round: int
+    how: Participation
+    often: Tensor
 
 
 @dataclass(frozen=True)
@@ -23,6 +34,7 @@ class Private:
     zeros: Tree  # in the shape of a sum, as it arrives at the server
     expected: float | None  # clients in a round, on average; None where that is not fixed, and hence public
     measured: bool = True  # can the length of a sum be told? Not where it wraps around
+    planted: Planted | None = None
 
     @classmethod
     def of(cls, spec: Spec, how: Participation, zeros: Tree) -> Private | None:
@@ -43,7 +55,20 @@ class Private:
         """How long the sum is before noise."""
         return tree.norm(total.value) if self.measured else None
 
-    def shared(self, total: Total) -> Total:
+    def server(self, layers: Chain, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
+        """The server's side of the layers; with canaries in the sum, where there are some."""
+        if self.planted is None:
+            after, kept = layers.server(total, state, rng.child(key, "server"))
+            return self._shared(after), kept
+        canaries, there = self.planted.canaries, self.planted
+        more = canaries.contribution(there.round, there.how, layers, state, rng.child(key, "canaries"), there.often)
+        whole = total if more is None else total.merge(more)
+        after, kept = layers.server(whole, state, rng.child(key, "server"))
+        known, _ = without_noise(layers).server(total, state, rng.child(key, "server"))
+        canaries.observe(after, known)
+        return self._shared(after), kept
+
+    def _shared(self, total: Total) -> Total:
         """The sum after noise, over the clients that were to come."""
         if self.expected is None:
             return total

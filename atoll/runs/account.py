@@ -6,11 +6,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from atoll import rng
+from atoll.audit import Canaries
 from atoll.config.accounting import Asked, described, sampled, standing_for
 from atoll.config.setup import Setup
 from atoll.core import Chain, Participation, Spec
 from atoll.core.transform import named
 from atoll.privacy import DiscreteGaussian, Event, Ledger, NotPrivate, Skellam, signal_to_noise
+from atoll.tree import Tree
 
 Told = dict[str, Any]
 
@@ -18,16 +21,17 @@ Told = dict[str, Any]
 class Account:
     """The ledgers of one run: of the run itself, and of the larger system that it may stand for."""
 
-    def __init__(self, setup: Setup, known: Asked, layers: Chain) -> None:
+    def __init__(self, setup: Setup, known: Asked, layers: Chain, canaries: Canaries | None = None) -> None:
         rounds = setup.experiment.rounds
+        self.canaries = canaries
         self.known, self.mechanism, self.how = known, mechanism(layers), setup.how
         self.own = Ledger(rounds, known.delta, known.accountant)
         self.larger = Ledger(rounds, known.delta, known.accountant) if described(layers, known) else None
 
     @classmethod
-    def of(cls, setup: Setup, layers: Chain) -> Account | None:
+    def of(cls, setup: Setup, layers: Chain, canaries: Canaries | None) -> Account | None:
         """None for a run without a mechanism."""
-        return None if setup.privacy is None else cls(setup, setup.privacy, layers)
+        return None if setup.privacy is None else cls(setup, setup.privacy, layers, canaries)
 
     def add(self, layers: Chain, how: Participation, left_out: int = 0) -> None:
         """A round that was made with these layers, on a cohort drawn so."""
@@ -74,6 +78,8 @@ class Account:
             block = self._block(self.larger)
             block["sampler"] = f"{_drawn(self.larger)}, imagined"
             found["simulates"] = {"label": "simulation only", **block}
+        if self.canaries is not None and self.own.count:
+            found["audit"] = self.canaries.verdict(self.own.delta)
         return found
 
     def _block(self, book: Ledger) -> Told:
@@ -97,6 +103,14 @@ class Account:
             "assumed": list(terms.notes),
             **({} if self.known.budget is None else {"budget": self.known.budget}),
         }
+
+
+def planted(setup: Setup, like: Tree) -> Canaries | None:
+    """The canaries that the file asks for."""
+    table = setup.experiment.privacy
+    if table is None or not table.canaries:
+        return None
+    return Canaries.plant(table.canaries, like, rng.key(setup.experiment.seed, "canaries"), setup.device)
 
 
 def event_of(layers: Chain, how: Participation, left_out: int) -> Event:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from atoll import rng, tree
+from atoll.audit import drawn
 from atoll.config.setup import Setup
 from atoll.core import Chain, Cohort, Job, Participation, Result, Spec
 from atoll.core.phases import phase
@@ -32,9 +34,9 @@ from atoll.engines import (
 )
 from atoll.errors import DivergenceError, RankError
 from atoll.ranks import ALONE, HomeRows, Ranked, World
-from atoll.rounds import Gossip, Parts, Private, clients_key, nobody
+from atoll.rounds import Gossip, Parts, Planted, Private, clients_key, nobody
 from atoll.runs import checkpoint
-from atoll.runs.account import Account
+from atoll.runs.account import Account, planted
 from atoll.runs.clock import Clock, Timed
 from atoll.runs.evaluate import Evaluation, Evaluator, Moment
 from atoll.runs.folder import Folder
@@ -81,7 +83,8 @@ class Driver:
         self.state, kept = self.template.init(self.like)
         self.state = tree.to(self.state, setup.device)
         self.private = Private.of(self.spec, setup.how, self.template.zeros(self.like, self.state, kept))
-        self.account = Account.of(setup, self.template)
+        self.canaries = planted(setup, self.like)
+        self.account = Account.of(setup, self.template, self.canaries)
         rows = {"algorithm": first.memory(setup.model), "chain": kept}
         self.choice = choice = choice or setup.choice
         whole = int(choice.memory_gb * 1e9) if choice.memory_gb else default_budget(setup.device) // world.sharing
@@ -133,7 +136,8 @@ class Driver:
         self.world.first(lambda: self._write_checkpoint(held))
 
     def _write_checkpoint(self, memory: RowStore | Kept) -> None:
-        parts = tree_cpu({"server": self.server, "state": self.state})
+        audit = {} if self.canaries is None else {"canaries": self.canaries.state()}
+        parts = tree_cpu({"server": self.server, "state": self.state, **audit})
         checkpoint.write(self.folder, parts, memory, len(self.history))
 
     def _salvaged(self) -> str:
@@ -152,8 +156,11 @@ class Driver:
             self.account.replay(self.history, lambda number: self._bound(number)[0])
         if not self.world.any(bool(parts)):
             return
-        now = self.world.share(tree.select(parts[0], ("server", "state")) if parts else None)
+        names = ("server", "state") if self.canaries is None else ("server", "state", "canaries")
+        now = self.world.share(tree.select(parts[0], names) if parts else None)
         self.server, self.state = tree.to(now["server"], self.setup.device), tree.to(now["state"], self.setup.device)
+        if self.canaries is not None:
+            self.canaries.load(now["canaries"])
         if isinstance(self.memory, HomeRows):
             self.memory.load(parts[0]["memory"] if parts else None)
 
@@ -354,8 +361,15 @@ class Driver:
             self.memory,
             self.setup.statistics,
             lambda: self._draw_next(number + 1),
-            self.private,
+            self._private(number),
         )
+
+    def _private(self, number: int) -> Private | None:
+        if self.private is None or self.canaries is None:
+            return self.private
+        how, clients = self._cohort(number)[0], self.setup.population.size
+        often = drawn(self.setup.sampler, clients, len(self.canaries), number, rng.key(self.seed, "cohort"))
+        return replace(self.private, planted=Planted(self.canaries, number, how, often))
 
     def _draw_next(self, number: int) -> None:
         if number < self.experiment.rounds:

@@ -214,7 +214,8 @@ MISTAKES = [
     ("local.shuffle=1", "local.shuffle: must be true or false (got 1)."),
     (
         "local.epoch=1",
-        "local.epoch: is not an option of local. Did you mean epochs? Options: epochs, batch, shuffle, max_steps.",
+        "local.epoch: is not an option of local. Did you mean epochs? "
+        "Options: epochs, batch, shuffle, max_steps, privacy.",
     ),
     ("local=3", "local: must be a table (got 3). Write [local] and its options below that."),
     ("task.model.widths=64", "task.model.widths: must be a list (got 64). Write [64]."),

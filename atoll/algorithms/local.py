@@ -12,7 +12,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.algorithms.optimizers import Optimizer, zero
-from atoll.core import Info, Model, Task, Update, gradient_and_value
+from atoll.core import GivesGradient, Info, Model, Task, Update, gradient_and_value
 from atoll.tree import Tree
 
 
@@ -27,7 +27,12 @@ def model_of(state: Tree) -> Model:
 
 
 def gradient(task: Task, carry: Tree, batch: Tree, extra: Callable[[Tree], Tensor] | None = None) -> tuple[Tree, Tree]:
-    """The gradient of the batch loss (plus `extra(params)`), and the carry with renewed buffers and the loss added."""
+    """The gradient of the batch loss (plus `extra(params)`), and the carry with renewed buffers and the loss added.
+
+    A task may have a gradient of its own (a private one); `extra` is then added to it as it is.
+    """
+    if isinstance(task, GivesGradient):
+        return _own_gradient(task, carry, batch, extra)
 
     def loss(params: Tree) -> tuple[Tensor, Tree]:
         value, buffers = task.loss(params, carry["buffers"], batch)
@@ -35,6 +40,15 @@ def gradient(task: Task, carry: Tree, batch: Tree, extra: Callable[[Tree], Tenso
 
     g, (_, out) = gradient_and_value(loss, carry["params"])
     return g, {**carry, "buffers": out["buffers"], "loss": carry["loss"] + out["loss"]}
+
+
+def _own_gradient(
+    task: GivesGradient, carry: Tree, batch: Tree, extra: Callable[[Tree], Tensor] | None
+) -> tuple[Tree, Tree]:
+    g, value = task.gradient(carry["params"], carry["buffers"], batch)
+    if extra is not None:
+        g = tree.add(g, gradient_and_value(lambda params: (extra(params), {}), carry["params"])[0])
+    return g, {**carry, "loss": carry["loss"] + value}
 
 
 def descend(optimizer: Optimizer, carry: Tree, g: Tree, lr: float) -> Tree:

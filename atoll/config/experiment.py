@@ -39,6 +39,16 @@ class TaskTable(Table):
     top_k: list[Count] = []
 
 
+class LocalPrivacyTable(Table):
+    """[local.privacy]: DP-SGD inside a client, for each of its examples. One of multiplier and epsilon."""
+
+    clip: Annotated[float, Field(gt=0)]  # the most that the gradient of ONE example may be long
+    multiplier: Annotated[float, Field(ge=0)] | None = None  # noise on a batch's sum, over clip
+    epsilon: Annotated[float, Field(gt=0)] | None = None  # of the worst client, over the whole run
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None  # None: a tenth of 1 / examples of the largest client
+    sampling: Literal["shuffled", "poisson", "fixed"] = "shuffled"  # how the batch of a step is drawn
+
+
 class LocalTable(Table):
     """[local]: one client's training in one round."""
 
@@ -46,6 +56,7 @@ class LocalTable(Table):
     batch: Whole = 32  # 0: all examples of the client
     shuffle: bool = True
     max_steps: Count | None = None
+    privacy: LocalPrivacyTable | None = None
 
 
 class EvaluateTable(Table):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import torch
@@ -16,6 +16,7 @@ from atoll.algorithms import ALGORITHMS
 from atoll.algorithms.wrappers import LocalStatistics, Snapshot, Statistics
 from atoll.config.accounting import Asked, advice, asked, calibrated, described, planned, sampled, spends_delta
 from atoll.config.defaults import usual_model, usual_partition
+from atoll.config.example_privacy import ExamplePrivacy, make_private
 from atoll.config.experiment import Experiment
 from atoll.config.registry import build
 from atoll.config.task import check_metrics, make_task, measured, whole_numbers
@@ -59,6 +60,7 @@ class Setup:
     snapshot: Snapshot
     statistics: Statistics | None
     notes: list[str] = field(default_factory=list)
+    private: ExamplePrivacy | None = None  # what each example is promised, with [local.privacy]
     privacy: Asked | None = None  # what is asked of the mechanisms in the chain; None where there are none
 
     def spec(self) -> Spec:
@@ -124,9 +126,8 @@ def assemble(
     task.compute = torch.bfloat16 if choice.precision == "bfloat16" else None
     known = measured(task, dataset)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
-    algorithm = build(
-        ALGORITHMS, experiment.algorithm, where="algorithm", task=task.to(where), population=partition.size
-    )
+    learner = partial(build, ALGORITHMS, experiment.algorithm, where="algorithm", population=partition.size)
+    algorithm = learner(task=task.to(where))
     statistics = None
     if model["buffers"] and experiment.task.batch_norm == "local":
         algorithm = LocalStatistics(algorithm)
@@ -135,10 +136,18 @@ def assemble(
     pooled = getattr(algorithm, "pooled", False)
     local = experiment.local
     population = Population(
-        training.pool() if pooled else training, local.batch, local.epochs, local.shuffle, local.max_steps
+        training.pool() if pooled else training,
+        local.batch,
+        local.epochs,
+        local.shuffle,
+        local.max_steps,
+        local.privacy.sampling if local.privacy else "shuffled",
     )
     sampler = build(SAMPLERS, "everyone" if pooled else experiment.cohort, where="cohort")
     sampler.check(population.size)
+    apart = getattr(sampler, "separation", 1)
+    private = make_private(experiment, dataset, task, model, population, apart, lambda t: learner(task=t))
+    algorithm = learner(task=private.task) if private else algorithm
     _check_repeats(algorithm, sampler)
     layers = tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform))
     setup = Setup(
@@ -160,6 +169,7 @@ def assemble(
         Snapshot(algorithm),
         statistics,
         _notes(dataset, training, local.batch, experiment.evaluate.rows),
+        private,
     )
     if isinstance(setup.topology, Gossip) and experiment.reducer["name"] != "mean":
         raise ConfigError(

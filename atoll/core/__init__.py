@@ -5,7 +5,7 @@ from atoll.core.autograd import functional, gradient_and_value, is_functional
 from atoll.core.engine import Engine, Job, Result
 from atoll.core.reducer import Partial, Reducer
 from atoll.core.settings import Positive, Share, Unsigned
-from atoll.core.task import Model, Task
+from atoll.core.task import GivesGradient, Model, Task
 from atoll.core.transform import Chain, Spec, Transform
 from atoll.core.types import Cohort, Info, Participation, Total, Update
 
@@ -14,6 +14,7 @@ __all__ = [
     "Chain",
     "Cohort",
     "Engine",
+    "GivesGradient",
     "Info",
     "Job",
     "Model",

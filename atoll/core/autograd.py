@@ -15,10 +15,10 @@ _mode = threading.local()
 
 
 @contextmanager
-def functional() -> Iterator[None]:
+def functional(on: bool = True) -> Iterator[None]:
     """Inside, gradients are torch.func's: what an engine needs to run many clients as one stack."""
     before = getattr(_mode, "functional", False)
-    _mode.functional = True
+    _mode.functional = on
     try:
         yield
     finally:

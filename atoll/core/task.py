@@ -1,6 +1,6 @@
 """What is learned."""
 
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
@@ -38,4 +38,13 @@ class Task(Protocol):
 
     def names(self, kind: str) -> tuple[str, ...]:
         """The names of the parameters and buffers of the last layer ("head") or of normalisation ("norm")."""
+        ...
+
+
+@runtime_checkable
+class GivesGradient(Protocol):
+    """A task that says itself what the gradient of a batch is, in place of the gradient of `loss`."""
+
+    def gradient(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tree, Tensor]:
+        """The gradient to step along, and the mean loss for the record."""
         ...

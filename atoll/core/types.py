@@ -54,7 +54,7 @@ class Cohort:
     examples: Tensor  # (C,) float: the distinct examples of the client, its usual weight
     steps: Tensor  # (C,)
     plan: Tensor  # (C, S, B) rows of the data
-    count: Tensor  # (C, S) real examples in each batch; 0 where the client has finished
+    count: Tensor  # (C, S) real examples in each batch; 0 where it drew none, or the client has taken its `steps`
 
     def rows(self, index: Tensor | slice) -> Cohort:
         """Some of the clients, in the order given."""

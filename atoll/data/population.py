@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll.core.types import Cohort
-from atoll.data import draws
+from atoll.data import batches, draws
+from atoll.data.batches import Sampling
 from atoll.data.partition.partition import Partition
 from atoll.errors import ConfigError, DataError
 
@@ -22,6 +23,7 @@ class Population:
 
     The same batches as a PyTorch DataLoader per client with drop_last=False: every epoch is a new order, cut in
     batches; a batch never crosses an epoch. `batch=0`: the whole client at once; `max_steps` ends a round early.
+    `sampling` "poisson" and "fixed" draw every batch anew (`data/batches.py`), in as many steps.
     Client c's order in epoch e is addressed by (key, e, c): cohort order and chunks cannot change it.
 
     >>> from atoll import rng
@@ -36,6 +38,7 @@ class Population:
     epochs: int = 1
     shuffle: bool = True
     max_steps: int | None = None
+    sampling: Sampling = "shuffled"
 
     def __post_init__(self) -> None:
         if self.batch < 0:
@@ -63,6 +66,8 @@ class Population:
         """The round's work of these clients. An id that comes twice gets the same rows twice."""
         start, sizes = self._rows(ids)
         each, steps = self._steps(sizes)
+        if self.sampling != "shuffled":
+            return self._drawn(ids, start, sizes, steps, key)
         S, B = int(steps.max(initial=0)), self._width or max(1, int(sizes.max(initial=0)))
         plan = self._plan(ids, start, sizes, each, steps, S, B, key)
         step = np.arange(S)
@@ -80,7 +85,11 @@ class Population:
     @cached_property
     def _width(self) -> int:
         """The rows of a batch: no client fills more than the largest client has. 0 if that depends on the cohort."""
-        return min(self.batch, max(1, int(self.sizes.max())))
+        return min(self.batch, self._largest)
+
+    @cached_property
+    def _largest(self) -> int:
+        return max(1, int(self.sizes.max()))
 
     def _rows(self, ids: Tensor) -> tuple[Ints, Ints]:
         """Where each client's rows begin and how many there are; only the cohort is looked at."""
@@ -112,6 +121,15 @@ class Population:
             to, seen = to[kept], seen[kept]
         plan[to] = rows[seen]
         return plan.reshape(len(sizes), S, B)
+
+    def _drawn(self, ids: Tensor, start: Ints, sizes: Ints, steps: Ints, key: Tensor) -> Cohort:
+        """Every batch drawn anew; padded with the client's first row."""
+        draw = batches.poisson if self.sampling == "poisson" else batches.fixed
+        largest = self._largest if self._width else max(1, int(sizes.max(initial=0)))
+        place, count = draw(ids, sizes, steps, self._width or largest, largest, key)
+        rows = self._columns[1]
+        plan = rows[np.minimum(start[:, None, None] + place, len(rows) - 1)]
+        return Cohort(ids, *map(torch.from_numpy, (sizes.astype(np.float32), steps, plan, count)))
 
     def _epochs(self, each: Ints) -> int:
         """The epochs that somebody begins."""

@@ -28,6 +28,7 @@ from atoll.privacy.events import (
     check_delta,
     check_epsilon,
 )
+from atoll.privacy.examples import Examples
 from atoll.privacy.ledger import ACCOUNTANTS, Ledger
 from atoll.privacy.plan import Plan, suited
 from atoll.privacy.pld import Pld
@@ -46,6 +47,7 @@ __all__ = [
     "Composed",
     "DiscreteGaussian",
     "Event",
+    "Examples",
     "Gaussian",
     "How",
     "Laplace",

@@ -42,13 +42,14 @@ def one_client(setup: Setup, columns: Tree, job: Job, rows: Tree) -> int:
     batch = batch_of(setup.dataset.training_decode, columns, plan, count, key)
     now = resolve(setup.algorithm, 0, [])
     sent = tree.rows(job.sent, 0) if job.each else job.sent
-    return client_bytes(setup.task, setup.model, batch, now.start(sent, rows["algorithm"]), rows)
+    each = 2 * len(plan) * tree.nbytes(setup.model["params"]) if setup.private else 0  # a gradient for every example
+    return each + client_bytes(setup.task, setup.model, batch, now.start(sent, rows["algorithm"]), rows)
 
 
 def ground(setup: Setup, columns: Tree) -> Ground:
     """What an engine runs on, and why clients cannot be stacked, where that is known beforehand."""
     task = setup.task
-    keyed = task.keyed or setup.dataset.augment is not None
+    keyed = task.keyed or setup.dataset.augment is not None or setup.private is not None  # dropout, images, noise
     refused = None
     if task.random:
         refused = "the model draws random numbers of its own (F.dropout instead of nn.Dropout?)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -67,6 +68,28 @@ class Supervised:
         finally:
             handle.remove()
         return seen[-1].reshape(len(seen[-1]), -1)
+
+    def shifted(self, params: Tree, buffers: Tree, batch: Tree, shifts: Tree) -> tuple[Tensor, Tree]:
+        """Each example's loss where these are added to what layers give, by their names; and what came in there."""
+        seen: Tree = {}
+        model = self._model()
+
+        def shift(name: str) -> Callable[..., Tensor]:
+            def hook(_: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> Tensor:
+                seen[name] = given[0]
+                shifted: Tensor = out + shifts[name] if out.shape == shifts[name].shape else out
+                return shifted
+
+            return hook
+
+        handles = [model.get_submodule(name).register_forward_hook(shift(name)) for name in shifts]
+        try:
+            out, _ = self._forward(params, buffers, batch, training=True)
+        finally:
+            for handle in handles:
+                handle.remove()
+        sums, weights = self.objective.losses(out, batch["y"])
+        return sums / weights.clamp(min=1e-6), seen
 
     def statistics(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         return self._forward(params, buffers, batch, training=True, renew=1.0)[1]

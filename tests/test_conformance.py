@@ -36,6 +36,10 @@ TRANSFORM_OPTIONS: dict[str, dict[str, Any]] = {
     "clip_layers": {"bounds": {"a": 0.5, "delta": 0.3, "rest": 0.2}},
     "clip_l1": {"bound": 0.5},
     "adaptive_clip": {"start": 0.5},
+    "joint_clip": {
+        "bounds": {"delta": 0.5, "delta/b": 0.3, "rest": 2.0},
+        "shares": {"delta": 0.5, "delta/b": 0.3, "rest": 0.2},
+    },
     "gaussian_noise": {"multiplier": 1.0},
     "laplace_noise": {"multiplier": 1.0},
     "banded_noise": {"multiplier": 1.0, "bands": 3},

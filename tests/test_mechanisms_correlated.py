@@ -58,6 +58,11 @@ def test_banded_noise_is_the_inverse_of_the_matrix_times_fresh_noise(bands: int)
     assert np.linalg.norm(matrix, axis=0).max() <= 1 + 1e-12  # one client, one turn: no more than its bound
 
 
+def test_a_run_of_fewer_rounds_than_bands_has_a_band_for_every_round() -> None:
+    found, _ = run(bound(BandedNoise(2.0, 8), rounds=4, separation=8), 4)
+    assert np.allclose(found, run(bound(BandedNoise(2.0, 4), rounds=4), 4)[0])
+
+
 def test_one_band_is_independent_gaussian_noise() -> None:
     total = Total({"a": torch.zeros(50)}, torch.tensor(4.0), torch.tensor(4.0))
     plain = GaussianNoise(2.0, bound=BOUND)

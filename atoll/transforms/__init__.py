@@ -7,6 +7,7 @@ from atoll.transforms.compress import TopK
 from atoll.transforms.correlated import BandedNoise, TreeNoise
 from atoll.transforms.discrete import DiscreteGaussian, Skellam
 from atoll.transforms.integers import FixedPoint, SecureSum
+from atoll.transforms.joint import JointClip
 from atoll.transforms.local import ApproximateLocal, LocalGaussian, LocalLaplace, Privunit
 from atoll.transforms.noise import GaussianNoise, LaplaceNoise
 from atoll.transforms.weak import Nbafl, WeakDp
@@ -19,6 +20,7 @@ TRANSFORMS: dict[str, type[Transform]] = {
     "clip_layers": ClipLayers,
     "clip_l1": ClipL1,
     "adaptive_clip": AdaptiveClip,
+    "joint_clip": JointClip,
     "gaussian_noise": GaussianNoise,
     "laplace_noise": LaplaceNoise,
     "banded_noise": BandedNoise,

@@ -8,6 +8,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.core import Positive, Spec, Transform, Update
 from atoll.errors import ConfigError
+from atoll.transforms import groups
 from atoll.transforms.needs import check_number, needs_real
 from atoll.tree import Tree
 
@@ -68,26 +69,14 @@ class ClipLayers(Transform):
         return self, replace(spec, l2=_least(sum(b * b for b in self.bounds.values()) ** 0.5, spec.l2))
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        found = {self._group(path) for path, _ in tree.paths(like)}
-        unused = sorted(set(self.bounds) - found - {"rest"})
-        if unused:
-            paths = ", ".join(path for path, _ in list(tree.paths(like))[:6])
-            raise ConfigError(f"clip_layers.bounds: no tensor is called {unused[0]!r}. There are {paths}, ...")
+        groups.check(like, self.bounds, "clip_layers.bounds")
         return {}, {}
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        groups: dict[str, Tree] = {name: {} for name in self.bounds}
-        for path, x in tree.paths(update.value):
-            groups[self._group(path)][path] = x
-        done = {p: x for name, group in groups.items() for p, x in _shrunk(group, self.bounds[name]).items()}
-        paths = iter([path for path, _ in tree.paths(update.value)])
-        return update._replace(value=tree.map(lambda _: done[next(paths)], update.value)), memory
+        def shrunk(name: str, group: Tree) -> Tree:
+            return _shrunk(group, self.bounds[name])
 
-    def _group(self, path: str) -> str:
-        inside = [name for name in self.bounds if name in path]
-        if not inside and "rest" not in self.bounds:
-            raise ConfigError(f"clip_layers.bounds: {path!r} has no bound. Add one for it, or one for 'rest'.")
-        return max(inside, key=len, default="rest")
+        return update._replace(value=groups.each(update.value, self.bounds, "clip_layers.bounds", shrunk)), memory
 
 
 @dataclass(frozen=True)

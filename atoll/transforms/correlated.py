@@ -64,7 +64,7 @@ class BandedNoise(Transform):
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         c = torch.tensor(banded(self.rounds, self.bands), dtype=torch.float64, device=_device(like))
-        past = tree.map(lambda x: x.new_zeros((self.bands - 1, *x.shape), dtype=torch.float32), like)
+        past = tree.map(lambda x: x.new_zeros((len(c) - 1, *x.shape), dtype=torch.float32), like)  # no more than rounds
         return {"coefficients": c, "past": past}, {}
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:

@@ -46,6 +46,8 @@ def fold(k: Tensor, data: Tensor | int) -> Tensor:
 
 def fold_at_hand(k: Tensor, data: int) -> Tensor:
     """`fold` for a key whose value may be looked at: see `at_hand`."""
+    if _wrapped(k):
+        return fold(k, data)
     a, b = k.tolist()
     return torch.tensor(threefry(a, b, data & _MASK, (data >> 32) & _MASK), device=k.device)
 
@@ -63,7 +65,14 @@ def at_hand(k: Tensor, shape: tuple[int, ...]) -> Tensor:
 
     Never inside a program that an engine stacks or captures: what is looked at there would be taken for a constant.
     """
-    return host_bits(k, math.prod(shape)).reshape(shape) if k.device.type == "cpu" else bits(k, shape)
+    if k.device.type != "cpu" or _wrapped(k):
+        return bits(k, shape)
+    return host_bits(k, math.prod(shape)).reshape(shape)
+
+
+def _wrapped(k: Tensor) -> bool:
+    """Is this a key for each of many, seen as one?"""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(k))
 
 
 def host_bits(k: Tensor, n: int) -> Tensor:

@@ -14,15 +14,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 Words = Callable[[Tensor, tuple[int, ...]], Tensor]
 
 _MASK = 0xFFFFFFFF
-_CACHED = 1 << 14  # blocks at a time: what fits beside the processor
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
@@ -45,8 +42,11 @@ def fold(k: Tensor, data: Tensor | int) -> Tensor:
 
 
 def fold_at_hand(k: Tensor, data: int) -> Tensor:
-    """`fold` for a key whose value may be looked at: see `at_hand`."""
-    if _wrapped(k):
+    """`fold` in Python integers, for a key whose value may be looked at: 20 microseconds instead of 300.
+
+    Never inside a program that an engine stacks or captures: what is looked at there would be taken for a constant.
+    """
+    if wrapped(k):
         return fold(k, data)
     a, b = k.tolist()
     return torch.tensor(threefry(a, b, data & _MASK, (data >> 32) & _MASK), device=k.device)
@@ -60,30 +60,9 @@ def bits(k: Tensor, shape: tuple[int, ...]) -> Tensor:
     return torch.stack([a, b], -1).reshape(-1)[:n].reshape(shape)
 
 
-def at_hand(k: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`bits`, the fast way where there is one: for a key whose value may be looked at, on the host.
-
-    Never inside a program that an engine stacks or captures: what is looked at there would be taken for a constant.
-    """
-    if k.device.type != "cpu" or _wrapped(k):
-        return bits(k, shape)
-    return host_bits(k, math.prod(shape)).reshape(shape)
-
-
-def _wrapped(k: Tensor) -> bool:
+def wrapped(k: Tensor) -> bool:
     """Is this a key for each of many, seen as one?"""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(k))
-
-
-def host_bits(k: Tensor, n: int) -> Tensor:
-    """`bits(k, (n,))` for a key that is at hand (not vmapped), on the host, and much faster there."""
-    a, b = (int(word) for word in k.tolist())
-    blocks = (n + 1) // 2
-    found = np.empty((blocks, 2), np.uint32)
-    for start in range(0, blocks, _CACHED):
-        x0 = np.arange(start, min(start + _CACHED, blocks), dtype=np.uint32)
-        found[start : start + len(x0), 0], found[start : start + len(x0), 1] = _threefry_words(a, b, x0)
-    return torch.from_numpy(found.reshape(-1)[:n].astype(np.int64))
 
 
 def uniform(k: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
@@ -104,8 +83,8 @@ def normal(k: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
 def deep_normal(k: Tensor, shape: tuple[int, ...], words: Words = bits) -> Tensor:
     """Standard normal numbers in float32 for privacy to rest on: up to 8.5 deviations out (both of a pair).
 
-    A radius from 23 bits would end at 5.8 deviations, which an event of probability 1e-8 goes beyond. `words` may be
-    `at_hand`.
+    A radius from 23 bits would end at 5.8 deviations, which an event of probability 1e-8 goes beyond. `words` may be a
+    faster `bits`.
     """
     n = math.prod(shape)
     half = (n + 1) // 2
@@ -234,22 +213,4 @@ def threefry(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
             x1 = (((x1 << r) & _MASK) | (x1 >> (32 - r))) ^ x0
         x0 = (x0 + ks[(i + 1) % 3]) & _MASK
         x1 = (x1 + ks[(i + 2) % 3] + (i + 1)) & _MASK
-    return x0, x1
-
-
-def _threefry_words(k0: int, k1: int, x0: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """`threefry(k0, k1, x0, 0)` in place, on words that wrap around by themselves."""
-    ks = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)
-    x1 = np.full_like(x0, k1)
-    high = np.empty_like(x0)
-    x0 += np.uint32(k0)
-    for i in range(5):
-        for r in _ROTATIONS[i % 2]:
-            x0 += x1
-            np.right_shift(x1, np.uint32(32 - r), out=high)
-            np.left_shift(x1, np.uint32(r), out=x1)
-            x1 |= high
-            x1 ^= x0
-        x0 += np.uint32(ks[(i + 1) % 3] & _MASK)
-        x1 += np.uint32((ks[(i + 2) % 3] + i + 1) & _MASK)
     return x0, x1

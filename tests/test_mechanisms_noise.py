@@ -9,6 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 from torch.func import vmap
 
@@ -76,6 +78,13 @@ def test_no_noise_is_the_identity(transform: Transform) -> None:
     total = replace(zeros(3), value={"a": torch.tensor([1.0, -2.0, 1e-8])})
     out, _ = transform.server(total, {}, KEY)
     assert torch.equal(out.value["a"], total.value["a"])
+
+
+@given(st.integers(0, 2**40), st.integers(0, 70_000))
+@settings(max_examples=30, deadline=None)
+def test_the_words_of_the_host_are_those_of_every_device(seed: int, n: int) -> None:
+    k = rng.key(seed)
+    assert torch.equal(draws.at_hand(k, (n,)), rng.bits(k, (n,)))
 
 
 def test_normal_draws_have_deep_tails() -> None:

@@ -218,13 +218,6 @@ def test_a_group_is_put_in_the_same_order_whatever_stands_beside_it(sizes, seed)
         assert np.array_equal(np.sort(ordered, axis=1), np.tile(np.arange(n[i]), (2, 1)))
 
 
-@given(st.integers(0, 2**40), st.integers(0, 70_000))
-@settings(max_examples=30, deadline=None)
-def test_the_words_of_the_host_are_those_of_every_device(seed: int, n: int) -> None:
-    k = rng.key(seed)
-    assert torch.equal(rng.host_bits(k, n), rng.bits(k, (n,)))
-
-
 @given(st.integers(0, 2**40), st.integers(0, 2**63 - 1))
 @settings(max_examples=50, deadline=None)
 def test_a_key_folded_on_the_host_is_the_same_key(seed: int, data: int) -> None:

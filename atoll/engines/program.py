@@ -77,9 +77,10 @@ def client_keys(job: Job) -> Tensor:
     """(C, 2) keys for the transforms, addressed by client id."""
     if not job.chain.layers:
         return torch.zeros((len(job.cohort), 2), dtype=torch.int64)
-    base = rng.child(job.key, "transforms")
-    keys: Tensor = torch.func.vmap(lambda i: rng.fold(base, i))(job.cohort.id.cpu())
-    return keys
+    k0, k1 = rng.child(job.key, "transforms").tolist()
+    ids = job.cohort.id.cpu().numpy()
+    a, b = rng.threefry(k0, k1, ids & 0xFFFFFFFF, ids >> 32 & 0xFFFFFFFF)
+    return torch.stack([torch.from_numpy(a), torch.from_numpy(b)], -1)
 
 
 class Writes:

@@ -23,7 +23,7 @@ def gaussian_delta(multiplier: float, epsilon: float) -> float:
     return 0.0 if second >= first else math.exp(first) * -math.expm1(second - first)
 
 
-def gaussian_epsilon(multiplier: float, delta: float) -> float:
+def gaussian_epsilon(multiplier: float, delta: float, tolerance: float = 1e-13) -> float:
     """The smallest epsilon at this delta, from above, by bisection.
 
     >>> round(gaussian_epsilon(1.0, 1e-5), 4)
@@ -35,7 +35,7 @@ def gaussian_epsilon(multiplier: float, delta: float) -> float:
     while gaussian_delta(multiplier, high) > delta:
         high *= 2
     low = 0.0
-    while high - low > 1e-13 * high:
+    while high - low > tolerance * high:
         middle = (low + high) / 2
         low, high = (middle, high) if gaussian_delta(multiplier, middle) > delta else (low, middle)
         if middle in (low, high) and math.nextafter(low, high) >= high:

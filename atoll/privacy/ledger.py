@@ -14,13 +14,13 @@ import math
 from dataclasses import replace
 
 from atoll.privacy.accountant import Accountant
-from atoll.privacy.analytic import Analytic
-from atoll.privacy.events import Banded, Composed, Event, Sampled, Tree
+from atoll.privacy.analytic import Analytic, gaussian_epsilon
+from atoll.privacy.events import Banded, Composed, Event, Gaussian, Sampled, Tree
 from atoll.privacy.plan import suited
 from atoll.privacy.pld import Pld
 from atoll.privacy.prv import Prv
 from atoll.privacy.rdp import Rdp
-from atoll.privacy.terms import Terms, flatten
+from atoll.privacy.terms import Term, Terms, combined, flatten
 
 # "auto" takes the first that supports the event.
 ACCOUNTANTS: dict[str, Accountant] = {"analytic": Analytic(), "pld": Pld(), "prv": Prv(), "rdp": Rdp()}
@@ -75,8 +75,12 @@ class Ledger:
     def bound(self) -> float:
         """At least `epsilon()`, but for the last digits, and fast enough for every round."""
         event = self.event()
-        if flatten(event).broken:
+        account = flatten(event)
+        if account.broken:
             return math.inf
+        plain = [t for t in account.terms if isinstance(t.event, Gaussian) and t == Term(t.event, t.count)]
+        if plain and len(plain) == len(account.terms):
+            return gaussian_epsilon(combined(account.terms), self.delta, tolerance=1e-6)
         if ACCOUNTANTS["analytic"].supports(event) is None:
             return ACCOUNTANTS["analytic"].epsilon(event, self.delta)
         rdp = ACCOUNTANTS["rdp"]

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from atoll import rng, tree
+from atoll import tree
 from atoll.core import Spec, Total, Transform
 from atoll.core.settings import Derived, Found
 from atoll.errors import ConfigError, SpecError
@@ -69,7 +69,7 @@ class BandedNoise(Transform):
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         c, past = state["coefficients"].float(), state["past"]
-        z = draws.like(total.value, key, draws.normal, rng.at_hand)
+        z = draws.like(total.value, key, draws.normal, draws.at_hand)
         x = tree.map(lambda new, old: (new - torch.tensordot(c[1 : len(old) + 1], old, dims=1)) / c[0], z, past)
         kept = tree.map(lambda new, old: torch.cat([new[None], old])[: len(old)], x, past)
         std = self.multiplier * self.bound * share(total, self.noise_cohort)
@@ -135,7 +135,7 @@ class TreeNoise(Transform):
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         at = state["round"] if self.restart is None else state["round"] % self.restart
-        z = draws.like(total.value, key, draws.normal, rng.at_hand)
+        z = draws.like(total.value, key, draws.normal, draws.at_hand)
         # What an earlier tree left on a level is written over before it could be taken away.
         x = tree.map(lambda new, old: new - torch.tensordot(_below(at, len(old)), old, dims=1), z, state["nodes"])
         nodes = tree.map(lambda new, old: _carried(at, new, old), z, state["nodes"])

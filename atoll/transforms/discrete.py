@@ -116,5 +116,5 @@ def _noisy(total: Total, key: Tensor, law: Law, std: float) -> Total:
     def draw(key: Tensor, shape: tuple[int, ...], words: Words = rng.bits) -> Tensor:
         return integers(key, shape, law, std, words)
 
-    noise = draws.like(total.value, key, draw, rng.at_hand)
+    noise = draws.like(total.value, key, draw, draws.at_hand)
     return replace(total, value=tree.add(total.value, noise))

@@ -1,11 +1,14 @@
 """Draws that privacy rests on: from keyed counters, with tails as deep as 53 random bits reach."""
 
+import math
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from atoll import rng, tree
+from atoll.data import draws
 from atoll.rng import Words
 from atoll.tree import Tree
 
@@ -44,6 +47,16 @@ def noisy(value: Tree, key: Tensor, draw: Draw, scale: float | Tensor, words: Wo
     return tree.map(lambda x, z: x + (scale * z).to(x.dtype), value, noise)  # type: ignore[no-any-return]
 
 
+def at_hand(key: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`rng.bits`, made on the host where the key is there and its value may be looked at."""
+    if key.device.type != "cpu" or rng.wrapped(key):
+        return rng.bits(key, shape)
+    n = math.prod(shape)
+    pairs = draws.stream(key, np.arange((n + 1) // 2))
+    both = np.stack([pairs >> np.uint64(32), pairs & np.uint64(0xFFFFFFFF)], -1).reshape(-1)[:n]
+    return torch.from_numpy(both.astype(np.int64)).reshape(shape)
+
+
 def on_sum(value: Tree, key: Tensor, draw: Draw, scale: float | Tensor) -> Tree:
     """`noisy` on the server, where the key is at hand."""
-    return noisy(value, key, draw, scale, rng.at_hand)
+    return noisy(value, key, draw, scale, at_hand)

@@ -41,6 +41,8 @@ def estimate(experiment: Experiment, device: Device, console: Console) -> None:
             f"{experiment.rounds} (without evaluation)",
             "bytes": f"{traffic['up'] / 1e6:,.3g} MB up and {traffic['down'] / 1e6:,.3g} MB down a round",
         }
+        if driver.account is not None:
+            rows["privacy"] = "; ".join(driver.account.foreseen(driver.template))
     table = Table(show_header=False, box=None)
     for name, value in rows.items():
         table.add_row(name, value)

@@ -1,15 +1,19 @@
 """Runs with an epsilon: what is asked is kept, what is said is true, and nothing is said where nothing holds."""
 
+import io
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 import atoll
+from atoll.checks import estimate
 from atoll.config import Experiment
 from atoll.config.accounting import sampled
 from atoll.config.setup import set_up
@@ -309,3 +313,12 @@ def test_a_resumed_audit_ends_as_if_nothing_had_happened(tmp_path: Path) -> None
     with pytest.raises(KeyboardInterrupt):
         atoll.run(AUDITED, tmp_path / "cut", watch=watch)
     assert block(atoll.run(AUDITED, tmp_path / "cut", resume=True)) == block(whole)
+
+
+def test_what_a_run_will_cost_is_said_before_it_is_made(tmp_path: Path) -> None:
+    experiment = Experiment.parse(noisy(gaussian(epsilon=3.0, delta=1e-3)))
+    console = Console(file=io.StringIO(), width=200)
+    estimate(experiment, "cpu", console)
+    assert isinstance(console.file, io.StringIO)
+    said = console.file.getvalue()
+    assert re.search(r"epsilon 2\.99\d+ at delta 0\.001 after all rounds \(client level, add-or-remove, pld\)", said)

@@ -5,7 +5,7 @@
 >>> for _ in range(4):
 ...     book.add(Sampled(Gaussian(4.0), "everyone", population=100, cohort=100))
 >>> book.count, round(book.epsilon(), 3)
-(4, 1.995)
+(4, 1.993)
 """
 
 from __future__ import annotations

@@ -93,6 +93,21 @@ class Account:
             found["audit"] = self.canaries.verdict(self.own.delta)
         return found
 
+    def foreseen(self, layers: Chain) -> list[str]:
+        """What the whole run would cost, in words, if it goes on as it begins."""
+        found = []
+        if self.noisy:
+            own = Ledger(self.own.rounds, self.known.delta, self.known.accountant)
+            own.parts = [(event_of(layers, self.how, 0), own.rounds)]
+            found.append(_words(self._block(own)))
+        if self.larger is not None:
+            there = Ledger(self.larger.rounds, self.known.delta, self.known.accountant)
+            there.parts = [(standing_for(layers, layers.simulated(), self.how, self.known), there.rounds)]
+            found.append(f"stands for {_words(self._block(there))}, simulation only")
+        if self.examples is not None:
+            found.append(_words(self.examples.block(self.own.rounds)))
+        return found
+
     def _block(self, book: Ledger) -> Told:
         terms = book.terms()
         facts: Told = {"unit": "client", "mechanism": self.mechanism, "rounds": book.count}
@@ -159,6 +174,15 @@ def sampler(how: Participation) -> str:
         return f"{name}, {how.probability * how.population:g} of {how.population} clients on average"
     drawn = f"{name}, {how.size} of {how.population} clients" if how.size else f"{name}, of {how.population} clients"
     return drawn + (f", {how.separation} rounds from turn to turn" if how.separation else "")
+
+
+def _words(block: Told) -> str:
+    if not block["holds"]:
+        return f"not private: {block['why']}"
+    return (
+        f"epsilon {_up(block['epsilon']):g} at delta {block['delta']:g} after all rounds "
+        f"({block['unit']} level, {block['adjacency']}, {block['accountant']}); {block['mechanism']}"
+    )
 
 
 def _drawn(book: Ledger) -> str:

@@ -12,7 +12,7 @@ from atoll.core import Chain, Spec, Total, Transform, Update
 from atoll.errors import ConfigError
 from atoll.reducers import Mean
 from atoll.transforms.adaptive import AdaptiveClip
-from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers, ClipPerLayer
+from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers, ClipPerLayer, length
 from atoll.transforms.noise import GaussianNoise
 from atoll.transforms.weights import EqualWeights
 from atoll.tree import Tree
@@ -152,3 +152,13 @@ def test_noise_follows_the_bound_of_the_round() -> None:
         now = {**state, "1": {"bound": torch.tensor(bound)}}
         noise = chain.server(total, now, KEY)[0].value["w"]
         assert float(noise.std()) == pytest.approx(2.0 / 0.99**0.5 * bound, rel=5 / 40_000**0.5)
+
+
+@given(st.integers(1, 200_000), st.integers(0, 99), st.floats(1e-3, 1e3))
+@settings(max_examples=25, deadline=None)
+def test_no_update_is_longer_than_its_bound_after_rounding(n: int, seed: int, bound: float) -> None:
+    g = torch.Generator().manual_seed(seed)
+    value = {"a": torch.randn(n, generator=g) * 10.0 ** torch.randint(-3, 4, (n,), generator=g), "b": torch.ones(3)}
+    assert float(length(value)) == pytest.approx(float(tree.norm(value)), rel=2e-6)
+    clipped, _ = ClipL2(bound).client(Update(value, torch.ones(())), {}, {}, rng.key(0))
+    assert float(tree.dot(clipped.value, clipped.value)) ** 0.5 <= bound

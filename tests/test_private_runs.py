@@ -17,7 +17,7 @@ from atoll.checks import estimate
 from atoll.config import Experiment
 from atoll.config.accounting import sampled
 from atoll.config.setup import set_up
-from atoll.core import Participation, Spec, Total
+from atoll.core import Chain, Participation, Spec, Total, Transform
 from atoll.errors import AtollError, ConfigError
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, NotPrivate, Sampled
 from atoll.rounds import Private
@@ -247,10 +247,31 @@ def test_a_round_to_which_nobody_came_adds_its_noise(tmp_path: Path) -> None:
     assert math.isfinite(block(run)["client"]["epsilon"])
 
 
+def test_a_bound_that_finds_itself_does_not_learn_how_many_came(tmp_path: Path) -> None:
+    chain = ["equal_weights", {"name": "adaptive_clip", "start": 0.5}, gaussian(multiplier=0.5)]
+    seldom = {**BASE, "rounds": 8, "cohort": {"name": "poisson", "probability": 0.02}, "transform": chain}
+    run = atoll.run(seldom, tmp_path)
+    assert min(e["cohort"]["size"] for e in run.history) == 0
+    assert all(bool(torch.isfinite(v).all()) for v in run.params.values())
+    spec = Spec(l2=1.0, equal_weights=True, noise=1.0)
+    private = Private.of(spec, Participation("poisson", 100, probability=0.1), {"x": torch.zeros(3)})
+    assert private is not None
+    seen: list[float] = []
+
+    class Curious(Transform):
+        def server(self, total: Total, state: Any, key: torch.Tensor) -> Any:
+            seen.append(float(total.weight))
+            return total, state
+
+    came = Total({"x": torch.ones(3)}, torch.tensor(7.0), torch.tensor(7.0))
+    private.server(Chain((Curious(),)), came, {"0": {}}, torch.tensor([1, 2]))
+    assert seen == [10.0]
+
+
 def test_clients_that_are_left_out_take_their_share_of_shared_noise_with_them() -> None:
     names = [("fixed_point", {"step": 0.01}), ("discrete_gaussian", {"multiplier": 2.0})]
     layers = [TRANSFORMS["equal_weights"](), TRANSFORMS["clip_l2"](bound=1.0), *(TRANSFORMS[n](**o) for n, o in names)]
-    chain, _ = atoll.core.Chain(tuple(layers)).bind(Spec(cohort=10, size=5, rounds=3))
+    chain, _ = Chain(tuple(layers)).bind(Spec(cohort=10, size=5, rounds=3))
     how = Participation("fixed", 100, size=10)
     assert isinstance(event_of(chain, how, 0), Sampled)
     assert isinstance(event_of(chain, how, 2), NotPrivate)

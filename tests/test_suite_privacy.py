@@ -210,6 +210,8 @@ def test_the_terminal_counts_the_cells_in_which_an_epsilon_holds() -> None:
 
 
 def test_a_file_from_before_still_loads() -> None:
-    for path in COMMITTED:
+    before = [path for path in COMMITTED if "digits-dp" not in str(path)]
+    assert before
+    for path in before:
         assert all(run.privacy == {} for one in read(path).cells for run in one.runs)
     assert Trace(0, "", (1,), (0.5,), (1.0,), (1.0,)).privacy == {}

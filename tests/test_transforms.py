@@ -91,7 +91,8 @@ def test_clipping_scales_down_and_never_up() -> None:
 def test_clipping_counts_every_part_of_an_update() -> None:
     u = Update({"delta": {"w": torch.tensor([3.0])}, "control": {"w": torch.tensor([4.0])}}, torch.ones(()))
     clipped, _ = CLIP.client(u, {}, {}, KEY)
-    assert float(tree.norm(clipped.value)) == pytest.approx(0.5)
+    assert float(tree.norm(clipped.value)) == pytest.approx(0.5, rel=1e-5)
+    assert float(tree.norm(clipped.value)) <= 0.5
 
 
 def test_equal_weights_are_one() -> None:
@@ -190,7 +191,7 @@ def test_settings_of_a_chain_are_data() -> None:
     clipped, _ = inject(bound, settings).client(
         update(3.0, 4.0), {str(i): {} for i in range(3)}, {str(i): {} for i in range(3)}, KEY
     )
-    assert float(tree.norm(clipped.value)) == pytest.approx(0.25)
+    assert float(tree.norm(clipped.value)) == pytest.approx(0.25, rel=1e-5)
 
 
 def test_a_file_builds_what_python_does() -> None:

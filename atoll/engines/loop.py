@@ -52,9 +52,8 @@ class Loop:
         carry = program.start(job.settings, sent, memory)
         for s in range(int(cohort.steps[c])):
             n = int(cohort.count[c, s])
-            rows = cohort.plan[c, s, : max(1, n)].to(
-                self.device
-            )  # a batch that drew nobody is a row that does not count
+            some = max(1, n)  # a batch that drew nobody is a row that does not count
+            rows = cohort.plan[c, s, :some].to(self.device)
             key = keys[s].to(self.device)
             if self.seeded:
                 torch.manual_seed((int(keys[s, 0]) << 31) ^ int(keys[s, 1]))

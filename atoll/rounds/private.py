@@ -56,20 +56,20 @@ class Private:
         return tree.norm(total.value) if self.measured else None
 
     def server(self, layers: Chain, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        """The server's side of the layers; with canaries in the sum, where there are some."""
+        """The server's side of the layers, which do not learn how many came; canaries are in the sum, if there are."""
+        total, key_here = self._shared(total), rng.child(key, "server")
         if self.planted is None:
-            after, kept = layers.server(total, state, rng.child(key, "server"))
-            return self._shared(after), kept
+            return layers.server(total, state, key_here)
         canaries, there = self.planted.canaries, self.planted
         more = canaries.contribution(there.round, there.how, layers, state, rng.child(key, "canaries"), there.often)
-        whole = total if more is None else total.merge(more)
-        after, kept = layers.server(whole, state, rng.child(key, "server"))
-        known, _ = without_noise(layers).server(total, state, rng.child(key, "server"))
+        whole = total if more is None else replace(total, value=tree.add(total.value, more.value))
+        after, kept = layers.server(whole, state, key_here)
+        known, _ = without_noise(layers).server(total, state, key_here)
         canaries.observe(after, known)
-        return self._shared(after), kept
+        return after, kept
 
     def _shared(self, total: Total) -> Total:
-        """The sum after noise, over the clients that were to come."""
+        """The sum, over the clients that were to come."""
         if self.expected is None:
             return total
         number: Any = torch.full_like(total.weight, self.expected)

@@ -13,6 +13,7 @@ from atoll import tree
 from atoll.core import Positive, Share, Spec, Total, Transform, Unsigned, Update
 from atoll.core.settings import Scheduled
 from atoll.errors import ConfigError
+from atoll.transforms.clip import SAFE, length
 from atoll.transforms.needs import check_number, needs_equal_weights, needs_real, needs_sum
 from atoll.tree import Tree
 
@@ -50,8 +51,8 @@ class AdaptiveClip(Transform):
         return {"bound": torch.tensor(float(self.start), device=device)}, {}
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        norm = tree.norm(update.value)
-        value = tree.scale(update.value, 1.0 / torch.maximum(norm, state["bound"]))
+        norm = length(update.value)
+        value = tree.scale(update.value, SAFE / torch.maximum(norm, state["bound"]))
         within = (norm <= state["bound"]).float() - 0.5
         return update._replace(value={**value, PART: self._unit() * within}), memory
 

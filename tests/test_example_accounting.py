@@ -16,7 +16,6 @@ from test_example_privacy import LISTS, set_up
 
 from atoll import rng
 from atoll.config import Experiment
-from atoll.config.example_privacy import example_privacy
 from atoll.data import Partition, Population
 from atoll.privacy import Analytic, Composed, Examples, Gaussian, Rdp, Sampled, flatten, gaussian_epsilon
 from atoll.privacy.examples import BEST
@@ -144,8 +143,7 @@ def test_a_run_says_what_it_promises() -> None:
     assert private.task.multiplier == private.multiplier
     assert 7.98 < found["epsilon"] <= 8.0
     assert gaussian_delta(math.sqrt(4 * 2) / private.multiplier, found["epsilon"]) == pytest.approx(1e-3, rel=1e-6)
-    assert example_privacy(private, 2)["epsilon"] < found["epsilon"]  # type: ignore[index]
-    assert example_privacy(None, 2) is None
+    assert private.block(2)["epsilon"] < found["epsilon"]
 
 
 @pytest.mark.parametrize(("sampling", "adjacency"), [("poisson", "zero-out"), ("fixed", "replace-one")])

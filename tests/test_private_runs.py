@@ -182,6 +182,10 @@ def test_no_noise_is_no_privacy(tmp_path: Path) -> None:
         (noisy(gaussian(epsilon=1.0, delta=1.5)), "transform.2.delta: must be below 1"),
         (noisy(gaussian(epsilon=1.0, delta=0.02)), "gaussian_noise.delta: 0.02 is above 1 / clients"),
         (noisy(gaussian(multiplier=1.0), privacy={"delta": 0.5}), "privacy.delta: 0.5 is above 1 / clients"),
+        (
+            noisy(gaussian(epsilon=1.0, delta=1e-3), privacy={"delta": 1e-4}),
+            "privacy.delta: 0.0001, and",
+        ),
         (noisy(gaussian(epsilon=1.0)), "gaussian_noise.delta: is missing"),
         (noisy(gaussian(delta=1e-3)), "gaussian_noise.epsilon: is missing"),
         (noisy(gaussian(epsilon=1.0, delta=1e-3, multiplier=1.0)), "has a multiplier and an epsilon"),

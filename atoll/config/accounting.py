@@ -59,12 +59,11 @@ def sampled(events: Sequence[Event], how: Participation) -> Event:
     return Sampled(one, "everyone" if known in ("everyone", "poisson") else "any", n, n)
 
 
-def larger(events: Sequence[Event], how: Participation, simulate: SimulateTable, cohort: int, apart: int) -> Event:
+def larger(events: Sequence[Event], simulate: SimulateTable, cohort: int, apart: int) -> Event:
     """The same for the larger system that a run stands for."""
-    scheme = {"poisson": "poisson", "fixed": "fixed", "cyclic": "cyclic"}[simulate.sampling]
-    n = simulate.population
+    scheme, n = simulate.sampling, simulate.population
     imagined = Participation(
-        scheme,  # type: ignore[arg-type]
+        scheme,
         n,
         size=None if scheme == "poisson" else cohort,
         probability=cohort / n if scheme == "poisson" else None,
@@ -80,6 +79,8 @@ def asked(experiment: Experiment, layers: Sequence[Transform], population: int) 
     wish = next((x for x in layers if _wished(x)), None)
     given = table.delta if wish is None else wish.delta  # type: ignore[attr-defined]
     where = "privacy.delta" if wish is None else f"{named(wish)}.delta"
+    if wish is not None and given is not None and table.delta not in (None, given):
+        raise ConfigError(f"privacy.delta: {table.delta:g}, and {where} is {given:g}. Leave privacy.delta out.")
     if given is not None:
         check_delta(where, given)
         if given * units > 1 + 1e-9:
@@ -170,7 +171,7 @@ def standing_for(bound: Chain, events: Sequence[Event], how: Participation, know
             'Add [privacy] with simulate = { population = 1_000_000, sampling = "poisson" }.'
         )
     apart = getattr(layer, "waits", None) or getattr(layer, "separation", None) or 1
-    return larger(events, how, known.simulate, cohort, apart)
+    return larger(events, known.simulate, cohort, apart)
 
 
 def spends_delta(event: Event) -> float:

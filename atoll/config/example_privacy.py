@@ -100,11 +100,6 @@ class ExamplePrivacy:
         return found
 
 
-def example_privacy(private: ExamplePrivacy | None, rounds: int) -> dict[str, Any] | None:
-    """The block "example" of run.json after so many rounds; None where [local.privacy] is not on."""
-    return None if private is None else private.block(rounds)
-
-
 def make_private(
     experiment: Experiment,
     dataset: Dataset,

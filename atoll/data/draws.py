@@ -20,7 +20,6 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint32]
 
-_MASK = 0xFFFFFFFF
 _BLOCK = 1 << 15  # words: two arrays of them stay in a core's cache
 _SHIFTS = [[(np.uint32(r), np.uint32(32 - r)) for r in rs] for rs in ((13, 15, 26, 6), (17, 29, 16, 24))]
 

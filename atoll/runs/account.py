@@ -16,18 +16,19 @@ from atoll.privacy import DiscreteGaussian, Event, Ledger, NotPrivate, Skellam, 
 from atoll.tree import Tree
 
 Told = dict[str, Any]
+_NOTHING = Asked(delta=0.5)  # of a run that has no mechanism on updates: nothing is ever written in that book
 
 
 class Account:
-    """The ledgers of one run: of the run itself, and of the larger system that it may stand for."""
+    """What one run spent: on clients, as it was made; as the larger system that it may stand for; on examples."""
 
-    def __init__(self, setup: Setup, known: Asked, layers: Chain, canaries: Canaries | None = None) -> None:
-        rounds = setup.experiment.rounds
+    def __init__(self, setup: Setup, layers: Chain, canaries: Canaries | None = None) -> None:
         self.canaries, self.examples = canaries, setup.private
+        self.mechanism, self.how, self.rounds = mechanism(layers), setup.how, setup.experiment.rounds
+        self.known = setup.privacy or _NOTHING
         self.noisy = setup.privacy is not None  # is there a mechanism on the updates?
-        self.known, self.mechanism, self.how = known, mechanism(layers), setup.how
-        self.own = Ledger(rounds, known.delta, known.accountant)
-        self.larger = Ledger(rounds, known.delta, known.accountant) if described(layers, known) else None
+        self.own = self._book()
+        self.larger = self._book() if described(layers, self.known) else None
         self.count = 0  # rounds
 
     @classmethod
@@ -35,7 +36,7 @@ class Account:
         """None for a run without a mechanism, on updates or on examples."""
         if setup.privacy is None and setup.private is None:
             return None
-        return cls(setup, setup.privacy or Asked(0.5), layers, canaries)
+        return cls(setup, layers, canaries)
 
     def add(self, layers: Chain, how: Participation, left_out: int = 0) -> None:
         """A round that was made with these layers, on a cohort drawn so."""
@@ -97,16 +98,19 @@ class Account:
         """What the whole run would cost, in words, if it goes on as it begins."""
         found = []
         if self.noisy:
-            own = Ledger(self.own.rounds, self.known.delta, self.known.accountant)
-            own.parts = [(event_of(layers, self.how, 0), own.rounds)]
+            own = self._book()
+            own.parts = [(event_of(layers, self.how, 0), self.rounds)]
             found.append(_words(self._block(own)))
         if self.larger is not None:
-            there = Ledger(self.larger.rounds, self.known.delta, self.known.accountant)
-            there.parts = [(standing_for(layers, layers.simulated(), self.how, self.known), there.rounds)]
+            there = self._book()
+            there.parts = [(standing_for(layers, layers.simulated(), self.how, self.known), self.rounds)]
             found.append(f"stands for {_words(self._block(there))}, simulation only")
         if self.examples is not None:
-            found.append(_words(self.examples.block(self.own.rounds)))
+            found.append(_words(self.examples.block(self.rounds)))
         return found
+
+    def _book(self) -> Ledger:
+        return Ledger(self.rounds, self.known.delta, self.known.accountant)
 
     def _block(self, book: Ledger) -> Told:
         terms = book.terms()

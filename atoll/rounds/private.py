@@ -53,7 +53,10 @@ class Private:
 
     def signal(self, total: Total) -> Tensor | None:
         """How long the sum is before noise."""
-        return tree.norm(total.value) if self.measured else None
+        if not self.measured:
+            return None
+        parts = [x if x.is_floating_point() else x.double() for x in tree.leaves(total.value)]
+        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(parts, 2, torch.float64)))  # type: ignore[no-any-return]
 
     def server(self, layers: Chain, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         """The server's side of the layers, which do not learn how many came; canaries are in the sum, if there are."""

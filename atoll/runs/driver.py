@@ -203,7 +203,7 @@ class Driver:
             parts.reducer,
             parts.settings,
             sent,
-            self.state,
+            parts.chain.seen(self.state),
             cohort,
             self.memory,
             rng.key(self.seed, "trial"),

@@ -38,6 +38,7 @@ class Ledger:
         self.rounds, self.delta, self.name = rounds, delta, accountant
         self.parts: list[tuple[Event, int]] = []
         self._first, self._lines = 0, list[float]()  # bounds after so many rounds, and after those that follow
+        self._floor = 0.0  # the line before the last change
         self._cleared: tuple[float, int] = (0.0, 0)  # a budget, and the rounds that it affords for certain
 
     @property
@@ -50,6 +51,7 @@ class Ledger:
         if self.parts and self.parts[-1][0] == event:
             self.parts[-1] = (event, self.parts[-1][1] + 1)
         else:
+            self._floor = self.bound()  # it may have looked ahead, to rounds that will not be: lines never go down
             self.parts.append((event, 1))
             self._lines, self._cleared = [], (0.0, 0)
 
@@ -78,7 +80,7 @@ class Ledger:
         now = self.count
         if not self._lines or not self._first <= now < self._first + len(self._lines):
             self._first, self._lines = now, self._bounds(now)
-        return self._lines[now - self._first]
+        return max(self._floor, self._lines[now - self._first])
 
     def affords(self, event: Event, budget: float) -> bool:
         """Would a round with this event stay within the budget? Looks ahead to the last that does, and remembers."""
@@ -86,8 +88,7 @@ class Ledger:
         if same and self._cleared[0] == budget and now < self._cleared[1]:
             return True
         trial = Ledger(self.rounds, self.delta, self.name)
-        trial.parts = list(self.parts)
-        trial.add(event)
+        trial.parts = [*self.parts[:-1], (event, self.parts[-1][1] + 1)] if same else [*self.parts, (event, 1)]
         low, high = -1, max(0, self.rounds - now - 1) + 1 if same else 1
         more = high - 1
         while high - low > 1:  # all that are left, then one, then halves between
@@ -108,13 +109,14 @@ class Ledger:
             return gaussian_epsilons(self._noises(ahead), self.delta, tolerance=1e-6)
         if ACCOUNTANTS["analytic"].supports(event) is None:
             return [ACCOUNTANTS["analytic"].epsilon(event, self.delta)]
-        if self.name != "rdp" and COARSE.supports(event) is None and len(self.parts) <= _MANY:
+        rdp = ACCOUNTANTS["rdp"]
+        loose = rdp.supports(event) is None
+        if COARSE.supports(event) is None and not (loose and (self.name == "rdp" or len(self.parts) > _MANY)):
             then = min(_edge(now), max(now, self.rounds))
             tight = COARSE.epsilon(self.event(then - now), self.delta)
-            if tight < math.inf:
+            if tight < math.inf or not loose:
                 return [tight] * (then - now + 1)
-        rdp = ACCOUNTANTS["rdp"]
-        return [rdp.epsilon(event, self.delta) if rdp.supports(event) is None else math.inf]
+        return [rdp.epsilon(event, self.delta)]
 
     def _noises(self, ahead: int) -> list[float]:
         """One Gaussian for all rounds so far, and one for every round after them."""

@@ -1,4 +1,4 @@
-"""Privacy loss distributions (Meiser and Mohammadi, 2018; Doroshenko et al., 2022), over dp-accounting."""
+"""Privacy loss distributions (Meiser and Mohammadi, 2018; Doroshenko et al., 2022): dp-accounting and losses.py."""
 
 from __future__ import annotations
 

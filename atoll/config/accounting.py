@@ -15,7 +15,7 @@ from atoll.errors import ConfigError
 from atoll.privacy.accountant import checked
 from atoll.privacy.calibrate import noise_for
 from atoll.privacy.events import Approximate, Banded, Composed, Event, How, Sampled, Tree, check_delta
-from atoll.privacy.ledger import ACCOUNTANTS, COARSE, Ledger
+from atoll.privacy.ledger import ACCOUNTANTS, Ledger
 from atoll.privacy.plan import suited
 
 _SCHEMES: dict[str, How] = {
@@ -206,5 +206,4 @@ class _Same:
 
 @lru_cache(maxsize=64)
 def _noise_for(event: _Same, epsilon: float, delta: float, accountant: str) -> float:
-    # A coarser grid counts a little more (1e-4 of the noise), and takes a second in place of ten.
-    return noise_for(event, epsilon, delta, COARSE if accountant == "pld" else ACCOUNTANTS[accountant])
+    return noise_for(event, epsilon, delta, ACCOUNTANTS[accountant])

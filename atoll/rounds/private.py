@@ -41,8 +41,7 @@ class Private:
         """None for a chain that puts no noise on the sum."""
         if spec.noise is None or spec.l2 is None or not (spec.equal_weights and spec.additive):
             return None
-        drawn = how.size if how.probability is None else how.probability * how.population
-        return cls(zeros, drawn, spec.domain != "modular")
+        return cls(zeros, how.expected, spec.domain != "modular")
 
     def sum(self, total: Total | None) -> Total | None:
         """The sum before noise; of nobody, where nobody came."""

@@ -36,8 +36,8 @@ class BandedNoise(Transform):
 
     C has `bands` coefficients of length 1, the best for prefix sums over the run. z has deviation multiplier x the most
     that one client can add in one round. Holds if a client waits `bands` rounds for its next turn, which the cohort
-    must see to. With `noise_cohort` (see gaussian_noise) the run simulates a larger one, in which a client waits
-    `separation` rounds (as many as there are bands, unless given).
+    must see to: `cyclic`, or `cyclic_poisson`, which costs less. With `noise_cohort` (see gaussian_noise) the run
+    simulates a larger one, in which a client waits `separation` rounds (as many as there are bands, unless given).
     """
 
     follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
@@ -92,7 +92,7 @@ class BandedNoise(Transform):
             raise SpecError(
                 f"banded_noise: {self.bands} bands need a client to wait {self.bands} rounds for its next turn, and "
                 f"the cohort sees to {waits}. "
-                f"Use cohort.name = 'cyclic' with separation = {self.bands}, or fewer bands."
+                f"Use cohort.name = 'cyclic_poisson' or 'cyclic' with separation = {self.bands}, or fewer bands."
             )
         return waits
 

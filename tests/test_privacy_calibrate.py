@@ -96,6 +96,7 @@ def test_an_accountant_that_cannot_is_refused_before_the_search() -> None:
         noise_for(Laplace, 1.0, 1e-5, Analytic())
 
 
+@settings(deadline=None)
 @given(st.floats(1, 30), st.floats(0.05, 20), st.integers(1, 300))
 def test_the_budget_affords_exactly_so_many_rounds(noise: float, epsilon: float, most: int) -> None:
     def event(rounds: int) -> Event:

@@ -43,19 +43,19 @@ def test_one_round_has_the_masses_of_the_library_in_both_directions() -> None:
 
 def test_a_cohort_of_nearly_everyone_costs_what_everyone_costs() -> None:
     drawn = Composed(((Sampled(Gaussian(5.0), "poisson", 10**9, 10**9 - 1), 20),))
-    assert Pld().epsilon(drawn, 1e-6) == pytest.approx(gaussian_epsilon(5 / math.sqrt(20), 1e-6), rel=1e-4)
+    assert Pld(quick=True).epsilon(drawn, 1e-6) == pytest.approx(gaussian_epsilon(5 / math.sqrt(20), 1e-6), rel=1e-4)
 
 
 def test_losses_too_large_for_an_exponential_are_still_told() -> None:
     huge = Composed(((Sampled(Gaussian(0.05), "poisson", 100, 20), 5),))
-    spent = Pld(interval=0.1).epsilon(huge, 1e-5)
+    spent = Pld(interval=0.1, quick=True).epsilon(huge, 1e-5)
     assert 200 * 5 < spent < math.inf
-    assert Pld(interval=0.1).delta(huge, spent) == pytest.approx(1e-5, rel=1e-6)
+    assert Pld(interval=0.1, quick=True).delta(huge, spent) == pytest.approx(1e-5, rel=1e-6)
 
 
 def test_rounds_of_different_noise_cost_between_all_of_the_one_and_all_of_the_other() -> None:
     loud, quiet = (Sampled(Gaussian(z), "poisson", 1000, 50) for z in (2.0, 1.0))
-    coarse = Pld(interval=1e-3)
+    coarse = Pld(interval=1e-3, quick=True)
     mixed = coarse.epsilon(Composed(((loud, 20), (quiet, 20))), 1e-5)
     assert coarse.epsilon(Composed(((loud, 40),)), 1e-5) < mixed < coarse.epsilon(Composed(((quiet, 40),)), 1e-5)
     halves = coarse.epsilon(Composed(((loud, 15), (loud, 25))), 1e-5)

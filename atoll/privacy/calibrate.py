@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from atoll.errors import ConfigError
 from atoll.privacy.accountant import Accountant, checked
@@ -25,8 +26,8 @@ def noise_for(
 ) -> float:
     """The smallest noise multiplier z (to a relative tolerance) with epsilon(event(z)) at most `epsilon`.
 
-    Loss distributions are first searched on a wide grid, and then from there. The next noise is read off the line
-    through both ends in logarithms, and every fourth one is the middle. The answer is an end that the accountant
+    Loss distributions are first searched quickly, on a wide grid and then on their own. The next noise is read off the
+    line through both ends in logarithms, and every fourth one is the middle. The answer is one that the accountant
     itself was asked for, so it never overspends.
     """
     check_epsilon("privacy.epsilon", epsilon)
@@ -34,7 +35,10 @@ def noise_for(
     checked(accountant, event(1.0))
     if isinstance(accountant, Pld):
         near = _search(event, epsilon, delta, accountant.rough(), tolerance, 1.0, 2.0)
-        return _search(event, epsilon, delta, accountant, tolerance, near, 1 + tolerance)
+        found = _search(event, epsilon, delta, replace(accountant, quick=True), tolerance, near, 1 + tolerance)
+        while accountant.epsilon(event(found), delta) > epsilon:
+            found *= 1 + tolerance
+        return found
     return _search(event, epsilon, delta, accountant, tolerance, 1.0, 2.0)
 
 

@@ -20,6 +20,7 @@ class Pld:
     name: str = "pld"
     interval: float = 1e-4  # the grid of losses; finer where a round loses little, wider where losses are very large
     points: float = 10.0  # of the grid, at least, within the standard deviation of the loss of one round
+    quick: bool = False  # Poisson-sampled Gaussians by our own arrays, five times as fast; figures are dp-accounting's
 
     def supports(self, event: Event) -> str | None:
         for term in flatten(event).terms:
@@ -39,19 +40,25 @@ class Pld:
 
     def rough(self) -> Pld:
         """One on a wider grid, for a first guess: a fifth of the time, and higher by about a thousandth."""
-        return replace(self, interval=8 * self.interval, points=4.0)
+        return replace(self, interval=8 * self.interval, points=4.0, quick=True)
 
     def _epsilon(self, terms: Parts, delta: float) -> float:
         grid = self._grid(terms)
-        if len(terms) == 1 and _is_drawn(terms[0]):
+        if self.quick and len(terms) == 1 and _is_drawn(terms[0]):
             return max(losses.epsilon(delta) for losses in _drawn(terms[0], grid))
-        return float(_all(terms, grid).get_epsilon_for_delta(delta))
+        return float(self._all(terms, grid).get_epsilon_for_delta(delta))
 
     def _delta(self, terms: Parts, epsilon: float) -> float:
         grid = self._grid(terms)
-        if len(terms) == 1 and _is_drawn(terms[0]):
+        if self.quick and len(terms) == 1 and _is_drawn(terms[0]):
             return max(losses.delta(epsilon) for losses in _drawn(terms[0], grid))
-        return float(_all(terms, grid).get_delta_for_epsilon(epsilon))
+        return float(self._all(terms, grid).get_delta_for_epsilon(epsilon))
+
+    def _all(self, terms: Parts, grid: float) -> Any:
+        first, *others = (_of_one(term, grid, self.quick) for term in terms)
+        for other in others:
+            first = first.compose(other)
+        return first
 
     def _grid(self, terms: Parts) -> float:
         fine = min(self.interval, *(_spread(term) / self.points for term in terms))
@@ -97,18 +104,11 @@ def _drawn(term: Term, grid: float) -> tuple[Losses, Losses]:
 _drawn_round = lru_cache(maxsize=16)(drawn_gaussian)
 
 
-def _all(terms: Parts, grid: float) -> Any:
-    first, *others = (_of_one(term, grid) for term in terms)
-    for other in others:
-        first = first.compose(other)
-    return first
-
-
-def _of_one(term: Term, grid: float) -> Any:
+def _of_one(term: Term, grid: float, quick: bool) -> Any:
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    if _is_drawn(term):
+    if quick and _is_drawn(term):
         both = (pld_pmf.DensePLDPmf(grid, x.lowest, x.mass, x.lost, True) for x in _drawn(term, grid))
         return pld.PrivacyLossDistribution(*both)
     event, rate = term.event, 1.0 if term.rate is None else term.rate

@@ -20,7 +20,7 @@ from atoll.config.setup import set_up
 from atoll.core import Chain, Participation, Spec, Total, Transform
 from atoll.errors import AtollError, ConfigError
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, NotPrivate, Sampled
-from atoll.rounds import Private
+from atoll.rounds import NoisySum
 from atoll.runs.account import event_of
 from atoll.runs.together import run_together
 from atoll.transforms import TRANSFORMS, GaussianNoise
@@ -234,7 +234,7 @@ def test_statistics_past_the_noise_are_refused() -> None:
 
 def test_a_noisy_sum_is_divided_by_the_clients_that_were_to_come() -> None:
     spec = Spec(l2=1.0, equal_weights=True, noise=1.0)
-    private = Private.of(spec, Participation("poisson", 100, probability=0.1), {"x": torch.zeros(3)})
+    private = NoisySum.of(spec, Participation("poisson", 100, probability=0.1), {"x": torch.zeros(3)})
     assert private is not None
     came = Total({"x": torch.ones(3)}, torch.tensor(7.0), torch.tensor(7.0))
     assert private._shared(came).mean()["x"].tolist() == pytest.approx([0.1, 0.1, 0.1])
@@ -258,7 +258,7 @@ def test_a_bound_that_finds_itself_does_not_learn_how_many_came(tmp_path: Path) 
     assert min(e["cohort"]["size"] for e in run.history) == 0
     assert all(bool(torch.isfinite(v).all()) for v in run.params.values())
     spec = Spec(l2=1.0, equal_weights=True, noise=1.0)
-    private = Private.of(spec, Participation("poisson", 100, probability=0.1), {"x": torch.zeros(3)})
+    private = NoisySum.of(spec, Participation("poisson", 100, probability=0.1), {"x": torch.zeros(3)})
     assert private is not None
     seen: list[float] = []
 

@@ -16,7 +16,7 @@ from atoll.core import Algorithm, Info, Model, Task, functional
 from atoll.core.settings import resolve
 from atoll.data import Dataset
 from atoll.errors import ConfigError
-from atoll.tasks.private import Private, reads
+from atoll.tasks.private import PrivateTask, reads
 from atoll.tree import Tree
 
 _ROWS, _STEPS = 4, 3
@@ -25,7 +25,7 @@ _ROWS, _STEPS = 4, 3
 class Blind:
     """A task whose gradients are noise from the key. Its loss tells the examples, as a real one does."""
 
-    def __init__(self, private: Private) -> None:
+    def __init__(self, private: PrivateTask) -> None:
         self.private, self.taken = private, 0
 
     def gradient(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tree, Tensor]:
@@ -55,7 +55,7 @@ class Blind:
 
 
 def check_algorithm(
-    make: Callable[[Task], Algorithm], dataset: Dataset, private: Private, model: Model, secret: bool
+    make: Callable[[Task], Algorithm], dataset: Dataset, private: PrivateTask, model: Model, secret: bool
 ) -> None:
     """Refuse an algorithm that reads more of a batch than one private gradient. `secret`: its size is not public."""
     blind = Blind(private)

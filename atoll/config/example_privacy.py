@@ -20,7 +20,7 @@ from atoll.privacy.examples import BEST, Examples
 from atoll.tasks import Supervised
 from atoll.tasks.ghost import linear_layers
 from atoll.tasks.layers import BatchNorm
-from atoll.tasks.private import Private
+from atoll.tasks.private import PrivateTask
 
 Make = Callable[[Task], Algorithm]
 
@@ -29,7 +29,7 @@ Make = Callable[[Task], Algorithm]
 class ExamplePrivacy:
     """What is promised to each example of each client; `task` is what keeps the promise."""
 
-    task: Private
+    task: PrivateTask
     table: LocalPrivacyTable
     plan: Examples
     multiplier: float
@@ -119,7 +119,7 @@ def make_private(
     sizes = tuple(torch.unique(population.sizes).tolist())
     plan = Examples(sizes, local.batch, local.epochs, local.max_steps, table.sampling, separation)
     size, ghost = float(min(local.batch, largest) or 1), linear_layers(task)
-    private = Private(task, table.clip, 0.0, size, local.batch == 0, task.keyed, ghost)
+    private = PrivateTask(task, table.clip, 0.0, size, local.batch == 0, task.keyed, ghost)
     algorithm = make(private)
     _check_feedback(experiment, algorithm)
     check_algorithm(make, dataset, private, model, table.sampling == "poisson")

@@ -60,8 +60,8 @@ class Setup:
     snapshot: Snapshot
     statistics: Statistics | None
     notes: list[str] = field(default_factory=list)
-    private: ExamplePrivacy | None = None  # what each example is promised, with [local.privacy]
-    privacy: Asked | None = None  # what is asked of the mechanisms in the chain; None where there are none
+    example_privacy: ExamplePrivacy | None = None  # what each example is promised, with [local.privacy]
+    asked: Asked | None = None  # what the file asks of the mechanisms in the chain; None where there are none
 
     def spec(self) -> Spec:
         """What is certain about an update before the first transform."""
@@ -207,7 +207,7 @@ def _private(setup: Setup) -> Setup:
         whole = planned(bound, how, experiment.rounds, known)
         checked(suited(whole, ACCOUNTANTS, known.accountant), whole)  # refuses an accountant that does not know it
     hint = advice(bound, how, experiment.rounds, known)
-    return replace(setup, chain=chain, privacy=known, notes=[*setup.notes, *([hint] if hint else [])])
+    return replace(setup, chain=chain, asked=known, notes=[*setup.notes, *([hint] if hint else [])])
 
 
 def _check_repeats(algorithm: Algorithm, sampler: Any) -> None:

@@ -23,10 +23,10 @@ class Account:
     """What one run spent: on clients, as it was made; as the larger system that it may stand for; on examples."""
 
     def __init__(self, setup: Setup, layers: Chain, canaries: Canaries | None = None) -> None:
-        self.canaries, self.examples = canaries, setup.private
+        self.canaries, self.examples = canaries, setup.example_privacy
         self.mechanism, self.how, self.rounds = mechanism(layers), setup.how, setup.experiment.rounds
-        self.known = setup.privacy or _NOTHING
-        self.noisy = setup.privacy is not None  # is there a mechanism on the updates?
+        self.known = setup.asked or _NOTHING
+        self.noisy = setup.asked is not None  # is there a mechanism on the updates?
         self.own = self._book()
         self.larger = self._book() if described(layers, self.known) else None
         self.count = 0  # rounds
@@ -34,7 +34,7 @@ class Account:
     @classmethod
     def of(cls, setup: Setup, layers: Chain, canaries: Canaries | None) -> Account | None:
         """None for a run without a mechanism, on updates or on examples."""
-        if setup.privacy is None and setup.private is None:
+        if setup.asked is None and setup.example_privacy is None:
             return None
         return cls(setup, layers, canaries)
 

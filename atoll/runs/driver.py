@@ -34,7 +34,7 @@ from atoll.engines import (
 )
 from atoll.errors import DivergenceError, RankError
 from atoll.ranks import ALONE, HomeRows, Ranked, World
-from atoll.rounds import Gossip, Parts, Planted, Private, clients_key, nobody
+from atoll.rounds import Gossip, NoisySum, Parts, Planted, clients_key, nobody
 from atoll.runs import checkpoint
 from atoll.runs.account import Account, planted
 from atoll.runs.clock import Clock, Timed
@@ -82,7 +82,7 @@ class Driver:
         self.template, self.spec = self._bound(0)
         self.state, kept = self.template.init(self.like)
         self.state = tree.to(self.state, setup.device)
-        self.private = Private.of(self.spec, setup.how, self.template.zeros(self.like, self.state, kept))
+        self.private = NoisySum.of(self.spec, setup.how, self.template.zeros(self.like, self.state, kept))
         self.canaries = planted(setup, self.like)
         self.account = Account.of(setup, self.template, self.canaries)
         rows = {"algorithm": first.memory(setup.model), "chain": kept}
@@ -364,7 +364,7 @@ class Driver:
             self._private(number),
         )
 
-    def _private(self, number: int) -> Private | None:
+    def _private(self, number: int) -> NoisySum | None:
         if self.private is None or self.canaries is None:
             return self.private
         how, clients = self._cohort(number)[0], self.setup.population.size

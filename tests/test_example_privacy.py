@@ -5,7 +5,8 @@ What it costs: test_example_accounting.py. Batches drawn anew: test_batches.py.
 
 import math
 import tomllib
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -329,6 +330,19 @@ class Greedy(FedAvg):
         return {**new, "params": tree.map(lambda p: p + 1e-6 * batch["x"].max(), new["params"])}
 
 
+@dataclass(frozen=True)
+class Nosy:
+    """Follows the last training loss."""
+
+    start: float
+
+    def value(self, round: int, history: Sequence[Mapping[str, Any]]) -> float:
+        return self.start if round == 0 else float(history[-1]["train_loss"])
+
+    def finished(self, history: Sequence[Mapping[str, Any]]) -> bool:
+        return False
+
+
 NORM = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 2))
 
 
@@ -372,6 +386,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a plateau of the loss": (
         {"algorithm": {"name": "fedavg", "lr": {"name": "plateau", "start": 0.1, "patience": 2,
                                                 "metric": "train_loss"}}}, "plateau, metric: 'train_loss'"),
+    "a plateau of the loss in a transform": (
+        {"transform": [{"name": "clip_l2", "bound": {"name": "plateau", "start": 1.0, "metric": "train_loss"}}]},
+        "plateau, metric: 'train_loss' is read from the clients' examples, which local.privacy does not cover"),
+    "a schedule of one's own": (
+        {"transform": [{"name": "clip_l2", "bound": {"name": f"{__name__}:Nosy", "start": 1.0}}]},
+        "schedule Nosy: 'train_loss' is read"),
 }  # fmt: skip
 
 
@@ -397,6 +417,8 @@ def test_what_would_not_be_private_is_refused_with_advice(name: str) -> None:
         {"algorithm": {"name": "local", "lr": 0.1}},
         {"algorithm": {"name": "fedsgd", "lr": 0.1}},
         {"privacy": {"multiplier": None, "epsilon": 30.0}},
+        {"transform": [{"name": "clip_l2", "bound": {"name": "plateau", "start": 1.0, "metric": "loss"}}]},
+        {"transform": [{"name": "clip_l2", "bound": {"name": "cosine", "start": 1.0, "over": 3}}]},
     ],
 )
 def test_what_reads_private_gradients_alone_is_taken(changed: dict[str, Any]) -> None:

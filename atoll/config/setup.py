@@ -16,7 +16,7 @@ from atoll.algorithms import ALGORITHMS
 from atoll.algorithms.wrappers import LocalStatistics, Snapshot, Statistics
 from atoll.config.accounting import Asked, advice, asked, calibrated, described, planned, sampled, spends_delta
 from atoll.config.defaults import usual_model, usual_partition
-from atoll.config.example_privacy import ExamplePrivacy, make_private
+from atoll.config.example_privacy import ExamplePrivacy, check_feedback, make_private
 from atoll.config.experiment import Experiment
 from atoll.config.registry import build
 from atoll.config.task import check_metrics, make_task, measured, whole_numbers
@@ -177,6 +177,8 @@ def assemble(
             "Leave reducer out, or use round.name = 'central'."
         )
     check_metrics(known, experiment.stop, setup.schedules())
+    if private is not None:
+        check_feedback(experiment.stop, setup.schedules())
     setup = _private(setup)
     setup.topology.init(resolve(algorithm, 0, []), model, 1)
     return setup

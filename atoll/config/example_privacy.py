@@ -23,6 +23,7 @@ from atoll.tasks.layers import BatchNorm
 from atoll.tasks.private import PrivateTask
 
 Make = Callable[[Task], Algorithm]
+QUICK = "quick bound"  # in the place of an accountant's name: an upper bound for a run that goes on
 
 
 @dataclass(frozen=True)
@@ -45,19 +46,19 @@ class ExamplePrivacy:
         loose = self.plan.bound(self.multiplier, rounds, self.delta)
         return min(loose, self._whole[0]) if rounds <= self.rounds else loose
 
-    def block(self, rounds: int) -> dict[str, Any]:
-        """What run.json says after so many rounds, of the client for whom it is worst."""
+    def block(self, rounds: int, quick: bool = False) -> dict[str, Any]:
+        """What run.json says after so many rounds, of the client for whom it is worst. `quick`: an upper bound."""
         head: dict[str, Any] = {"holds": self.multiplier > 0}
         if self.multiplier == 0:
             head["why"] = "local.privacy.multiplier is 0, so there is no noise."
         else:
-            epsilon, n = self._worst(rounds)
+            epsilon, n = (self.epsilon_after(rounds), self._whole[1]) if quick else self._worst(rounds)
             head |= {"epsilon": epsilon, "delta": self.delta, "sampler": self._sampler(n)}
         found = head | {
             "unit": "example",
             "adjacency": self.plan.adjacency,
             "mechanism": f"DP-SGD in each client, clip {self.table.clip:g}, multiplier {self.multiplier:.6g}",
-            "accountant": BEST[self.plan.sampling].name,
+            "accountant": QUICK if quick else BEST[self.plan.sampling].name,
             "rounds": rounds,
             "assumed": self._assumed(),
         }

@@ -108,13 +108,15 @@ def _advance(driver: Driver, info: Info | None, watch: Watcher) -> None:
 
     before = driver.own.reason
 
-    def write(status: str) -> None:
+    def write(status: str, quick: bool = False) -> None:
         engine = info["engine"]  # what it found out on the way (too little memory, that compiling pays) is said there
         engine = {**engine, "reason": engine["reason"] + driver.own.reason.removeprefix(before)}
-        told = {} if driver.account is None else {"privacy": driver.account.told()}
+        told = {} if driver.account is None else {"privacy": driver.account.told(quick)}
         driver.folder.write_info({**info, "engine": engine, **told, "status": status})
 
     world.first(lambda: write("running"))
+    if driver.account is not None:  # whoever is killed says what had been spent by the checkpoint
+        driver.kept = lambda: write("running", quick=True)
     try:
         status = driver.run(watch)
     except BaseException as e:

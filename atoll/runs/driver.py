@@ -53,6 +53,7 @@ class Driver:
         self.columns, self.test = data or on_device(setup)
         self.profile: Profile | None = None
         self.together = 1  # runs that share its seconds, as one stack
+        self.kept: Callable[[], None] | None = None  # what rank 0 does after a checkpoint
         first = resolve(setup.algorithm, 0, [])
         server = setup.topology.init(first, setup.model, setup.population.size)
         layers, spec = resolve(setup.chain, 0, []).bind(setup.spec())
@@ -102,6 +103,8 @@ class Driver:
                 return self._ended("interrupted")
             if every and done % every == 0 and done < rounds:
                 self.state.checkpoint()
+                if self.kept is not None:
+                    self.world.first(self.kept)
         return self._ended("finished")
 
     def _unaffordable(self, number: int) -> str | None:

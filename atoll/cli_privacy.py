@@ -26,9 +26,9 @@ Noise = Annotated[float, typer.Option(help="Noise over the most that one unit ad
 Delta = Annotated[float, typer.Option(help="Below 1 / population.")]
 Rounds = Annotated[int, typer.Option(help="Rounds of the run.")]
 Population = Annotated[int, typer.Option(help="Units in all: users, or examples.")]
-CohortSize = Annotated[float | None, typer.Option(help="Units in a round; for poisson the expected number.")]
+CohortSize = Annotated[float | None, typer.Option(help="Units in a round; with poisson the expected number.")]
 Sampling = Annotated[
-    Literal["poisson", "fixed", "with-replacement", "cyclic", "everyone"] | None,
+    Literal["poisson", "fixed", "with-replacement", "cyclic", "cyclic-poisson", "everyone"] | None,
     typer.Option(help="How a cohort is drawn. Default: everyone, if no cohort is given."),
 ]
 AccountantName = Annotated[
@@ -145,7 +145,8 @@ def _plan(
 
     if sampling is None and cohort is not None and cohort < population:
         raise ConfigError(
-            "--sampling: is missing, and epsilon depends on it. Use poisson, fixed, with-replacement or cyclic."
+            "--sampling: is missing, and epsilon depends on it. "
+            "Use poisson, fixed, with-replacement, cyclic or cyclic-poisson."
         )
     names: dict[str | None, How] = {
         None: "everyone",
@@ -154,6 +155,7 @@ def _plan(
         "fixed": "without_replacement",
         "with-replacement": "with_replacement",
         "cyclic": "cyclic",
+        "cyclic-poisson": "cyclic_poisson",
     }
     if sampling == "everyone" and cohort is not None and cohort != population:
         raise ConfigError(f"--cohort: everyone is {population} units (got {cohort:g}). Leave --cohort out.")

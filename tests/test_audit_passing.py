@@ -14,7 +14,7 @@ from atoll.audit import Canaries, drawn, passing, turns, without_noise
 from atoll.audit.passing import AMPLITUDE, KEEPS_ZEROS
 from atoll.core import Chain, Participation, Spec, Total, Transform, Update
 from atoll.data.availability import Available
-from atoll.data.sampling import Cyclic, Everyone, Fixed, FixedWithReplacement, Fraction, Poisson, Sampler
+from atoll.data.sampling import Cyclic, CyclicPoisson, Everyone, Fixed, FixedWithReplacement, Fraction, Poisson, Sampler
 from atoll.errors import ConfigError
 from atoll.transforms.adaptive import AdaptiveClip
 from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers, ClipPerLayer
@@ -130,7 +130,16 @@ def test_bad_input_is_refused() -> None:
 
 # Taking part
 
-SAMPLERS = [Everyone(), Fixed(3), Fraction(0.3), Poisson(0.3), Poisson(size=4), FixedWithReplacement(6), Cyclic(2, 3)]
+SAMPLERS = [
+    Everyone(),
+    Fixed(3),
+    Fraction(0.3),
+    Poisson(0.3),
+    Poisson(size=4),
+    FixedWithReplacement(6),
+    Cyclic(2, 3),
+    CyclicPoisson(2.0, 3),
+]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: type(s).__name__)
@@ -150,15 +159,22 @@ def test_canaries_come_as_often_as_clients(sampler: Sampler) -> None:
     rate = float(clients.mean()) / rounds
     spread = (
         5 * (rate * (1 + rate) / (count * rounds)) ** 0.5
-        + 5 * float(isinstance(sampler, Poisson)) * (rate / (population * rounds)) ** 0.5
+        + 5 * float(isinstance(sampler, Poisson | CyclicPoisson)) * (rate / (population * rounds)) ** 0.5
     )
     for total, square in ((by_sampler, squares[1]), (by_law, squares[2])):
         assert float(total.mean()) / rounds == pytest.approx(rate, abs=spread + 1e-9)
         assert square / rounds == pytest.approx(squares[0] / rounds, rel=0.15)
 
 
-def test_a_canary_keeps_to_its_group() -> None:
-    how = Participation("cyclic", 9, size=2, separation=3)
+@pytest.mark.parametrize(
+    "how",
+    [
+        Participation("cyclic", 9, size=2, separation=3),
+        Participation("cyclic_poisson", 9, probability=0.7, separation=3),
+    ],
+    ids=lambda how: how.scheme,
+)
+def test_a_canary_keeps_to_its_group(how: Participation) -> None:
     came = torch.stack([turns.by_law(how, 50, r, KEY, rng.child(KEY, r)) for r in range(30)])
     for phase in range(3):
         came_then = came[phase::3].sum(0) > 0

@@ -274,7 +274,7 @@ def test_a_mistake_says_where_what_and_what_instead(change: str, message: str) -
         (
             "cohort.name",
             'cohort.name: is missing. Example: name = "everyone". '
-            "Known: everyone, fixed, fixed_with_replacement, fraction, poisson, cyclic, available.",
+            "Known: everyone, fixed, fixed_with_replacement, fraction, poisson, cyclic, cyclic_poisson, available.",
         ),
     ],
 )

@@ -1,6 +1,7 @@
 """What a run has spent: the ledger against the accountants, round by round."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from atoll.privacy import (
     Laplace,
     Ledger,
     NotPrivate,
+    Pld,
     Rdp,
     Sampled,
     Tree,
@@ -28,6 +30,14 @@ def poisson(z: float, rate: float = 0.02) -> Event:
 
 def everyone(event: Event) -> Event:
     return Sampled(event, "everyone", 50, 50)
+
+
+def drawn(event: Event) -> Event:
+    return Sampled(event, "poisson", 1000, 100)
+
+
+def in_turns(event: Event) -> Event:
+    return Sampled(event, "cyclic", 1000, 100, separation=7)
 
 
 def filled(event: Event, rounds: int, of: int | None = None) -> Ledger:
@@ -117,3 +127,60 @@ def test_a_budget_is_asked_again_when_the_noise_changes() -> None:
     assert book.affords(everyone(Gaussian(50.0)), 1.0)
     assert not book.affords(everyone(Gaussian(0.5)), 1.0)
     assert book.affords(everyone(Gaussian(50.0)), 1.0)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.sampled_from([everyone, drawn, in_turns]), st.floats(0.7, 8.0), st.integers(2, 40))
+def test_lines_are_bounds_of_the_accountant_and_never_go_down(
+    how: Callable[[Event], Event], noise: float, rounds: int
+) -> None:
+    book, before = Ledger(rounds, 1e-5), 0.0
+    for n in range(1, rounds + 1):
+        book.add(how(Gaussian(noise)))
+        line = book.bound()
+        assert line >= before
+        if n % 7 == 1 or n == rounds:
+            assert line >= book.epsilon() * (1 - 1e-9)
+        before = line
+    assert before == pytest.approx(book.epsilon(), rel=1e-3)
+
+
+def test_a_book_that_is_opened_late_has_the_same_lines() -> None:
+    for event in (everyone(Gaussian(3.0)), drawn(Gaussian(1.0))):
+        whole = Ledger(50, 1e-5)
+        for n in range(1, 51):
+            whole.add(event)
+            line = whole.bound()
+            if n in (2, 13, 37, 50):
+                assert filled(event, n, 50).bound() == pytest.approx(line, rel=1e-9)
+
+
+def test_a_budget_for_a_drawn_cohort_is_spent_to_the_last_round_with_few_distributions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    real = Pld._epsilon
+    monkeypatch.setattr(Pld, "_epsilon", lambda self, t, d: asked.append(1) or real(self, t, d))  # type: ignore[func-returns-value]
+    event, book = drawn(Gaussian(2.0)), Ledger(100, 1e-5)
+    while book.affords(event, 1.5):
+        book.add(event)
+    assert 2 < book.count < 100
+    assert len(asked) < 15
+    assert filled(event, book.count).epsilon() <= 1.5 < filled(event, book.count + 1).epsilon()
+
+
+def test_lines_do_not_go_down_when_noise_grows_and_do_not_depend_on_who_read_them() -> None:
+    book, late, before = Ledger(60, 1e-5), Ledger(60, 1e-5), 0.0
+    for event in [drawn(Gaussian(0.8))] * 22 + [drawn(Gaussian(50.0))] * 3:
+        book.add(event)
+        late.add(event)
+        assert book.bound() >= max(before, book.epsilon())
+        before = book.bound()
+    assert late.bound() == before
+
+
+def test_many_different_rounds_that_only_loss_distributions_know_are_bounded() -> None:
+    book = Ledger(20, 1e-5)
+    for i in range(18):
+        book.add(drawn(Laplace(5.0 + i)))
+    assert book.epsilon() <= book.bound() < math.inf

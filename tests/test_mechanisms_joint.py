@@ -67,8 +67,8 @@ def test_the_server_gets_the_sum_of_the_clipped_groups() -> None:
     found = through(
         chain(JointClip(BOUNDS, SHARES)), [update([3.0, 4.0], [0.05], 7.0), update([0.1, 0.0], [-9.0], 2.0)]
     )
-    assert found["delta"]["w"].tolist() == pytest.approx([0.34, 0.32])
-    assert found["control"]["w"].tolist() == pytest.approx([-0.05])
+    assert found["delta"]["w"].tolist() == pytest.approx([0.34, 0.32], rel=1e-5)  # a clip stays 4e-6 below its bound
+    assert found["control"]["w"].tolist() == pytest.approx([-0.05], rel=1e-5)
     assert found["buffers"] == {}
 
 

@@ -77,6 +77,8 @@ def test_a_mechanism_gives_the_same_model_on_every_engine_and_in_any_chunks(name
     [
         (5, "banded", "with separation = 3"),
         ({"name": "cyclic", "size": 4, "separation": 2}, "banded", "with separation = 3"),
+        ({"name": "cyclic_poisson", "size": 4.0, "separation": 2}, "banded", "with separation = 3"),
+        ({"name": "cyclic_poisson", "size": 4.0, "separation": 3}, "discrete", "use cohort.name = 'fixed'"),
         ({"name": "poisson", "size": 5.0}, "discrete", "use cohort.name = 'fixed'"),
     ],
 )

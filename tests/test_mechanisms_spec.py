@@ -107,7 +107,7 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str]] = [
     ([*FIXED, SUM], {"cohort": None}, "use cohort.name = 'fixed'"),
     (FIXED, {"size": None}, "needs to know how many numbers an update has"),
     ([*CLIP, BANDED], {"rounds": None}, "needs to know its rounds"),
-    ([*CLIP, BANDED], {"separation": 3}, "sees to 3. Use cohort.name = 'cyclic' with separation = 4, or fewer bands"),
+    ([*CLIP, BANDED], {"separation": 3}, "Use cohort.name = 'cyclic_poisson' or 'cyclic' with separation = 4, or"),
     ([*FIXED, ("secure_sum", {"bits": 10})], {}, "a sum may reach 600 steps, which needs 11 bits and not 10"),
     ([*FIXED, DISCRETE, ("secure_sum", {"bits": 11})], {}, "a sum may reach 2040 steps, which needs 12 bits"),
     ([*FIXED, ("secure_sum", {"bits": 48})], {"cohort": 50}, "Use bits = 47 or fewer"),

@@ -52,6 +52,29 @@ def test_calibrate_then_account_is_a_round_trip_for_every_mechanism(mechanism: s
     assert chosen.epsilon(plan.event(z), 1e-5) <= 2.0 < chosen.epsilon(plan.event(z * 0.998), 1e-5)
 
 
+@settings(max_examples=12, deadline=None)
+@given(
+    st.floats(0.1, 20),
+    st.sampled_from([1e-3, 1e-5, 1e-7]),
+    st.integers(1, 500),
+    st.sampled_from([0.5, 0.2, 0.05, 0.01]),
+)
+def test_noise_for_a_drawn_cohort_keeps_the_budget_and_a_thousandth_less_does_not(
+    epsilon: float, delta: float, rounds: int, rate: float
+) -> None:
+    plan, accountant = Plan(rounds, 1000, 1000 * rate, "poisson"), Pld(interval=1e-3)
+    z = noise_for(plan.event, epsilon, delta, accountant)
+    assert accountant.epsilon(plan.event(z), delta) <= epsilon < accountant.epsilon(plan.event(0.999 * z), delta)
+
+
+def test_few_fine_distributions_are_needed_for_the_least_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    real = Pld._epsilon
+    monkeypatch.setattr(Pld, "_epsilon", lambda self, t, d: asked.append(self.interval) or real(self, t, d))  # type: ignore[func-returns-value]
+    noise_for(Plan(40, 200, 40, "poisson").event, 4.0, 1e-3, Pld())
+    assert asked.count(1e-4) <= 4
+
+
 def test_a_tiny_budget_that_no_noise_keeps_is_refused_with_advice() -> None:
     with pytest.raises(ConfigError, match=r"no noise multiplier up to 2\^24 keeps this budget. Use a larger epsilon"):
         noise_for(lambda z: Composed(((Gaussian(z), 10**9),)), 1e-6, 1e-12, Analytic())
@@ -93,6 +116,13 @@ def test_our_calibration_is_within_1_percent_of_pfl_research(name: str) -> None:
     accountant, theirs = ACCOUNTANTS[name], GOLDEN["noise"][name]
     low, high = (accountant.epsilon(plan.event(theirs * f), GOLDEN["delta"]) for f in (0.99, 1.01))
     assert high <= GOLDEN["epsilon"] < low
+
+
+def test_the_whole_calibration_with_pld() -> None:
+    plan = Plan(GOLDEN["rounds"], GOLDEN["population"], GOLDEN["cohort"], "poisson")
+    z = noise_for(plan.event, GOLDEN["epsilon"], GOLDEN["delta"], Pld())
+    assert z == pytest.approx(GOLDEN["noise"]["pld"], rel=0.01)
+    assert Pld().epsilon(plan.event(z), GOLDEN["delta"]) <= GOLDEN["epsilon"]
 
 
 def test_the_whole_calibration_with_rdp() -> None:

@@ -104,6 +104,16 @@ def test_banded_noise_needs_a_sampler_that_keeps_its_separation(command: Command
     assert "a unit takes part at most 2 times, at least 50 rounds apart" in value(found, "assumed")
 
 
+def test_coins_within_groups_cost_less_than_fixed_numbers_of_them(command: Command) -> None:
+    words = f"epsilon --noise 2 {RUN} --mechanism banded --separation 50 --accountant rdp --sampling"
+    cyclic, coins = (command(f"{words} {how}") for how in ("cyclic", "cyclic-poisson"))
+    assert float(value(coins, "epsilon")) < float(value(cyclic, "epsilon"))
+    assert value(coins, "sampler") == "cyclic poisson, 100 of 10000"
+    assert "rate 0.5 within 50 groups, in 2 turns of a unit" in value(coins, "assumed")
+    few = command(f"calibrate --epsilon 1 {RUN} --mechanism banded --separation 150 --sampling cyclic-poisson")
+    assert "150 groups of 100 need 15000 units" in str(few.exception)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

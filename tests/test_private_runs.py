@@ -65,6 +65,7 @@ def block(run: atoll.Run) -> dict[str, Any]:
         (Participation("poisson", 10, probability=0.3), ("poisson", 10, 3, 1)),
         (Participation("poisson", 10, probability=1.0), ("everyone", 10, 10, 1)),
         (Participation("cyclic", 9, size=2, separation=4), ("cyclic", 9, 2, 4)),
+        (Participation("cyclic_poisson", 10, probability=0.5, separation=5), ("cyclic_poisson", 10, 1, 5)),
         (Participation("available", 9), ("any", 9, 9, 1)),
     ],
     ids=lambda x: getattr(x, "scheme", None),

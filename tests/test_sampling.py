@@ -16,7 +16,7 @@ from scipy import stats
 from atoll import rng
 from atoll.core.types import Participation
 from atoll.data import SAMPLERS, draws
-from atoll.data.sampling import Cyclic, Everyone, Fixed, FixedWithReplacement, Fraction, Poisson
+from atoll.data.sampling import Cyclic, CyclicPoisson, Everyone, Fixed, FixedWithReplacement, Fraction, Poisson
 from atoll.errors import ConfigError
 
 KEY = rng.key(0, "cohort")
@@ -39,6 +39,7 @@ ALL = [
     Poisson(probability=0.3),
     Poisson(size=5.0),
     Cyclic(3, 4),
+    CyclicPoisson(3.0, 4),
     available([[1, 1, 0]] * 20, 4),
 ]
 
@@ -73,6 +74,7 @@ def test_participation_says_how_it_was_drawn():
         Participation("poisson", 20, probability=0.3),
         Participation("poisson", 20, probability=0.25),
         Participation("cyclic", 20, size=3, separation=4),
+        Participation("cyclic_poisson", 20, probability=0.6, separation=4),
         Participation("available", 20),
     ]
 
@@ -233,8 +235,9 @@ def test_a_million_clients_cost_what_the_cohort_costs(sampler, monkeypatch):
     assert sum(asked) < 500
 
 
-def test_the_order_of_a_cycle_is_worked_out_once_in_a_run(monkeypatch):
-    sampler, key = Cyclic(5, 10), rng.key(77)
+@pytest.mark.parametrize("sampler", [Cyclic(5, 10), CyclicPoisson(5.0, 10)], ids=repr)
+def test_the_order_of_a_cycle_is_worked_out_once_in_a_run(sampler, monkeypatch):
+    key = rng.key(77)
     sampler.sample(100_000, 0, key)
     asked = []
     words = draws.words

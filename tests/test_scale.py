@@ -21,7 +21,7 @@ from atoll.config import Experiment
 from atoll.config.setup import Setup, assemble
 from atoll.data import Dataset, Partition, draws
 from atoll.data.availability import Available
-from atoll.data.sampling import Cyclic, Fixed, FixedWithReplacement, Fraction, Poisson
+from atoll.data.sampling import Cyclic, CyclicPoisson, Fixed, FixedWithReplacement, Fraction, Poisson
 from atoll.data.sources.synthetic import synthetic
 from atoll.errors import PartitionError
 from atoll.runs import Driver, Folder
@@ -33,6 +33,7 @@ SAMPLERS = {
     "fraction": lambda n: Fraction(COHORT / n),
     "poisson": lambda n: Poisson(size=float(COHORT)),
     "cyclic": lambda n: Cyclic(COHORT, 5),
+    "cyclic_poisson": lambda n: CyclicPoisson(float(COHORT), 5),
     "available": lambda n: Available(torch.arange(2 * n).reshape(2, n) % 3 > 0, COHORT),
 }
 

@@ -85,7 +85,8 @@ def test_what_imitates_pfl_research_is_a_simulation_and_what_holds_is_not() -> N
         if not simulated:
             clients = e.partition["clients"]  # type: ignore[index]
             assert noise["delta"] < 1 / clients
-            assert e.cohort["name"] in ("poisson", "cyclic")
+            assert e.cohort["name"] in ("poisson", "cyclic_poisson")
+            assert e.cohort["size"] * e.cohort.get("separation", 1) < clients  # some stay away, or nothing is amplified
     assert {p.block for p in places} == {"cifar10", "private"}
 
 
@@ -109,11 +110,10 @@ def test_the_published_noise_of_banded_factorisation_costs_more_than_it_says() -
     """A user of one of 48 groups is drawn with probability 0.048; the published account has 0.001."""
     suite = tomllib.loads((resources.files("atoll") / "suites" / "pfl-cifar10-dp.toml").read_text())
     noise = suite["value"]["algorithm"]["fedavg+bmf (as published)"]["transform"][-1]
-    one = Gaussian(noise["multiplier"])
-    turns = Banded(1.0, 48, 48, 1500).turns
-    assert turns == 32
-    published = Composed(((Sampled(one, "poisson", 1_000_000, 1_000), turns),))
-    in_groups = Composed(((Sampled(one, "poisson", 1_000_000, 48_000), turns),))
+    run = Banded(noise["multiplier"], noise["bands"], noise["separation"], 1500)
+    assert run.turns == 32
+    published = Composed(((Sampled(Gaussian(run.multiplier), "poisson", 1_000_000, 1_000), run.turns),))
+    in_groups = Sampled(run, "cyclic_poisson", 1_000_000, 1_000, 48)
     assert Pld().epsilon(published, 1e-6) == pytest.approx(2.0, abs=0.01)
     assert Pld().epsilon(in_groups, 1e-6) == pytest.approx(11.9, abs=0.1)
 

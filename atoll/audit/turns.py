@@ -12,7 +12,7 @@ from atoll.core.types import Participation
 from atoll.data.sampling import Sampler
 from atoll.errors import ConfigError
 
-_SHARED = ("poisson", "fixed", "fraction")  # who was drawn stays secret, and the account relies on it
+_SHARED = ("poisson", "cyclic_poisson", "fixed", "fraction")  # who was drawn stays secret, and the account relies on it
 
 
 def drawn(sampler: Sampler, population: int, count: int, round: int, key: Tensor) -> Tensor:
@@ -34,6 +34,8 @@ def by_law(how: Participation, count: int, round: int, run: Tensor, key: Tensor)
         return torch.ones(count, dtype=torch.int64)
     if how.scheme == "poisson" and how.probability is not None:
         return _bernoulli(key, how.probability, count)
+    if how.scheme == "cyclic_poisson" and how.probability is not None and how.separation is not None:
+        return _bernoulli(key, how.probability, count) * _has_turn(how.separation, count, round, run)
     if how.size is None or how.scheme == "available":
         raise ConfigError(
             f"privacy.canaries: nobody can say how often a canary takes part if cohort.name = {how.scheme!r}. "
@@ -42,16 +44,19 @@ def by_law(how: Participation, count: int, round: int, run: Tensor, key: Tensor)
     if how.scheme == "fixed_with_replacement":
         return _binomial(key, how.size, 1.0 / how.population, count)
     if how.scheme == "cyclic" and how.separation is not None:
-        group = round % how.separation
-        mine = rng.bits(rng.child(run, "group"), (count,)) % how.separation
-        clients = len(range(group, how.population, how.separation))
-        return _bernoulli(key, how.size / clients, count) * (mine == group)
+        clients = len(range(round % how.separation, how.population, how.separation))
+        return _bernoulli(key, how.size / clients, count) * _has_turn(how.separation, count, round, run)
     return _bernoulli(key, how.size / how.population, count)
 
 
 def public(how: Participation) -> bool:
     """May an adversary know who was drawn? Yes, where the account does without amplification by sampling."""
     return how.scheme not in _SHARED
+
+
+def _has_turn(separation: int, count: int, round: int, run: Tensor) -> Tensor:
+    """Is this round one of its group's?"""
+    return rng.bits(rng.child(run, "group"), (count,)) % separation == round % separation
 
 
 def _bernoulli(key: Tensor, p: float, count: int) -> Tensor:

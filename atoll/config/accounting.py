@@ -15,7 +15,7 @@ from atoll.errors import ConfigError
 from atoll.privacy.accountant import checked
 from atoll.privacy.calibrate import noise_for
 from atoll.privacy.events import Approximate, Banded, Composed, Event, How, Sampled, Tree, check_delta
-from atoll.privacy.ledger import ACCOUNTANTS, COARSE, Ledger
+from atoll.privacy.ledger import ACCOUNTANTS, Ledger
 from atoll.privacy.plan import suited
 
 _SCHEMES: dict[str, How] = {
@@ -25,6 +25,7 @@ _SCHEMES: dict[str, How] = {
     "fixed_with_replacement": "with_replacement",
     "poisson": "poisson",
     "cyclic": "cyclic",
+    "cyclic_poisson": "cyclic_poisson",
 }
 
 _POORLY = ("without_replacement", "with_replacement")
@@ -52,6 +53,8 @@ def sampled(events: Sequence[Event], how: Participation) -> Event:
     n, known = how.population, _SCHEMES.get(how.scheme, "any")
     if known == "poisson" and how.probability is not None and how.probability < 1:
         return Sampled(one, "poisson", n, how.probability * n)
+    if known == "cyclic_poisson" and how.expected is not None:
+        return Sampled(one, known, n, how.expected, how.separation or 1)
     if known in ("without_replacement", "with_replacement", "cyclic") and how.size is not None:
         if known == "without_replacement" and how.size == n:
             return Sampled(one, "everyone", n, n)
@@ -62,14 +65,16 @@ def sampled(events: Sequence[Event], how: Participation) -> Event:
 def larger(events: Sequence[Event], simulate: SimulateTable, cohort: int, apart: int) -> Event:
     """The same for the larger system that a run stands for."""
     scheme, n = simulate.sampling, simulate.population
-    imagined = Participation(
-        scheme,
-        n,
-        size=None if scheme == "poisson" else cohort,
-        probability=cohort / n if scheme == "poisson" else None,
-        separation=apart if scheme == "cyclic" else None,
-    )
-    return sampled(events, imagined)
+    groups = apart if scheme in ("cyclic", "cyclic_poisson") else None
+    if scheme in ("poisson", "cyclic_poisson"):
+        rate = cohort * (groups or 1) / n
+        if groups and rate > 1:
+            raise ConfigError(
+                f"privacy.simulate.population: {groups} groups of {cohort} need {groups * cohort} clients (got {n}). "
+                "Use a larger population, or fewer groups (separation)."
+            )
+        return sampled(events, Participation(scheme, n, probability=rate, separation=groups))
+    return sampled(events, Participation(scheme, n, size=cohort, separation=groups))
 
 
 def asked(experiment: Experiment, layers: Sequence[Transform], population: int) -> Asked:
@@ -206,5 +211,4 @@ class _Same:
 
 @lru_cache(maxsize=64)
 def _noise_for(event: _Same, epsilon: float, delta: float, accountant: str) -> float:
-    # A coarser grid counts a little more (1e-4 of the noise), and takes a second in place of ten.
-    return noise_for(event, epsilon, delta, COARSE if accountant == "pld" else ACCOUNTANTS[accountant])
+    return noise_for(event, epsilon, delta, ACCOUNTANTS[accountant])

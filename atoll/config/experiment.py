@@ -90,7 +90,7 @@ class SimulateTable(Table):
     """[privacy.simulate]: the larger system that `noise_cohort` stands for; its cohort is the noise_cohort."""
 
     population: Count
-    sampling: Literal["poisson", "fixed", "cyclic"] = "poisson"
+    sampling: Literal["poisson", "fixed", "cyclic", "cyclic_poisson"] = "poisson"
 
 
 class PrivacyTable(Table):

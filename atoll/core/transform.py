@@ -41,6 +41,7 @@ class Transform:
 
     follows_noise: ClassVar[bool] = False  # does it leave the sum alone that noise before it was measured for?
     wishes: ClassVar[tuple[str, ...]] = ()  # options that set-up turns into numbers, such as an epsilon
+    keyed: ClassVar[bool] = True  # does the client's side draw? A key of its own takes a hundred operations to make
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         """Check what comes in, fix what depends on it, and say what goes out."""
@@ -89,16 +90,23 @@ class Chain(Transform):
         return states, memories
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        kept = {}
+        kept = dict(memory)
         for i, layer in enumerate(self.layers):
-            update, kept[str(i)] = layer.client(update, state[str(i)], memory[str(i)], rng.fold(key, i))
+            if _has(layer, "client"):
+                own = rng.fold(key, i) if layer.keyed else key
+                update, kept[str(i)] = layer.client(update, state[str(i)], memory[str(i)], own)
         return update, kept
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         kept = dict(state)
         for i, layer in reversed(list(enumerate(self.layers))):
-            total, kept[str(i)] = layer.server(total, state[str(i)], rng.fold_at_hand(key, i))
+            if _has(layer, "server"):
+                total, kept[str(i)] = layer.server(total, state[str(i)], rng.fold_at_hand(key, i))
         return total, kept
+
+    def seen(self, state: Tree) -> Tree:
+        """The part of the server's state that clients look at: not the noise of the past."""
+        return {k: v if _has(self.layers[int(k)], "client") else {} for k, v in state.items()}
 
     def events(self) -> list[Any]:
         """What every mechanism of the chain did in a round, in order."""
@@ -128,9 +136,14 @@ def named(layer: Transform) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
 
+def _has(layer: Transform, hook: str) -> bool:
+    """Has the layer a hook of its own? The plain one gives back what it gets."""
+    return getattr(type(layer), hook) is not getattr(Transform, hook)
+
+
 def _check_after_noise(layer: Transform, spec: Spec) -> None:
     """Noise is measured for the sum as it is where the noise stands; whoever changes that sum must stand before it."""
-    changes = any(getattr(type(layer), hook) is not getattr(Transform, hook) for hook in ("client", "server"))
+    changes = _has(layer, "client") or _has(layer, "server")
     if spec.noise is not None and changes and not layer.follows_noise:
         raise SpecError(f"{named(layer)} changes what the noise before it was measured for: put it before the noise.")
 

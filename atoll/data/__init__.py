@@ -10,7 +10,16 @@ from atoll.data.formats import FILES
 from atoll.data.measures import Skew, label_counts, label_skew
 from atoll.data.partition import PARTITIONS, Partition, Partitioner, noisy
 from atoll.data.population import Population
-from atoll.data.sampling import Cyclic, Everyone, Fixed, FixedWithReplacement, Fraction, Poisson, Sampler
+from atoll.data.sampling import (
+    Cyclic,
+    CyclicPoisson,
+    Everyone,
+    Fixed,
+    FixedWithReplacement,
+    Fraction,
+    Poisson,
+    Sampler,
+)
 from atoll.data.sources import PACKAGED, breast_cancer, diabetes, digits, fcube, library_text, synthetic
 
 # Always here: in a dependency, or made.
@@ -32,6 +41,7 @@ SAMPLERS: dict[str, Callable[..., Any]] = {
     "fraction": Fraction,
     "poisson": Poisson,
     "cyclic": Cyclic,
+    "cyclic_poisson": CyclicPoisson,
     "available": available,
 }
 
@@ -42,6 +52,7 @@ __all__ = [
     "SAMPLERS",
     "Available",
     "Cyclic",
+    "CyclicPoisson",
     "Dataset",
     "Everyone",
     "Fixed",

@@ -135,20 +135,36 @@ class Cyclic:
     separation: Annotated[int, Field(ge=1)]
 
     def check(self, population: int) -> None:
-        _fits(self.size, population)
-        if self.size * self.separation > population:
-            needed = self.size * self.separation
-            raise ConfigError(
-                f"cohort.separation: {self.separation} groups of {self.size} need {needed} clients, "
-                f"and there are {population}. Use separation at most {population // self.size}, or a smaller size."
-            )
+        _groups_fit(self.size, self.separation, population)
 
     def sample(self, population: int, round: int, key: Tensor) -> tuple[Tensor, Participation]:
-        order = _order_of_run(*key.tolist(), population)
-        group = order[round % self.separation :: self.separation]
+        group = _group(key, round, population, self.separation)
         chosen = _different(key, round, len(group), self.size)
         how = Participation("cyclic", population, size=self.size, separation=self.separation)
         return group[chosen], how
+
+
+@dataclass(frozen=True)
+class CyclicPoisson:
+    """Groups in turn, and every client of the group on its own with the same probability: `cyclic` with coins.
+
+    Groups as `cyclic` deals them; a client of group r mod separation comes to round r with probability
+    size x separation / population, so that `size` come on average. What the amplification of banded matrix
+    factorisation assumes (Choquette-Choo et al., 2023, its second algorithm).
+    """
+
+    size: Annotated[float, Field(gt=0)]
+    separation: Annotated[int, Field(ge=1)]
+
+    def check(self, population: int) -> None:
+        _groups_fit(self.size, self.separation, population)
+
+    def sample(self, population: int, round: int, key: Tensor) -> tuple[Tensor, Participation]:
+        rate = self.size * self.separation / population  # of every client, though one group may be larger by one
+        group = _group(key, round, population, self.separation)
+        came = _bernoulli(rate, len(group), draws.fold(key, round))
+        how = Participation("cyclic_poisson", population, probability=rate, separation=self.separation)
+        return group[came], how
 
 
 def _different(key: Tensor, round: int, population: int, size: int) -> Tensor:
@@ -167,6 +183,11 @@ def _bernoulli(rate: float, n: int, key: Tensor) -> Tensor:
         draw *= 2  # a draw is addressed by its counter, so the first ones stay what they were
 
 
+def _group(key: Tensor, round: int, population: int, separation: int) -> Tensor:
+    """The clients that may come to this round."""
+    return _order_of_run(*key.tolist(), population)[round % separation :: separation]
+
+
 @lru_cache(maxsize=4)
 def _order_of_run(k0: int, k1: int, n: int) -> Tensor:
     """All clients in an order that holds for the run; -1 is no round."""
@@ -178,6 +199,15 @@ def _fits(size: float, population: int) -> None:
         raise ConfigError(
             f"cohort.size: {size:g} clients cannot be drawn from {population}. "
             f"Use at most {population}, or cohort.name = 'everyone'."
+        )
+
+
+def _groups_fit(size: float, separation: int, population: int) -> None:
+    _fits(size, population)
+    if size * separation > population:
+        raise ConfigError(
+            f"cohort.separation: {separation} groups of {size:g} need {size * separation:g} clients, "
+            f"and there are {population}. Use separation at most {int(population // size)}, or a smaller size."
         )
 
 

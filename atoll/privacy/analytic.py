@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
 from atoll.privacy.events import Event, Gaussian
@@ -41,6 +43,35 @@ def gaussian_epsilon(multiplier: float, delta: float, tolerance: float = 1e-13) 
         if middle in (low, high) and math.nextafter(low, high) >= high:
             break
     return high
+
+
+def gaussian_epsilons(multipliers: Sequence[float], delta: float, tolerance: float = 1e-13) -> list[float]:
+    """`gaussian_epsilon` of many at once: the same steps, those that are done wait.
+
+    >>> gaussian_epsilons([1.0, 2.0], 1e-5) == [gaussian_epsilon(1.0, 1e-5), gaussian_epsilon(2.0, 1e-5)]
+    True
+    """
+    if len(multipliers) == 1:
+        return [gaussian_epsilon(multipliers[0], delta, tolerance)]
+    import numpy as np
+    from scipy.special import log_ndtr
+
+    z = np.asarray(multipliers)
+
+    def over(epsilon: Any) -> Any:
+        first, second = log_ndtr(0.5 / z - epsilon * z), epsilon + log_ndtr(-0.5 / z - epsilon * z)
+        return np.exp(first) * -np.expm1(np.minimum(second - first, 0.0)) > delta
+
+    some, low, high = over(0.0), np.zeros_like(z), np.ones_like(z)
+    while (more := over(high)).any():
+        high[more] *= 2
+    while (open_ := high - low > tolerance * high).any():
+        middle = (low + high) / 2
+        if not ((low < middle) & (middle < high))[open_].all():
+            break
+        short = over(middle)
+        low, high = np.where(open_ & short, middle, low), np.where(open_ & ~short, middle, high)
+    return [float(x) for x in np.where(some, high, 0.0)]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from atoll.errors import ConfigError
 from atoll.privacy.accountant import Accountant, checked
 from atoll.privacy.events import Event, check_delta, check_epsilon
+from atoll.privacy.pld import Pld
 
 MOST_NOISE = 2.0**24
 LEAST_NOISE = 2.0**-10
@@ -24,19 +25,35 @@ def noise_for(
 ) -> float:
     """The smallest noise multiplier z (to a relative tolerance) with epsilon(event(z)) at most `epsilon`.
 
-    An accountant takes a second for a large run, so the next noise is read off the line through both ends in
-    logarithms, and every fourth one is the middle. The answer is an end that was accounted, so it never overspends.
+    Loss distributions are first searched on a wide grid, and then from there. The next noise is read off the line
+    through both ends in logarithms, and every fourth one is the middle. The answer is an end that the accountant
+    itself was asked for, so it never overspends.
     """
     check_epsilon("privacy.epsilon", epsilon)
     check_delta("privacy.delta", delta)
     checked(accountant, event(1.0))
+    if isinstance(accountant, Pld):
+        near = _search(event, epsilon, delta, accountant.rough(), tolerance, 1.0, 2.0)
+        return _search(event, epsilon, delta, accountant, tolerance, near, 1 + tolerance)
+    return _search(event, epsilon, delta, accountant, tolerance, 1.0, 2.0)
+
+
+def _search(
+    event: Callable[[float], Event],
+    epsilon: float,
+    delta: float,
+    accountant: Accountant,
+    tolerance: float,
+    start: float,
+    factor: float,
+) -> float:
     spent: dict[float, float] = {}
 
-    def enough(z: float) -> bool:
+    def cost(z: float) -> float:
         spent[z] = accountant.epsilon(event(z), delta)
-        return spent[z] <= epsilon
+        return spent[z]
 
-    low, high = _bracket(enough)
+    low, high = _bracket(cost, epsilon, start, factor)
     above = True  # the guess is put on either side of the line in turns, so that both ends move
     while high - low > tolerance * high:
         middle = _guess(low, high, spent, epsilon) if len(spent) % 4 else None
@@ -46,7 +63,7 @@ def noise_for(
             middle *= 1 + (0.4 if above else -0.4) * tolerance
         least = 0.1 * tolerance * high
         middle = min(max(middle, low + least), high - least)
-        above = not enough(middle)
+        above = cost(middle) > epsilon
         low, high = (middle, high) if above else (low, middle)
     return high
 
@@ -59,21 +76,24 @@ def _guess(low: float, high: float, spent: Mapping[float, float], epsilon: float
     return float(low * (high / low) ** (math.log(most / epsilon) / math.log(most / least)))
 
 
-def _bracket(enough: Callable[[float], bool]) -> tuple[float, float]:
-    """A noise that does not do, and one at most twice as large that does."""
-    z = 1.0
-    if enough(z):
-        while z > LEAST_NOISE and enough(z / 2):
-            z /= 2
-        return z / 2, z
-    while not enough(2 * z):
-        z *= 2
-        if z >= MOST_NOISE:
-            raise ConfigError(
-                "privacy.epsilon: no noise multiplier up to 2^24 keeps this budget. Use a larger epsilon or delta, "
-                "fewer rounds, or a smaller cohort of a larger population."
-            )
-    return z, 2 * z
+def _bracket(cost: Callable[[float], float], epsilon: float, start: float, factor: float) -> tuple[float, float]:
+    """A noise that does not do, and one that does: `factor` apart, or more if the start is far off; at most 2."""
+    z, now = start, cost(start)
+    down = now <= epsilon
+    while LEAST_NOISE < z < MOST_NOISE:
+        off = max(now, epsilon) / max(min(now, epsilon), 1e-300)  # near enough, epsilon falls with the noise squared
+        factor = min(2.0, max(factor, math.sqrt(off)))
+        other = z / factor if down else z * factor
+        now = cost(other)
+        if (now <= epsilon) != down:
+            return (other, z) if down else (z, other)
+        z, factor = other, factor**4
+    if down:
+        return z / factor, z  # as little noise as we look at
+    raise ConfigError(
+        "privacy.epsilon: no noise multiplier up to 2^24 keeps this budget. Use a larger epsilon or delta, "
+        "fewer rounds, or a smaller cohort of a larger population."
+    )
 
 
 def rounds_for(event: Callable[[int], Event], epsilon: float, delta: float, accountant: Accountant, most: int) -> int:

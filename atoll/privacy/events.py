@@ -19,7 +19,7 @@ from typing import Literal, get_args
 
 from atoll.errors import ConfigError
 
-How = Literal["poisson", "without_replacement", "with_replacement", "cyclic", "everyone", "any"]
+How = Literal["poisson", "without_replacement", "with_replacement", "cyclic", "cyclic_poisson", "everyone", "any"]
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,8 @@ class Banded:
     Noise C⁻¹z, z of standard deviation `multiplier` x the most that one unit adds in ONE round; C has `bands` bands
     and columns of length at most 1 (what `factorisation.banded` makes). A unit takes part at most `participations`
     times (None: as often as the separation allows), never twice within `separation` rounds; with bands at most the
-    separation its columns do not overlap, so the sensitivity is the square root of the participations.
+    separation its columns do not overlap, so the sensitivity is the square root of the participations. Where a coin
+    decides at every turn ("cyclic_poisson"), each turn is one sampled Gaussian instead: see `terms`.
     """
 
     multiplier: float
@@ -174,7 +175,11 @@ class NotPrivate:
 class Sampled:
     """An event on a cohort drawn like this. `cohort` is the expected size where it varies (Poisson).
 
-    `separation` belongs to "cyclic": a unit has its turn at most every so many rounds.
+    `separation` belongs to "cyclic" and "cyclic_poisson": units are dealt into so many groups, independently of their
+    data, and a unit has its turn every so many rounds, with its group. It comes to its turns with `rate`:
+
+    >>> Sampled(Gaussian(1.0), "cyclic_poisson", population=1_000_000, cohort=1000, separation=48).rate
+    0.048
     """
 
     event: Event
@@ -194,13 +199,23 @@ class Sampled:
                 f"sampled.cohort: must be above 0 and at most the population, {self.population} (got {self.cohort}). "
                 "Use a smaller cohort, or how = 'everyone'."
             )
-        if self.how != "poisson" and self.cohort != int(self.cohort):
+        if self.how not in ("poisson", "cyclic_poisson") and self.cohort != int(self.cohort):
             raise ConfigError(f"sampled.cohort: must be a whole number for {self.how!r} (got {self.cohort}).")
+        if self.how == "cyclic_poisson" and self.cohort * self.separation > self.population * (1 + 1e-9):
+            raise ConfigError(
+                f"sampled.separation: {self.separation} groups of {self.cohort:g} need more units than there are, "
+                f"{self.population}. Use at most {int(self.population // self.cohort)}, or a smaller cohort."
+            )
+
+    @property
+    def apart(self) -> int:
+        """Rounds from one turn of a unit to its next, as far as the sampler sees to it."""
+        return self.separation if self.how in ("cyclic", "cyclic_poisson") else 1
 
     @property
     def rate(self) -> float:
-        """The probability of one unit to be in the cohort of one round, where units are independent."""
-        return self.cohort / self.population
+        """The probability of one unit to be in the cohort of one round, where units are independent; of its turns."""
+        return min(1.0, self.cohort * self.apart / self.population)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import math
 from dataclasses import replace
 
 from atoll.privacy.accountant import Accountant
-from atoll.privacy.analytic import Analytic, gaussian_epsilon
+from atoll.privacy.analytic import Analytic, gaussian_epsilons
 from atoll.privacy.events import Banded, Composed, Event, Gaussian, Sampled, Tree
 from atoll.privacy.plan import suited
 from atoll.privacy.pld import Pld
@@ -27,6 +27,7 @@ ACCOUNTANTS: dict[str, Accountant] = {"analytic": Analytic(), "pld": Pld(), "prv
 
 COARSE = Pld(interval=1e-3)  # ten times as fast, and a little higher
 _AHEAD = 1.1  # a bound for a tenth more rounds holds for those before them
+_BLOCK = 64  # rounds whose bounds are computed at once
 _MANY = 16  # different rounds: composing them all anew in every round would take longer than the round
 
 
@@ -36,7 +37,8 @@ class Ledger:
     def __init__(self, rounds: int, delta: float, accountant: str = "auto") -> None:
         self.rounds, self.delta, self.name = rounds, delta, accountant
         self.parts: list[tuple[Event, int]] = []
-        self._ahead: tuple[int, float] | None = None  # so many rounds cost at most so much
+        self._first, self._lines = 0, list[float]()  # bounds after so many rounds, and after those that follow
+        self._floor = 0.0  # the line before the last change
         self._cleared: tuple[float, int] = (0.0, 0)  # a budget, and the rounds that it affords for certain
 
     @property
@@ -49,8 +51,9 @@ class Ledger:
         if self.parts and self.parts[-1][0] == event:
             self.parts[-1] = (event, self.parts[-1][1] + 1)
         else:
+            self._floor = self.bound()  # it may have looked ahead, to rounds that will not be: lines never go down
             self.parts.append((event, 1))
-            self._ahead, self._cleared = None, (0.0, 0)
+            self._lines, self._cleared = [], (0.0, 0)
 
     def event(self, more: int = 0) -> Event:
         """All of it; with so many more rounds like the last one."""
@@ -73,45 +76,69 @@ class Ledger:
         return suited(event, ACCOUNTANTS, self.name).epsilon(event, self.delta)
 
     def bound(self) -> float:
-        """At least `epsilon()`, but for the last digits, and fast enough for every round."""
-        event = self.event()
-        account = flatten(event)
-        if account.broken:
-            return math.inf
-        plain = [t for t in account.terms if isinstance(t.event, Gaussian) and t == Term(t.event, t.count)]
-        if plain and len(plain) == len(account.terms):
-            return gaussian_epsilon(combined(account.terms), self.delta, tolerance=1e-6)
-        if ACCOUNTANTS["analytic"].supports(event) is None:
-            return ACCOUNTANTS["analytic"].epsilon(event, self.delta)
-        rdp = ACCOUNTANTS["rdp"]
-        cheap = rdp.epsilon(event, self.delta) if rdp.supports(event) is None else math.inf
-        if self.name == "rdp" or COARSE.supports(event) is not None or (len(self.parts) > _MANY and cheap < math.inf):
-            return cheap
-        return min(cheap, self._tight())
+        """At least `epsilon()`, but for the last digits, and fast enough for every round: looks some rounds ahead."""
+        now = self.count
+        if not self._lines or not self._first <= now < self._first + len(self._lines):
+            self._first, self._lines = now, self._bounds(now)
+        return max(self._floor, self._lines[now - self._first])
 
     def affords(self, event: Event, budget: float) -> bool:
-        """Would a round with this event stay within the budget? Looks some rounds ahead, and remembers."""
+        """Would a round with this event stay within the budget? Looks ahead to the last that does, and remembers."""
         now, same = self.count, bool(self.parts) and self.parts[-1][0] == event
         if same and self._cleared[0] == budget and now < self._cleared[1]:
             return True
         trial = Ledger(self.rounds, self.delta, self.name)
-        trial.parts = list(self.parts)
-        trial.add(event)
-        ahead = max(0, min(self.rounds - now - 1, now // 8))
-        for more in (ahead, 0):
-            if trial.epsilon(more) <= budget:
-                if same:
-                    self._cleared = budget, now + 1 + more
-                return True
-        return False
+        trial.parts = [*self.parts[:-1], (event, self.parts[-1][1] + 1)] if same else [*self.parts, (event, 1)]
+        low, high = -1, max(0, self.rounds - now - 1) + 1 if same else 1
+        more = high - 1
+        while high - low > 1:  # all that are left, then one, then halves between
+            low, high = (more, high) if trial.epsilon(more) <= budget else (low, more)
+            more = 0 if low < 0 else (low + high) // 2
+        if same:
+            self._cleared = budget, now + 1 + low
+        return low >= 0
 
-    def _tight(self) -> float:
-        """A loss distribution's bound, computed for a few rounds ahead and kept until then."""
-        now = self.count
-        if self._ahead is None or self._ahead[0] < now:
-            then = max(now, min(self.rounds, math.ceil(now * _AHEAD)))
-            self._ahead = then, COARSE.epsilon(self.event(then - now), self.delta)
-        return self._ahead[1]
+    def _bounds(self, now: int) -> list[float]:
+        """Of this round and of some after it, if they are like it."""
+        event = self.event()
+        account = flatten(event)
+        if account.broken:
+            return [math.inf]
+        if _plain(account):
+            ahead = min(_BLOCK, self.parts[-1][1], max(1, self.rounds - now + 1))
+            return gaussian_epsilons(self._noises(ahead), self.delta, tolerance=1e-6)
+        if ACCOUNTANTS["analytic"].supports(event) is None:
+            return [ACCOUNTANTS["analytic"].epsilon(event, self.delta)]
+        rdp = ACCOUNTANTS["rdp"]
+        loose = rdp.supports(event) is None
+        if COARSE.supports(event) is None and not (loose and (self.name == "rdp" or len(self.parts) > _MANY)):
+            then = min(_edge(now), max(now, self.rounds))
+            tight = COARSE.epsilon(self.event(then - now), self.delta)
+            if tight < math.inf or not loose:
+                return [tight] * (then - now + 1)
+        return [rdp.epsilon(event, self.delta)]
+
+    def _noises(self, ahead: int) -> list[float]:
+        """One Gaussian for all rounds so far, and one for every round after them."""
+        last = self.parts[-1][0]
+        if not (isinstance(last, Sampled) and last.how == "everyone") or _whole(last, 2)[1] != 2:
+            return [combined(flatten(self.event(more)).terms) for more in range(ahead)]
+        spent, each = (combined(flatten(e).terms) ** -2 for e in (self.event(), last))
+        return [1 / math.sqrt(spent + more * each) for more in range(ahead)]
+
+
+def _plain(account: Terms) -> bool:
+    """Is all of it Gaussian, on everyone or in turns?"""
+    terms = account.terms
+    return bool(terms) and all(isinstance(t.event, Gaussian) and t == Term(t.event, t.count) for t in terms)
+
+
+def _edge(now: int) -> int:
+    """The next round that is accounted for those before it: the same one, whenever it is asked for."""
+    edge = 1
+    while edge < now:
+        edge = math.ceil((edge + 1) * _AHEAD)
+    return edge
 
 
 def _whole(event: Event, count: int) -> tuple[Event, int]:

@@ -14,6 +14,7 @@ from atoll.privacy.accountant import Accountant
 from atoll.privacy.events import Banded, Composed, Event, Gaussian, How, Laplace, Sampled, Tree
 
 Mechanism = Literal["gaussian", "laplace", "banded", "tree"]
+_GROUPS = ("cyclic", "cyclic_poisson")
 PLANNED: tuple[str, ...] = ("gaussian", "laplace", "banded", "tree")
 
 
@@ -38,7 +39,7 @@ class Plan:
         if self.cohort is None and self.sampling != "everyone":
             raise ConfigError(f"cohort: {self.sampling} sampling needs a cohort size. For all of them: 'everyone'.")
         needed = (self.cohort or 0) * self.separation
-        if self.cohort is not None and self.sampling == "cyclic" and needed > self.population:
+        if self.cohort is not None and self.sampling in _GROUPS and needed > self.population:
             raise ConfigError(
                 f"separation: {self.separation} groups of {self.cohort:g} need {needed:g} units, "
                 f"and there are {self.population}. Use at most {int(self.population // self.cohort)}."
@@ -59,7 +60,7 @@ class Plan:
         if self.mechanism == "banded":
             return Banded(noise, self.bands or self.separation, self.separation, rounds)
         pattern: Literal["cyclic", "separated"] = (
-            "cyclic" if self.sampling == "cyclic" or self.separation == 1 else "separated"
+            "cyclic" if self.sampling in _GROUPS or self.separation == 1 else "separated"
         )
         return Tree(noise, rounds, self.separation, restart=self.restart, pattern=pattern)
 

@@ -8,8 +8,16 @@ Only amplification that holds for the sampler that ran is used; everything else 
 | without_replacement | Gaussian sampled without replacement, its sensitivity doubled | replace-one |
 | with_replacement | Gaussian, by how often one unit is drawn with all but a small probability | zero-out |
 | cyclic | every turn of one unit: ceil(rounds / separation), no amplification | zero-out |
+| cyclic_poisson | every turn of one unit, Poisson-sampled at rate cohort x separation / population | zero-out |
 | everyone | every round, no amplification | zero-out |
 | any (a trace, a stranger's sampler) | every round, no amplification | zero-out |
+
+Banded factorisation is amplified where a coin that nobody sees decides at every turn (Choquette-Choo et al., 2023,
+theorem 4). Take a unit whose turns are rounds t, t + b, ..., b at least the bands, everybody else's coins as they fell.
+To release x is to release y = C x, whose noise is independent. The coin of round t moves y in rounds t to t + b - 1 and
+nowhere else, by column t of C (length at most 1) times what the unit sends (at most 1): a Gaussian of multiplier z,
+sampled once. The rest of y in those rounds is the same function of its past with and without the unit, and the coin is
+independent of that past. So the run is an adaptive composition of ceil(rounds / b) sampled Gaussians.
 """
 
 from __future__ import annotations
@@ -151,24 +159,39 @@ def _sampled(event: Sampled, count: int) -> _Found:
         raise ConfigError("sampled.event: is sampled already. Sample once, from the sampler that ran.")
     if isinstance(inner, Banded | Tree):
         why = _not_separated(inner, event)
-        return _Found(broken=(why,)) if why else _walk(inner, count)
+        if why:
+            return _Found(broken=(why,))
+        if isinstance(inner, Tree) or inner.multiplier == 0 or not _by_coin(event):
+            return _walk(inner, count)
+        what = f"banded factorisation with {inner.bands} bands over {inner.rounds} rounds: "
+        return _coins(event, Gaussian(inner.multiplier), count * turns(inner.rounds, event.apart), what)
     if _walk(inner, 1).broken:
         return _walk(inner, count)
     if event.how == "everyone":
         return _walk(inner, count) + _Found(notes=("everyone takes part in every round",), fixed=True)
-    if event.how == "cyclic":
-        times = turns(count, event.separation)
-        note = f"cyclic sampling: {times} turns of a unit in {count} rounds, no amplification"
+    joint, times = _joint(inner), turns(count, event.apart)
+    if _by_coin(event) and (joint or isinstance(inner, Laplace)):
+        return _coins(event, joint or inner, times)  # type: ignore[arg-type]
+    if event.how in ("cyclic", "cyclic_poisson"):
+        note = f"{event.how.replace('_', ' ')} sampling: {times} turns of a unit in {count} rounds, no amplification"
         return _walk(inner, times) + _Found(notes=(note,), fixed=True)
-    return _random(event, inner, count)
+    return _random(event, inner, joint, count)
 
 
-def _random(event: Sampled, inner: Event, count: int) -> _Found:
-    joint = _joint(inner)
+def _by_coin(event: Sampled) -> bool:
+    """Does a coin, which nobody sees, decide whether a unit comes to its turn?"""
+    return event.how == "poisson" or (event.how == "cyclic_poisson" and event.rate < 1 - 1e-9)
+
+
+def _coins(event: Sampled, one: Gaussian | Laplace, times: int, what: str = "") -> _Found:
+    """So many turns of a unit, to each of which it comes by such a coin."""
+    groups = f" within {event.apart} groups, in {times} turns of a unit" if event.apart > 1 else ""
+    note = f"{what}amplified by Poisson sampling at rate {event.rate:.6g}{groups}"
+    return _Found((Term(one, times, rate=event.rate),), (note,), fixed=event.apart > 1)
+
+
+def _random(event: Sampled, inner: Event, joint: Gaussian | None, count: int) -> _Found:
     draw = (int(event.cohort), event.population)
-    if event.how == "poisson" and (joint or isinstance(inner, Laplace)):
-        term = Term(joint or inner, count, rate=event.rate)  # type: ignore[arg-type]
-        return _Found((term,), (f"amplified by Poisson sampling at rate {event.rate:.6g}",))
     if event.how == "without_replacement" and joint:
         note = f"amplified by sampling {draw[0]} of {draw[1]} without replacement"
         return _Found((Term(joint, count, drawn=draw),), (note,))
@@ -183,7 +206,11 @@ def _random(event: Sampled, inner: Event, count: int) -> _Found:
 
 
 def _joint(event: Event) -> Gaussian | None:
-    """Gaussians on the same cohort as one: 1/z² = Σ 1/z²; None if there is anything else."""
+    """Gaussians on the same cohort as one: 1/z² = Σ 1/z²; None if there is anything else, or noise of a whole run."""
+    if isinstance(event, Composed) and any(_joint(part) is None for part, n in event.parts if n):
+        return None
+    if isinstance(event, Banded | Tree):
+        return None
     parts = _walk(event, 1).terms
     if not parts or not all(part == Term(part.event, part.count) for part in parts):
         return None
@@ -199,7 +226,7 @@ def combined(terms: tuple[Term, ...]) -> float:
 
 def _not_separated(event: Banded | Tree, sampled: Sampled) -> str | None:
     """Why the sampler does not keep what the whole-run event relies on."""
-    apart = sampled.separation if sampled.how == "cyclic" else 1
+    apart = sampled.apart
     name, how = type(event).__name__.lower(), sampled.how.replace("_", " ")
     if sampled.how == "with_replacement":
         return f"{name} needs at most one turn per round, and drawing with replacement does not keep it"

@@ -26,7 +26,7 @@ def central_round(parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: 
         parts.reducer,
         parts.settings,
         parts.now.send(server),
-        state,
+        parts.chain.seen(state),
         cohort,
         parts.memory,
         clients_key(key),

@@ -34,7 +34,7 @@ def gossip_round(
         _KEEP,
         parts.settings,
         sent,
-        state,
+        parts.chain.seen(state),
         cohort,
         parts.memory,
         clients_key(key),

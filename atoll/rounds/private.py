@@ -41,8 +41,7 @@ class NoisySum:
         """None for a chain that puts no noise on the sum."""
         if spec.noise is None or spec.l2 is None or not (spec.equal_weights and spec.additive):
             return None
-        drawn = how.size if how.probability is None else how.probability * how.population
-        return cls(zeros, drawn, spec.domain != "modular")
+        return cls(zeros, how.expected, spec.domain != "modular")
 
     def sum(self, total: Total | None) -> Total | None:
         """The sum before noise; of nobody, where nobody came."""
@@ -53,7 +52,10 @@ class NoisySum:
 
     def signal(self, total: Total) -> Tensor | None:
         """How long the sum is before noise."""
-        return tree.norm(total.value) if self.measured else None
+        if not self.measured:
+            return None
+        parts = [x if x.is_floating_point() else x.double() for x in tree.leaves(total.value)]
+        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(parts, 2, torch.float64)))  # type: ignore[no-any-return]
 
     def server(self, layers: Chain, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         """The server's side of the layers, which do not learn how many came; canaries are in the sum, if there are."""

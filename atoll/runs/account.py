@@ -177,9 +177,8 @@ def sampler(how: Participation) -> str:
     'poisson, 10 of 100 clients on average'
     """
     name = how.scheme.replace("_", " ")
-    if how.probability is not None:
-        return f"{name}, {how.probability * how.population:g} of {how.population} clients on average"
-    drawn = f"{name}, {how.size} of {how.population} clients" if how.size else f"{name}, of {how.population} clients"
+    number = "" if how.expected is None else f" {how.expected:g}"
+    drawn = f"{name},{number} of {how.population} clients" + (" on average" if how.probability is not None else "")
     return drawn + (f", {how.separation} rounds from turn to turn" if how.separation else "")
 
 

@@ -80,7 +80,7 @@ class Agenda:
             parts.reducer,
             parts.settings,
             sent,
-            state.transforms,
+            parts.chain.seen(state.transforms),
             cohort,
             state.memory,
             rng.key(self.seed, "trial"),

@@ -91,6 +91,10 @@ def pure(case: Case) -> str:
     cause = "a draw without the key, or state kept in the object"
     need_same(_tree(again, kept_again), _tree(first, kept), "same key, same update", cause)
     need_same({**back.value, "s": state_again}, {**out.value, "s": state}, "same key, same total", cause)
+    if not case.bound.keyed:
+        other, kept_other = case.clients(updates, memory, _keys(1))
+        hint = "a draw on the client's side: leave `keyed` as it is"
+        need_same(_tree(other, kept_other), _tree(first, kept), "keyed = False, so any key gives the same update", hint)
     return "pure, and keyed"
 
 

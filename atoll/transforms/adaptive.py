@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -30,6 +30,8 @@ class AdaptiveClip(Transform):
     the count, hence z_d = (z^-2 - (2 sigma_b)^-2)^(-1/2) (Andrew et al., 2021, theorem 1), and the event of the noise
     counts both. Since the update is over C, the noise follows the bound of the round.
     """
+
+    keyed: ClassVar[bool] = False
 
     start: Positive = 0.1
     quantile: Share = 0.5

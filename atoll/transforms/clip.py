@@ -1,6 +1,7 @@
 """Bounds on what one client can do."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,12 +14,15 @@ from atoll.transforms.needs import check_number, needs_real
 from atoll.tree import Tree
 
 _TINY = 1e-12
+_BLOCK = 1024  # numbers; eight at a time, that is 128 additions, each wrong by 6e-8 at most
 SAFE = 1 - 4e-6  # rounding must not make an update longer than its bound
 
 
 @dataclass(frozen=True)
 class ClipL2(Transform):
     """Scale an update down to length `bound` if it is longer: u * min(1, bound / |u|)."""
+
+    keyed: ClassVar[bool] = False
 
     bound: Positive
 
@@ -39,6 +43,8 @@ class ClipPerLayer(Transform):
     clip_layers.
     """
 
+    keyed: ClassVar[bool] = False
+
     bound: Positive
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
@@ -58,6 +64,8 @@ class ClipLayers(Transform):
     A name takes every tensor whose path has it in ("fc1" takes "delta/fc1.weight"), the longest name first; "rest"
     takes the others (McMahan et al., 2018). Several statistics in one update are bounded so, each to its share.
     """
+
+    keyed: ClassVar[bool] = False
 
     bounds: dict[str, float]
 
@@ -84,6 +92,8 @@ class ClipLayers(Transform):
 class ClipL1(Transform):
     """Scale an update down until its entries, without their signs, add up to `bound`: u * min(1, bound / |u|_1)."""
 
+    keyed: ClassVar[bool] = False
+
     bound: Positive
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
@@ -104,13 +114,20 @@ def l1_norm(value: Tree) -> Tensor:
 
 
 def length(value: Tree) -> Tensor:
-    """The L2 norm, summed by halves in float32: twice as fast as float64, and right to 2e-6 for any length.
+    """The L2 norm, from blocks whose float32 sums are right to 2e-6; nothing as large as the tree is written.
 
     >>> float(length({"a": torch.tensor([3.0]), "b": torch.tensor([[4.0]])}))
     5.0
     """
-    sums = [x.float().square().sum() for x in tree.leaves(value)]
-    return torch.stack(sums).double().sum().sqrt().float() if sums else torch.zeros(())
+    parts = [part for x in tree.leaves(value) for part in _lengths(x.float().reshape(-1))]
+    return torch.linalg.vector_norm(torch.cat(parts), dtype=torch.float64).float() if parts else torch.zeros(())
+
+
+def _lengths(x: Tensor) -> list[Tensor]:
+    """The norms of blocks of a vector."""
+    rest = x.numel() % _BLOCK
+    whole, tail = x[: x.numel() - rest].reshape(-1, _BLOCK), x[x.numel() - rest :].reshape(1, -1)
+    return [torch.linalg.vector_norm(part, dim=1) for part in (whole, tail) if part.numel()]
 
 
 def _shrunk(value: Tree, bound: float | Tensor) -> Tree:

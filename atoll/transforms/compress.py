@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -20,6 +20,8 @@ class TopK(Transform):
 
     Error feedback (Seide et al., 2014; Stich et al., 2018). An entry costs its value and a 32-bit position.
     """
+
+    keyed: ClassVar[bool] = False
 
     share: Annotated[float, Field(gt=0, le=1)]
 

@@ -36,8 +36,8 @@ class BandedNoise(Transform):
 
     C has `bands` coefficients of length 1, the best for prefix sums over the run. z has deviation multiplier x the most
     that one client can add in one round. Holds if a client waits `bands` rounds for its next turn, which the cohort
-    must see to. With `noise_cohort` (see gaussian_noise) the run simulates a larger one, in which a client waits
-    `separation` rounds (as many as there are bands, unless given).
+    must see to: `cyclic`, or `cyclic_poisson`, which costs less. With `noise_cohort` (see gaussian_noise) the run
+    simulates a larger one, in which a client waits `separation` rounds (as many as there are bands, unless given).
     """
 
     follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
@@ -64,16 +64,16 @@ class BandedNoise(Transform):
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         c = torch.tensor(banded(self.rounds, self.bands), dtype=torch.float64, device=_device(like))
-        past = tree.map(lambda x: x.new_zeros((len(c) - 1, *x.shape), dtype=torch.float32), like)  # no more than rounds
+        past = torch.zeros((len(c) - 1, tree.count(like)), device=c.device)  # no more than rounds
         return {"coefficients": c, "past": past}, {}
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         c, past = state["coefficients"].float(), state["past"]
-        z = draws.like(total.value, key, draws.normal, draws.at_hand)
-        x = tree.map(lambda new, old: (new - torch.tensordot(c[1 : len(old) + 1], old, dims=1)) / c[0], z, past)
-        kept = tree.map(lambda new, old: torch.cat([new[None], old])[: len(old)], x, past)
+        z = draws.vector(total.value, key, draws.normal, draws.at_hand)
+        x = (z - c[1:] @ past) / c[0]
+        kept = torch.cat([x[None], past[:-1]])[: len(past)]
         std = self.multiplier * self.bound * share(total, self.noise_cohort)
-        return replace(total, value=tree.add_scaled(total.value, x, std)), {**state, "past": kept}
+        return replace(total, value=draws.added(total.value, std * x)), {**state, "past": kept}
 
     def event(self) -> Event:
         return really("banded_noise", self.multiplier, self.noise_cohort, self._event())
@@ -92,7 +92,7 @@ class BandedNoise(Transform):
             raise SpecError(
                 f"banded_noise: {self.bands} bands need a client to wait {self.bands} rounds for its next turn, and "
                 f"the cohort sees to {waits}. "
-                f"Use cohort.name = 'cyclic' with separation = {self.bands}, or fewer bands."
+                f"Use cohort.name = 'cyclic_poisson' or 'cyclic' with separation = {self.bands}, or fewer bands."
             )
         return waits
 
@@ -130,17 +130,17 @@ class TreeNoise(Transform):
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         levels = self._levels(self.rounds)
-        nodes = tree.map(lambda x: x.new_zeros((levels, *x.shape), dtype=torch.float32), like)
+        nodes = torch.zeros((levels, tree.count(like)), device=_device(like))
         return {"round": torch.zeros((), dtype=torch.int64, device=_device(like)), "nodes": nodes}, {}
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         at = state["round"] if self.restart is None else state["round"] % self.restart
-        z = draws.like(total.value, key, draws.normal, draws.at_hand)
+        z = draws.vector(total.value, key, draws.normal, draws.at_hand)
         # What an earlier tree left on a level is written over before it could be taken away.
-        x = tree.map(lambda new, old: new - torch.tensordot(_below(at, len(old)), old, dims=1), z, state["nodes"])
-        nodes = tree.map(lambda new, old: _carried(at, new, old), z, state["nodes"])
+        x = z - _below(at, len(state["nodes"])) @ state["nodes"]
+        nodes = _carried(at, z, state["nodes"])
         std = self.multiplier * self.bound * share(total, self.noise_cohort)
-        return replace(total, value=tree.add_scaled(total.value, x, std)), {"round": state["round"] + 1, "nodes": nodes}
+        return replace(total, value=draws.added(total.value, std * x)), {"round": state["round"] + 1, "nodes": nodes}
 
     def event(self) -> Event:
         return really("tree_noise", self.multiplier, self.noise_cohort, self._event())
@@ -178,10 +178,9 @@ def _below(at: Tensor, levels: int) -> Tensor:
 
 def _carried(at: Tensor, new: Tensor, old: Tensor) -> Tensor:
     """The nodes after this round: those below are gone, the new one stands on its level."""
-    shape = (-1, *[1] * new.dim())
     here = (at + 1) % _powers(at, len(old), 1) == _powers(at, len(old), 0)
-    kept = old * (1.0 - _below(at, len(old))).reshape(shape)
-    return torch.where(here.reshape(shape), new, kept)
+    kept = old * (1.0 - _below(at, len(old)))[:, None]
+    return torch.where(here[:, None], new, kept)
 
 
 def _powers(at: Tensor, levels: int, more: int) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.data import draws
 from atoll.rng import Words
+from atoll.tasks import kernels
 from atoll.tree import Tree
 
 
@@ -23,7 +24,8 @@ class Draw(Protocol):
 
 def normal(key: Tensor, shape: tuple[int, ...], words: Words = rng.bits) -> Tensor:
     """Standard normal numbers in float32, up to 8.5 deviations out."""
-    return rng.deep_normal(key, shape, words)
+    made = kernels.normal(key, math.prod(shape)) if words is at_hand and not rng.wrapped(key) else None
+    return rng.deep_normal(key, shape, words) if made is None else made.reshape(shape)
 
 
 def laplace(key: Tensor, shape: tuple[int, ...], words: Words = rng.bits) -> Tensor:
@@ -33,25 +35,42 @@ def laplace(key: Tensor, shape: tuple[int, ...], words: Words = rng.bits) -> Ten
     return (torch.log(u[0]) - torch.log(u[1])).float()
 
 
-def like(value: Tree, key: Tensor, draw: Draw, words: Words = rng.bits) -> Tree:
-    """A draw in the shape of the tree: one long vector, cut into its tensors."""
+def vector(value: Tree, key: Tensor, draw: Draw, words: Words = rng.bits) -> Tensor:
+    """A draw for every number of the tree, as one long vector."""
     leaves = tree.leaves(value)
-    sizes = [x.numel() for x in leaves]
-    parts = iter(torch.split(draw(key.to(leaves[0].device), (sum(sizes),), words), sizes) if leaves else ())
+    device = leaves[0].device if leaves else key.device
+    return draw(key.to(device), (sum(x.numel() for x in leaves),), words)
+
+
+def cut(vector: Tensor, value: Tree) -> Tree:
+    """A long vector in the shape of the tree."""
+    parts = iter(torch.split(vector, [x.numel() for x in tree.leaves(value)]))  # type: ignore[no-untyped-call]
     return tree.map(lambda x: next(parts).reshape(x.shape), value)  # type: ignore[no-any-return]
+
+
+def like(value: Tree, key: Tensor, draw: Draw, words: Words = rng.bits) -> Tree:
+    """A draw in the shape of the tree."""
+    return cut(vector(value, key, draw, words), value)
+
+
+def added(value: Tree, vector: Tensor) -> Tree:
+    """Value + a long vector."""
+    return tree.map(lambda x, z: x + z.to(x.dtype), value, cut(vector, value))  # type: ignore[no-any-return]
 
 
 def noisy(value: Tree, key: Tensor, draw: Draw, scale: float | Tensor, words: Words = rng.bits) -> Tree:
     """Value + scale x draw."""
-    noise = like(value, key, draw, words)
-    return tree.map(lambda x, z: x + (scale * z).to(x.dtype), value, noise)  # type: ignore[no-any-return]
+    return added(value, scale * vector(value, key, draw, words))
 
 
 def at_hand(key: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`rng.bits`, made on the host where the key is there and its value may be looked at."""
-    if key.device.type != "cpu" or rng.wrapped(key):
+    """`rng.bits`, the fast way: on the host where the key is there and may be looked at, on a GPU in one kernel."""
+    if rng.wrapped(key):
         return rng.bits(key, shape)
     n = math.prod(shape)
+    if key.device.type != "cpu":
+        found = kernels.words(key, n)
+        return rng.bits(key, shape) if found is None else found.reshape(shape)
     pairs = draws.stream(key, np.arange((n + 1) // 2))
     both = np.stack([pairs >> np.uint64(32), pairs & np.uint64(0xFFFFFFFF)], -1).reshape(-1)[:n]
     return torch.from_numpy(both.astype(np.int64)).reshape(shape)

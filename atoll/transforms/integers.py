@@ -73,6 +73,7 @@ class SecureSum(Transform):
     masks are made, since they cancel.
     """
 
+    keyed: ClassVar[bool] = False
     follows_noise: ClassVar[bool] = True  # it leaves sums as they are, while they fit
 
     bits: Annotated[int, Field(ge=2, le=48)] = 32

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -11,6 +12,7 @@ from atoll import tree
 from atoll.core import Spec, Total, Transform, Update
 from atoll.errors import ConfigError
 from atoll.transforms import groups
+from atoll.transforms.clip import SAFE, length
 from atoll.transforms.needs import check_number, needs_real
 from atoll.tree import Tree
 
@@ -26,6 +28,8 @@ class JointClip(Transform):
     1 / z^2 = sum of 1 / z_i^2: the event of the noise counts all groups (the joint mechanism of Granqvist et al.,
     2024, appendix B.5). Names as in clip_layers; shares add up to 1.
     """
+
+    keyed: ClassVar[bool] = False
 
     bounds: dict[str, float]
     shares: dict[str, float]
@@ -50,7 +54,8 @@ class JointClip(Transform):
         return replace(total, value=groups.each(total.value, self.bounds, _WHERE, self._back)), state
 
     def _sent(self, name: str, group: Tree) -> Tree:
-        return tree.scale(group, self.shares[name] ** 0.5 / tree.norm(group).clamp(min=self.bounds[name]))
+        long = length(group) / SAFE
+        return tree.scale(group, self.shares[name] ** 0.5 / long.clamp(min=self.bounds[name]))
 
     def _back(self, name: str, group: Tree) -> Tree:
         return tree.scale(group, self.bounds[name] / self.shares[name] ** 0.5)

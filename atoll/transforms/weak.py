@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 from torch import Tensor
@@ -28,6 +28,8 @@ class WeakDp(Transform):
     Against backdoors (Sun et al., 2019, "weak differential privacy", std 0.025). Too little noise for any epsilon
     worth the name, so it has none.
     """
+
+    keyed: ClassVar[bool] = False
 
     bound: Positive
     std: Unsigned = 0.025

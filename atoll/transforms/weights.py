@@ -1,6 +1,7 @@
 """Who counts how much."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from atoll.tree import Tree
 @dataclass(frozen=True)
 class EqualWeights(Transform):
     """Every client counts the same, whatever its number of examples."""
+
+    keyed: ClassVar[bool] = False
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         return self, replace(spec, equal_weights=True)

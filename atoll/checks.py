@@ -25,7 +25,7 @@ def estimate(experiment: Experiment, device: Device, console: Console) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         driver = Driver(setup, Folder(Path(scratch)))
         seconds = _one_round(driver)
-        cohort = driver.trial().cohort
+        cohort = driver.agenda.trial().cohort
         clients = len(cohort)
         traffic = driver.traffic(clients)
         steps = setup.population.steps(cohort.id)
@@ -42,7 +42,7 @@ def estimate(experiment: Experiment, device: Device, console: Console) -> None:
             "bytes": f"{traffic['up'] / 1e6:,.3g} MB up and {traffic['down'] / 1e6:,.3g} MB down a round",
         }
         if driver.account is not None:
-            rows["privacy"] = "; ".join(driver.account.foreseen(driver.template))
+            rows["privacy"] = "; ".join(driver.account.foreseen(driver.agenda.template))
     table = Table(show_header=False, box=None)
     for name, value in rows.items():
         table.add_row(name, value)
@@ -53,7 +53,7 @@ def estimate(experiment: Experiment, device: Device, console: Console) -> None:
 
 def _one_round(driver: Driver) -> float:
     """Seconds of a round's training, the second of two; nothing of it is kept."""
-    job = driver.trial()
+    job = driver.agenda.trial()
     job = replace(job, memory=Scratch(job.memory), key=rng.key("estimate"))
     driver.engine.run(job)
     before = time.perf_counter()

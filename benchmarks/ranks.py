@@ -76,7 +76,7 @@ def work(rank: int, port: int, options: argparse.Namespace, folder: Path) -> Non
             run.next_round()
             if turn >= 0:
                 found[name].append(
-                    {**run.history[-1]["seconds"]["ranks"], "train": run.history[-1]["seconds"]["train"]}
+                    {**run.state.history[-1]["seconds"]["ranks"], "train": run.state.history[-1]["seconds"]["train"]}
                 )
     if rank == 0:
         base = [c.base for c in engine.costs.values()]

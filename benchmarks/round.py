@@ -117,7 +117,7 @@ def measure(shape: Shape, repeats: int, engine: str) -> dict[str, object]:
         seconds(ours, warm)
         seconds(theirs, 1)
         pairs = [(seconds(theirs, shape.rounds), seconds(ours, shape.rounds)) for _ in range(repeats)]
-        last = driver.history[-1]["seconds"]
+        last = driver.state.history[-1]["seconds"]
     loop, mine = min(p[0] for p in pairs), min(p[1] for p in pairs)
     outside = 1 - last["train"] / sum(last.values())
     return {

@@ -130,7 +130,7 @@ def measure(case: Case) -> dict[str, Any]:
             "setup_mb": before,
             "peak_mb": peak_mb(),
         }
-        return {**found, **(spilled(driver) if driver.memory.in_file else {})}
+        return {**found, **(spilled(driver) if driver.state.memory.in_file else {})}
 
 
 def timed(driver: Driver, seconds: float) -> list[dict[str, float]]:
@@ -138,20 +138,20 @@ def timed(driver: Driver, seconds: float) -> list[dict[str, float]]:
     until, found = time.perf_counter() + seconds, []
     while len(found) < 3 or (len(found) < 200 and time.perf_counter() < until):
         driver.next_round()
-        found.append(driver.history[-1]["seconds"])
+        found.append(driver.state.history[-1]["seconds"])
     return found
 
 
 def spilled(driver: Driver) -> dict[str, Any]:
     """What the file takes, and a checkpoint of it and back."""
-    file, early = driver.memory.file, resident_mb()
+    file, early = driver.state.memory.file, resident_mb()
     assert file is not None
-    written, began = len(driver.memory.ids()), time.perf_counter()
-    driver.checkpoint()
+    written, began = len(driver.state.memory.ids()), time.perf_counter()
+    driver.state.checkpoint()
     saved, again = time.perf_counter() - began, Driver(driver.setup, driver.folder)
     began = time.perf_counter()
     again.resume()
-    assert len(again.memory.ids()) == written
+    assert len(again.state.memory.ids()) == written
     return {
         "file_gb": file.total / 1e9,
         "on_disk_gb": file.allocated() / 1e9,

@@ -328,7 +328,7 @@ def test_one_seed_gives_all_methods_of_a_row_the_same_clients_model_and_cohorts(
     for job in work.chosen:
         for cell in job.options[0].finals:
             driver = Driver(set_up(cell.experiment, "cpu"), Folder(tmp_path / cell.name))
-            cohorts = [driver.job(number).cohort.id.tolist() for number in range(4)]
+            cohorts = [driver.agenda.job(number).cohort.id.tolist() for number in range(4)]
             told = [driver.setup.partition.digest(), tree.digest(driver.setup.model), cohorts]
             seen[cell.experiment.seed].add(json.dumps(told))
     assert [len(found) for found in seen.values()] == [1, 1]

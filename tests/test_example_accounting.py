@@ -132,7 +132,7 @@ def test_nobody_has_anything_to_lose_where_there_is_no_example() -> None:
 
 def test_a_run_says_what_it_promises() -> None:
     privacy = {"multiplier": None, "epsilon": 8.0, "delta": 1e-3}
-    private = set_up(rounds=4, local={"epochs": 2}, privacy=privacy).private
+    private = set_up(rounds=4, local={"epochs": 2}, privacy=privacy).example_privacy
     assert private is not None
     found = private.block(4)
     assert found["holds"] is True
@@ -149,7 +149,9 @@ def test_a_run_says_what_it_promises() -> None:
 @pytest.mark.parametrize(("sampling", "adjacency"), [("poisson", "zero-out"), ("fixed", "replace-one")])
 def test_a_run_with_drawn_batches_says_what_its_worst_client_is_promised(sampling: Any, adjacency: str) -> None:
     lists = [list(range(20)), list(range(20, 31))]
-    private = set_up(lists=lists, cohort="everyone", rounds=4, privacy={"sampling": sampling, "delta": 1e-3}).private
+    private = set_up(
+        lists=lists, cohort="everyone", rounds=4, privacy={"sampling": sampling, "delta": 1e-3}
+    ).example_privacy
     assert private is not None
     found = private.block(4)
     how: Any = {"poisson": "poisson", "fixed": "without_replacement"}[sampling]
@@ -164,7 +166,7 @@ def test_a_run_with_drawn_batches_says_what_its_worst_client_is_promised(samplin
 def test_lines_of_a_record_never_say_less_than_what_was_spent() -> None:
     setup = set_up(lists=[list(range(20))], cohort="everyone", rounds=3,
                    privacy={"sampling": "poisson", "multiplier": 2.0})  # fmt: skip
-    private = setup.private
+    private = setup.example_privacy
     assert private is not None
     for rounds in (0, 1, 3):
         line = private.epsilon_after(rounds)
@@ -174,7 +176,7 @@ def test_lines_of_a_record_never_say_less_than_what_was_spent() -> None:
 
 
 def test_without_noise_nothing_is_promised() -> None:
-    private = set_up(privacy={"multiplier": 0.0}).private
+    private = set_up(privacy={"multiplier": 0.0}).example_privacy
     assert private is not None
     assert private.epsilon_after(3) is None
     found = private.block(3)
@@ -185,16 +187,16 @@ def test_without_noise_nothing_is_promised() -> None:
 
 def test_rows_that_are_held_twice_are_told() -> None:
     shared = Partition.from_lists([[0, 1, 2, 3], [3, 4, 5, 6]] * 3, overlap=True)
-    private = set_up(lists=shared).private
+    private = set_up(lists=shared).example_privacy
     assert private is not None
     assert any("hold a row up to 6 times" in note for note in private.block(1)["assumed"])
 
 
 def test_delta_is_a_tenth_of_one_over_the_largest_client_unless_told() -> None:
-    private = set_up().private
+    private = set_up().example_privacy
     assert private is not None
     assert private.delta == pytest.approx(0.1 / 20)
-    assert set_up(algorithm={"name": "centralised", "lr": 0.1}).private.delta == pytest.approx(  # type: ignore[union-attr]
+    assert set_up(algorithm={"name": "centralised", "lr": 0.1}).example_privacy.delta == pytest.approx(  # type: ignore[union-attr]
         0.1 / sum(map(len, LISTS))
     )
 

@@ -5,7 +5,8 @@ What it costs: test_example_accounting.py. Batches drawn anew: test_batches.py.
 
 import math
 import tomllib
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from atoll.engines import Loop, Threads, Vector
 from atoll.errors import ConfigError
 from atoll.runs.together import run_together
 from atoll.tasks import Classification, Regression, Supervised
-from atoll.tasks.private import Private
+from atoll.tasks.private import PrivateTask
 from atoll.testing.federation import federation
 from atoll.testing.problems import network
 from atoll.tree import Tree
@@ -59,7 +60,7 @@ def batch_of(rows: Any, mask: list[float], key: Tensor = KEY) -> Tree:
     return {"x": X[rows], "y": Y[rows], "mask": torch.tensor(mask), "key": key}
 
 
-def both(private: Private, params: Tree, batch: Tree) -> list[tuple[Tree, Tensor]]:
+def both(private: PrivateTask, params: Tree, batch: Tree) -> list[tuple[Tree, Tensor]]:
     """One after the other, and side by side."""
     with torch.no_grad():
         loop = private.gradient(params, {}, batch)
@@ -91,7 +92,7 @@ def by_hand(module: nn.Module, rows: list[int], clip: float) -> dict[str, Tensor
 @pytest.mark.parametrize("clip", [1e-2, 0.7, 1e6])
 def test_the_gradient_is_what_a_loop_over_examples_gives(make: Any, clip: float) -> None:
     task = task_of(make())
-    private = Private(task, clip, 0.0, expected=5.0)
+    private = PrivateTask(task, clip, 0.0, expected=5.0)
     wanted = tree.scale(by_hand(make(), [3, 9, 27], clip), 1 / 5)
     for g, loss in both(private, task.init(KEY)["params"], batch_of([3, 9, 27, 0], [1, 1, 1, 0])):
         assert close(g, wanted)
@@ -101,7 +102,7 @@ def test_the_gradient_is_what_a_loop_over_examples_gives(make: Any, clip: float)
 
 def test_without_noise_and_bound_full_batches_give_the_ordinary_gradient() -> None:
     task = task_of(mlp())
-    private = Private(task, 1e9, 0.0, expected=8.0)
+    private = PrivateTask(task, 1e9, 0.0, expected=8.0)
     model, batch = task.init(KEY), batch_of(list(range(8)), [1.0] * 8)
     carry = {**model, "loss": torch.zeros(())}
     plain, plain_carry = gradient(task, carry, batch)
@@ -119,7 +120,7 @@ def test_one_example_moves_the_sum_by_clip_at_most_and_by_clip_where_it_is_long(
         with_it, without = ([1.0] * 11 + [m] for m in (1.0, 0.0))
         moved = []
         for mask in (with_it, without):
-            moved.append(both(Private(task, clip, 0.0), model["params"], batch_of([*rows[:11], i], mask))[1][0])
+            moved.append(both(PrivateTask(task, clip, 0.0), model["params"], batch_of([*rows[:11], i], mask))[1][0])
         long.append(float(tree.norm(tree.sub(*moved))))
     assert max(long) <= clip * (1 + 1e-5)
     assert (max(long) >= clip * (1 - 1e-4)) == (clip < 3)
@@ -127,7 +128,7 @@ def test_one_example_moves_the_sum_by_clip_at_most_and_by_clip_where_it_is_long(
 
 def test_an_example_whose_gradient_is_no_number_counts_as_nothing() -> None:
     task = task_of(mlp())
-    private, model = Private(task, 0.5, 0.0), task.init(KEY)
+    private, model = PrivateTask(task, 0.5, 0.0), task.init(KEY)
     good = both(private, model["params"], batch_of([1, 2], [1, 1]))
     for wrong in (math.nan, math.inf):
         x = torch.cat([X[[1, 2]], torch.full((1, 1, 6, 6), wrong)])
@@ -139,7 +140,7 @@ def test_an_example_whose_gradient_is_no_number_counts_as_nothing() -> None:
 
 def test_examples_have_dropout_of_their_own_wherever_they_are_computed() -> None:
     task = task_of(mlp(dropout=0.5))
-    private = Private(task, 1.0, 0.0, keyed=task.keyed)
+    private = PrivateTask(task, 1.0, 0.0, keyed=task.keyed)
     same = batch_of([5, 5, 5, 5], [1, 1, 1, 1])
     loop, stack = both(private, task.init(KEY)["params"], same)
     assert close(stack[0], loop[0])
@@ -149,7 +150,7 @@ def test_examples_have_dropout_of_their_own_wherever_they_are_computed() -> None
 
 def test_a_whole_client_is_divided_by_its_size() -> None:
     task = task_of(mlp())
-    private = Private(task, 0.5, 0.0, full=True)
+    private = PrivateTask(task, 0.5, 0.0, full=True)
     wanted = tree.scale(by_hand(mlp(), [0, 1, 2], 0.5), 1 / 3)
     for g, _ in both(private, task.init(KEY)["params"], batch_of([0, 1, 2, 0], [1, 1, 1, 0])):
         assert close(g, wanted)
@@ -157,7 +158,7 @@ def test_a_whole_client_is_divided_by_its_size() -> None:
 
 def test_extra_terms_are_added_as_they_are() -> None:
     task = task_of(mlp())
-    private, model = Private(task, 1e-3, 0.0, expected=2.0), task.init(KEY)
+    private, model = PrivateTask(task, 1e-3, 0.0, expected=2.0), task.init(KEY)
     batch, carry = batch_of([0, 1], [1, 1]), {**model, "loss": torch.zeros(())}
     pull, _ = gradient(private, carry, batch, lambda p: 50.0 * torch.stack([x.sum() for x in tree.leaves(p)]).sum())
     without, _ = gradient(private, carry, batch)
@@ -172,7 +173,7 @@ def noise(keys: Tensor, clip: float = 0.5, multiplier: float = 3.0, expected: fl
     """What batches without a real example give: (keys, parameters)."""
     module = nn.Sequential(nn.Flatten(), nn.Linear(36, 1))
     task = Supervised(module, Regression(), {"x": X[:2], "y": torch.zeros(2, 1), "mask": torch.ones(2)})
-    private, params = Private(task, clip, multiplier, expected), task.init(KEY)["params"]
+    private, params = PrivateTask(task, clip, multiplier, expected), task.init(KEY)["params"]
 
     def one(key: Tensor) -> Tensor:
         batch = {"x": X[:1], "y": torch.zeros(1, 1), "mask": torch.zeros(1), "key": key}
@@ -203,7 +204,7 @@ def test_noise_of_two_steps_and_of_two_parameters_has_nothing_in_common() -> Non
 def test_noise_is_there_when_nobody_was_drawn_and_no_other_when_somebody_was() -> None:
     task = task_of(mlp())
     params = task.init(KEY)["params"]
-    quiet, loud = Private(task, 0.5, 0.0, 4.0), Private(task, 0.5, 2.0, 4.0)
+    quiet, loud = PrivateTask(task, 0.5, 0.0, 4.0), PrivateTask(task, 0.5, 2.0, 4.0)
     found = []
     for mask in ([1.0, 1.0], [0.0, 0.0]):
         pairs = zip(
@@ -220,7 +221,7 @@ def test_noise_is_there_when_nobody_was_drawn_and_no_other_when_somebody_was() -
 @pytest.mark.parametrize("make", [Loop, Vector, Threads])
 def test_a_step_that_drew_nobody_still_adds_its_noise_on_every_engine(make: Any) -> None:
     problem = network()
-    private = Private(problem.task, 1.0, 2.0, 3.0, keyed=problem.keyed)
+    private = PrivateTask(problem.task, 1.0, 2.0, 3.0, keyed=problem.keyed)
     made = federation(problem, FedAvg(private, 0.1), lambda c, d, w, _: make(c, d, w, True))
     job = made.job([0, 1])
     empty = replace(job.cohort, count=torch.zeros_like(job.cohort.count))
@@ -329,6 +330,19 @@ class Greedy(FedAvg):
         return {**new, "params": tree.map(lambda p: p + 1e-6 * batch["x"].max(), new["params"])}
 
 
+@dataclass(frozen=True)
+class Nosy:
+    """Follows the last training loss."""
+
+    start: float
+
+    def value(self, round: int, history: Sequence[Mapping[str, Any]]) -> float:
+        return self.start if round == 0 else float(history[-1]["train_loss"])
+
+    def finished(self, history: Sequence[Mapping[str, Any]]) -> bool:
+        return False
+
+
 NORM = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 2))
 
 
@@ -372,6 +386,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a plateau of the loss": (
         {"algorithm": {"name": "fedavg", "lr": {"name": "plateau", "start": 0.1, "patience": 2,
                                                 "metric": "train_loss"}}}, "plateau, metric: 'train_loss'"),
+    "a plateau of the loss in a transform": (
+        {"transform": [{"name": "clip_l2", "bound": {"name": "plateau", "start": 1.0, "metric": "train_loss"}}]},
+        "plateau, metric: 'train_loss' is read from the clients' examples, which local.privacy does not cover"),
+    "a schedule of one's own": (
+        {"transform": [{"name": "clip_l2", "bound": {"name": f"{__name__}:Nosy", "start": 1.0}}]},
+        "schedule Nosy: 'train_loss' is read"),
 }  # fmt: skip
 
 
@@ -397,12 +417,14 @@ def test_what_would_not_be_private_is_refused_with_advice(name: str) -> None:
         {"algorithm": {"name": "local", "lr": 0.1}},
         {"algorithm": {"name": "fedsgd", "lr": 0.1}},
         {"privacy": {"multiplier": None, "epsilon": 30.0}},
+        {"transform": [{"name": "clip_l2", "bound": {"name": "plateau", "start": 1.0, "metric": "loss"}}]},
+        {"transform": [{"name": "clip_l2", "bound": {"name": "cosine", "start": 1.0, "over": 3}}]},
     ],
 )
 def test_what_reads_private_gradients_alone_is_taken(changed: dict[str, Any]) -> None:
     setup = set_up(**changed)
-    assert setup.private is not None
-    assert setup.private.block(3)["holds"] is True
+    assert setup.example_privacy is not None
+    assert setup.example_privacy.block(3)["holds"] is True
 
 
 def test_old_experiments_keep_their_fingerprint_and_new_ones_read_back() -> None:

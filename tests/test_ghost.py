@@ -12,7 +12,7 @@ from atoll.core import functional
 from atoll.tasks.ghost import clipped, linear_layers
 from atoll.tasks.models.linear import Linear
 from atoll.tasks.models.mlp import MLP
-from atoll.tasks.private import Private
+from atoll.tasks.private import PrivateTask
 
 
 def twice() -> nn.Module:
@@ -43,8 +43,8 @@ def test_sums_from_activations_are_those_of_gradients_laid_out(name: str, clip: 
     layers, params = linear_layers(task), task.init(KEY)["params"]
     assert layers
     batch = batch_of([3, 9, 27, 0], [1, 1, 1, 0])
-    quick = both(Private(task, clip, 0.5, 5.0, ghost=layers), params, batch)[1]
-    plain = both(Private(task, clip, 0.5, 5.0), params, batch)[1]
+    quick = both(PrivateTask(task, clip, 0.5, 5.0, ghost=layers), params, batch)[1]
+    plain = both(PrivateTask(task, clip, 0.5, 5.0), params, batch)[1]
     assert list(quick[0]) == list(plain[0])
     assert close(quick[0], plain[0])
     assert float(quick[1]) == pytest.approx(float(plain[1]), rel=1e-5)
@@ -52,7 +52,7 @@ def test_sums_from_activations_are_those_of_gradients_laid_out(name: str, clip: 
 
 def test_an_example_that_is_no_number_counts_as_nothing_here_too() -> None:
     task = task_of(mlp())
-    private, params = Private(task, 0.5, 0.0, ghost=linear_layers(task)), task.init(KEY)["params"]
+    private, params = PrivateTask(task, 0.5, 0.0, ghost=linear_layers(task)), task.init(KEY)["params"]
     good = both(private, params, batch_of([1, 2], [1, 1]))[1][0]
     for wrong in (math.nan, math.inf):
         x = torch.cat([X[[1, 2]], torch.full((1, 1, 6, 6), wrong)])
@@ -67,7 +67,7 @@ def test_the_gradients_of_examples_are_not_laid_out() -> None:
     largest = []
     for ghost in (linear_layers(task), ()):
         with functional(), torch.no_grad(), torch.profiler.profile(profile_memory=True) as seen:
-            Private(task, 1.0, 0.0, ghost=ghost).gradient(params, {}, batch)
+            PrivateTask(task, 1.0, 0.0, ghost=ghost).gradient(params, {}, batch)
         largest.append(max(e.cpu_memory_usage for e in seen.events() or []))
     assert largest[0] < 16 * 36 * 50 * 4 <= largest[1]
 
@@ -88,8 +88,8 @@ def test_a_layer_that_sees_more_than_one_row_of_an_example_is_left_to_them() -> 
     batch = batch_of([1, 2], [1, 1])
     with functional(), torch.no_grad():
         assert clipped(task, layers, params, {}, batch, lambda n: n) is None
-    plain = both(Private(task, 0.3, 0.0), params, batch)
-    assert close(both(Private(task, 0.3, 0.0, ghost=layers), params, batch)[1][0], plain[0][0])
+    plain = both(PrivateTask(task, 0.3, 0.0), params, batch)
+    assert close(both(PrivateTask(task, 0.3, 0.0, ghost=layers), params, batch)[1][0], plain[0][0])
 
 
 def test_a_run_takes_the_quick_way_and_agrees_with_the_loop() -> None:

@@ -1,6 +1,7 @@
 """Runs with an epsilon: what is asked is kept, what is said is true, and nothing is said where nothing holds."""
 
 import io
+import json
 import math
 import re
 from dataclasses import replace
@@ -20,8 +21,9 @@ from atoll.config.setup import set_up
 from atoll.core import Chain, Participation, Spec, Total, Transform
 from atoll.errors import AtollError, ConfigError
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, NotPrivate, Sampled
-from atoll.rounds import Private
+from atoll.rounds import NoisySum
 from atoll.runs.account import event_of
+from atoll.runs.folder import Folder
 from atoll.runs.together import run_together
 from atoll.transforms import TRANSFORMS, GaussianNoise
 
@@ -123,6 +125,44 @@ def test_other_mechanisms_take_an_epsilon_too(tmp_path: Path) -> None:
     ]
     run = atoll.run({**BASE, "cohort": {"name": "fixed", "size": 12}, "transform": chain}, tmp_path / "run")
     assert 15 <= block(run)["client"]["epsilon"] <= 20
+
+
+@pytest.mark.parametrize(
+    ("experiment", "kind", "line"),
+    [
+        (noisy(gaussian(multiplier=1.5), rounds=8), "client", "epsilon"),
+        (
+            {**BASE, "rounds": 8, "local": {"batch": 8, "privacy": {"clip": 1.0, "multiplier": 1.0}}},
+            "example",
+            "example_epsilon",
+        ),
+    ],
+    ids=["clients", "examples"],
+)
+def test_a_run_that_is_killed_has_said_what_it_had_spent_by_its_checkpoint(
+    experiment: dict[str, Any], kind: str, line: str, tmp_path: Path
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def watch(done: int, rounds: int, entry: Any) -> None:
+        seen.append(json.loads((tmp_path / "run" / "run.json").read_text()))  # as kill -9 would leave it
+
+    run = atoll.run(experiment, tmp_path / "run", watch=watch)
+    told = [info["privacy"][kind] for info in seen]
+    assert [t["rounds"] for t in told] == [0, 0, 2, 2, 4, 4, 6, 6]
+    assert {info["status"] for info in seen} == {"running"}
+    for made in (2, 4, 6):
+        assert told[made]["accountant"] == "quick bound"
+        assert told[made]["epsilon"] == pytest.approx(run.history[made - 1]["privacy"][line], rel=1e-4)
+    assert block(run)[kind]["accountant"] != "quick bound"
+
+
+def test_a_run_without_an_account_writes_its_info_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(Folder, "write_info", lambda self, info: written.append(info["status"]))
+    with pytest.raises(AtollError):  # there is no run.json to read the outcome from
+        atoll.run(BASE, tmp_path / "run")
+    assert written == ["running", "finished"]
 
 
 def test_a_resumed_run_keeps_its_account(tmp_path: Path) -> None:
@@ -235,7 +275,7 @@ def test_statistics_past_the_noise_are_refused() -> None:
 
 def test_a_noisy_sum_is_divided_by_the_clients_that_were_to_come() -> None:
     spec = Spec(l2=1.0, equal_weights=True, noise=1.0)
-    private = Private.of(spec, Participation("poisson", 100, probability=0.1), {"x": torch.zeros(3)})
+    private = NoisySum.of(spec, Participation("poisson", 100, probability=0.1), {"x": torch.zeros(3)})
     assert private is not None
     came = Total({"x": torch.ones(3)}, torch.tensor(7.0), torch.tensor(7.0))
     assert private._shared(came).mean()["x"].tolist() == pytest.approx([0.1, 0.1, 0.1])
@@ -259,7 +299,7 @@ def test_a_bound_that_finds_itself_does_not_learn_how_many_came(tmp_path: Path) 
     assert min(e["cohort"]["size"] for e in run.history) == 0
     assert all(bool(torch.isfinite(v).all()) for v in run.params.values())
     spec = Spec(l2=1.0, equal_weights=True, noise=1.0)
-    private = Private.of(spec, Participation("poisson", 100, probability=0.1), {"x": torch.zeros(3)})
+    private = NoisySum.of(spec, Participation("poisson", 100, probability=0.1), {"x": torch.zeros(3)})
     assert private is not None
     seen: list[float] = []
 

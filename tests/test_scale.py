@@ -114,11 +114,11 @@ def test_the_record_has_the_ids_and_the_history_does_not(tmp_path: Path) -> None
     run.next_round()
     (line,) = (tmp_path / "run" / "record.jsonl").read_text().splitlines()
     assert len(json.loads(line)["cohort"]["ids"]) == COHORT
-    assert "ids" not in run.history[-1]["cohort"]
-    run.checkpoint()
+    assert "ids" not in run.state.history[-1]["cohort"]
+    run.state.checkpoint()
     again = driver(setup(FEW), tmp_path / "run")
     again.resume()
-    assert again.history == run.history
+    assert again.state.history == run.state.history
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux how much memory is in use")
@@ -129,7 +129,7 @@ def test_memory_is_flat_over_two_hundred_rounds_of_a_million_clients(tmp_path: P
 
     quick = {"evaluate": {"every": 1000, "clients": 0}, "engine": {"name": "vector", "memory_gb": 0.05}}
     run = driver(setup(MANY, "scaffold", **quick), tmp_path / "run")
-    assert run.memory.in_file  # 18 numbers each
+    assert run.state.memory.in_file  # 18 numbers each
     for _ in range(20):
         run.next_round()
     before = resident()

@@ -7,6 +7,8 @@ same and remember the same. What the algorithm does beside that may be anything.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +18,8 @@ from atoll.core import Algorithm, Info, Model, Task, functional
 from atoll.core.settings import resolve
 from atoll.data import Dataset
 from atoll.errors import ConfigError
-from atoll.tasks.private import Private, reads
+from atoll.schedules import Schedule
+from atoll.tasks.private import PrivateTask, reads
 from atoll.tree import Tree
 
 _ROWS, _STEPS = 4, 3
@@ -25,7 +28,7 @@ _ROWS, _STEPS = 4, 3
 class Blind:
     """A task whose gradients are noise from the key. Its loss tells the examples, as a real one does."""
 
-    def __init__(self, private: Private) -> None:
+    def __init__(self, private: PrivateTask) -> None:
         self.private, self.taken = private, 0
 
     def gradient(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tree, Tensor]:
@@ -55,7 +58,7 @@ class Blind:
 
 
 def check_algorithm(
-    make: Callable[[Task], Algorithm], dataset: Dataset, private: Private, model: Model, secret: bool
+    make: Callable[[Task], Algorithm], dataset: Dataset, private: PrivateTask, model: Model, secret: bool
 ) -> None:
     """Refuse an algorithm that reads more of a batch than one private gradient. `secret`: its size is not public."""
     blind = Blind(private)
@@ -77,6 +80,38 @@ def check_algorithm(
     for (path, a), (_, b) in zip(tree.paths(first), tree.paths(second), strict=True):
         if not torch.equal(a, b):
             raise reads(f"something of a batch for what it keeps or sends ({path})")
+
+
+class _Line(dict[str, Any]):
+    """A line of a record that has whatever is asked for, and remembers what was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __getitem__(self, name: str) -> float:
+        self.read.add(name)
+        return 1.0
+
+    def get(self, name: str, default: Any = None) -> float:
+        return self[name]
+
+
+def looks_at(schedule: Schedule) -> set[str]:
+    """What a schedule reads in the lines of the rounds before, told by trying.
+
+    >>> from atoll.schedules import Cosine, Plateau
+    >>> looks_at(Plateau(0.1, metric="train_loss")), looks_at(Cosine(0.1, over=10))
+    ({'train_loss'}, set())
+    """
+    lines = [_Line() for _ in range(_STEPS)]
+    for ask in (lambda: schedule.value(_STEPS, lines), lambda: schedule.finished(lines)):
+        with suppress(Exception):  # one of the user's own that wants more than numbers: what it has read, it has read
+            ask()
+    return {name for line in lines for name in line.read}
 
 
 def _quick(key: Tensor, row: int, like: Tensor) -> Tensor:

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
-from atoll.config.blind import check_algorithm
-from atoll.config.experiment import Experiment, LocalPrivacyTable
+from atoll.config.blind import check_algorithm, looks_at
+from atoll.config.experiment import Experiment, LocalPrivacyTable, StopTable
 from atoll.core import Algorithm, Model, Task
-from atoll.core.settings import schedules
 from atoll.data import Dataset, Population
 from atoll.errors import ConfigError
 from atoll.privacy.examples import BEST, Examples
+from atoll.schedules import Plateau, Schedule
 from atoll.tasks import Supervised
 from atoll.tasks.ghost import linear_layers
 from atoll.tasks.layers import BatchNorm
-from atoll.tasks.private import Private
+from atoll.tasks.private import PrivateTask
 
 Make = Callable[[Task], Algorithm]
+QUICK = "quick bound"  # in the place of an accountant's name: an upper bound for a run that goes on
 
 
 @dataclass(frozen=True)
 class ExamplePrivacy:
     """What is promised to each example of each client; `task` is what keeps the promise."""
 
-    task: Private
+    task: PrivateTask
     table: LocalPrivacyTable
     plan: Examples
     multiplier: float
@@ -45,19 +46,19 @@ class ExamplePrivacy:
         loose = self.plan.bound(self.multiplier, rounds, self.delta)
         return min(loose, self._whole[0]) if rounds <= self.rounds else loose
 
-    def block(self, rounds: int) -> dict[str, Any]:
-        """What run.json says after so many rounds, of the client for whom it is worst."""
+    def block(self, rounds: int, quick: bool = False) -> dict[str, Any]:
+        """What run.json says after so many rounds, of the client for whom it is worst. `quick`: an upper bound."""
         head: dict[str, Any] = {"holds": self.multiplier > 0}
         if self.multiplier == 0:
             head["why"] = "local.privacy.multiplier is 0, so there is no noise."
         else:
-            epsilon, n = self._worst(rounds)
+            epsilon, n = (self.epsilon_after(rounds), self._whole[1]) if quick else self._worst(rounds)
             head |= {"epsilon": epsilon, "delta": self.delta, "sampler": self._sampler(n)}
         found = head | {
             "unit": "example",
             "adjacency": self.plan.adjacency,
             "mechanism": f"DP-SGD in each client, clip {self.table.clip:g}, multiplier {self.multiplier:.6g}",
-            "accountant": BEST[self.plan.sampling].name,
+            "accountant": QUICK if quick else BEST[self.plan.sampling].name,
             "rounds": rounds,
             "assumed": self._assumed(),
         }
@@ -119,9 +120,7 @@ def make_private(
     sizes = tuple(torch.unique(population.sizes).tolist())
     plan = Examples(sizes, local.batch, local.epochs, local.max_steps, table.sampling, separation)
     size, ghost = float(min(local.batch, largest) or 1), linear_layers(task)
-    private = Private(task, table.clip, 0.0, size, local.batch == 0, task.keyed, ghost)
-    algorithm = make(private)
-    _check_feedback(experiment, algorithm)
+    private = PrivateTask(task, table.clip, 0.0, size, local.batch == 0, task.keyed, ghost)
     check_algorithm(make, dataset, private, model, table.sampling == "poisson")
     if table.epsilon is not None:
         multiplier = plan.noise(table.epsilon, delta, experiment.rounds)
@@ -167,18 +166,22 @@ def _layers(task: Supervised) -> list[str]:
     return []
 
 
-def _check_feedback(experiment: Experiment, algorithm: Algorithm) -> None:
-    """The training loss is of the examples themselves: nothing may be decided by it."""
-    waiting = [("stop.metric", experiment.stop.metric)] if experiment.stop else []
-    waiting += [("plateau, metric", s.metric) for s in schedules(algorithm) if hasattr(s, "metric")]
-    problems = [
-        f"{where}: 'train_loss' is read from the clients' examples, which local.privacy does not cover. "
-        "Use a metric of the test data."
-        for where, name in waiting
-        if name == "train_loss"
-    ]
-    if problems:
-        raise ConfigError(problems)
+def check_feedback(stop: StopTable | None, schedules: Sequence[Schedule]) -> None:
+    """The training loss is of the examples themselves: nothing may be decided by it, in algorithm or transforms."""
+    found = ["stop.metric"] if stop and stop.metric == "train_loss" else []
+    found += [_words(s) for s in schedules if "train_loss" in looks_at(s)]
+    if found:
+        raise ConfigError(
+            [
+                f"{where}: 'train_loss' is read from the clients' examples, which local.privacy does not cover. "
+                "Use a metric of the test data."
+                for where in found
+            ]
+        )
+
+
+def _words(schedule: Schedule) -> str:
+    return "plateau, metric" if isinstance(schedule, Plateau) else f"schedule {type(schedule).__name__}"
 
 
 def _copies(population: Population) -> int:

@@ -16,7 +16,7 @@ from atoll.algorithms import ALGORITHMS
 from atoll.algorithms.wrappers import LocalStatistics, Snapshot, Statistics
 from atoll.config.accounting import Asked, advice, asked, calibrated, described, planned, sampled, spends_delta
 from atoll.config.defaults import usual_model, usual_partition
-from atoll.config.example_privacy import ExamplePrivacy, make_private
+from atoll.config.example_privacy import ExamplePrivacy, check_feedback, make_private
 from atoll.config.experiment import Experiment
 from atoll.config.registry import build
 from atoll.config.task import check_metrics, make_task, measured, whole_numbers
@@ -60,8 +60,8 @@ class Setup:
     snapshot: Snapshot
     statistics: Statistics | None
     notes: list[str] = field(default_factory=list)
-    private: ExamplePrivacy | None = None  # what each example is promised, with [local.privacy]
-    privacy: Asked | None = None  # what is asked of the mechanisms in the chain; None where there are none
+    example_privacy: ExamplePrivacy | None = None  # what each example is promised, with [local.privacy]
+    asked: Asked | None = None  # what the file asks of the mechanisms in the chain; None where there are none
 
     def spec(self) -> Spec:
         """What is certain about an update before the first transform."""
@@ -177,6 +177,8 @@ def assemble(
             "Leave reducer out, or use round.name = 'central'."
         )
     check_metrics(known, experiment.stop, setup.schedules())
+    if private is not None:
+        check_feedback(experiment.stop, setup.schedules())
     setup = _private(setup)
     setup.topology.init(resolve(algorithm, 0, []), model, 1)
     return setup
@@ -207,7 +209,7 @@ def _private(setup: Setup) -> Setup:
         whole = planned(bound, how, experiment.rounds, known)
         checked(suited(whole, ACCOUNTANTS, known.accountant), whole)  # refuses an accountant that does not know it
     hint = advice(bound, how, experiment.rounds, known)
-    return replace(setup, chain=chain, privacy=known, notes=[*setup.notes, *([hint] if hint else [])])
+    return replace(setup, chain=chain, asked=known, notes=[*setup.notes, *([hint] if hint else [])])
 
 
 def _check_repeats(algorithm: Algorithm, sampler: Any) -> None:

@@ -3,7 +3,7 @@
 from atoll.rounds.central import Central, central_round, nobody
 from atoll.rounds.gossip import Gossip, gossip_round
 from atoll.rounds.parts import Parts, clients_key
-from atoll.rounds.private import Planted, Private
+from atoll.rounds.private import NoisySum, Planted
 
 ROUNDS = {"central": Central, "gossip": Gossip}
 
@@ -11,9 +11,9 @@ __all__ = [
     "ROUNDS",
     "Central",
     "Gossip",
+    "NoisySum",
     "Parts",
     "Planted",
-    "Private",
     "central_round",
     "clients_key",
     "gossip_round",

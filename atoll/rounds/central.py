@@ -36,8 +36,10 @@ def central_round(parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: 
     total, private = result.total, parts.private
     if private is not None:
         total = private.sum(total)
-    if total is None:  # nobody came, or nobody could be used
-        return server, state, result
+    elif total is not None and _weightless(cohort, result):
+        total = None
+    if total is None:  # nobody came, nobody could be used, or nobody counts
+        return server, state, replace(result, total=None)
     if private is None:
         total, state = parts.layers.server(total, state, rng.child(key, "server"))
     else:
@@ -47,6 +49,12 @@ def central_round(parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: 
     if parts.statistics is not None:
         server = _reestimated(parts, parts.statistics, cohort, server, rng.child(key, "statistics"))
     return server, state, result
+
+
+def _weightless(cohort: Cohort, result: Result) -> bool:
+    """Is a mean over nothing asked for? A device is asked only where nobody who could be used holds a row."""
+    rows = cohort.examples.cpu().numpy() @ result.finite.cpu().numpy()
+    return rows == 0 and not bool(result.total.weight > 0)
 
 
 def _reestimated(parts: Parts, statistics: Algorithm, cohort: Cohort, server: Tree, key: Tensor) -> Tree:

@@ -49,7 +49,9 @@ def gossip_round(
 
 def _applied(now: Algorithm, servers: Tree, ids: Tensor, updates: tuple[Tree, Tensor]) -> Tree:
     def alone(server: Tree, value: Tree, weight: Tensor) -> Tree:
-        return now.apply(server, Total(tree.scale(value, weight), weight, torch.ones_like(weight)))
+        one = torch.ones_like(weight)
+        some = torch.where(weight > 0, weight, one)  # a node without examples stays where it is
+        return now.apply(server, Total(tree.scale(value, weight), some, one))
 
     new = vmap(alone)(tree.rows(servers, ids), *updates)
     return tree.map(lambda old, x: old.index_copy(0, ids, x), servers, new)  # type: ignore[no-any-return]

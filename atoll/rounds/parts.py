@@ -10,7 +10,7 @@ from torch import Tensor
 from atoll import rng
 from atoll.core import Algorithm, Chain, Engine, Reducer
 from atoll.core.engine import Store
-from atoll.rounds.private import Private
+from atoll.rounds.private import NoisySum
 from atoll.tree import Tree
 
 
@@ -31,7 +31,7 @@ class Parts:
     memory: Store
     statistics: Algorithm | None = None  # re-estimates BatchNorm's statistics after each step, if that is the policy
     meanwhile: Callable[[], None] | None = None  # for the host, while a device is at work
-    private: Private | None = None  # where noise on the sum makes the round private
+    private: NoisySum | None = None  # where noise on the sum makes the round private
 
 
 def clients_key(key: Tensor) -> Tensor:

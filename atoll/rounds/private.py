@@ -25,7 +25,7 @@ class Planted:
 
 
 @dataclass(frozen=True)
-class Private:
+class NoisySum:
     """A noisy sum is divided by how many clients were to come, since how many came is private too.
 
     For the same reason a round to which nobody came adds its noise like any other.
@@ -37,7 +37,7 @@ class Private:
     planted: Planted | None = None
 
     @classmethod
-    def of(cls, spec: Spec, how: Participation, zeros: Tree) -> Private | None:
+    def of(cls, spec: Spec, how: Participation, zeros: Tree) -> NoisySum | None:
         """None for a chain that puts no noise on the sum."""
         if spec.noise is None or spec.l2 is None or not (spec.equal_weights and spec.additive):
             return None

@@ -9,6 +9,7 @@ from typing import Any
 from atoll import rng
 from atoll.audit import Canaries
 from atoll.config.accounting import Asked, described, sampled, standing_for
+from atoll.config.example_privacy import QUICK
 from atoll.config.setup import Setup
 from atoll.core import Chain, Participation, Spec
 from atoll.core.transform import named
@@ -23,10 +24,10 @@ class Account:
     """What one run spent: on clients, as it was made; as the larger system that it may stand for; on examples."""
 
     def __init__(self, setup: Setup, layers: Chain, canaries: Canaries | None = None) -> None:
-        self.canaries, self.examples = canaries, setup.private
+        self.canaries, self.examples = canaries, setup.example_privacy
         self.mechanism, self.how, self.rounds = mechanism(layers), setup.how, setup.experiment.rounds
-        self.known = setup.privacy or _NOTHING
-        self.noisy = setup.privacy is not None  # is there a mechanism on the updates?
+        self.known = setup.asked or _NOTHING
+        self.noisy = setup.asked is not None  # is there a mechanism on the updates?
         self.own = self._book()
         self.larger = self._book() if described(layers, self.known) else None
         self.count = 0  # rounds
@@ -34,7 +35,7 @@ class Account:
     @classmethod
     def of(cls, setup: Setup, layers: Chain, canaries: Canaries | None) -> Account | None:
         """None for a run without a mechanism, on updates or on examples."""
-        if setup.privacy is None and setup.private is None:
+        if setup.asked is None and setup.example_privacy is None:
             return None
         return cls(setup, layers, canaries)
 
@@ -81,16 +82,16 @@ class Account:
                 found["snr"] = float(f"{signal_to_noise(signal, spec.size, std):.4g}")
         return found
 
-    def told(self) -> Told:
-        """The block of run.json: of the rounds made so far."""
-        found = {"client": self._block(self.own)} if self.noisy else {}
+    def told(self, quick: bool = False) -> Told:
+        """The block of run.json: of the rounds made so far. `quick`: with the bounds that lines of the record have."""
+        found = {"client": self._block(self.own, quick)} if self.noisy else {}
         if self.examples is not None:
-            found["example"] = self.examples.block(self.count)
+            found["example"] = self.examples.block(self.count, quick)
         if self.larger is not None:
-            block = self._block(self.larger)
+            block = self._block(self.larger, quick)
             block["sampler"] = f"{_drawn(self.larger)}, imagined"
             found["simulates"] = {"label": "simulation only", **block}
-        if self.canaries is not None and self.own.count:
+        if self.canaries is not None and self.own.count and not quick:
             found["audit"] = self.canaries.verdict(self.own.delta)
         return found
 
@@ -112,14 +113,16 @@ class Account:
     def _book(self) -> Ledger:
         return Ledger(self.rounds, self.known.delta, self.known.accountant)
 
-    def _block(self, book: Ledger) -> Told:
+    def _block(self, book: Ledger, quick: bool = False) -> Told:
         terms = book.terms()
         facts: Told = {"unit": "client", "mechanism": self.mechanism, "rounds": book.count}
         if self.known.calibrated is not None:
             facts["calibrated"] = dict(zip(("epsilon", "delta"), self.known.calibrated, strict=True))
         if terms.broken:
             return {"holds": False, "why": terms.broken, **facts}
-        spent = book.epsilon()
+        spent = _up(book.bound()) if quick else book.epsilon()
+        if not math.isfinite(spent) and quick:
+            return {"holds": False, "why": "the account is made up when the run ends", **facts}
         if not math.isfinite(spent):
             return {"holds": False, "why": f"there is no guarantee at delta {book.delta:g}", **facts}
         return {
@@ -129,7 +132,7 @@ class Account:
             **facts,
             "adjacency": terms.adjacency,
             "sampler": sampler(self.how),
-            "accountant": book.accountant().name,
+            "accountant": QUICK if quick else book.accountant().name,
             "assumed": list(terms.notes),
             **({} if self.known.budget is None else {"budget": self.known.budget}),
         }
@@ -203,7 +206,7 @@ def _share(layers: Chain, clients: int) -> float:
 
 def _up(epsilon: float) -> float:
     """Five digits, never below."""
-    if epsilon <= 0:
-        return 0.0
+    if not 0 < epsilon < math.inf:
+        return max(0.0, epsilon)
     step = 10.0 ** (math.floor(math.log10(epsilon)) - 4)
     return float(f"{math.ceil(epsilon / step - 1e-9) * step:.6g}")

@@ -108,13 +108,15 @@ def _advance(driver: Driver, info: Info | None, watch: Watcher) -> None:
 
     before = driver.own.reason
 
-    def write(status: str) -> None:
+    def write(status: str, quick: bool = False) -> None:
         engine = info["engine"]  # what it found out on the way (too little memory, that compiling pays) is said there
         engine = {**engine, "reason": engine["reason"] + driver.own.reason.removeprefix(before)}
-        told = {} if driver.account is None else {"privacy": driver.account.told()}
+        told = {} if driver.account is None else {"privacy": driver.account.told(quick)}
         driver.folder.write_info({**info, "engine": engine, **told, "status": status})
 
     world.first(lambda: write("running"))
+    if driver.account is not None:  # whoever is killed says what had been spent by the checkpoint
+        driver.kept = lambda: write("running", quick=True)
     try:
         status = driver.run(watch)
     except BaseException as e:
@@ -197,9 +199,9 @@ def kept_choice(info: Info | None, folder: Folder, setup: Setup | None = None, w
 def _needed_bytes(driver: Driver) -> int:
     """Two checkpoints (the old and the new), the model, the record, and the clients' memory if it is a file here."""
     clients, rounds = driver.setup.population.size, driver.experiment.rounds
-    cohort = len(driver.trial().cohort)
-    state = tree.nbytes(driver.server) + tree.nbytes(driver.state)
-    memory = min(clients, rounds * cohort) * driver.memory.layout.width
-    here = driver.memory.in_file and driver.memory.folder == driver.folder.path
+    cohort = len(driver.agenda.trial().cohort)
+    state = tree.nbytes(driver.state.server) + tree.nbytes(driver.state.transforms)
+    memory = min(clients, rounds * cohort) * driver.state.memory.layout.width
+    here = driver.state.memory.in_file and driver.state.memory.folder == driver.folder.path
     lines = rounds * (2_000 + 8 * cohort)
     return 2 * (state + memory) + here * memory + tree.nbytes(driver.setup.model) + lines

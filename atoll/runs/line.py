@@ -21,8 +21,10 @@ def line(
     good = result.loss[result.finite].cpu()
     weight = cohort.examples[result.finite.cpu()]
     entry: dict[str, Any] = {"round": number + 1}
-    if len(good):
+    if len(good) and bool(weight.any()):
         entry["train_loss"] = float((good * weight).sum() / weight.sum())
+    if len(good) and result.total is None:
+        entry["unchanged"] = "nobody who could be used has examples: the model stays as it is"
     if found is not None:
         entry |= found.central
         entry["clients"] = found.clients

@@ -42,14 +42,16 @@ def one_client(setup: Setup, columns: Tree, job: Job, rows: Tree) -> int:
     batch = batch_of(setup.dataset.training_decode, columns, plan, count, key)
     now = resolve(setup.algorithm, 0, [])
     sent = tree.rows(job.sent, 0) if job.each else job.sent
-    each = 2 * len(plan) * tree.nbytes(setup.model["params"]) if setup.private else 0  # a gradient for every example
+    gradients = 2 * len(plan) if setup.example_privacy else 0  # one for every example
+    each = gradients * tree.nbytes(setup.model["params"])
     return each + client_bytes(setup.task, setup.model, batch, now.start(sent, rows["algorithm"]), rows)
 
 
 def ground(setup: Setup, columns: Tree) -> Ground:
     """What an engine runs on, and why clients cannot be stacked, where that is known beforehand."""
     task = setup.task
-    keyed = task.keyed or setup.dataset.augment is not None or setup.private is not None  # dropout, images, noise
+    noisy = setup.example_privacy is not None
+    keyed = task.keyed or setup.dataset.augment is not None or noisy  # dropout, images, noise
     refused = None
     if task.random:
         refused = "the model draws random numbers of its own (F.dropout instead of nn.Dropout?)"

@@ -10,7 +10,8 @@ from typing import Any
 from atoll.runs.folder import Folder
 from atoll.tree import Tree
 
-_BOOKS = {"round", "train_loss", "bytes", "cohort", "settings", "dropped", "model", "seconds", "realigned", "privacy"}
+_BOOKS = {"round", "train_loss", "bytes", "cohort", "settings", "dropped", "model", "seconds", "privacy"}
+_BOOKS |= {"realigned", "unchanged"}
 
 
 class Run:

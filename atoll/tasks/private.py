@@ -26,7 +26,7 @@ _LARGE = 1e30  # in place of a loss that is no number: whether a client is left 
 
 
 @dataclass(frozen=True)
-class Private:
+class PrivateTask:
     """A task whose gradient is (sum of g_i min(1, clip / |g_i|) + N(0, (multiplier clip)^2)) / expected.
 
     g_i is the gradient of example i's own loss, over all parameters. `expected` is the size of a batch as planned,

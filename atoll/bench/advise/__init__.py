@@ -7,13 +7,14 @@ advice.py    the nearest of them, in words
 """
 
 from atoll.bench.advise.advice import Advice, advise
-from atoll.bench.advise.distance import KINDS, OTHER_DATA, WITHIN, Distance, distance
+from atoll.bench.advise.distance import KINDS, OTHER_DATA, OTHER_PRIVACY, WITHIN, Distance, distance
 from atoll.bench.advise.evidence import Setting, default_evidence, settings
 from atoll.bench.advise.target import Target, target
 
 __all__ = [
     "KINDS",
     "OTHER_DATA",
+    "OTHER_PRIVACY",
     "WITHIN",
     "Advice",
     "Distance",

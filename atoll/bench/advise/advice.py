@@ -40,14 +40,18 @@ class Advice:
 
 def advise(target: Target, evidence: Sequence[Setting], within: float = WITHIN, most: int = 3) -> Advice:
     """The nearest settings, and what did best on the nearest of them. The order of the evidence does not matter."""
-    known = [(d, s) for s in evidence if (d := distance(target.skew, s.skew, same_data=s.data == target.data))]
-    ranked = sorted((Near(d, s) for d, s in known), key=_order)
+    ranked = sorted((Near(d, s) for s in evidence if (d := _far(target, s)) is not None), key=_order)
     near = tuple(n for n in ranked if n.distance.total <= within)[:most]
     nearest = ranked[0].distance.total if ranked else None
     if not near:
         return Advice(target, None, "none", (), within, len(evidence), nearest)
     first = near[0].setting
     return Advice(target, first.best, certainty(first), near, within, len(evidence), nearest)
+
+
+def _far(target: Target, setting: Setting) -> Distance | None:
+    same_privacy = target.private == bool(setting.privacy)
+    return distance(target.skew, setting.skew, setting.data == target.data, same_privacy)
 
 
 def _order(near: Near) -> tuple[Any, ...]:
@@ -97,6 +101,11 @@ def _said(near: Near) -> Iterator[str]:
     if near.distance.other_data:
         what = f"That was another data set, {s.data}" if s.data else "Those results do not name their data set"
         yield f"{what}: take it as a hint."
+    if s.privacy:
+        but = ", and what is asked about has no mechanism: take it as a hint" if near.distance.other_privacy else ""
+        yield f"That was with a mechanism for privacy (the best {s.privacy}){but}."
+    elif near.distance.other_privacy:
+        yield "That was without privacy, and what is asked about has a mechanism: noise may change the order."
     if s.size != "full":
         yield f"Those runs are of the size {s.size!r}: short ones, so weak evidence."
     if s.diverged:
@@ -125,3 +134,7 @@ def _others(found: Advice) -> Iterator[str]:
         yield f"The next nearest setting has {'the same' if same else 'another'} winner."
     elif others:
         yield f"Of the {len(others)} next nearest settings, {same} {'has' if same == 1 else 'have'} the same winner."
+    if unlike := sum(n.distance.other_privacy for n in others):
+        has = "no mechanism for privacy" if found.target.private else "a mechanism for privacy"
+        which = "It" if len(others) == 1 else f"{unlike} of them"
+        yield f"{which} had {has}, unlike what is asked about."

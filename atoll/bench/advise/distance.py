@@ -6,8 +6,9 @@ feature  the gap in the square root of the level of noise, which is its variance
 number   the gap in log10(clients), halved: ten times as many clients are 0.5 apart
 
 Every gap is at most 1. The distance is the length sqrt(label^2 + size^2 + feature^2 + number^2), and OTHER_DATA more
-for another data set. A number that one of the two lacks is left out for both; where neither labels nor
-sizes of both are known, there is no distance.
+for another data set, and OTHER_PRIVACY more where one of the two has a mechanism for privacy and the other has none. A
+number that one of the two lacks is left out for both; where neither labels nor sizes of both are known, there is no
+distance.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 OTHER_DATA = 0.1  # another data set is so much further
+OTHER_PRIVACY = 0.1  # so is noise in one of two settings: what is best under noise need not be best without
 WITHIN = 0.3  # what is further says nothing
 KINDS = {
     "label": ("emd", "jensen_shannon", "effective_classes"),
@@ -34,9 +36,12 @@ class Distance:
     total: float
     kinds: Mapping[str, float]  # those that both know
     other_data: bool
+    other_privacy: bool = False
 
 
-def distance(a: Mapping[str, float], b: Mapping[str, float], same_data: bool) -> Distance | None:
+def distance(
+    a: Mapping[str, float], b: Mapping[str, float], same_data: bool, same_privacy: bool = True
+) -> Distance | None:
     """How far two settings are apart; None if neither labels nor sizes of both are known.
 
     >>> distance({"emd": 1.0, "size_gini": 0.3}, {"emd": 1.0, "clients": 10}, same_data=True).total
@@ -53,7 +58,8 @@ def distance(a: Mapping[str, float], b: Mapping[str, float], same_data: bool) ->
     if not {"label", "size"} & set(kinds):  # as many clients are not alike for that
         return None
     length = math.sqrt(math.fsum(gap * gap for gap in kinds.values()))
-    return Distance(length + (0.0 if same_data else OTHER_DATA), kinds, not same_data)
+    more = (0.0 if same_data else OTHER_DATA) + (0.0 if same_privacy else OTHER_PRIVACY)
+    return Distance(length + more, kinds, not same_data, not same_privacy)
 
 
 def axes(skew: Mapping[str, float]) -> dict[str, float]:

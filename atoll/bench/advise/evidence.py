@@ -14,6 +14,8 @@ from atoll.bench.compare.sides import known_metric
 from atoll.errors import RecordError
 from atoll.results import Cell, Results
 from atoll.results.cells import When
+from atoll.results.privacy import claims, of_all
+from atoll.results.promises import alike, promised
 from atoll.stats import Estimate, correlated_t, seeds_to_settle, t_interval
 
 FEWEST = 2  # seeds, below which a mean has no spread
@@ -52,6 +54,7 @@ class Setting:
     p_worse: float
     settled: int | None  # seeds in all that would settle it
     diverged: tuple[str, ...] = ()  # methods with a seed that was not finite
+    privacy: str = ""  # what the best promises, where a run has a mechanism; nothing where none has
 
     @property
     def best(self) -> str:
@@ -135,7 +138,17 @@ def _setting(one: Results, cells: Sequence[Cell], when: When, rope: float | None
         belief.p_b,
         seeds_to_settle(a, b, rope=width, rho=0.0),
         tuple(m for m, v in values.items() if v and not all(map(math.isfinite, v.values()))),
+        _privacy([by_method[m] for m in order]),
     )
+
+
+def _privacy(cells: Sequence[Cell]) -> str:
+    """Of the best, which comes first; and whether the others promise the same."""
+    held = [of_all({run.seed: claims(run.privacy) for run in cell.runs}) for cell in cells]
+    if not any(held):
+        return ""
+    same = all(alike(held[0], other) for other in held)
+    return promised(held[0]) + ("" if same else ", others there not the same")
 
 
 def _only(data: Any) -> str | None:

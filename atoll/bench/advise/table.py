@@ -53,4 +53,5 @@ def _row(near: Near) -> list[Text]:
     scores = [f"{score.method} {score.estimate.mean * s.scale:.4g}" for score in s.scores[:2]]
     margin = f"{s.margin.mean * s.scale:+.3g}{half}"
     digests = " ".join(digest[:8] for digest in s.scores[0].digests)
-    return [Text(x) for x in (s.name, *scores, margin, f"{s.p_better:.2f}", str(len(s.seeds)), digests)]
+    name = f"{s.name} ({s.privacy})" if s.privacy else s.name
+    return [Text(x) for x in (name, *scores, margin, f"{s.p_better:.2f}", str(len(s.seeds)), digests)]

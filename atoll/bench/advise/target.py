@@ -10,9 +10,12 @@ from typing import Any
 from atoll.bench.skew import skew, skew_of
 from atoll.config import Experiment
 from atoll.config.files import load, override
+from atoll.config.registry import build
 from atoll.config.setup import loaded, partitioned
+from atoll.core import Transform
 from atoll.errors import AtollError, ConfigError
 from atoll.runs import Folder
+from atoll.transforms import TRANSFORMS
 
 _ANY = {"rounds": 1, "algorithm": {"name": "fedavg", "lr": 0.1}}  # a file needs them; clients do not depend on them
 
@@ -25,6 +28,7 @@ class Target:
     data: str
     skew: Mapping[str, float]
     digest: str = ""  # of the partition
+    private: bool = False  # is there a mechanism, on updates or on examples?
 
 
 def target(
@@ -52,7 +56,13 @@ def target(
 def _measured(name: str, experiment: Experiment) -> Target:
     dataset = loaded(experiment)
     clients = partitioned(experiment, dataset)
-    return Target(name, str(experiment.data["name"]), skew_of(dataset, clients, experiment.partition), clients.digest())
+    found = skew_of(dataset, clients, experiment.partition)
+    return Target(name, str(experiment.data["name"]), found, clients.digest(), _private(experiment))
+
+
+def _private(experiment: Experiment) -> bool:
+    layers = [build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)]
+    return experiment.local.privacy is not None or any(type(x).event is not Transform.event for x in layers)
 
 
 def _of_run(path: Path) -> Target:
@@ -65,4 +75,4 @@ def _of_run(path: Path) -> Target:
         if not info.get("label_counts"):
             raise
         digest = str((info.get("partition") or {}).get("digest") or "")
-        return Target(str(path), str(experiment.data["name"]), skew(info), digest)
+        return Target(str(path), str(experiment.data["name"]), skew(info), digest, _private(experiment))

@@ -10,6 +10,7 @@ from typing import Any
 
 from atoll.bench.compare.sides import One, Series, ended
 from atoll.report.settings import differing, short, show
+from atoll.results.promises import side_by_side
 
 Key = tuple[str, ...]
 
@@ -23,6 +24,7 @@ class Match:
     seeds: tuple[int, ...]
     a: tuple[float, ...]
     b: tuple[float, ...]
+    privacy: str = ""  # what both sides promise, where one has an epsilon
 
 
 @dataclass(frozen=True)
@@ -81,14 +83,14 @@ def _paired(name: str, a: Series, b: Series, keys: Sequence[str]) -> tuple[Match
     ours, theirs = ({run.seed: run for run in series.runs} for series in (a, b))
     whys = {seed: _why_not(ours.get(seed), theirs.get(seed)) for seed in sorted({*ours, *theirs})}
     seeds = tuple(seed for seed, why in whys.items() if not why)
-    values = [tuple(side[seed].value for seed in seeds) for side in (ours, theirs)]
+    x, y = (tuple(side[seed].value for seed in seeds) for side in (ours, theirs))
     place = {key: a.place[key] for key in keys if key in a.place}
     reasons: dict[str, list[str]] = {}
     for seed, why in whys.items():
         if why:
             reasons.setdefault(why, []).append(str(seed))
     left = [f"{name}: seed{'s' if len(s) > 1 else ''} {', '.join(s)}: {why}" for why, s in reasons.items()]
-    return Match(name, place, seeds, *values), left
+    return Match(name, place, seeds, x, y, side_by_side(a.held, b.held)), left
 
 
 def _why_not(a: One | None, b: One | None) -> str:

@@ -61,6 +61,7 @@ class Comparison:
     totals: tuple[Total, ...]
     left_out: tuple[str, ...]
     differing: Mapping[str, tuple[Any, Any]]
+    privacy: tuple[str, ...] = ()  # what the sides promise, where one has an epsilon
 
     def plain(self) -> dict[str, Any]:
         """As JSON takes it."""
@@ -82,7 +83,18 @@ def compare(
     rows = tuple(_row(row, measure, rope, rho) for row in found.rows)
     method = a.method if a.method == b.method else ""
     totals = _totals(rows, method, measure.higher_is_better)
-    return Comparison(a.name, b.name, measure, when, rho, rows, totals, found.left_out, found.differing)
+    told = _privacy(found.rows)
+    return Comparison(a.name, b.name, measure, when, rho, rows, totals, found.left_out, found.differing, told)
+
+
+def _privacy(rows: Sequence[Match]) -> tuple[str, ...]:
+    """What is promised, once where it is the same in all rows; else with the rows that it is said of."""
+    named: dict[str, list[str]] = {}
+    for row in rows:
+        named.setdefault(row.privacy, []).append(row.name)
+    if len(named) == 1:
+        return tuple(filter(None, named))
+    return tuple(f"{', '.join(names)}: {said}" for said, names in named.items() if said)
 
 
 def _row(row: Match, metric: Metric, rope: float | None, rho: float) -> Row:

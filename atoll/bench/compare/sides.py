@@ -17,6 +17,7 @@ from atoll.report.records import Record
 from atoll.report.records import read as read_runs
 from atoll.results import Cell, Results
 from atoll.results.cells import When
+from atoll.results.privacy import Claim, claims, of_all
 from atoll.sweep.folder import SweepFolder
 
 _ENDED = ("finished", "stopped early")
@@ -38,6 +39,7 @@ class Series:
 
     place: Mapping[str, Any]
     runs: tuple[One, ...]
+    held: tuple[Claim, ...] = ()  # what all its runs say of their privacy
 
 
 @dataclass(frozen=True)
@@ -150,12 +152,14 @@ def _results_at(path: Path) -> Results | None:
 
 def _of_cell(cell: Cell, when: When, higher: bool) -> Series:
     runs = tuple(One(run.seed, run.at(when, higher), run.partition, run.status) for run in cell.runs)
-    return Series({"block": cell.block, **cell.path}, runs)
+    held = of_all({run.seed: claims(run.privacy) for run in cell.runs})
+    return Series({"block": cell.block, **cell.path}, runs, held)
 
 
 def _of_group(found: Group, metric: Metric, when: When) -> Series:
     place = {key: value for key, value in found.settings.items() if key != "label"}
-    return Series(place, tuple(_of_record(record, metric, when) for record in found.records))
+    held = of_all({record.seed: record.claims for record in found.records})
+    return Series(place, tuple(_of_record(record, metric, when) for record in found.records), held)
 
 
 def _of_record(record: Record, metric: Metric, when: When) -> One:

@@ -72,6 +72,9 @@ def _caption(found: Comparison) -> Iterator[str]:
         told = [f"{key} {show(a)} / {show(b)}" for key, (a, b) in found.differing.items()]
         more = f" and {len(told) - _MANY} more" if len(told) > _MANY else ""
         yield f"What differs (A / B): {', '.join(told[:_MANY])}{more}"
+    yield from (f"Privacy: {said}" for said in found.privacy[:_MANY])
+    if len(found.privacy) > _MANY:
+        yield f"Privacy: {len(found.privacy) - _MANY} more; --json has all."
     if any(row.p_a is not None for row in found.rows):
         yield "A - B: the mean of the paired differences ± half its 95 % t interval; below it the bootstrap's (BCa)."
         yield from _chances(found)

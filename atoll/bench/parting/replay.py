@@ -99,7 +99,7 @@ class Again:
     @property
     def done(self) -> int:
         """Rounds so far."""
-        return len(self.driver.history)
+        return len(self.driver.state.history)
 
     def next_round(self, watch: bool) -> None:
         """One more; its model is held against the record."""
@@ -107,12 +107,12 @@ class Again:
         with self._alone():
             self.driver.next_round()
         said = self.record[self.done - 1].get("model") if self.done <= len(self.record) else None
-        if self.astray is None and said != self.driver.history[-1]["model"]:
+        if self.astray is None and said != self.driver.state.history[-1]["model"]:
             self.astray = self.done
 
     def model(self) -> tree.Tree:
         """The model now, on the host."""
-        return tree.to(self.setup.topology.model(self.driver.server), "cpu")
+        return tree.to(self.setup.topology.model(self.driver.state.server), "cpu")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -176,5 +176,5 @@ def _found(runs: tuple[Again, Again]) -> Replay:
 
 
 def _parted(runs: Sequence[Again]) -> bool:
-    one, other = (run.driver.history[-1].get("model") if run.driver.history else None for run in runs)
+    one, other = (run.driver.state.history[-1].get("model") if run.driver.state.history else None for run in runs)
     return one != other

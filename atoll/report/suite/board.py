@@ -8,7 +8,7 @@ from pathlib import Path
 
 from atoll.errors import RecordError
 from atoll.report.html import environment, put
-from atoll.report.suite import words
+from atoll.report.suite import privacy, words
 from atoll.report.suite.critical import critical
 from atoll.report.suite.ranking import comparable, ranks, tally
 from atoll.report.suite.scores import Score, best, by_seed
@@ -36,6 +36,8 @@ class Standing:
     seeds: int
     methods: tuple[str, ...]
     scores: Mapping[str, Score]  # turned so that higher is better
+    privacy: str = ""  # of the best; nothing where it has no account
+    uneven: bool = False  # do the methods not hold the same epsilon?
 
     @property
     def clear(self) -> bool:
@@ -78,6 +80,7 @@ def board(results: Sequence[Results]) -> str:
         notes=[*notes, *_notes(kept, rows)],
         counted=words.counted,
         tuned=SAID,
+        accounted=any(row.privacy for row in rows),
     )  # fmt: skip
 
 
@@ -123,7 +126,9 @@ def _standing(results: Results, row: str, cells: Mapping[str, Cell]) -> Standing
     names = " = ".join(best(turned, higher=True))
     margin = sign * (rivals[first].mean - rivals[second].mean)
     said = (results.suite, row, results.size, words.unit(results), names, value, second)
-    return Standing(*said, margin, interval, places, rivals[first].n, tuple(rivals), turned)
+    unlike = privacy.uneven(cells[m] for m in rivals)
+    told = privacy.brief(cells[first]) or ("not private" if unlike else "")
+    return Standing(*said, margin, interval, places, rivals[first].n, tuple(rivals), turned, told, unlike)
 
 
 def _gaps(results: Results, cells: Mapping[str, Cell], first: str, second: str) -> list[float]:
@@ -165,6 +170,16 @@ def _notes(kept: Sequence[Results], rows: Sequence[Standing]) -> list[str]:
     ]
     if smoke:
         said.append(f"Smoke sizes are listed but not ranked: {words.listed(dict.fromkeys(smoke))}.")
+    private = [row for row in rows if row.privacy]
+    if private:
+        said.append(
+            f"{words.counted(len(private), 'row')} of {len(rows)} {'is' if len(private) == 1 else 'are'} of private "
+            "runs, or of runs with their noise (see its epsilon): who leads there leads under that noise."
+        )
+    if any(row.uneven for row in rows):
+        said.append(
+            "Where epsilon is marked †, the methods of a row do not hold the same: the best may only be less private."
+        )
     if len(ways) > 1:
         said.append("Suites were tuned in different ways (see the last table): tuning on the test data flatters.")
     return said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
@@ -114,10 +114,10 @@ def _told(results: Results, found: Mapping[int, Sequence[Claim]]) -> list[str]:
     said = [f"An epsilon holds in {len(held)} of {words.counted(ran, 'cell')} that ran. {NOT_COVERED}"]
     if simulated:
         said.append(f"{words.counted(len(simulated), 'cell')}: {SIMULATION}. It trains as noisily as a larger system.")
-    uneven = [row for block in results.blocks() for row, cells in results.rows(block).items() if _uneven(cells)]
-    if uneven:
+    unlike = [row for block in results.blocks() for row, cells in results.rows(block).items() if uneven(cells.values())]
+    if unlike:
         said.append(
-            f"In {words.counted(len(uneven), 'row')} the methods do not hold the same epsilon: "
+            f"In {words.counted(len(unlike), 'row')} the methods do not hold the same epsilon: "
             "what is better there may only be less private."
         )
     tried = [c for p, c in found.items() if any(x.holds for x in c) and len(results.cells[p].trials) > 1]
@@ -129,8 +129,9 @@ def _told(results: Results, found: Mapping[int, Sequence[Claim]]) -> list[str]:
     return said
 
 
-def _uneven(cells: Mapping[str, Cell]) -> bool:
-    return len({tuple((c.kind, c.unit, c.epsilon) for c in of(cell)) for cell in cells.values() if cell.runs}) > 1
+def uneven(cells: Iterable[Cell]) -> bool:
+    """Do these cells not hold the same epsilon?"""
+    return len({tuple((c.kind, c.unit, c.epsilon) for c in of(cell)) for cell in cells if cell.runs}) > 1
 
 
 def _lines(cell: Cell, held: Sequence[Claim]) -> list[Line]:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import atoll
-from atoll import tree
+from atoll import rng, tree
 from atoll.algorithms.scaffold import Scaffold
 from atoll.core import Job
 from atoll.data import Same
@@ -15,6 +15,8 @@ from atoll.engines import RowStore, Scratch, Vector, arithmetic, graphs, vector,
 from atoll.testing.federation import federation
 from atoll.testing.problems import network
 from atoll.testing.verdict import distance
+from atoll.transforms import draws
+from atoll.transforms.clip import length
 
 pytestmark = pytest.mark.gpu
 
@@ -67,6 +69,15 @@ CASES = {
     "a bound that moves": {
         "algorithm": {"name": "fedavg", "lr": 0.05},
         "transforms": ["equal_weights", "adaptive_clip", {"name": "tree_noise", "multiplier": 0.01}],
+    },
+    "noise that is taken back": {
+        "algorithm": {"name": "fedavg", "lr": 0.05},
+        "transforms": [
+            "equal_weights",
+            {"name": "clip_l2", "bound": 1.0},
+            {"name": "banded_noise", "multiplier": 0.01, "bands": 3, "noise_cohort": 5},
+        ],
+        "privacy": {"simulate": {"population": 100, "sampling": "cyclic_poisson"}},
     },
     "residues": {
         "algorithm": {"name": "fedavg", "lr": 0.05},
@@ -174,6 +185,24 @@ def test_a_stack_too_large_for_the_gpu_is_halved_and_goes_on() -> None:
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
 
 
-def test_a_gpu_gives_the_model_of_the_cpu() -> None:
-    cpu, gpu = play(EXACT, "cpu", **CASES["fedavg"]), play(EXACT, "cuda", **CASES["fedavg"])
+@pytest.mark.parametrize("case", ["fedavg", "noisy", "a bound that moves", "noise that is taken back"])
+def test_a_gpu_gives_the_model_of_the_cpu(case: str) -> None:
+    cpu, gpu = play(EXACT, "cpu", **CASES[case]), play(EXACT, "cuda", **CASES[case])
     assert (cpu - gpu).norm() <= 1e-4 * cpu.norm()
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 4097, 3_000_001])
+def test_a_gpu_draws_the_noise_of_the_cpu(n: int) -> None:
+    key = rng.key("noise", n)
+    there = draws.at_hand(key.cuda(), (n,))
+    assert torch.equal(there.cpu(), draws.at_hand(key, (n,)))
+    near = draws.normal(key.cuda(), (n,), draws.at_hand).cpu()
+    torch.testing.assert_close(near, draws.normal(key, (n,), draws.at_hand), atol=5e-6, rtol=0)
+
+
+def test_a_clip_on_a_gpu_keeps_its_bound_in_large_updates() -> None:
+    draw = torch.Generator("cuda").manual_seed(0)
+    stack = {"w": torch.randn(20, 1_000_003, generator=draw, device="cuda").abs()}
+    lengths = torch.func.vmap(length)(stack).double()
+    exact = stack["w"].double().square().sum(1).sqrt()
+    assert float((lengths / exact - 1).abs().max()) < 2e-6

@@ -240,7 +240,7 @@ def test_a_part_that_a_layer_adds_is_known_to_those_after_it() -> None:
     made, _ = bound(*ADAPTIVE, BANDED)
     like = {"delta": {"w": torch.zeros(3)}, "buffers": {}}
     state, _ = made.init(like)
-    assert state["2"]["past"]["within"].shape == (3,)
+    assert state["2"]["past"].shape == (3, 4)  # three rounds, of three weights and one count
     update, _ = made.client(Update(like, torch.ones(())), state, {str(i): {} for i in range(3)}, rng.key(0))
     total = Total(update.value, torch.ones(()), torch.ones(()))
     assert set(made.server(total, state, rng.key(0))[0].value) == {"delta", "buffers"}

@@ -240,6 +240,10 @@ def test_no_noise_is_no_privacy(tmp_path: Path) -> None:
             {**BASE, "transform": [{"name": "clip_l2", "bound": 1.0}, gaussian(epsilon=1.0, delta=1e-3)]},
             "needs equal client weights",
         ),
+        (
+            noisy(gaussian(multiplier=1.0), stop={"patience": 2, "metric": "train_loss", "better": "lower"}),
+            "stop.metric: 'train_loss' is read from the clients' examples, which the noise on updates does not cover",
+        ),
     ],
     ids=lambda x: None if isinstance(x, dict) else x[:40],
 )

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -410,11 +411,15 @@ def test_ctrl_c_checkpoints_the_running_cells_and_prints_the_command_that_goes_o
         tmp_path / "said",
     )
     words = ["atoll", "sweep", str(file), "--set", "label=it's mine", "--jobs", "2"]
-    process = PROCESSES.Process(target=typed, args=(words, tmp_path, said))
-    process.start()
-    until(lambda: lines(folder) >= 8, process.is_alive)
-    os.killpg(process.pid or 0, signal.SIGINT)  # as a terminal does: to everybody in front
-    process.join()
+    for _ in range(3):
+        shutil.rmtree(folder, ignore_errors=True)
+        process = PROCESSES.Process(target=typed, args=(words, tmp_path, said))
+        process.start()
+        until(lambda: lines(folder) >= 8, process.is_alive)
+        os.killpg(process.pid or 0, signal.SIGINT)  # as a terminal does: to everybody in front
+        process.join()
+        if process.exitcode != 0:
+            break  # else a busy machine was done before we could stop it
     assert process.exitcode == 130, said.read_text()
     assert "Traceback" not in said.read_text()
     stopped = [run for run in map(Run, folder.glob("cells/*")) if run.status != "finished"]

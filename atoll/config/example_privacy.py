@@ -166,14 +166,14 @@ def _layers(task: Supervised) -> list[str]:
     return []
 
 
-def check_feedback(stop: StopTable | None, schedules: Sequence[Schedule]) -> None:
-    """The training loss is of the examples themselves: nothing may be decided by it, in algorithm or transforms."""
+def check_feedback(stop: StopTable | None, schedules: Sequence[Schedule], what: str) -> None:
+    """The training loss is of the examples themselves, which `what` does not cover: nothing may be decided by it."""
     found = ["stop.metric"] if stop and stop.metric == "train_loss" else []
     found += [_words(s) for s in schedules if "train_loss" in looks_at(s)]
     if found:
         raise ConfigError(
             [
-                f"{where}: 'train_loss' is read from the clients' examples, which local.privacy does not cover. "
+                f"{where}: 'train_loss' is read from the clients' examples, which {what} does not cover. "
                 "Use a metric of the test data."
                 for where in found
             ]

@@ -25,7 +25,7 @@ from atoll.core.settings import resolve, schedules
 from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
 from atoll.engines import ENGINES, Choice
 from atoll.errors import ConfigError
-from atoll.privacy import ACCOUNTANTS, suited
+from atoll.privacy import ACCOUNTANTS, NotPrivate, suited
 from atoll.privacy.accountant import checked
 from atoll.reducers import REDUCERS, Keep
 from atoll.rounds import ROUNDS, Central, Gossip
@@ -178,7 +178,7 @@ def assemble(
         )
     check_metrics(known, experiment.stop, setup.schedules())
     if private is not None:
-        check_feedback(experiment.stop, setup.schedules())
+        check_feedback(experiment.stop, setup.schedules(), "local.privacy")
     setup = _private(setup)
     setup.topology.init(resolve(algorithm, 0, []), model, 1)
     return setup
@@ -202,6 +202,8 @@ def _private(setup: Setup) -> Setup:
         raise ConfigError(
             "task.batch_norm: 'recompute' reads statistics from the clients past the noise. Use 'group' or 'freeze'."
         )
+    if bound.simulated() or not all(isinstance(e, NotPrivate) for e in bound.events()):
+        check_feedback(experiment.stop, setup.schedules(), "the noise on updates")
     lost = experiment.rounds * spends_delta(sampled(bound.events(), how))
     if lost and (experiment.privacy is None or experiment.privacy.delta is None):
         known = replace(known, delta=min(0.5, 2 * lost))

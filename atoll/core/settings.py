@@ -72,9 +72,11 @@ def _metadata(hint: Any) -> tuple[Any, ...]:
 
 
 def resolve(thing: T, round: int, history: History) -> T:
-    """The same dataclass with every schedule replaced by its number in this round."""
+    """The same dataclass with every schedule replaced by its number in this round; itself, if it has none."""
     if isinstance(thing, list | tuple):
-        return type(thing)(resolve(x, round, history) for x in thing)  # type: ignore[return-value]
+        parts = [resolve(x, round, history) for x in thing]
+        same = all(new is old for new, old in zip(parts, thing, strict=True))
+        return thing if same else type(thing)(parts)  # type: ignore[return-value]
     if not is_dataclass(thing) or isinstance(thing, type):
         return thing
     changed = {}

@@ -104,6 +104,10 @@ class Chain(Transform):
                 total, kept[str(i)] = layer.server(total, state[str(i)], rng.fold_at_hand(key, i))
         return total, kept
 
+    def draws(self) -> bool:
+        """Does any layer draw on the client's side?"""
+        return any(layer.keyed and _has(layer, "client") for layer in self.layers)
+
     def seen(self, state: Tree) -> Tree:
         """The part of the server's state that clients look at: not the noise of the past."""
         return {k: v if _has(self.layers[int(k)], "client") else {} for k, v in state.items()}

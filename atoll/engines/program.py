@@ -74,8 +74,8 @@ def step_keys(cohort: Cohort, key: Tensor, needed: bool) -> Tensor:
 
 
 def client_keys(job: Job) -> Tensor:
-    """(C, 2) keys for the transforms, addressed by client id."""
-    if not job.chain.layers:
+    """(C, 2) keys for the transforms, addressed by client id; zeros where nothing draws from them."""
+    if not job.chain.draws():
         return torch.zeros((len(job.cohort), 2), dtype=torch.int64)
     k0, k1 = rng.child(job.key, "transforms").tolist()
     ids = job.cohort.id.cpu().numpy()

@@ -11,7 +11,7 @@ import torch
 from atoll import rng, tree
 from atoll.audit import drawn
 from atoll.config.setup import Setup
-from atoll.core import Chain, Cohort, Job, Participation, Spec
+from atoll.core import Algorithm, Chain, Cohort, Job, Participation, Spec
 from atoll.core.settings import extract, resolve
 from atoll.rounds import NoisySum, Parts, Planted
 from atoll.runs.state import State
@@ -25,13 +25,16 @@ class Agenda:
         self.setup, self.state, self.noisy, self.seed = setup, state, noisy, setup.experiment.seed
         self.template, self.spec = layers
         self._layers: tuple[int, Chain, Spec] = (0, *layers)
+        self._resolved = resolve(setup.chain, 0, [])
+        self._settings: tuple[Algorithm, Chain, Tree] | None = None
         self._drawn: tuple[int, Participation, Cohort] | None = None
 
     def layers(self, number: int) -> tuple[Chain, Spec]:
         """The layers of a round and what is certain after them; a schedule sees the rounds before."""
         if self._layers[0] != number:
-            history = self.state.history[:number]
-            self._layers = (number, *resolve(self.setup.chain, number, history).bind(self.setup.spec()))
+            now = resolve(self.setup.chain, number, self.state.history[:number])
+            bound = self._layers[1:] if now is self._resolved else now.bind(self.setup.spec())
+            self._layers, self._resolved = (number, *bound), now
         return self._layers[1:]
 
     def cohort(self, number: int) -> tuple[Participation, Cohort]:
@@ -44,13 +47,12 @@ class Agenda:
         """What a round is made of."""
         now = resolve(self.setup.algorithm, number, self.state.history)
         layers, _ = self.layers(number)
-        settings: Tree = {"algorithm": extract(now), "chain": extract(layers)}
         return Parts(
             self.setup.algorithm,
             self.template,
             now,
             layers,
-            tree.to(settings, self.setup.device),
+            self._on_device(now, layers),
             self.setup.reducer,
             engine,
             self.state.memory,
@@ -58,6 +60,14 @@ class Agenda:
             meanwhile,
             self._private(number),
         )
+
+    def _on_device(self, now: Algorithm, layers: Chain) -> Tree:
+        """A round's numbers as tensors: sent there again only if they are others than the last round's."""
+        last = self._settings
+        if last is None or last[0] is not now or last[1] is not layers:
+            settings: Tree = {"algorithm": extract(now), "chain": extract(layers)}
+            last = self._settings = (now, layers, tree.to(settings, self.setup.device))
+        return last[2]
 
     def job(self, number: int) -> Job:
         """The work of one round, as an engine gets it."""

@@ -25,7 +25,7 @@ from atoll.privacy.terms import Term, Terms, combined, flatten
 # "auto" takes the first that supports the event.
 ACCOUNTANTS: dict[str, Accountant] = {"analytic": Analytic(), "pld": Pld(), "prv": Prv(), "rdp": Rdp()}
 
-COARSE = Pld(interval=1e-3, quick=True)  # fifty times as fast, and a little higher
+COARSE = Pld(interval=1e-3, quick=True)  # much faster, and a little higher
 _AHEAD = 1.1  # a bound for a tenth more rounds holds for those before them
 _BLOCK = 64  # rounds whose bounds are computed at once
 _MANY = 16  # different rounds: composing them all anew in every round would take longer than the round

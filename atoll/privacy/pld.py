@@ -20,7 +20,7 @@ class Pld:
     name: str = "pld"
     interval: float = 1e-4  # the grid of losses; finer where a round loses little, wider where losses are very large
     points: float = 10.0  # of the grid, at least, within the standard deviation of the loss of one round
-    quick: bool = False  # Poisson-sampled Gaussians by our own arrays, for guesses and bounds; figures are dp-accounting's
+    quick: bool = False  # Poisson-sampled Gaussians by our own arrays: for guesses and bounds, not for figures
 
     def supports(self, event: Event) -> str | None:
         for term in flatten(event).terms:

@@ -9,7 +9,7 @@ import torch
 
 from atoll import rng, tree
 from atoll.core import Chain, Spec, Total, Transform, Update
-from atoll.errors import ConfigError, SpecError
+from atoll.errors import ConfigError, ConformanceError, SpecError
 from atoll.privacy.events import (
     Approximate,
     Banded,
@@ -22,7 +22,8 @@ from atoll.privacy.events import (
 )
 from atoll.privacy.events import Tree as TreeEvent
 from atoll.reducers import REDUCERS
-from atoll.transforms import TRANSFORMS
+from atoll.testing import check_transform
+from atoll.transforms import TRANSFORMS, draws
 
 RUN: dict[str, Any] = {"cohort": 10, "size": 100, "rounds": 40, "separation": 4}
 EQUAL: list[Any] = ["equal_weights"]
@@ -244,3 +245,27 @@ def test_a_part_that_a_layer_adds_is_known_to_those_after_it() -> None:
     update, _ = made.client(Update(like, torch.ones(())), state, {str(i): {} for i in range(3)}, rng.key(0))
     total = Total(update.value, torch.ones(()), torch.ones(()))
     assert set(made.server(total, state, rng.key(0))[0].value) == {"delta", "buffers"}
+
+
+def test_clients_are_not_handed_the_noise_of_the_past() -> None:
+    made, _ = bound(*ADAPTIVE, BANDED)
+    state, _ = made.init({"delta": {"w": torch.zeros(3)}, "buffers": {}})
+    assert state["2"].keys() == {"coefficients", "past"}
+    seen = made.seen(state)
+    assert seen["2"] == {}
+    assert torch.equal(seen["1"]["bound"], state["1"]["bound"])  # adaptive_clip's own, which clients clip to
+
+
+class Lies(Transform):
+    """Says that it does not draw, and does."""
+
+    keyed = False
+
+    def client(self, update: Update, state: Any, memory: Any, key: torch.Tensor) -> tuple[Update, Any]:
+        return update._replace(value=draws.noisy(update.value, key, draws.normal, 1.0)), memory
+
+
+def test_a_layer_that_draws_must_say_so() -> None:
+    with pytest.raises(ConformanceError, match="keyed = False, so any key gives the same update"):
+        check_transform(Lies())
+    assert not Chain((Lies(),)).draws()

@@ -134,10 +134,47 @@ class Plateau:
         return count
 
 
+@dataclass(frozen=True)
+class Follow:
+    """Up by `change` when `metric` got worse, down when it improved `patience` evaluations in a row; 0 to `most`.
+
+    For mu: pfl-research's AdaFedProx, which looks at the loss of held-out data. Nothing of the clients is in it, so
+    it costs no privacy, unlike the training loss that the algorithm `adafedprox` goes by.
+    """
+
+    start: Number = 0.0
+    change: Annotated[float, Field(gt=0)] = 0.1
+    patience: Rounds = 1
+    most: Number = 1.0
+    metric: str = "loss"
+    better: Literal["lower", "higher"] = "lower"
+
+    def value(self, round: int, history: History) -> float:
+        last, row, now = math.inf, 0, self.start
+        for entry in history:
+            if self.metric not in entry:
+                continue
+            found = math.inf if entry[self.metric] is None else entry[self.metric]  # null: as bad as can be
+            value = found if self.better == "lower" or found == math.inf else -found
+            if value < last:
+                row += 1
+                if row == self.patience:
+                    now, row = max(now - self.change, 0.0), 0
+            else:
+                row = 0
+                now = min(now + self.change, self.most) if value > last else now
+            last = value
+        return now
+
+    def finished(self, history: History) -> bool:
+        return False
+
+
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "constant": Constant,
     "step": Step,
     "cosine": Cosine,
     "warmup": Warmup,
     "plateau": Plateau,
+    "follow": Follow,
 }

@@ -489,6 +489,9 @@ def test_adafedprox_raises_mu_with_the_loss_and_lowers_it_after_patience() -> No
         )
         == 0.0
     )
+    for loss in range(100):  # rises all the time
+        server = ada.apply(server, Total({**value, "loss": torch.tensor(float(loss))}, torch.ones(()), torch.ones(())))
+    assert float(server["mu"]) == ada.most == 1.0
 
 
 def test_server_lr_scales_the_step_and_not_the_statistics() -> None:

@@ -333,7 +333,7 @@ def test_a_number_may_follow_a_schedule() -> None:
         (
             "algorithm.lr={name='cosin', start=0.1}",
             "algorithm.lr.name: 'cosin' is not known. Did you mean 'cosine'? "
-            "Known: constant, step, cosine, warmup, plateau.",
+            "Known: constant, step, cosine, warmup, plateau, follow.",
         ),
         (
             "algorithm.lr=constant",

@@ -16,7 +16,7 @@ from atoll.config.experiment import StopTable
 from atoll.core.settings import extract, resolve, schedules
 from atoll.errors import ConfigError
 from atoll.runs.stopping import Stopping
-from atoll.schedules import SCHEDULES, Constant, Cosine, Plateau, Step, Warmup
+from atoll.schedules import SCHEDULES, Constant, Cosine, Follow, Plateau, Step, Warmup
 from atoll.transforms import TRANSFORMS
 
 FLAT = 5.0
@@ -47,7 +47,7 @@ def torch_rates(make: Any, lr: float, rounds: int) -> list[float]:
 
 def test_every_schedule_at_its_knob_s_zero_is_constant() -> None:
     still = [Step(0.3, every=1, factor=1.0), Cosine(0.3, over=7, end=0.3), Warmup(0.3, over=1)]
-    for schedule in [*still, Plateau(0.3)]:
+    for schedule in [*still, Plateau(0.3), Follow(0.3)]:
         assert values(schedule, 20) == values(Constant(0.3), 20), schedule
         assert not schedule.finished(losses([1.0] * 5))
 
@@ -104,6 +104,29 @@ def test_a_plateau_counts_evaluations_not_rounds() -> None:
     assert Plateau(0.1, patience=2).reductions(sparse) == Plateau(0.1, patience=2).reductions(losses([FLAT] * 4)) == 1
 
 
+def followed(schedule: Follow, seen: Sequence[float | None]) -> list[float]:
+    """Its value before the first evaluation, and after each."""
+    return [round(schedule.value(n, losses(seen[:n])), 6) for n in range(len(seen) + 1)]
+
+
+def test_following_goes_up_with_a_worse_metric_and_down_with_better_ones_in_a_row() -> None:
+    seen = [5.0, 6.0, 7.0, 6.0, 5.0, 5.0, 4.0]  # the first one is better than nothing
+    assert followed(Follow(0.2), seen) == [0.2, 0.1, 0.2, 0.3, 0.2, 0.1, 0.1, 0.0]
+    assert followed(Follow(0.2, patience=2), seen) == [0.2, 0.2, 0.3, 0.4, 0.4, 0.3, 0.3, 0.3]
+    assert followed(Follow(0.2, better="higher"), [-s for s in seen]) == followed(Follow(0.2), seen)
+
+
+def test_following_stays_between_zero_and_most() -> None:
+    assert followed(Follow(0.1), [4.0, 3.0, 2.0]) == [0.1, 0.0, 0.0, 0.0]
+    assert followed(Follow(0.8), [1.0, 2.0, 3.0, None, None])[-4:] == [0.8, 0.9, 1.0, 1.0]
+
+
+def test_following_reads_evaluations_not_rounds() -> None:
+    sparse = [{"round": 1, "loss": 5.0}, {"round": 2}, {"round": 3}, {"round": 4, "loss": 6.0}]
+    assert Follow(0.5).value(4, sparse) == pytest.approx(0.5)
+    assert Follow(0.5).value(3, sparse[:3]) == pytest.approx(0.4)
+
+
 def test_a_schedule_is_found_resolved_and_extracted_wherever_a_number_stands() -> None:
     clip = TRANSFORMS["clip_l2"](bound=Step(4.0, every=1, factor=0.5))
     assert schedules([clip, (clip,)]) == [clip.bound, clip.bound]
@@ -119,6 +142,7 @@ def test_every_schedule_is_in_the_catalogue_and_runs_from_a_file(tmp_path: Path)
         "cosine": {"over": 3, "end": 0.01},
         "warmup": {"over": 2},
         "plateau": {"patience": 1, "metric": "train_loss"},
+        "follow": {"change": 0.03, "metric": "train_loss"},
     }
     assert set(entries) == set(SCHEDULES)
     for name, options in entries.items():

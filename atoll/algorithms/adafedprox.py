@@ -17,7 +17,8 @@ from atoll.tree import Tree
 class AdaFedProx:
     """FedProx; mu goes up when the training loss rises and down when it has fallen `patience` rounds in a row.
 
-    The heuristic of Li et al. (2020, appendix C.3.3), which pfl-research calls AdaFedProx.
+    The heuristic of Li et al. (2020, appendix C.3.3), which pfl-research calls AdaFedProx. mu stays below `most`: a
+    noisy loss rises in every other round, and above a rate of 2 / mu the pull back overshoots and training diverges.
     """
 
     task: Task
@@ -25,6 +26,7 @@ class AdaFedProx:
     mu: Unsigned = 0.0
     change: Positive = 0.1
     patience: Annotated[int, Field(ge=1)] = 5
+    most: Unsigned = 1.0
     optimizer: Optimizer = SGD()
     server_lr: Positive = 1.0
 
@@ -54,5 +56,9 @@ class AdaFedProx:
         falls = torch.where(mean["loss"] < server["loss"], server["falls"] + 1, 0.0)
         calm, rose = falls >= self.patience, mean["loss"] > server["loss"]
         mu = server["mu"] + torch.where(rose, self.change, torch.where(calm, -self.change, 0.0))
-        adapted = {"mu": mu.clamp(min=0), "loss": mean["loss"], "falls": torch.where(calm, 0.0, falls)}
+        adapted = {
+            "mu": torch.where(mu > self.most, self.most, mu.clamp(min=0)),
+            "loss": mean["loss"],
+            "falls": torch.where(calm, 0.0, falls),
+        }
         return {**move(server, mean, self.server_lr), **adapted}

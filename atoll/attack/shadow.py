@@ -6,7 +6,6 @@ own, so that nothing that the recipe keeps secret (initial weights, order, noise
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +20,13 @@ from atoll.attack.halves import NAME, Half, Role, coins
 from atoll.attack.losses import Finished, Floats, Level, Scores, by_client, losses, model_in
 from atoll.audit.likelihood import ENOUGH, likelihood_ratio, logit_confidence
 from atoll.config import Experiment, usual_partition
+from atoll.config.blind import looks_at
 from atoll.config.setup import Device, set_up
 from atoll.data import Partition
 from atoll.errors import ConfigError, DivergenceError
 from atoll.runs import Folder, Watcher, run_together, why_not
 from atoll.runs import run as run_alone
+from atoll.schedules import Schedule
 
 Told = Callable[[str, float, int], None]  # at this level so many runs are done, of so many
 _TRIES = 100  # seeds
@@ -94,7 +95,7 @@ def _part(run: Finished, level: Level, role: Role, number: int, place: Path) -> 
     raw = experiment.complete()
     options = {k: getattr(half, k) for k in ("of", "seed", "level", "role", "number", "holdout")}
     raw |= {"partition": {"name": NAME, **options}, "label": f"{role} {number} ({level}s)", "on_divergence": "drop"}
-    raw["evaluate"] = _evaluate(raw)
+    raw["evaluate"] = _evaluate(raw, setup.schedules())
     raw["seed"] = _seed(run, left, level, role, number)
     units = setup.dataset.examples if level == "example" else setup.training.size
     inside = coins(units, experiment.seed, level, role, number)
@@ -103,9 +104,9 @@ def _part(run: Finished, level: Level, role: Role, number: int, place: Path) -> 
     return Part(role, number, Experiment.parse(raw), left, inside, place / level / f"{role}-{number:03d}")
 
 
-def _evaluate(raw: Mapping[str, Any]) -> dict[str, Any]:
+def _evaluate(raw: Mapping[str, Any], schedules: Sequence[Schedule]) -> dict[str, Any]:
     """Measure once, at the end, unless the recipe looks at its metrics on the way."""
-    looks = "stop" in raw or '"plateau"' in json.dumps([raw["algorithm"], raw["transform"]])
+    looks = "stop" in raw or any(looks_at(s) for s in schedules)
     once = {} if looks else {"every": raw["rounds"], "clients": 0, "after": False}
     return {**raw["evaluate"], **once, "holdout": 0.0}  # the half is of what the run trained on
 

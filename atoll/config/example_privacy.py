@@ -16,7 +16,7 @@ from atoll.core import Algorithm, Model, Task
 from atoll.data import Dataset, Population
 from atoll.errors import ConfigError
 from atoll.privacy.examples import BEST, Examples
-from atoll.schedules import Plateau, Schedule
+from atoll.schedules import Schedule
 from atoll.tasks import Supervised
 from atoll.tasks.ghost import linear_layers
 from atoll.tasks.layers import BatchNorm
@@ -181,7 +181,8 @@ def check_feedback(stop: StopTable | None, schedules: Sequence[Schedule], what: 
 
 
 def _words(schedule: Schedule) -> str:
-    return "plateau, metric" if isinstance(schedule, Plateau) else f"schedule {type(schedule).__name__}"
+    name = type(schedule).__name__
+    return f"{name.lower()}, metric" if hasattr(schedule, "metric") else f"schedule {name}"
 
 
 def _copies(population: Population) -> int:

@@ -30,6 +30,7 @@ from atoll.runs.making import engine, ground, on_device, one_client, store
 from atoll.runs.pace import Pace
 from atoll.runs.profiling import Profile
 from atoll.runs.progress import Watcher
+from atoll.runs.spacing import Spacing
 from atoll.runs.state import State
 from atoll.runs.stopping import Stopping
 from atoll.tree import Tree
@@ -90,7 +91,7 @@ class Driver:
                 raise RankError(f"{e} {self.state.salvaged()}") from e
 
     def _rounds(self, watch: Watcher, interrupted: Event) -> str:
-        rounds, every = self.experiment.rounds, self.experiment.checkpoint.every
+        rounds, spacing = self.experiment.rounds, Spacing(self.experiment.checkpoint.every)
         while (done := len(self.state.history)) < rounds:
             why = self.stopping(self.state.history) or self._unaffordable(done)
             if why:
@@ -101,8 +102,8 @@ class Driver:
                 watch(done, rounds, self.state.history[-1])
             if self.world.any(interrupted.is_set()) and done < rounds:
                 return self._ended("interrupted")
-            if every and done % every == 0 and done < rounds:
-                self.state.checkpoint()
+            if done < rounds and spacing.turn(done) and self.world.first(spacing.due):
+                spacing.write(self.state.checkpoint)
                 if self.kept is not None:
                     self.world.first(self.kept)
         return self._ended("finished")

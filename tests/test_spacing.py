@@ -1,0 +1,66 @@
+"""Checkpoints that take long are written less often."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import atoll
+from atoll.runs import spacing, state
+from atoll.runs.spacing import Spacing
+
+
+class Clock:
+    """Goes on when told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def on(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def written(each: float, cost: float, rounds: int, every: int) -> list[int]:
+    """After which rounds one is written, when a round takes `each` seconds and a checkpoint `cost`."""
+    clock, found = Clock(), []
+    spaced = Spacing(every, clock)
+    for done in range(1, rounds + 1):
+        clock.on(each)
+        if spaced.turn(done) and spaced.due():
+            found.append(done)
+            spaced.write(lambda: clock.on(cost))
+    return found
+
+
+def test_cheap_checkpoints_come_when_they_are_asked_for() -> None:
+    assert written(each=0.001, cost=0.2, rounds=50, every=10) == [10, 20, 30, 40, 50]
+    assert written(each=0.001, cost=0.2, rounds=50, every=0) == []
+
+
+def test_dear_ones_wait_until_rounds_have_taken_ten_times_as_long() -> None:
+    assert written(each=0.125, cost=1.25, rounds=400, every=10) == [10, 110, 210, 310]
+    assert written(each=10.0, cost=1.0, rounds=40, every=10) == [10, 20, 30, 40]
+
+
+def test_a_run_with_dear_checkpoints_ends_as_one_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment: dict[str, Any] = {
+        "rounds": 9,
+        "data": {"name": "digits"},
+        "partition": {"name": "iid", "clients": 4},
+        "algorithm": {"name": "fedavg", "lr": 0.1},
+        "checkpoint": {"every": 2},
+    }
+    times: list[int] = []
+    write = state.State.checkpoint
+    monkeypatch.setattr(state.State, "checkpoint", lambda self: (times.append(len(self.history)), write(self))[1])
+    plain = atoll.run(experiment, tmp_path / "plain").history
+    assert times == [2, 4, 6, 8, 9]
+    times.clear()
+    monkeypatch.setattr(spacing, "_CHEAP", 0.0)
+    monkeypatch.setattr(spacing, "_SHARE", 1e9)
+    dear = atoll.run(experiment, tmp_path / "dear").history
+    assert times == [2, 9]  # the first one, and the end
+    assert [e["model"] for e in dear] == [e["model"] for e in plain]

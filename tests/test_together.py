@@ -96,6 +96,10 @@ KINDS: dict[str, list[dict[str, Any]]] = {
         {"transform": ["equal_weights", {"name": "adaptive_clip", "start": b, "rate": r}, *INTEGERS]}
         for b, r in ((0.1, 0.5), (1.0, COSINE))
     ],
+    "privacy of examples": [
+        {"seed": s, "local": {"max_steps": 3, "privacy": {"sampling": "poisson", **numbers}}}
+        for s, numbers in enumerate(({"clip": 1.0, "epsilon": 4.0}, {"clip": 0.1, "multiplier": 1.0}))
+    ],
     "schedules": [algorithm("fedavg", lr=lr) for lr in (0.1, COSINE, PLATEAU)],
     "averaged statistics": seeds(0, 1, task=normed("average")),
     "statistics of a second pass": seeds(0, 1, task=normed("recompute")),
@@ -208,6 +212,12 @@ def test_all_clients_of_all_runs_are_one_stack(tmp_path: Path, calls: list[Seque
     together(given, tmp_path)
     assert [len(jobs) for jobs in calls] == [6, 6, 6]  # a call a round
     assert len({id(job.algorithm) for jobs in calls for job in jobs}) == 1  # one program for all of them
+
+
+def test_batches_drawn_by_coins_do_not_part_a_stack(tmp_path: Path, calls: list[Sequence[Job]]) -> None:
+    given = [experiment(**changes) for changes in KINDS["privacy of examples"]]
+    together(given, tmp_path)
+    assert [len(jobs) for jobs in calls] == [2, 2, 2]
 
 
 def test_runs_that_measure_at_other_times_train_together(tmp_path: Path, calls: list[Sequence[Job]]) -> None:
@@ -436,6 +446,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "data.name": {"data": "breast_cancer"},
     "task.model": {"task": {"model": "mlp"}},
     "task.batch_norm": {"task": {"model": "linear", "batch_norm": "freeze"}},
+    "local.privacy": {"local": {"max_steps": 4, "privacy": {"clip": 1.0, "multiplier": 1.0}}},
     "local.batch": {"local": {"max_steps": 4, "batch": 16}},
     "round.name": {"round": "gossip"},
     "reducer.name": {"reducer": "median"},

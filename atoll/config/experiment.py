@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -47,6 +47,8 @@ class LocalPrivacyTable(Table):
     epsilon: Annotated[float, Field(gt=0)] | None = None  # of the worst client, over the whole run
     delta: Annotated[float, Field(gt=0, lt=1)] | None = None  # None: a tenth of 1 / examples of the largest client
     sampling: Literal["shuffled", "poisson", "fixed"] = "shuffled"  # how the batch of a step is drawn
+
+    numbers: ClassVar[tuple[str, ...]] = ("clip", "multiplier", "epsilon", "delta")  # of which engines see values only
 
 
 class LocalTable(Table):

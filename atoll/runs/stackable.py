@@ -9,6 +9,7 @@ from typing import Any
 
 from atoll.algorithms import ALGORITHMS
 from atoll.config import Entry, Experiment
+from atoll.config.experiment import LocalTable
 from atoll.config.registry import build, find
 from atoll.runs.alike import skeleton
 from atoll.transforms import TRANSFORMS
@@ -26,8 +27,8 @@ _SAME = {  # what stacked runs share, and why
 def why_not(experiments: Sequence[Experiment]) -> str | None:
     """Why these cannot run as one stack, beginning with the key that is in the way; None if they can.
 
-    They may differ in numbers (`seed`, `rounds`, every numeric setting of algorithm and transforms) and in whatever
-    is done between the rounds: `partition`, `cohort`, `evaluate`, `stop`, `checkpoint`, `label`, `on_divergence`.
+    They may differ in numbers (`seed`, `rounds`, every numeric setting of algorithm, transforms and local privacy) and
+    in what is done between rounds: `partition`, `cohort`, `evaluate`, `stop`, `checkpoint`, `label`, `on_divergence`.
     """
     first = experiments[0]
     name = first.engine["name"]
@@ -48,10 +49,19 @@ def why_not(experiments: Sequence[Experiment]) -> str | None:
     return None
 
 
+def without_numbers(local: LocalTable) -> LocalTable:
+    """The table with the numbers of its privacy left open: they are data to engines."""
+    if local.privacy is None:
+        return local
+    open_ = local.privacy.model_copy(update=dict.fromkeys(local.privacy.numbers))
+    return local.model_copy(update={"privacy": open_})
+
+
 def _difference(a: Experiment, b: Experiment) -> str | None:
     for key, why in _SAME.items():
-        if getattr(a, key) != getattr(b, key):
-            return f"{_where(key, getattr(a, key), getattr(b, key))}: differs, but stacked runs must agree: {why}."
+        x, y = (without_numbers(e.local) if key == "local" else getattr(e, key) for e in (a, b))
+        if x != y:
+            return f"{_where(key, x, y)}: differs, but stacked runs must agree: {why}."
     if [t["name"] for t in a.transform] != [t["name"] for t in b.transform]:
         return "transform: differs, but stacked runs must agree: their updates take the same way."
     pairs = [("algorithm", a.algorithm, b.algorithm)]

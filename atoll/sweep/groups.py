@@ -17,6 +17,7 @@ from atoll.config import CATALOGUE, GIVEN, Entry, Experiment, build, schema
 from atoll.config.registry import find
 from atoll.config.setup import Device
 from atoll.core.settings import names
+from atoll.runs.stackable import without_numbers
 from atoll.sweep.axes import Cell
 
 _ANY = "any number"
@@ -66,6 +67,7 @@ def shape(experiment: Experiment, across: bool = False) -> str | None:
         del whole["seed"]
         if across and "clients" in (experiment.partition or {}):
             whole["partition"] = {"clients": experiment.partition["clients"]}  # type: ignore[index]
+    whole["local"] = without_numbers(experiment.local).model_dump()
     whole["algorithm"] = _fixed("algorithms", experiment.algorithm)
     whole["transform"] = [_fixed("transforms", entry) for entry in experiment.transform]
     return json.dumps(whole, sort_keys=True)

@@ -41,7 +41,7 @@ def test_no_update_is_longer_than_its_bound_and_none_is_turned(a: list[float], b
     x = flat(u.value)
     for transform, norm in ((ClipL2(bound), 2), (ClipL1(bound), 1)):
         y = flat(sent(transform, u))
-        assert np.linalg.norm(y, norm) <= bound * (1 + 1e-5)
+        assert np.linalg.norm(y, norm) <= bound
         wanted = x * min(1.0, bound / max(np.linalg.norm(x, norm), 1e-30))
         assert np.allclose(y, wanted, rtol=1e-5, atol=1e-30)
 
@@ -53,7 +53,12 @@ def test_every_layer_keeps_its_share_of_the_bound(a: list[float], b: list[float]
     for path, x in (("a", a), ("b", b)):
         y, size = value["delta"][path].double().numpy(), float(np.linalg.norm(x))
         assert np.allclose(y, np.array(x) * min(1.0, bound / 2**0.5 / max(size, 1e-30)), rtol=1e-5, atol=1e-30)
-    assert np.linalg.norm(flat(value)) <= bound * (1 + 1e-5)
+    assert np.linalg.norm(flat(value)) <= bound
+    value = sent(ClipPerLayer(bound, "l1"), update(a, b))
+    for path, x in (("a", a), ("b", b)):
+        y, size = value["delta"][path].double().numpy(), float(np.abs(x).sum())
+        assert np.allclose(y, np.array(x) * min(1.0, bound / 2 / max(size, 1e-30)), rtol=1e-5, atol=1e-30)
+    assert np.abs(flat(value)).sum() <= bound
 
 
 def test_groups_of_layers_have_bounds_of_their_own() -> None:
@@ -68,6 +73,16 @@ def test_groups_of_layers_have_bounds_of_their_own() -> None:
     assert torch.allclose(found["delta"]["fc1.bias"], torch.tensor([0.8]))
     assert torch.allclose(found["delta"]["fc10.bias"], torch.tensor([2.0]))  # the longer name
     assert torch.allclose(found["control"]["out"], torch.tensor([0.4, 0.3]))
+    sums = sent(ClipLayers({"fc1": 1.3, "rest": 0.7}, "l1"), Update(value, torch.ones(())))
+    assert torch.allclose(sums["delta"]["fc1.bias"], torch.tensor([0.4]))  # a tenth: 3 + 4 + 6 came in
+    assert torch.allclose(sums["control"]["out"], torch.tensor([0.4, 0.3]))  # a twentieth of 8 + 6
+
+
+def test_layers_clipped_in_l1_bound_the_whole_for_laplace_noise() -> None:
+    for clip, whole in ((ClipPerLayer(0.5, "l1"), 0.5), (ClipLayers({"fc1": 0.5, "rest": 0.25}, "l1"), 0.75)):
+        spec = clip.bind(Spec())[1]
+        assert (spec.l1, spec.l2) == (whole, whole)
+    assert ClipPerLayer(0.5).bind(Spec())[1].l1 is None
 
 
 def test_names_that_no_tensor_has_are_refused() -> None:

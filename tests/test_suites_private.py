@@ -80,28 +80,28 @@ def test_what_imitates_pfl_research_is_a_simulation_and_what_holds_is_not() -> N
     for place in places:
         e = Experiment.parse(place.base)
         noise = mechanism(place.base)
-        simulated = place.block == "cifar10"
+        simulated = place.block != "private"
         assert ("noise_cohort" in noise) == simulated == (e.privacy is not None and e.privacy.simulate is not None)
         if not simulated:
             clients = e.partition["clients"]  # type: ignore[index]
             assert noise["delta"] < 1 / clients
             assert e.cohort["name"] in ("poisson", "cyclic_poisson")
             assert e.cohort["size"] * e.cohort.get("separation", 1) < clients  # some stay away, or nothing is amplified
-    assert {p.block for p in places} == {"cifar10", "private"}
+    assert {p.block for p in places} == {"cifar10", "3,000 rounds", "private"}
 
 
 def test_pfl_research_has_its_published_settings() -> None:
     for place in expand.places(read("pfl-cifar10-dp")):
-        if place.block != "cifar10":
+        if place.block == "private":
             continue
         e, noise = Experiment.parse(place.base), mechanism(place.base)
-        assert (e.rounds, e.cohort["size"], noise["noise_cohort"]) == (1500, 50, 1000)
+        assert e.rounds == (3000 if place.block == "3,000 rounds" else 1500)
+        assert (e.cohort["size"], noise["noise_cohort"]) == (50, 1000)
         assert e.privacy is not None
         assert e.privacy.simulate is not None
         assert e.privacy.simulate.population == 1_000_000
         assert (e.algorithm["lr"], e.algorithm["server_lr"]) == (0.1, 1.0)
-        clips = [x for x in place.base["transform"] if isinstance(x, dict) and "clip" in x["name"]]
-        assert clips[0].get("bound", clips[0].get("bounds", {}).get("delta")) == 0.4
+        assert [x["bound"] for x in place.base["transform"] if x != "equal_weights" and x["name"] == "clip_l2"] == [0.4]
         if not place.quirk or "noise" not in place.quirk:
             assert (noise["epsilon"], noise["delta"]) == (2.0, 1e-6)
 

@@ -1,7 +1,7 @@
 """Bounds on what one client can do."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from atoll.tree import Tree
 _TINY = 1e-12
 _BLOCK = 1024  # numbers; eight at a time, that is 128 additions, each wrong by 6e-8 at most
 SAFE = 1 - 4e-6  # rounding must not make an update longer than its bound
+Norm = Literal["l2", "l1"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class ClipL2(Transform):
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_number("clip_l2.bound", self.bound)
         needs_real(spec, "clip_l2")
-        return self, replace(spec, l2=_least(self.bound, spec.l2))
+        return self, _bounded(spec, self.bound, "l2")
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
         return update._replace(value=_shrunk(update.value, self.bound)), memory
@@ -39,35 +40,39 @@ class ClipL2(Transform):
 class ClipPerLayer(Transform):
     """Each of the L tensors scaled down to bound / sqrt(L), so that the whole is no longer than `bound`.
 
-    McMahan et al., Learning differentially private recurrent language models, 2018. For bounds of one's own:
-    clip_layers.
+    In L1 lengths add up, so that each gets bound / L. McMahan et al., Learning differentially private recurrent
+    language models, 2018. For bounds of one's own: clip_layers.
     """
 
     keyed: ClassVar[bool] = False
 
     bound: Positive
+    norm: Norm = "l2"
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_number("clip_per_layer.bound", self.bound)
         needs_real(spec, "clip_per_layer")
-        return self, replace(spec, l2=_least(self.bound, spec.l2))
+        return self, _bounded(spec, self.bound, self.norm)
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        each = self.bound / len(tree.leaves(update.value)) ** 0.5
-        return update._replace(value=tree.map(lambda x: _shrunk({"x": x}, each)["x"], update.value)), memory
+        tensors = len(tree.leaves(update.value))
+        each = self.bound / (tensors if self.norm == "l1" else tensors**0.5)
+        return update._replace(value=tree.map(lambda x: _shrunk({"x": x}, each, self.norm)["x"], update.value)), memory
 
 
 @dataclass(frozen=True)
 class ClipLayers(Transform):
     """Groups of tensors, each scaled down to its own length; the whole is at most sqrt(sum of squares) long.
 
-    A name takes every tensor whose path has it in ("fc1" takes "delta/fc1.weight"), the longest name first; "rest"
-    takes the others (McMahan et al., 2018). Several statistics in one update are bounded so, each to its share.
+    In L1 the bounds add up. A name takes every tensor whose path has it in ("fc1" takes "delta/fc1.weight"), the
+    longest name first; "rest" takes the others (McMahan et al., 2018). Several statistics in one update are bounded so,
+    each to its share.
     """
 
     keyed: ClassVar[bool] = False
 
     bounds: dict[str, float]
+    norm: Norm = "l2"
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         for name, bound in self.bounds.items():
@@ -75,7 +80,9 @@ class ClipLayers(Transform):
         if not self.bounds:
             raise ConfigError("clip_layers.bounds: is empty. Name groups of tensors, such as {fc1 = 0.5, rest = 0.1}.")
         needs_real(spec, "clip_layers")
-        return self, replace(spec, l2=_least(sum(b * b for b in self.bounds.values()) ** 0.5, spec.l2))
+        each = self.bounds.values()
+        whole = sum(each) if self.norm == "l1" else sum(b * b for b in each) ** 0.5
+        return self, _bounded(spec, whole, self.norm)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         groups.check(like, self.bounds, "clip_layers.bounds")
@@ -83,7 +90,7 @@ class ClipLayers(Transform):
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
         def shrunk(name: str, group: Tree) -> Tree:
-            return _shrunk(group, self.bounds[name])
+            return _shrunk(group, self.bounds[name], self.norm)
 
         return update._replace(value=groups.each(update.value, self.bounds, "clip_layers.bounds", shrunk)), memory
 
@@ -99,12 +106,10 @@ class ClipL1(Transform):
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_number("clip_l1.bound", self.bound)
         needs_real(spec, "clip_l1")
-        l1 = _least(self.bound, spec.l1)
-        return self, replace(spec, l1=l1, l2=_least(l1, spec.l2))  # |u|_2 is at most |u|_1
+        return self, _bounded(spec, self.bound, "l1")
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        factor = (self.bound / (l1_norm(update.value) + _TINY)).clamp(max=1.0)
-        return update._replace(value=tree.scale(update.value, factor)), memory
+        return update._replace(value=_shrunk(update.value, self.bound, "l1")), memory
 
 
 def l1_norm(value: Tree) -> Tensor:
@@ -130,8 +135,16 @@ def _lengths(x: Tensor) -> list[Tensor]:
     return [torch.linalg.vector_norm(part, dim=1) for part in (whole, tail) if part.numel()]
 
 
-def _shrunk(value: Tree, bound: float | Tensor) -> Tree:
-    return tree.scale(value, (bound * SAFE / (length(value) + _TINY)).clamp(max=1.0))
+def _shrunk(value: Tree, bound: float | Tensor, norm: Norm = "l2") -> Tree:
+    size = l1_norm(value) if norm == "l1" else length(value)
+    return tree.scale(value, (bound * SAFE / (size + _TINY)).clamp(max=1.0))
+
+
+def _bounded(spec: Spec, bound: float, norm: Norm) -> Spec:
+    if norm == "l2":
+        return replace(spec, l2=_least(bound, spec.l2))
+    l1 = _least(bound, spec.l1)
+    return replace(spec, l1=l1, l2=_least(l1, spec.l2))  # |u|_2 is at most |u|_1
 
 
 def _least(bound: float, before: float | None) -> float:

@@ -45,6 +45,13 @@ def test_dear_ones_wait_until_rounds_have_taken_ten_times_as_long() -> None:
     assert written(each=10.0, cost=1.0, rounds=40, every=10) == [10, 20, 30, 40]
 
 
+def test_the_runs_of_a_stack_share_the_time_for_theirs() -> None:
+    beside = [Spacing(10, Clock()) for _ in range(2)]
+    assert written(each=0.125, cost=1.25, rounds=700, every=10) == [10, 310, 610]
+    del beside
+    assert written(each=0.125, cost=1.25, rounds=200, every=10) == [10, 110]
+
+
 def test_a_run_with_dear_checkpoints_ends_as_one_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment: dict[str, Any] = {
         "rounds": 9,

@@ -1,16 +1,19 @@
 """When a checkpoint is worth its time.
 
 `checkpoint.every` says after how many rounds one is due. Where writing it takes long (banded noise keeps dozens of
-models), it waits until the rounds since the last one have taken ten times as long.
+models), it waits until the rounds since the last one have taken ten times as long: for each run of a stack, since the
+others write theirs in the same time.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from weakref import WeakSet
 
 _CHEAP = 0.25  # seconds: never postponed
 _SHARE = 10.0  # times what the last one took must be spent on rounds first
+_alive: WeakSet[Spacing] = WeakSet()  # of the runs that this process is in the middle of
 
 
 class Spacing:
@@ -28,6 +31,7 @@ class Spacing:
     def __init__(self, every: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self.every, self.clock = every, clock
         self.took, self.last = 0.0, clock()
+        _alive.add(self)
 
     def turn(self, done: int) -> bool:
         """May one be written after so many rounds?"""
@@ -35,7 +39,7 @@ class Spacing:
 
     def due(self) -> bool:
         """Is it worth it?"""
-        return self.clock() - self.last >= _SHARE * self.took or self.took < _CHEAP
+        return self.clock() - self.last >= _SHARE * self.took * len(_alive) or self.took < _CHEAP
 
     def write(self, checkpoint: Callable[[], None]) -> None:
         """Write one, and remember what it took."""

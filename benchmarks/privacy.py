@@ -1,6 +1,6 @@
 """What privacy costs in time: seconds per round with a mechanism over seconds without, in one run.
 
-    python benchmarks/privacy.py [a b] [--device cuda] [--repeats 9] [--precision tf32] [--json FILE]
+    python benchmarks/privacy.py [a b c] [--device cuda] [--repeats 9] [--precision tf32] [--json FILE]
 
 The same experiment four times on the stacked engine: plain FedAvg, and with `clip_l2` + `gaussian_noise`,
 `adaptive_clip` + `gaussian_noise`, `clip_l2` + `banded_noise` (48 bands, as in pfl-research). All four are set up
@@ -8,6 +8,9 @@ first; then their rounds take turns, so that whatever else the machine does fall
 one as `atoll run` makes it (sampling, index plan, training, mechanism, account, server step, record line with a digest
 of the model), without evaluation. "extra" is the median over turns of (with / without) - 1, "best" the
 same of the fastest rounds of each. The aim is at most 10 %.
+
+c is privacy inside each client (`[local.privacy]`): without, as it runs, and with a gradient for every example by
+`vmap` (what models take that `atoll.tasks.ghost` does not know).
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import torch
 
@@ -31,6 +36,24 @@ from atoll.data import Dataset, Partition
 from atoll.runs import Driver, Folder
 from atoll.runs.machine import hardware
 from atoll.tasks import MODELS
+
+CLIP: dict[str, Any] = {"name": "clip_l2", "bound": 0.4}
+NOISE: dict[str, Any] = {"name": "gaussian_noise", "multiplier": 1.0}
+Mechanism = Mapping[str, Any]  # of an experiment: "transform", or "privacy" of [local]; "vmap" is ours
+MECHANISMS: dict[str, Mechanism] = {
+    "none": {},
+    "clip_l2 + gaussian_noise": {"transform": ["equal_weights", CLIP, NOISE]},
+    "adaptive_clip + gaussian_noise": {"transform": ["equal_weights", "adaptive_clip", NOISE]},
+    "clip_l2 + banded_noise": {
+        "transform": ["equal_weights", CLIP, {"name": "banded_noise", "multiplier": 1.0, "bands": 48}]
+    },
+}
+LOCAL: dict[str, Any] = {"clip": 1.0, "multiplier": 1.0}
+EXAMPLES: dict[str, Mechanism] = {
+    "none": {},
+    "local.privacy": {"privacy": LOCAL},
+    "local.privacy by vmap": {"privacy": LOCAL, "vmap": True},
+}
 
 
 @dataclass(frozen=True)
@@ -43,6 +66,7 @@ class Shape:
     model: str
     rounds: int  # of one turn, so that short rounds are not lost in the clock
     warm: dict[str, int]  # rounds before the first turn: steps are captured once a shape has been seen often
+    mechanisms: Mapping[str, Mechanism] = field(default_factory=lambda: MECHANISMS)
 
 
 SHAPES = {
@@ -57,30 +81,33 @@ SHAPES = {
         1,
         {"cpu": 1, "cuda": 10},
     ),
-}
-CLIP: dict[str, Any] = {"name": "clip_l2", "bound": 0.4}
-NOISE: dict[str, Any] = {"name": "gaussian_noise", "multiplier": 1.0}
-CHAINS: dict[str, list[Any]] = {
-    "none": [],
-    "clip_l2 + gaussian_noise": ["equal_weights", CLIP, NOISE],
-    "adaptive_clip + gaussian_noise": ["equal_weights", "adaptive_clip", NOISE],
-    "clip_l2 + banded_noise": ["equal_weights", CLIP, {"name": "banded_noise", "multiplier": 1.0, "bands": 48}],
+    "c": Shape(
+        "90 clients x 2 steps of 64, LeNet; private examples",
+        90,
+        2,
+        64,
+        (1, 28, 28),
+        "lenet",
+        1,
+        {"cpu": 1, "cuda": 20},
+        EXAMPLES,
+    ),
 }
 Where = Literal["cpu", "cuda"]
 
 
-def prepared(shape: Shape, chain: Sequence[Any], rounds: int, folder: Path, options: argparse.Namespace) -> Driver:
+def prepared(shape: Shape, how: Mechanism, rounds: int, folder: Path, options: argparse.Namespace) -> Driver:
     """A run that has made no round yet."""
     torch.manual_seed(0)
-    each = shape.steps * shape.batch
+    each, chain = shape.steps * shape.batch, list(how.get("transform", []))
     x = torch.randn(shape.clients * each, *shape.inputs)
     y = torch.randint(0, 10, (len(x),))
     raw: dict[str, Any] = {
         "rounds": rounds + 1,  # the last one would be measured
         "data": {"name": "atoll.runs.given:arrays", "digest": "benchmark"},
-        "local": {"batch": shape.batch},
+        "local": {"batch": shape.batch, **({"privacy": how["privacy"]} if "privacy" in how else {})},
         "algorithm": {"name": "fedavg", "lr": 0.1},
-        "transform": list(chain),
+        "transform": chain,
         "engine": {"name": "vector", "precision": options.precision, "compile": options.compile},
         "evaluate": {"every": rounds + 1, "clients": 0},
     }
@@ -92,7 +119,8 @@ def prepared(shape: Shape, chain: Sequence[Any], rounds: int, folder: Path, opti
     model = MODELS[shape.model](inputs=shape.inputs, outputs=10)
     files = Folder(folder)
     files.create(0)
-    setup = assemble(Experiment.parse(raw), Dataset.from_arrays(x, y), partition, model, options.device)
+    with patch("atoll.config.example_privacy.quick_layers", lambda _: ()) if how.get("vmap") else nullcontext():
+        setup = assemble(Experiment.parse(raw), Dataset.from_arrays(x, y), partition, model, options.device)
     return Driver(setup, files)
 
 
@@ -114,20 +142,20 @@ def wait(device: Where) -> None:
 def measure(shape: Shape, options: argparse.Namespace) -> dict[str, Any]:
     """All mechanisms on one shape, in turns; each turn begins with another one."""
     turns, warm = options.repeats, shape.warm[options.device]
-    rounds = warm + shape.rounds * turns
+    mechanisms, rounds = shape.mechanisms, warm + shape.rounds * turns
     with tempfile.TemporaryDirectory() as scratch:
         drivers = {
-            name: prepared(shape, chain, rounds, Path(scratch) / str(i), options)
-            for i, (name, chain) in enumerate(CHAINS.items())
+            name: prepared(shape, how, rounds, Path(scratch) / str(i), options)
+            for i, (name, how) in enumerate(mechanisms.items())
         }
         for driver in drivers.values():
             seconds(driver, warm, options.device)
-        times: dict[str, list[float]] = {name: [] for name in CHAINS}
+        times: dict[str, list[float]] = {name: [] for name in mechanisms}
         for turn in range(turns):
-            order = list(CHAINS)[turn % len(CHAINS) :] + list(CHAINS)[: turn % len(CHAINS)]
+            order = list(mechanisms)[turn % len(mechanisms) :] + list(mechanisms)[: turn % len(mechanisms)]
             for name in order:
                 times[name].append(seconds(drivers[name], shape.rounds, options.device))
-    return {"shape": shape.words, "mechanisms": {name: figures(times[name], times["none"]) for name in CHAINS}}
+    return {"shape": shape.words, "mechanisms": {name: figures(times[name], times["none"]) for name in mechanisms}}
 
 
 def figures(mine: Sequence[float], without: Sequence[float]) -> dict[str, float]:
@@ -143,7 +171,7 @@ def figures(mine: Sequence[float], without: Sequence[float]) -> dict[str, float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shapes", nargs="*", metavar="a|b", choices=[[], *SHAPES])
+    parser.add_argument("shapes", nargs="*", metavar="a|b|c", choices=[[], *SHAPES])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--precision", default="tf32")

@@ -18,7 +18,7 @@ from atoll.errors import ConfigError
 from atoll.privacy.examples import BEST, Examples
 from atoll.schedules import Schedule
 from atoll.tasks import Supervised
-from atoll.tasks.ghost import linear_layers
+from atoll.tasks.ghost import quick_layers
 from atoll.tasks.layers import BatchNorm
 from atoll.tasks.private import PrivateTask
 
@@ -119,7 +119,7 @@ def make_private(
     _check(experiment, table, task, delta, largest)
     sizes = tuple(torch.unique(population.sizes).tolist())
     plan = Examples(sizes, local.batch, local.epochs, local.max_steps, table.sampling, separation)
-    size, ghost = float(min(local.batch, largest) or 1), linear_layers(task)
+    size, ghost = float(min(local.batch, largest) or 1), quick_layers(task)
     private = PrivateTask(task, table.clip, 0.0, size, local.batch == 0, task.keyed, ghost)
     check_algorithm(make, dataset, private, model, table.sampling == "poisson")
     if table.epsilon is not None:

@@ -29,11 +29,15 @@ class Conv2d(nn.Conv2d):
 
     def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if is_functional() and x.device.type in DEVICES and x.dim() == 4:
-            how = (_pair(self.stride), _padding(self), _pair(self.dilation))
-            out: Tensor = _apply(_Output, x, weight, bias, how)
+            out: Tensor = _apply(_Output, x, weight, bias, how_of(self))
             return out
         plain: Tensor = super()._conv_forward(x, weight, bias)
         return plain
+
+
+def how_of(layer: nn.Conv2d) -> How:
+    """Its stride, padding and dilation."""
+    return _pair(layer.stride), _padding(layer), _pair(layer.dilation)
 
 
 def stackable(layer: nn.Module) -> bool:
@@ -59,6 +63,8 @@ class _Output(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
         gx = _apply(_InputGradient, g, w, tuple(x.shape[-2:]), ctx.how) if ctx.needs_input_grad[0] else None
+        if not any(ctx.needs_input_grad[1:3]):  # somebody wants what came out wrong, and no more (`ghost`)
+            return gx, None, None, None
         gw, gb = _apply(_WeightGradient, g, x, tuple(w.shape[-2:]), ctx.how)
         return gx, gw, gb if ctx.biased else None, None
 

@@ -1,84 +1,100 @@
-"""Clipped sums of gradients without the gradients of every example, for models of linear layers.
+"""Clipped sums of examples' gradients from one backward pass, for models of linear layers and convolutions.
 
-Example i's gradient of a layer's weights is the outer product of what came out wrong, d_i, and what came in, a_i. So
-its length is |d_i| |a_i|, and the sum with factors f is Σ f_i d_i a_iᵀ: one product (Goodfellow, 2015; Bu et al.,
-2023).
+One pass of the whole batch gives what came into each layer, a_i, and what came out wrong, d_i; `parts` makes of them
+each example's length and the sum. No gradient of an example is taken by itself, which would need a second axis to
+stack: stacked clients keep the products made for them (`products`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import grad
 
+from atoll.tasks.convolution import Conv2d
 from atoll.tasks.layers import KeyedDropout
+from atoll.tasks.models.cnn import CNN
+from atoll.tasks.models.lenet import LeNet
 from atoll.tasks.models.linear import Linear
 from atoll.tasks.models.mlp import MLP
+from atoll.tasks.models.vgg import VGG9, ChannelDropout
+from atoll.tasks.parts import image_part, output_shape, row_part
+from atoll.tasks.pooling import MaxPool2d
 from atoll.tasks.supervised import Supervised
 from atoll.tree import Tree
 
-_AROUND = (nn.Sequential, MLP, Linear)
-_EACH = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.Identity)  # entry by entry
+_AROUND = (nn.Sequential, MLP, Linear, LeNet, CNN, VGG9, ChannelDropout)  # call each of their layers once
+_EACH = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.Identity, KeyedDropout)  # entry by entry
+_POOLS = (nn.MaxPool2d, MaxPool2d, nn.AvgPool2d)
+_TAKES = {nn.Linear: 1, Conv2d: 3}  # what learns, and the axes of what it takes of one example
 
 
-def linear_layers(task: Supervised) -> tuple[str, ...]:
-    """The linear layers of a model that has nothing else to learn and computes examples one by one; () for others."""
+class Layer(NamedTuple):
+    """A layer that learns, and the shape of what it takes of one example."""
+
+    name: str
+    takes: tuple[int, ...]
+
+
+def quick_layers(task: Supervised) -> tuple[Layer, ...]:
+    """The layers of a model that this file knows, all that there is to learn; () for other models.
+
+    Nothing between them may mix the examples of a batch, and each must see an example as one row or one image.
+    """
     placed = list(task.model.named_modules(remove_duplicate=False))  # a layer in two places is no plain one
-    alone = all(_plain(m) for _, m in placed)
-    found = tuple(name for name, m in placed if type(m) is nn.Linear)
-    wanted = {f"{n}.{k}" if n else k for n in found for k in dict(task.model.get_submodule(n).named_parameters())}
+    found = tuple(name for name, m in placed if type(m) in _TAKES)
+    own = {f"{n}.{k}" if n else k for n in found for k in _learns(task.model.get_submodule(n))}
     learned = {k for k, p in task.model.named_parameters() if p.requires_grad}
-    return found if alone and wanted == learned and task.compute is None else ()
-
-
-def exact(x: Tensor) -> bool:
-    """Is a product as exact as its entries? TF32 would make it longer than the lengths that were computed."""
-    return x.device.type == "cpu" or not torch.backends.cuda.matmul.allow_tf32
+    if not all(_plain(m) for _, m in placed) or own != learned or task.compute is not None:
+        return ()
+    layers = tuple(Layer(n, shape) for n, shape in task.entering(found).items())
+    wide = all(len(x.takes) == _TAKES[type(task.model.get_submodule(x.name))] for x in layers)
+    return layers if wide and len(layers) == len(found) else ()
 
 
 def clipped(
     task: Supervised,
-    names: tuple[str, ...],
+    layers: tuple[Layer, ...],
     params: Tree,
     buffers: Tree,
     batch: Tree,
     factor: Callable[[Tensor], Tensor],
 ) -> tuple[Tree, Tensor] | None:
-    """The sum of factor(|g_i|) g_i over the real examples and all losses; None where a layer sees more than rows."""
-    layers = {n: task.model.get_submodule(n) for n in names}
-    mask = batch["mask"]
-    like = next(iter(params.values()))
-    still = {n: like.new_zeros((len(mask), int(m.out_features))) for n, m in layers.items()}  # type: ignore[arg-type]
+    """The sum of factor(|g_i|) g_i over the real examples and all losses; None where inputs have another shape.
+
+    batch["key"] has a key for each example.
+    """
+    modules = {x.name: task.model.get_submodule(x.name) for x in layers}
+    mask, zero = batch["mask"], next(iter(params.values())).new_zeros(())
+    still = {x.name: zero.expand(len(mask), *output_shape(modules[x.name], x.takes)) for x in layers}
 
     def total(shifts: Tree) -> tuple[Tensor, tuple[Tree, Tensor]]:
         losses, seen = task.shifted(params, buffers, batch, shifts)
         return losses.sum(), (seen, losses)
 
     wrong, (seen, losses) = grad(total, has_aux=True)(still)
-    if any(seen[n].dim() != 2 or len(seen[n]) != len(mask) for n in names):
+    if any(seen[x.name].shape != (len(mask), *x.takes) for x in layers):
         return None
-    square = torch.stack([wrong[n].square().sum(1) * _came_in(seen[n], m) for n, m in layers.items()]).sum(0)
+    parts = {n: (image_part if isinstance(m, Conv2d) else row_part)(m, wrong[n], seen[n]) for n, m in modules.items()}
+    square = torch.stack([p.square for p in parts.values()]).sum(0)
     kept = torch.isfinite(square) & (mask > 0)
-    share = torch.where(kept, factor(square.sqrt()), 0.0)[:, None]
-    sums = {}
-    for n, m in layers.items():
-        out = torch.where(kept[:, None], wrong[n] * share, 0.0)
-        sums[f"{n}.weight" if n else "weight"] = out.T @ torch.where(kept[:, None], seen[n], 0.0)
-        if m.bias is not None:
-            sums[f"{n}.bias" if n else "bias"] = out.sum(0)
+    share = torch.where(kept, factor(square.sqrt()), 0.0)
+    sums = {f"{n}.{k}" if n else k: v for n, p in parts.items() for k, v in p.total(kept, share).items()}
     return {k: sums[k] for k in params}, losses
 
 
-def _came_in(x: Tensor, layer: nn.Module) -> Tensor:
-    """The squared length of what came in; the bias sees a one."""
-    return x.square().sum(1) + (layer.bias is not None)
+def _learns(layer: nn.Module) -> list[str]:
+    return ["weight"] if layer.bias is None else ["weight", "bias"]
 
 
 def _plain(module: nn.Module) -> bool:
+    if module._forward_hooks or module._forward_pre_hooks:  # they could do anything
+        return False
     if isinstance(module, nn.Flatten):
         return module.start_dim == 1
-    if isinstance(module, KeyedDropout):
-        return module.p == 0
-    return type(module) in (nn.Linear, *_EACH, *_AROUND)
+    if isinstance(module, nn.MaxPool2d) and module.return_indices:
+        return False
+    return type(module) in (*_TAKES, *_EACH, *_POOLS, *_AROUND)

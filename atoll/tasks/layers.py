@@ -26,7 +26,10 @@ _CALLS = 10_007  # layers that a model may have before the second call of one me
 
 @contextmanager
 def forward_pass(mask: Tensor, key: Tensor | None, renew: float | None = None) -> Iterator[None]:
-    """What the layers below need to know of the batch; `renew` overrides the statistics' momentum."""
+    """What the layers below need to know of the batch; `renew` overrides the statistics' momentum.
+
+    The key is one for the batch, or (B, 2): each row is then drawn as if it were a batch of its own.
+    """
     before = getattr(_now, "batch", None), getattr(_now, "calls", None)
     _now.batch, _now.calls = (mask, key, renew), {}
     try:
@@ -155,8 +158,9 @@ def _keep(key: Tensor, index: int, shape: tuple[int, int], p: float, device: tor
     """
     rows, wide = shape
     half = (wide + 1) // 2
-    word = _signed((key[0] ^ (key[1] << 1) ^ (index * 0x9E3779B9)) & 0xFFFFFFFF)
-    x = torch.arange(rows * half, dtype=torch.int32, device=device).mul_(_ODD).reshape(rows, half) + word
+    word = _signed((key[..., 0] ^ (key[..., 1] << 1) ^ (index * 0x9E3779B9)) & 0xFFFFFFFF)
+    first, word = (1, word[:, None]) if key.dim() == 2 else (rows, word)
+    x = torch.arange(first * half, dtype=torch.int32, device=device).mul_(_ODD).reshape(first, half) + word
     x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
     x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF)).mul_(0x846CA68B - 2**32)
     x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF))

@@ -15,7 +15,7 @@ from torch.func import grad_and_value, vmap
 from atoll import rng, tree
 from atoll.core import Model, Positive, Task, Unsigned, functional, gradient_and_value, is_functional
 from atoll.errors import ConfigError
-from atoll.tasks.ghost import clipped, exact
+from atoll.tasks.ghost import Layer, clipped
 from atoll.tasks.supervised import Supervised
 from atoll.tree import Tree
 
@@ -40,7 +40,7 @@ class PrivateTask:
     expected: Positive = 1.0
     full: bool = False
     keyed: bool = False  # does a forward pass draw from the key?
-    ghost: tuple[str, ...] = ()  # linear layers that are all there is to learn: their gradients need not be laid out
+    ghost: tuple[Layer, ...] = ()  # all there is to learn, where one backward pass of a batch is enough
 
     def gradient(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tree, Tensor]:
         """The private gradient, and the mean loss of the real examples, which nothing protects."""
@@ -55,8 +55,9 @@ class PrivateTask:
     def _stacked(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tree, Tensor]:
         """All examples side by side: the sum of their clipped gradients, and of their losses."""
         examples, mask = _columns(batch), batch["mask"]
-        if self.ghost and isinstance(self.task, Supervised) and exact(mask):
-            found = clipped(self.task, self.ghost, params, buffers, batch, self._factor)
+        if self.ghost and isinstance(self.task, Supervised):
+            each = {**batch, "key": self._keys(batch).expand(len(mask), 2)}
+            found = clipped(self.task, self.ghost, params, buffers, each, self._factor)
             if found is not None:
                 return found[0], (torch.nan_to_num(found[1], _LARGE, _LARGE, -_LARGE) * mask).sum()
 

@@ -22,7 +22,7 @@ def output(x: Tensor, w: Tensor, b: Tensor | None, how: How) -> Tensor:
     if kernels.usable(x):
         return _channels_second(kernels.output(x, w, b, *_flat(how)))
     c, batch = x.shape[:2]
-    size = _out_size((x.shape[-2], x.shape[-1]), (w.shape[-2], w.shape[-1]), how)
+    size = out_size((x.shape[-2], x.shape[-1]), (w.shape[-2], w.shape[-1]), how)
     flat = _matrix(w)
     rows = torch.bmm(_patches(x, (w.shape[-2], w.shape[-1]), size, how), flat)
     rows = rows if b is None else rows + b[:, None]
@@ -80,7 +80,8 @@ def _channels_second(x: Tensor) -> Tensor:
     return x.permute(0, 1, 4, 2, 3)
 
 
-def _out_size(size: Pair, kernel: Pair, how: How) -> Pair:
+def out_size(size: Pair, kernel: Pair, how: How) -> Pair:
+    """Height and width of what comes out."""
     h, w = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, *how, strict=True))
     return (h, w)
 

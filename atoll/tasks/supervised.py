@@ -37,6 +37,7 @@ class Supervised:
         self.keyed = keyed(self.model)
         self._threads = threading.local()
         self._lock = threading.Lock()
+        self._takes = tuple(example["x"].shape[1:]), example["x"].dtype
         self._renewed = self._probe(example)
         self._device = torch.device("cpu")
         self.compute: torch.dtype | None = None  # what the model computes in, if not in what its weights are
@@ -68,6 +69,27 @@ class Supervised:
         finally:
             handle.remove()
         return seen[-1].reshape(len(seen[-1]), -1)
+
+    def entering(self, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+        """The shapes of what comes into layers, of one example; of those that see the batch on the first axis."""
+        seen: dict[str, tuple[int, ...]] = {}
+        model, rows = self.model, 3
+
+        def note(name: str) -> Callable[..., None]:
+            def hook(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+                if len(given[0]) == rows:
+                    seen[name] = tuple(given[0].shape[1:])
+
+            return hook
+
+        handles = [model.get_submodule(name).register_forward_pre_hook(note(name)) for name in names]
+        x = torch.zeros(rows, *self._takes[0], dtype=self._takes[1], device=self._device)
+        try:
+            self._try({"x": x, "mask": torch.ones(rows, device=self._device)})
+        finally:
+            for handle in handles:
+                handle.remove()
+        return seen
 
     def shifted(self, params: Tree, buffers: Tree, batch: Tree, shifts: Tree) -> tuple[Tensor, Tree]:
         """Each example's loss where these are added to what layers give, by their names; and what came in there."""
@@ -175,7 +197,7 @@ class Supervised:
 
     def _try(self, example: Tree) -> Any:
         self.model.train()
-        key = torch.zeros(2, dtype=torch.int64)
+        key = torch.zeros(2, dtype=torch.int64, device=example["x"].device)
         try:
             with torch.no_grad(), forward_pass(example["mask"], key):
                 return self.model(example["x"])

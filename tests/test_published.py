@@ -271,8 +271,16 @@ def test_a_quirk_has_a_row_of_its_own_with_its_effect_by_seed() -> None:
 def test_a_difference_that_a_quirk_explains_says_so() -> None:
     made = results(cell(RIGHT, 0.81, 0.82, 0.83), quirky(0.40, 0.45, 0.50))
     assert row(made, RIGHT).words == f"differs: a quirk of the published code explains it: {QUIRK} agrees"
+    elsewhere = results(cell(RIGHT, 0.81, 0.82, 0.83), quirky(0.40, 0.45, 0.50, block="another"))
+    assert row(elsewhere, RIGHT).words == row(made, RIGHT).words
     unhelpful = results(cell(RIGHT, 0.81, 0.82, 0.83), quirky(0.91, 0.92, 0.93))
     assert row(unhelpful, RIGHT).words == "differs"
+
+
+def test_a_quirk_is_found_in_the_part_of_its_place_that_stands_for_another() -> None:
+    assert quirky(0.4).oddity == "scaffold (as published)"
+    scrambled = cell("fmnist (scrambled)/classes(2)/scaffold", 0.4, quirk="scrambled", stands_for=RIGHT)
+    assert scrambled.oddity == "fmnist (scrambled)"
 
 
 def test_only_seeds_of_both_count_towards_an_effect() -> None:

@@ -124,6 +124,8 @@ def test_every_budget_of_oarf_is_kept_for_each_example() -> None:
         table = place.base["local"].get("privacy")
         budgets.setdefault(place.path["data"], []).append(table["epsilon"] if table else None)
         if table:
-            assert table == {"clip": 0.1, "epsilon": table["epsilon"], "delta": 1e-5, "sampling": "poisson"}
-            assert place.path["algorithm"] == f"fedsgd, epsilon {table['epsilon']:g}"
+            clip = 1.0 if place.block == "smaller" else 0.1
+            assert table == {"clip": clip, "epsilon": table["epsilon"], "delta": 1e-5, "sampling": "poisson"}
+            name = f"fedsgd, epsilon {table['epsilon']:g}"
+            assert place.path["algorithm"] == (f"{name}, clip 1" if place.block == "smaller" else name)
     assert all(found == [None, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0] for found in budgets.values())

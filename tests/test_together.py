@@ -366,11 +366,7 @@ def test_a_second_interrupt_does_not_wait_and_leaves_no_thread(tmp_path: Path) -
     with pytest.raises(KeyboardInterrupt):
         together(given, tmp_path, watch=[silent, interrupting(2), silent])
     assert threading.active_count() == 1
-    assert [Run(f).status for f in folders(tmp_path, 3)] == [
-        "failed: KeyboardInterrupt",
-        "interrupted",  # it was at the end of its round
-        "failed: KeyboardInterrupt",
-    ]
+    assert [Run(f).status for f in folders(tmp_path, 3)] == ["interrupted"] * 3
     for a, b in zip(together(given, tmp_path, resume=True), alone(given, tmp_path), strict=True):
         same(a, b)
 

@@ -70,6 +70,7 @@ class Effect:
     """What a published mistake does: its cell less the right one, by seed."""
 
     right: str  # the cell that it is compared with
+    block: str  # of that cell
     seeds: tuple[int, ...]
     last: Score
     best: Score
@@ -130,8 +131,9 @@ def rows(results: Results) -> tuple[Row, ...]:
 
 
 def right_of(results: Results, cell: Cell) -> Cell | None:
-    """The cell that a quirk's cell is a form of."""
-    return next((c for c in results.cells if c.block == cell.block and c.name == cell.stands_for), None)
+    """The cell that a quirk's cell is a form of, of its own block if it is there."""
+    named = [c for c in results.cells if c.name == cell.stands_for]
+    return next((c for c in named if c.block == cell.block), named[0] if named else None)
 
 
 def _entry(results: Results, cell: Cell) -> Entry | None:
@@ -193,12 +195,14 @@ def _effect(results: Results, cell: Cell) -> Effect | None:
     )
     assert last is not None  # there are seeds
     assert best is not None
-    return Effect(right.name, seeds, last, best, all(mine[s].partition == other[s].partition for s in seeds))
+    return Effect(
+        right.name, right.block, seeds, last, best, all(mine[s].partition == other[s].partition for s in seeds)
+    )
 
 
 def _explained(ran: Sequence[Row]) -> list[Row]:
     """Say of a cell that differs which quirk agrees with the paper in its place."""
-    quirks = {(row.block, row.effect.right): row for row in ran if row.effect and row.verdict == "agrees"}
+    quirks = {(row.effect.block, row.effect.right): row for row in ran if row.effect and row.verdict == "agrees"}
     return [
         replace(row, why=f"a quirk of the published code explains it: {quirks[row.block, row.name].name} agrees")
         if row.verdict == "differs" and (row.block, row.name) in quirks

@@ -85,6 +85,13 @@ class Cell:
         """What is compared: its value on the last axis."""
         return tuple(self.path.values())[-1]
 
+    @property
+    def oddity(self) -> str:
+        """Where its quirk is: the values of its place that stand for another one."""
+        right = self.stands_for.split("/") if self.stands_for else []
+        odd = [v for v, r in zip(self.path.values(), right, strict=False) if v != r]
+        return ", ".join(odd) or self.method
+
     def by_seed(self, when: When, higher: bool) -> dict[int, float]:
         """The metric of every seed."""
         return {run.seed: run.at(when, higher) for run in self.runs}

@@ -124,7 +124,7 @@ def _advance(driver: Driver, info: Info | None, watch: Watcher) -> None:
             unhurried()
         with suppress(RecordError):  # a full disk must not hide the reason
             if world.rank == 0:
-                write(f"failed: {type(e).__name__}")
+                write("interrupted" if isinstance(e, KeyboardInterrupt) else f"failed: {type(e).__name__}")
         raise
     world.first(lambda: write(status))
 

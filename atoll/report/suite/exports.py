@@ -162,7 +162,7 @@ def _told(results: Results) -> str:
 
 
 def _notes(one: Table) -> list[str]:
-    quirks = [f"{method}: repeats a published mistake on purpose ({quirk})." for method, quirk in one.quirks.items()]
+    quirks = [f"{name}: repeats on purpose what was published ({quirk})." for name, quirk in one.quirks.items()]
     failed = [
         f"{row.name}, {method}: {entry.note}{f' ({entry.why})' if entry.why else ''}."
         for row in one.rows

@@ -59,9 +59,9 @@ def _notes(results: Results) -> Iterator[str]:
     yield tuning.budget(results)
     yield _gaps(results)
     yield _few(results)
-    quirks = {cell.method: cell.quirk for cell in results.cells if cell.quirk}
-    for method, quirk in quirks.items():
-        yield f"{method} repeats a published mistake on purpose ({quirk}). It is shown, and no ranking counts it."
+    quirks = {cell.oddity: cell.quirk for cell in results.cells if cell.quirk}
+    for name, quirk in quirks.items():
+        yield f"{name} repeats on purpose what was published ({quirk}). It is shown, and no ranking counts it."
     yield _unfinished(results)
     yield _unpaired(results)
     yield _stacked(results)

@@ -52,7 +52,7 @@ class Table:
     methods: tuple[str, ...]
     rows: tuple[Row, ...]
     places: int
-    quirks: Mapping[str, str]  # a method that repeats a published mistake, and which
+    quirks: Mapping[str, str]  # a method or setting that repeats what was published on purpose, and what that is
     percent: bool = False
 
     @property
@@ -91,7 +91,7 @@ def table(results: Results, block: str, when: When) -> Table:
     found = results.rows(block)
     methods = tuple(dict.fromkeys(method for cells in found.values() for method in cells))
     rows = tuple(Row(path, _entries(results, cells, methods, when)) for path, cells in found.items())
-    quirks = {m: cell.quirk for cells in found.values() for m, cell in cells.items() if cell.quirk}
+    quirks = {cell.oddity: cell.quirk for cells in found.values() for cell in cells.values() if cell.quirk}
     scores = [entry.score for row in rows for entry in row.entries.values() if entry.score]
     percent = results.scale == 100
     return Table(block, when, results.axes[:-1], methods, rows, decimals(percent, scores), quirks, percent)

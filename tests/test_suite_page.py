@@ -431,7 +431,11 @@ def compared(name: str, theirs: tuple[float, float | None] | None, verdict: str,
     plain = dict.fromkeys(("ours_last", "ours_best", "gap", "difference", "allowed", "in_theirs", "in_ours", "effect"))
     published = None if theirs is None else SimpleNamespace(mean=theirs[0], std=theirs[1])
     return SimpleNamespace(
-        name=name, block="", theirs=published, verdict=verdict, **{**plain, "why": "", "quirk": None, **more}
+        name=name,
+        block="",
+        theirs=published,
+        verdict=verdict,
+        **{**plain, "why": "", "quirk": None, "explained": False, **more},
     )
 
 
@@ -465,6 +469,8 @@ def test_the_comparison_with_the_paper_is_shown_with_its_verdicts() -> None:
         "1 of 1 cell compared agree with the published table niid_bench_table3, 0 differ. "
         "Of its other cells 1 cannot be had."
     )
+    rows.append(compared("fmnist/iid/scaffold", (80.0, 0.1), "differs", **ran, explained=True))
+    assert "1 differ (1 of them agree with a published quirk). Of" in paper.shown(EXAMPLE, rows).finding  # type: ignore[arg-type]
 
 
 def test_a_suite_without_a_published_table_has_no_such_section() -> None:

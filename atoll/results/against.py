@@ -36,6 +36,7 @@ from atoll.results.published import Entry, Published, table
 MARGIN = 0.01
 ERRORS = 2.0
 _WHENS: tuple[When, When] = ("last", "best")
+_EXPLAINS = "a quirk of the published code explains it"
 
 Verdict = Literal["agrees", "differs", "cannot be had", "not run", "not published"]
 
@@ -111,6 +112,11 @@ class Row:
     def in_ours(self) -> float | None:
         """The difference in our standard deviations."""
         return self.gap.in_ours if self.gap else None
+
+    @property
+    def explained(self) -> bool:
+        """Does it differ, and a quirk's cell agree in its place?"""
+        return self.verdict == "differs" and self.why.startswith(_EXPLAINS)
 
     @property
     def words(self) -> str:
@@ -204,7 +210,7 @@ def _explained(ran: Sequence[Row]) -> list[Row]:
     """Say of a cell that differs which quirk agrees with the paper in its place."""
     quirks = {(row.effect.block, row.effect.right): row for row in ran if row.effect and row.verdict == "agrees"}
     return [
-        replace(row, why=f"a quirk of the published code explains it: {quirks[row.block, row.name].name} agrees")
+        replace(row, why=f"{_EXPLAINS}: {quirks[row.block, row.name].name} agrees")
         if row.verdict == "differs" and (row.block, row.name) in quirks
         else row
         for row in ran

@@ -74,7 +74,9 @@ def _finding(results: Results, found: Sequence[Row]) -> str:
     rest = words.listed(
         f"{count} {'were ' if verdict == 'not run' else ''}{verdict}" for verdict, count in counts.items()
     )
-    said = f"{agree} of {words.counted(agree + differ, 'cell')} compared agree with {_named(results)}, {differ} differ."
+    why = sum(row.explained for row in found)
+    said = f"{agree} of {words.counted(agree + differ, 'cell')} compared agree with {_named(results)}, {differ} differ"
+    said += f" ({why} of them agree with a published quirk)." if why else "."
     parts = [words.first_up(said) if agree + differ else "", f"Of its other cells {rest}." if rest else ""]
     return " ".join(filter(None, parts))
 

@@ -20,6 +20,7 @@ from atoll.results.audits import Bound, alarm, bounds, contradicted
 from atoll.results.privacy import KINDS, SIMULATION, Claim, Kind, claims, of_all, small, up, upper
 
 NAMED = 3  # alarms that are shown one by one
+_SAME = 1.01  # times: runs calibrated to one budget end a little below it, each by its own
 TITLES: Mapping[Kind, str] = {
     "client": "epsilon of a client",
     "example": "epsilon of an example",
@@ -131,7 +132,15 @@ def _told(results: Results, found: Mapping[int, Sequence[Claim]]) -> list[str]:
 
 def uneven(cells: Iterable[Cell]) -> bool:
     """Do these cells not hold the same epsilon?"""
-    return len({tuple((c.kind, c.unit, c.epsilon) for c in of(cell)) for cell in cells if cell.runs}) > 1
+    claims = [of(cell) for cell in cells if cell.runs]
+    if len({tuple((c.kind, c.unit, c.epsilon is None) for c in one) for one in claims}) > 1:
+        return True
+    return any(_apart([c.epsilon for c in each if c.epsilon is not None]) for each in zip(*claims, strict=True))
+
+
+def _apart(epsilons: Sequence[float]) -> bool:
+    """Do they differ by more than what calibration leaves of one budget?"""
+    return bool(epsilons) and max(epsilons) > _SAME * min(epsilons)
 
 
 def _lines(cell: Cell, held: Sequence[Claim]) -> list[Line]:
@@ -188,7 +197,7 @@ def series(results: Results, kind: Kind) -> dict[str, list[Series]]:
         found = [(e, results.cells[p]) for p in places if (e := spent[p]) is not None]
         points = [Point(e, s) for e, cell in found if (s := of_cell(cell, results, "last")) and not s.diverged]
         plain = [of_cell(results.cells[p], results, "last") for p in places if not of(results.cells[p])]
-        if len({point.epsilon for point in points}) > 1:
+        if _apart([point.epsilon for point in points]):
             row, method = (rest, "") if axis == last else (rest[:-1], rest[-1])
             line = Series(method, tuple(sorted(points, key=lambda p: p.epsilon)), next(filter(None, plain), None))
             figures.setdefault(words.row_name(row), []).append(line)
@@ -212,7 +221,7 @@ def _axis(results: Results, spent: Mapping[int, float | None]) -> int | None:
     """The axis along which epsilon differs the most; None where it does along none."""
     wide = {axis: _width(results, axis, spent) for axis in range(len(results.axes))}
     best = max(wide, key=lambda axis: wide[axis], default=None)
-    return best if best is not None and wide[best] > 0 else None
+    return best if best is not None and wide[best] > math.log(_SAME) else None
 
 
 def _width(results: Results, axis: int, spent: Mapping[int, float | None]) -> float:

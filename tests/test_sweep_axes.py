@@ -317,6 +317,14 @@ def test_a_stack_is_cut_until_every_worker_has_a_task(workers: int, sizes: list[
     assert halved([], 3) == []
 
 
+def test_a_stack_that_would_outlast_the_others_is_cut_too() -> None:
+    found = cells({"algorithm.lr": [0.1, 0.2, 0.3], "seeds": 7})
+    cut = halved([found[:3], found[3:]], 2)
+    assert [len(group) for group in cut] == [3, 9, 9]
+    assert [len(group) for group in halved([found[:10], found[10:]], 2)] == [10, 11]
+    assert [len(group) for group in halved([found], 1)] == [21]
+
+
 def test_across_partitions_those_with_as_many_clients_are_one_stack() -> None:
     even, skewed = {"name": "iid", "clients": 4}, {"name": "dirichlet", "clients": 4, "alpha": 0.5}
     noisy, larger = {"name": "noise", "clients": 4, "level": 0.1}, {"name": "iid", "clients": 5}

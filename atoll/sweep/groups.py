@@ -49,9 +49,13 @@ def _pieces(group: list[Cell]) -> list[list[Cell]]:
 
 
 def halved(groups: Sequence[Sequence[Cell]], workers: int) -> list[list[Cell]]:
-    """The groups, the largest cut in two until every worker has one: one stack would leave the others idle."""
+    """The groups, the largest cut in two until every worker has one and none is more than a worker's share.
+
+    A stack that is larger would leave the others idle.
+    """
     found = [list(group) for group in groups]
-    while len(found) < workers and (largest := max(found, key=len, default=[])) and len(largest) > 1:
+    share = -(-sum(map(len, found)) // workers)
+    while len(largest := max(found, key=len, default=[])) > (share if len(found) >= workers else 1):
         at, middle = found.index(largest), (len(largest) + 1) // 2
         found[at : at + 1] = [largest[:middle], largest[middle:]]
     return found

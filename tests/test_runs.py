@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from atoll import tree
 from atoll.config import Experiment
 from atoll.config.setup import set_up
 from atoll.errors import RecordError
-from atoll.runs import Driver, Folder, Run
+from atoll.runs import Driver, Folder, Run, begin, machine
 from atoll.runs.folder import clean
 
 FILES = {"run.json", "record.jsonl", "clients.json", "checkpoint.pt", "model.pt"}
@@ -70,6 +71,7 @@ def test_run_json_says_everything_about_the_run(done: Run) -> None:
     }
     assert info["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]  # a build adds +cpu or +cu130
     assert {"python", "numpy", "atoll"} <= info["versions"].keys()
+    assert info["versions"]["code"] == machine.code()
     assert {"cpu", "cores", "memory_gb", "device", "threads"} <= info["hardware"].keys()
     assert info["model"] == {"name": "linear", "parameters": 650}
     assert info["engine"] == {"name": "loop", "reason": "chosen by name", "choice": {"name": "loop"}, "together": 1}
@@ -186,6 +188,30 @@ def damage(path: Path, how: str) -> None:
     elif how == "text":
         content = bytearray(b"not a checkpoint")
     path.write_bytes(content)
+
+
+def test_a_run_says_which_code_made_it_and_which_went_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(done: int, rounds: int, entry: Any) -> None:
+        if done == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    first = atoll.run(small(), tmp_path / "r", watch=interrupt)
+    assert (first.status, first.info["versions"]["code"]) == ("interrupted", machine.code())
+    monkeypatch.setattr(begin, "code", lambda: "another")
+    again = atoll.run(small(), tmp_path / "r", resume=True)
+    assert again.info["versions"]["code"] == f"{machine.code()}, another"
+
+
+def test_the_code_s_digest_hangs_on_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "atoll"
+    (package / "runs").mkdir(parents=True)
+    (package / "runs" / "machine.py").write_text("")
+    monkeypatch.setattr(machine, "__file__", str(package / "runs" / "machine.py"))
+    seen = [machine.code.__wrapped__()]
+    for path, text in (("a.py", ""), ("a.py", "x = 1"), ("b.py", ""), ("runs/c.py", "y")):
+        (package / path).write_text(text)
+        seen.append(machine.code.__wrapped__())
+    assert len(set(seen)) == len(seen)
 
 
 @pytest.mark.parametrize("how", ["cut short", "emptied", "text", "foreign", "another round's", "no record"])

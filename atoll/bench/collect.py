@@ -95,7 +95,7 @@ class Reader:
     def machines(self) -> dict[str, Any]:
         """Versions and machines of the runs that were read, and their seconds in all."""
         infos = [info for _, _, info in self.read.values()]
-        versions = {name: _all(i["versions"].get(name) for i in infos) for name in ("atoll", "torch", "python")}
+        versions = {name: _all(i["versions"].get(name) for i in infos) for name in ("atoll", "code", "torch", "python")}
         machine = {name: _all(i["hardware"].get(name) for i in infos) for name in ("cpu", "cores", "gpu")}
         return {
             "versions": versions,

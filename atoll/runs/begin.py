@@ -20,7 +20,7 @@ from atoll.ranks import ALONE, World, ranked
 from atoll.runs.driver import Driver
 from atoll.runs.folder import FORMAT, Folder
 from atoll.runs.interrupts import unhurried
-from atoll.runs.machine import hardware, versions
+from atoll.runs.machine import code, hardware, versions
 from atoll.runs.profiling import Profile
 from atoll.runs.progress import Watcher
 
@@ -104,6 +104,7 @@ def _advance(driver: Driver, info: Info | None, watch: Watcher) -> None:
         info = world.first(lambda: about(driver))
     else:
         driver.resume()
+        info = {**info, "versions": _also(info.get("versions", {}))}
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
 
     before = driver.own.reason
@@ -127,6 +128,12 @@ def _advance(driver: Driver, info: Info | None, watch: Watcher) -> None:
                 write("interrupted" if isinstance(e, KeyboardInterrupt) else f"failed: {type(e).__name__}")
         raise
     world.first(lambda: write(status))
+
+
+def _also(versions: Info) -> Info:
+    """The versions of a run that is resumed, with today's code where that is another one."""
+    before = versions.get("code", "unknown").split(", ")
+    return {**versions, "code": ", ".join(dict.fromkeys([*before, code()]))}
 
 
 def _ranks(world: World) -> Info:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+from functools import cache
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,19 @@ from atoll.engines import total_bytes
 _PACKAGES = ("atoll", "torch", "numpy", "scipy", "scikit-learn", "pydantic")
 
 
+@cache
+def code() -> str:
+    """A digest of Atoll's own files: runs with the same one were made by the same code, whatever its version says."""
+    package = Path(__file__).parent.parent
+    found = sha256()
+    for path in sorted(package.rglob("*.py")):
+        found.update(f"{path.relative_to(package).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return found.hexdigest()[:12]
+
+
 def versions() -> dict[str, str]:
-    """Python and the packages that results may depend on."""
-    found = {"python": platform.python_version()}
+    """Python, the code of Atoll, and the packages that results may depend on."""
+    found = {"python": platform.python_version(), "code": code()}
     for name in _PACKAGES:
         try:
             found[name] = version(name)

@@ -164,6 +164,11 @@ def test_where_methods_are_what_differs_there_is_one_line() -> None:
     results = replace(results, cells=results.cells[:7])
     ((name, lines),) = privacy.series(results, "client").items()
     assert (name, [line.method for line in lines], len(lines[0].points)) == ("digits", [""], 6)
+    assert privacy.section(results).figures[0][2] == frozenset()  # and no legend
+
+
+def test_a_legend_names_the_methods_that_are_drawn() -> None:
+    assert privacy.section(suite()).figures[0][2] == {"fedavg", "scaffold"}
 
 
 def test_cells_of_one_epsilon_are_no_curve() -> None:

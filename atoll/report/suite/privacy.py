@@ -46,7 +46,7 @@ class Privacy:
     told: tuple[str, ...]
     alarms: tuple[str, ...]
     lines: tuple[Line, ...]
-    figures: tuple[tuple[str, tuple[Plot, ...]], ...]  # by kind of epsilon
+    figures: tuple[tuple[str, tuple[Plot, ...], frozenset[str]], ...]  # by kind of epsilon, with the methods in them
 
 
 @dataclass(frozen=True)
@@ -174,14 +174,15 @@ def _line(cell: Cell, claim: Claim, found: Sequence[Bound]) -> Line:
     )
 
 
-def _figures(results: Results) -> list[tuple[str, tuple[Plot, ...]]]:
+def _figures(results: Results) -> list[tuple[str, tuple[Plot, ...], frozenset[str]]]:
     """The metric against epsilon, where cells that are alike but for one axis differ in it."""
     drawn = []
     for kind in KINDS:
         parts = series(results, kind)
         plots = [_plot(results, kind, place, name, parts[name]) for place, name in enumerate(parts)]
         if plots:
-            drawn.append((TITLES[kind], tuple(plots[:MOST])))
+            methods = frozenset(line.method for lines in parts.values() for line in lines if line.method)
+            drawn.append((TITLES[kind], tuple(plots[:MOST]), methods))
     return drawn
 
 

@@ -244,7 +244,7 @@ def simulate(engine: Any, sampling: str = "shuffled", module: nn.Module | None =
         "cohort": 5,
         "batch": 4,
         "evaluate": {"clients": 0},
-        "local": {"privacy": privacy},
+        "local": {"privacy": privacy, "max_steps": changed.pop("max_steps", None)},
     }
     return atoll.simulate(module or mlp(0.3), (X, Y), engine=engine, **{**options, **changed})
 
@@ -258,9 +258,10 @@ def gap(a: atoll.Run, b: atoll.Run) -> float:
     [("shuffled", 4), ("shuffled", 0), ("poisson", 1), ("poisson", 4), ("poisson", 0), ("fixed", 4)],
 )
 def test_a_run_is_the_same_on_every_engine_and_in_any_chunks(sampling: str, batch: int) -> None:
-    truth = simulate("loop", sampling, batch=batch)
+    options: dict[str, Any] = {"batch": batch, "rounds": 2, "max_steps": 5}
+    truth = simulate("loop", sampling, **options)
     engines = [{"name": "vector"}, {"name": "vector", "chunk": 2, "capture": False}, "threads"]
-    assert [gap(simulate(e, sampling, batch=batch), truth) < 1e-5 for e in engines] == [True] * 3
+    assert [gap(simulate(e, sampling, **options), truth) < 1e-5 for e in engines] == [True] * 3
 
 
 def test_convolutions_run_the_same_on_every_engine() -> None:

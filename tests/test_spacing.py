@@ -59,6 +59,8 @@ def test_a_run_with_dear_checkpoints_ends_as_one_without(tmp_path: Path, monkeyp
         "partition": {"name": "iid", "clients": 4},
         "algorithm": {"name": "fedavg", "lr": 0.1},
         "checkpoint": {"every": 2},
+        "engine": "loop",
+        "local": {"max_steps": 1},
     }
     times: list[int] = []
     write = state.State.checkpoint

@@ -36,7 +36,6 @@ from atoll.results.published import Entry, Published, table
 MARGIN = 0.01
 ERRORS = 2.0
 _WHENS: tuple[When, When] = ("last", "best")
-_EXPLAINS = "a quirk of the published code explains it"
 
 Verdict = Literal["agrees", "differs", "cannot be had", "not run", "not published"]
 
@@ -92,6 +91,7 @@ class Row:
     gap: Gap | None = None  # the nearer of last and best
     quirk: str | None = None
     effect: Effect | None = None
+    explained: bool = False  # it differs, and a quirk's cell agrees in its place
 
     @property
     def difference(self) -> float | None:
@@ -112,11 +112,6 @@ class Row:
     def in_ours(self) -> float | None:
         """The difference in our standard deviations."""
         return self.gap.in_ours if self.gap else None
-
-    @property
-    def explained(self) -> bool:
-        """Does it differ, and a quirk's cell agree in its place?"""
-        return self.verdict == "differs" and self.why.startswith(_EXPLAINS)
 
     @property
     def words(self) -> str:
@@ -209,12 +204,13 @@ def _effect(results: Results, cell: Cell) -> Effect | None:
 def _explained(ran: Sequence[Row]) -> list[Row]:
     """Say of a cell that differs which quirk agrees with the paper in its place."""
     quirks = {(row.effect.block, row.effect.right): row for row in ran if row.effect and row.verdict == "agrees"}
-    return [
-        replace(row, why=f"{_EXPLAINS}: {quirks[row.block, row.name].name} agrees")
-        if row.verdict == "differs" and (row.block, row.name) in quirks
-        else row
-        for row in ran
-    ]
+    return [_because(row, quirks.get((row.block, row.name))) if row.verdict == "differs" else row for row in ran]
+
+
+def _because(row: Row, quirk: Row | None) -> Row:
+    if quirk is None:
+        return row
+    return replace(row, why=f"a quirk of the published code explains it: {quirk.name} agrees", explained=True)
 
 
 def _absent(results: Results, entry: Entry) -> Row:

@@ -720,7 +720,7 @@ def test_options_are_told_in_words() -> None:
     assert said == {
         "lr": "lr (required): number > 0, or a schedule",
         "option": "option = \"II\": 'I' or 'II'",
-        "profile": "profile = \"paper\": 'paper' or 'niid-bench'",
+        "profile": "profile = \"paper\": 'paper', 'niid-bench' or 'pfl-research'",
         "optimizer": 'optimizer = "sgd": an optimizer',
         "server_lr": "server_lr = 1.0: number > 0, or a schedule",
     }

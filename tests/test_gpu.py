@@ -1,6 +1,7 @@
 """On a GPU the engines agree as they do on a CPU. Skipped where there is none: run with `pytest -m gpu`."""
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -189,6 +190,68 @@ def test_a_stack_too_large_for_the_gpu_is_halved_and_goes_on() -> None:
 def test_a_gpu_gives_the_model_of_the_cpu(case: str) -> None:
     cpu, gpu = play(EXACT, "cpu", **CASES[case]), play(EXACT, "cuda", **CASES[case])
     assert (cpu - gpu).norm() <= 1e-4 * cpu.norm()
+
+
+def test_private_convolutions_on_a_gpu_are_those_of_the_cpu_and_of_vmap() -> None:
+    """A gradient for every example: from one backward pass, and the slow way."""
+    x, y = torch.randn(96, 1, 12, 12, generator=torch.Generator().manual_seed(0)), torch.arange(96) % 4
+
+    def private(device: str) -> torch.Tensor:
+        torch.manual_seed(0)
+        conv = [nn.Conv2d(1, 6, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 8, 3), nn.ReLU(), nn.Flatten()]
+        run = atoll.simulate(
+            nn.Sequential(*conv, nn.Linear(72, 4)),
+            (x, y),
+            clients=list(torch.arange(96).split(16)),
+            algorithm={"name": "fedavg", "lr": 0.2},
+            rounds=4,
+            batch=8,
+            engine=EXACT,
+            device=device,
+            local={"privacy": {"clip": 0.5, "multiplier": 0.05}},
+        )
+        return torch.cat([v.double().flatten() for v in run.params.values()])
+
+    cpu, gpu = private("cpu"), private("cuda")
+    with patch("atoll.config.example_privacy.quick_layers", lambda _: ()):
+        slow = private("cuda")
+    assert (cpu - gpu).norm() <= 1e-4 * cpu.norm()
+    assert (slow - gpu).norm() <= 1e-4 * slow.norm()
+
+
+def test_who_diverges_on_a_gpu_is_left_out_as_on_a_cpu() -> None:
+    x, y = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 2
+    x[10:20] = 3e38
+
+    def run(device: str) -> list[list[int] | None]:
+        torch.manual_seed(0)
+        done = atoll.simulate(
+            nn.Linear(3, 2),
+            (x, y),
+            clients=list(torch.arange(60).split(10)),
+            algorithm={"name": "scaffold", "lr": 0.1},
+            rounds=6,
+            cohort=4,
+            engine=EXACT,
+            device=device,
+            on_divergence="drop",
+        )
+        assert all(bool(torch.isfinite(v).all()) for v in done.params.values())
+        return [entry.get("dropped") for entry in done.history]
+
+    assert run("cuda") == run("cpu")
+    assert any(run("cuda"))
+
+
+def test_a_weighted_sum_on_a_gpu_has_all_its_bits() -> None:
+    """TF32 keeps ten: a clipped update could count for a thousandth more than its bound."""
+    draw = torch.Generator("cuda").manual_seed(0)
+    x, w = (torch.rand(*shape, generator=draw, device="cuda") for shape in ((50, 3, 1_001), (50,)))
+    with arithmetic(torch.device("cuda"), "tf32"):
+        found = tree.weighted_sum(x, w)
+    exact = torch.einsum("k,kij->ij", w.double(), x.double())
+    assert found.shape == (3, 1_001)
+    assert float((found / exact - 1).abs().max()) < 2e-6
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 4097, 3_000_001])

@@ -27,6 +27,9 @@ class Scaffold:
     momentum, so that at 0.9 the controls come out up to ten times too large; models are averaged by examples, controls
     are not. Its controls start from one random network, which cancels as long as everybody takes part: here they
     start at zero. Without momentum and with clients of one size it is option II.
+
+    `profile = "pfl-research"` has the sign of its controls wrong, as that package has it: the step is g + c_i - c, away
+    from what the others want. Its benchmarks use option I. (With option II that sign doubles c_i - c at every turn.)
     """
 
     task: Task
@@ -35,7 +38,7 @@ class Scaffold:
     option: Literal["I", "II"] = "II"
     optimizer: Optimizer = SGD()
     server_lr: Positive = 1.0
-    profile: Literal["paper", "niid-bench"] = "paper"
+    profile: Literal["paper", "niid-bench", "pfl-research"] = "paper"
 
     def __post_init__(self) -> None:
         if self.option == "II" and linear(self.optimizer) is None:
@@ -76,7 +79,8 @@ class Scaffold:
         if self.profile == "niid-bench":
             carry = descend(self.optimizer, carry, g, self.lr)
             return {**carry, "params": tree.add_scaled(carry["params"], away, -self.lr)}
-        return descend(self.optimizer, carry, tree.add(g, away), self.lr)
+        sign = -1.0 if self.profile == "pfl-research" else 1.0
+        return descend(self.optimizer, carry, tree.add_scaled(g, away, sign), self.lr)
 
     def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
         parts = difference(carry, sent)

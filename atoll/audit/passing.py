@@ -93,7 +93,7 @@ def _sparse(which: Tensor, at: Places, layers: Chain, state: Tree, keys: Tensor)
     def placed(path: str) -> Tensor:
         x = flat[path]
         if path not in numbers:  # a part that the chain adds of its own
-            return _weighted(x, sent.weight)
+            return tree.weighted_sum(x, sent.weight)
         i, shape = numbers[path]
         mine = leaf == i
         weighted = x[mine, 0] * sent.weight[mine].to(x.dtype)
@@ -112,7 +112,7 @@ def _dense(which: Tensor, at: Places, layers: Chain, state: Tree, keys: Tensor) 
     for first in range(0, len(which), each):
         rows = slice(first, first + each)
         sent = _through(layers, state, memory, _whole(which[rows], at), keys[rows])
-        part = _total(tree.map(partial(_weighted, weight=sent.weight), sent.value), sent.weight)
+        part = _total(tree.map(partial(tree.weighted_sum, w=sent.weight), sent.value), sent.weight)
         total = part if total is None else total.merge(part)
     assert total is not None
     return total
@@ -139,11 +139,6 @@ def _through(layers: Chain, state: Tree, memory: Tree, values: Tree, keys: Tenso
 
     sent = vmap(one)(values, keys)
     return Update(sent[0], sent[1])
-
-
-def _weighted(x: Tensor, weight: Tensor) -> Tensor:
-    found: Tensor = torch.tensordot(weight.to(x.dtype), x, dims=1)
-    return found
 
 
 def _total(value: Tree, weight: Tensor) -> Total:

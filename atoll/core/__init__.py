@@ -2,15 +2,16 @@
 
 from atoll.core.algorithm import Algorithm
 from atoll.core.autograd import functional, gradient_and_value, is_functional
-from atoll.core.engine import Engine, Job, Result
-from atoll.core.reducer import Partial, Reducer
+from atoll.core.engine import Begun, Engine, Job, Result, begun
+from atoll.core.reducer import Partial, Reducer, lift
 from atoll.core.settings import Positive, Share, Unsigned
 from atoll.core.task import GivesGradient, Model, Task
-from atoll.core.transform import Chain, Spec, Transform
+from atoll.core.transform import Chain, Scaling, Spec, Transform
 from atoll.core.types import Cohort, Info, Participation, Total, Update
 
 __all__ = [
     "Algorithm",
+    "Begun",
     "Chain",
     "Cohort",
     "Engine",
@@ -23,6 +24,7 @@ __all__ = [
     "Positive",
     "Reducer",
     "Result",
+    "Scaling",
     "Share",
     "Spec",
     "Task",
@@ -30,7 +32,9 @@ __all__ = [
     "Transform",
     "Unsigned",
     "Update",
+    "begun",
     "functional",
     "gradient_and_value",
     "is_functional",
+    "lift",
 ]

@@ -55,9 +55,30 @@ class Result:
     signal: Tensor | None = None  # the length of the sum before noise, where there is noise
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A job whose outcome has not been looked at: its total, if every client's numbers turn out to be finite.
+
+    A device may still be at work on it, so the host can say what comes next. `result()` waits, and has another total
+    where somebody had to be left out.
+    """
+
+    total: Any
+    result: Callable[[], Result]
+
+
 class Engine(Protocol):
     """Runs every client's program, then the reducer."""
 
     def run(self, job: Job) -> Result:
         """Do the job."""
         ...
+
+
+def begun(engine: Engine, job: Job) -> Begun:
+    """The job, looked at as late as the engine can."""
+    if hasattr(engine, "begin"):
+        found: Begun = engine.begin(job)
+        return found
+    result = engine.run(job)
+    return Begun(result.total, lambda: result)

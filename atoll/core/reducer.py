@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from atoll.core.transform import Spec
 from atoll.core.types import Update
+from atoll.tree import Tree
 
 
 class Partial(Protocol):
@@ -30,3 +31,13 @@ class Reducer(Protocol):
     def finish(self, partial: Any) -> Any:
         """The `Total` that the server applies."""
         ...
+
+
+def lift(reducer: Reducer, updates: Update, by: Tree) -> Any:
+    """`lift` of updates times what each of their tensors is still to be multiplied by, leaves (C,).
+
+    A reducer that can do that in passing has a `lift_scaled`.
+    """
+    if by and hasattr(reducer, "lift_scaled"):
+        return reducer.lift_scaled(updates, by)
+    return reducer.lift(updates.scaled(by))

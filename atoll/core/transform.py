@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeGuard
 
 import torch
 from torch import Tensor
@@ -68,6 +68,20 @@ class Transform:
         return None
 
 
+class Scaling(Transform):
+    """A layer whose client's side multiplies every tensor by a number, and may add parts to the update."""
+
+    keyed: ClassVar[bool] = False
+
+    def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
+        """The update with its new parts, and what each tensor of it is to be multiplied by."""
+        raise NotImplementedError
+
+    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        update, by = self.scaled(update, state)
+        return update.scaled(by), memory
+
+
 @dataclass(frozen=True)
 class Chain(Transform):
     """Transforms as an onion: client sides in order, server sides in reverse."""
@@ -90,12 +104,20 @@ class Chain(Transform):
         return states, memories
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+        update, by, kept = self.unscaled(update, state, memory, key)
+        return update.scaled(by), kept
+
+    def unscaled(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree, Tree]:
+        """`client`, but the numbers that the last layer multiplies by come apart: a sum can do that in passing."""
         kept = dict(memory)
-        for i, layer in enumerate(self.layers):
-            if _has(layer, "client"):
-                own = rng.fold(key, i) if layer.keyed else key
-                update, kept[str(i)] = layer.client(update, state[str(i)], memory[str(i)], own)
-        return update, kept
+        active = [(i, layer) for i, layer in enumerate(self.layers) if _has(layer, "client")]
+        for i, layer in active:
+            own = rng.fold(key, i) if layer.keyed else key
+            if i == active[-1][0] and _only_scales(layer):
+                update, by = layer.scaled(update, state[str(i)])
+                return update, by, kept
+            update, kept[str(i)] = layer.client(update, state[str(i)], memory[str(i)], own)
+        return update, {}, kept
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         kept = dict(state)
@@ -143,6 +165,11 @@ def named(layer: Transform) -> str:
 def _has(layer: Transform, hook: str) -> bool:
     """Has the layer a hook of its own? The plain one gives back what it gets."""
     return getattr(type(layer), hook) is not getattr(Transform, hook)
+
+
+def _only_scales(layer: Transform) -> TypeGuard[Scaling]:
+    """Is its client's side the product of `scaled`, and not one of its own?"""
+    return isinstance(layer, Scaling) and type(layer).client is Scaling.client
 
 
 def _check_after_noise(layer: Transform, spec: Spec) -> None:

@@ -17,6 +17,10 @@ class Update(NamedTuple):
     value: Tree
     weight: Tensor
 
+    def scaled(self, by: Tree) -> Update:
+        """Every tensor times its number of this tree, of one client or of a stack of them; {}: as it is."""
+        return self._replace(value=tree.map(_times, self.value, by)) if by else self
+
 
 class Info(NamedTuple):
     """What a client knows of its own work this round."""
@@ -41,6 +45,10 @@ class Total:
     def mean(self) -> Tree:
         """The weighted mean of every part."""
         return tree.scale(self.value, 1.0 / self.weight)
+
+
+def _times(x: Tensor, by: Tensor) -> Tensor:
+    return x * by.reshape(by.shape + (1,) * (x.dim() - by.dim()))
 
 
 @dataclass(frozen=True)

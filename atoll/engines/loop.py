@@ -9,7 +9,7 @@ import torch
 
 from atoll import tree
 from atoll.core import Info, Job, Result
-from atoll.engines.program import Decode, Program, Writes, client_keys, lifted, merged, step_keys
+from atoll.engines.program import Decode, Program, Writes, alone, client_keys, lifted, merged, step_keys
 from atoll.tree import Tree
 
 
@@ -36,8 +36,7 @@ class Loop:
                 losses.append(out["loss"])
                 finite.append(out["finite"])
                 if out["finite"]:
-                    one = tree.map(lambda x: x[None], {"value": out["value"], "weight": out["weight"]})
-                    parts.append(lifted(job.reducer, one))
+                    parts.append(lifted(job.reducer, alone(out)))
                     writes.keep(job.cohort.id[c : c + 1], tree.map(lambda x: x[None], out["memory"]))
         writes.finish()
         total = merged(job.reducer, parts)

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Algorithm, Chain, Cohort, Info, Job, Reducer, Update
+from atoll.core import Algorithm, Chain, Cohort, Info, Job, Reducer, Update, lift
 from atoll.core.phases import phase
 from atoll.core.settings import inject
 from atoll.tree import Tree
 
 Decode = Callable[[Tree], Tree]
+SENT = ("value", "weight", "by")  # of what a client ends with: its update, and what that is to be multiplied by
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +48,13 @@ class Program:
         update, own = algorithm.finish(carry, sent, memory["algorithm"], info)
         with phase("transforms"):
             chain = inject(self.chain, settings.get("chain", {}))
-            update, kept = chain.client(update, state, memory["chain"], key)
+            update, by, kept = chain.unscaled(update, state, memory["chain"], key)
         loss = carry["loss"] / info.steps.clamp(min=1) if "loss" in carry else torch.zeros_like(update.weight)
-        sums = [x.sum().float() for x in [*tree.leaves(update.value), *tree.leaves(own)]]
+        factors = {id(x): x for x in tree.leaves(by)}  # several tensors may have one
+        sums = [x.sum().float() for x in [*tree.leaves(update.value), *factors.values(), *tree.leaves(own)]]
         finite = torch.isfinite(torch.stack([loss, update.weight, *sums]).sum())
         memory = {"algorithm": own, "chain": kept}
-        return {"value": update.value, "weight": update.weight, "memory": memory, "loss": loss, "finite": finite}
+        return {**update._asdict(), "by": by, "memory": memory, "loss": loss, "finite": finite}
 
 
 def batch_of(decode: Decode, columns: Tree, rows: Tensor, n: Tensor, key: Tensor) -> Tree:
@@ -107,7 +109,12 @@ class Writes:
 def lifted(reducer: Reducer, out: Tree) -> Any:
     """The partial result of a stack of updates."""
     with phase("reduce"):
-        return reducer.lift(Update(out["value"], out["weight"]))
+        return lift(reducer, Update(out["value"], out["weight"]), out["by"])
+
+
+def alone(out: Tree) -> Tree:
+    """One client's update as a stack of one."""
+    return tree.map(lambda x: x[None], tree.select(out, SENT))  # type: ignore[no-any-return]
 
 
 def merged(reducer: Reducer, parts: list[Any]) -> Any:

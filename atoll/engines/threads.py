@@ -17,7 +17,7 @@ from atoll import tree
 from atoll.core import Info, Job, Result, functional
 from atoll.core.phases import phase
 from atoll.engines.capture import Captured
-from atoll.engines.program import Decode, Program, Writes, client_keys, lifted, merged, step_keys
+from atoll.engines.program import Decode, Program, Writes, alone, client_keys, lifted, merged, step_keys
 from atoll.tree import Tree
 
 
@@ -49,8 +49,7 @@ class Threads:
         for c, out in enumerate(self._results(job, keys, own)):
             loss[c], finite[c] = out["loss"], out["finite"]
             if out["finite"]:
-                one = tree.map(lambda x: x[None], {"value": out["value"], "weight": out["weight"]})
-                part = lifted(job.reducer, one)
+                part = lifted(job.reducer, alone(out))
                 with phase("reduce"):
                     total = part if total is None else total.merge(part)
                 writes.keep(job.cohort.id[c : c + 1], tree.map(lambda x: x[None], out["memory"]))

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Cohort, Job, Result
+from atoll.core import Begun, Cohort, Job, Result
 from atoll.core.phases import heard
 from atoll.engines.graphs import Graphs
 from atoll.engines.inputs import Inputs
 from atoll.engines.lanes import Lanes, joined
-from atoll.engines.program import Decode, Program, Writes, lifted, merged, step_keys
+from atoll.engines.program import SENT, Decode, Program, Writes, lifted, merged, step_keys
 from atoll.engines.stacked import Stacked, stacked
 from atoll.engines.widths import active, rounded
 from atoll.errors import TrainingError
@@ -48,10 +48,14 @@ class Vector:
     compile: bool | Literal["auto"] = False  # with PyTorch's compiler, on a GPU; "auto": once it pays
     reason: str = field(default="chosen by name")
     left: int = 0  # rounds that are still to come, as far as is known
+    defers: bool = field(init=False)  # does `begin` come back before the numbers are there?
     _stacked: dict[Any, Stacked] = field(default_factory=dict, init=False)
     _graphs: Graphs | None = field(default=None, init=False)
     _ahead: tuple[Cohort, Tensor] | None = field(default=None, init=False)
     _quickest: float = field(default=math.inf, init=False)  # seconds of a recorded round
+
+    def __post_init__(self) -> None:
+        self.defers = self.device.type == "cuda"  # elsewhere there is nothing to wait for
 
     def run(self, job: Job) -> Result:
         return self.run_many([job])[0]
@@ -59,7 +63,7 @@ class Vector:
     def run_many(self, jobs: Sequence[Job]) -> list[Result]:
         """Several jobs that differ in numbers only (settings, what was sent, cohort, key), each with its own result."""
         began = time.perf_counter()
-        lanes = joined(jobs, self.keyed, {} if self._ahead is None else {id(self._ahead[0]): self._ahead[1]})
+        lanes = self._joined(jobs)
         tallies = [Tally(job) for job in jobs]
         order = torch.argsort(lanes.cohort.steps, descending=True, stable=True)
         waiting = list(torch.split(order, self.chunk)) if len(order) else []  # type: ignore[no-untyped-call]
@@ -78,6 +82,39 @@ class Vector:
                     waiting[:0] = self._halved(rows, e)
         self._consider(time.perf_counter() - began)
         return [tally.result() for tally in tallies]
+
+    def begin(self, job: Job) -> Begun:
+        """The job, with its total at once: on a GPU the host need not wait before it says what happens to the total."""
+        if not self.defers or len(job.cohort) > self.chunk or not len(job.cohort):
+            done = self.run(job)
+            return Begun(done.total, lambda: done)
+        began = time.perf_counter()
+        lanes = self._joined([job])
+        rows = torch.argsort(lanes.cohort.steps, descending=True, stable=True)
+        made = None
+        try:
+            with torch.no_grad():
+                out = self._train(lanes, rows)
+                made = lifted(job.reducer, out)
+            self._tell([job], last=True)
+        except torch.cuda.OutOfMemoryError as e:
+            self._halved(rows, e)
+        if made is None:  # not before the error is gone, and what it holds
+            return self.begin(job)
+        part, total = made, job.reducer.finish(made)
+
+        def result() -> Result:
+            tally = Tally(job)
+            with torch.no_grad():
+                good = tally.add(out, rows, lanes.cohort.id[rows], part)
+            self._consider(time.perf_counter() - began)
+            found = tally.result()
+            return replace(found, total=total) if good else found
+
+        return Begun(total, result)
+
+    def _joined(self, jobs: Sequence[Job]) -> Lanes:
+        return joined(jobs, self.keyed, {} if self._ahead is None else {id(self._ahead[0]): self._ahead[1]})
 
     def ahead(self, cohort: Cohort, key: Tensor) -> None:
         """Make ready what a later job with this cohort and key will need: the host has time for it now."""
@@ -189,20 +226,24 @@ class Tally:
         self.loss, self.finite = torch.zeros(len(job.cohort)), torch.zeros(len(job.cohort), dtype=torch.bool)
         self.order: list[Tensor] = []
 
-    def add(self, out: Tree, places: Tensor, ids: Tensor) -> None:
-        """Some more clients, at these places of the cohort. The first look at their numbers waits for the device."""
-        part = lifted(self.job.reducer, out)
+    def add(self, out: Tree, places: Tensor, ids: Tensor, part: Any = None) -> bool:
+        """Some more clients, at these places of the cohort. The first look at their numbers waits for the device.
+
+        `part` is what the reducer made of them, if it has been asked. False if some must be left out.
+        """
+        part = lifted(self.job.reducer, out) if part is None else part
         loss, finite = torch.stack([out["loss"].float(), out["finite"].float()]).cpu()
         good = finite > 0
         self.loss[places], self.finite[places] = loss, good
         if not bool(good.all()):
             kept = good.to(out["weight"].device)
-            out = tree.rows({k: out[k] for k in ("value", "weight", "memory")}, kept)
+            out = tree.rows(tree.select(out, (*SENT, "memory")), kept)
             part = lifted(self.job.reducer, out) if bool(good.any()) else None
         if part is not None:
             self.parts.append(part)
             self.writes.keep(ids[good], out["memory"])
             self.order.append(places[good])
+        return bool(good.all())
 
     def result(self) -> Result:
         """All of them together."""

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Job, Reducer, Result, Spec, Total, Update
+from atoll.core import Job, Reducer, Result, Spec, Total, Update, lift
 from atoll.engines import AnyEngine
 from atoll.errors import TrainingError
 from atoll.ranks import flat
 from atoll.ranks.balance import Costs, Schedule, greedy
 from atoll.ranks.world import World
 from atoll.reducers import Stack
+from atoll.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class Unfinished:
 
     def lift(self, updates: Update) -> Any:
         return self.inner.lift(updates)
+
+    def lift_scaled(self, updates: Update, by: Tree) -> Any:
+        """As the one inside does it."""
+        return lift(self.inner, updates, by)
 
     def finish(self, partial: Any) -> Any:
         return partial

@@ -6,6 +6,7 @@ import torch
 
 from atoll import tree
 from atoll.core import Spec, Total, Update
+from atoll.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -16,9 +17,17 @@ class Mean:
         return Spec(additive=True)
 
     def lift(self, updates: Update) -> Total:
-        w = updates.weight
-        value = tree.map(lambda x: torch.tensordot(w.to(x.dtype), x, dims=1), updates.value)
-        return Total(value, w.sum(), torch.full_like(w[0], len(w)))
+        return _total(updates, tree.map(lambda _: updates.weight, updates.value))
+
+    def lift_scaled(self, updates: Update, by: Tree) -> Total:
+        """`lift(updates.scaled(by))` in one pass over the updates."""
+        weights = {id(x): updates.weight * x for x in tree.leaves(by)}  # many tensors have one number
+        return _total(updates, tree.map(lambda x: weights[id(x)], by))
 
     def finish(self, partial: Total) -> Total:
         return partial
+
+
+def _total(updates: Update, weights: Tree) -> Total:
+    w = updates.weight
+    return Total(tree.map(tree.weighted_sum, updates.value, weights), w.sum(), torch.full_like(w[0], len(w)))

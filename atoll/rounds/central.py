@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from atoll import rng, tree
 from atoll.algorithms.local import model_of
-from atoll.core import Algorithm, Chain, Cohort, Job, Model, Result
+from atoll.core import Algorithm, Chain, Cohort, Job, Model, Result, Total, begun
 from atoll.engines import RowStore
 from atoll.reducers import Mean
 from atoll.rounds.parts import Parts, clients_key
@@ -32,29 +33,52 @@ def central_round(parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: 
         clients_key(key),
         meanwhile=parts.meanwhile,
     )
-    result = parts.engine.run(job) if len(cohort) else nobody()
-    total, private = result.total, parts.private
+    if not len(cohort) or (parts.private is not None and parts.private.planted is not None):  # canaries look once
+        result = parts.engine.run(job) if len(cohort) else nobody()
+        after = _applied(parts, server, state, key, result.total, _rows(cohort, result))
+    else:
+        early = begun(parts.engine, job)
+        after = _applied(parts, server, state, key, early.total, float(cohort.examples.sum()))
+        result = early.result()
+        if not bool(result.finite.all()):  # somebody had to be left out
+            after = _applied(parts, server, state, key, result.total, _rows(cohort, result))
+    result = replace(result, total=after.total, signal=after.signal)
+    if after.total is not None and parts.statistics is not None:
+        again = _reestimated(parts, parts.statistics, cohort, after.server, rng.child(key, "statistics"))
+        return again, after.state, result
+    return after.server, after.state, result
+
+
+class _After(NamedTuple):
+    """What a round leaves; `total` is None where nobody came, nobody could be used, or nobody counts."""
+
+    server: Tree
+    state: Tree
+    total: Total | None
+    signal: Tensor | None = None
+
+
+def _applied(parts: Parts, server: Tree, state: Tree, key: Tensor, total: Total | None, rows: float) -> _After:
+    """What the server makes of a total over clients that hold so many rows."""
+    found, private = total, parts.private
     if private is not None:
         total = private.sum(total)
-    elif total is not None and _weightless(cohort, result):
+    elif total is not None and rows == 0 and not bool(total.weight > 0):  # a mean over nothing
         total = None
-    if total is None:  # nobody came, nobody could be used, or nobody counts
-        return server, state, replace(result, total=None)
+    if total is None:
+        return _After(server, state, None)
     if private is None:
+        signal = None
         total, state = parts.layers.server(total, state, rng.child(key, "server"))
     else:
-        result = replace(result, signal=private.signal(total))
+        signal = private.signal(total)
         total, state = private.server(parts.layers, total, state, key)
-    server = parts.now.apply(server, total)
-    if parts.statistics is not None:
-        server = _reestimated(parts, parts.statistics, cohort, server, rng.child(key, "statistics"))
-    return server, state, result
+    return _After(parts.now.apply(server, total), state, found, signal)
 
 
-def _weightless(cohort: Cohort, result: Result) -> bool:
-    """Is a mean over nothing asked for? A device is asked only where nobody who could be used holds a row."""
-    rows = cohort.examples.cpu().numpy() @ result.finite.cpu().numpy()
-    return rows == 0 and not bool(result.total.weight > 0)
+def _rows(cohort: Cohort, result: Result) -> float:
+    """Of all who could be used: a device is asked about weights only where it is none."""
+    return float(cohort.examples.cpu().numpy() @ result.finite.cpu().numpy())
 
 
 def _reestimated(parts: Parts, statistics: Algorithm, cohort: Cohort, server: Tree, key: Tensor) -> Tree:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.algorithms.wrappers import Snapshot, Statistics
-from atoll.core import Job, Model, Result, Task
+from atoll.core import Begun, Job, Model, Result, Task
 from atoll.engines import Vector, measure, measure_each
 from atoll.engines.measure import Columns
 from atoll.engines.program import Decode
@@ -55,6 +55,11 @@ class Seat(Vector):
         """Wait for the others, then for the result."""
         result: Result = self.ask(job)
         return result
+
+    def begin(self, job: Job) -> Begun:
+        """The same: others wait, too."""
+        result = self.run(job)
+        return Begun(result.total, lambda: result)
 
     def measure(
         self, task: Task, decode: Decode, columns: Tree, model: Model, rows: Tensor | None, batch: int

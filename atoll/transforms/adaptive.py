@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Positive, Share, Spec, Total, Transform, Unsigned, Update
+from atoll.core import Positive, Scaling, Share, Spec, Total, Transform, Unsigned, Update
 from atoll.core.settings import Scheduled
 from atoll.errors import ConfigError
 from atoll.transforms.clip import SAFE, length
@@ -21,7 +21,7 @@ PART = "within"  # a part of its own in every update: was it within the bound?
 
 
 @dataclass(frozen=True)
-class AdaptiveClip(Transform):
+class AdaptiveClip(Scaling):
     """Clip to a bound that moves to a quantile of the updates' lengths: C <- C exp(-rate (b - quantile)).
 
     b is the share of clients within the bound C, and noise after this transform falls on their count as well: both go
@@ -30,8 +30,6 @@ class AdaptiveClip(Transform):
     the count, hence z_d = (z^-2 - (2 sigma_b)^-2)^(-1/2) (Andrew et al., 2021, theorem 1), and the event of the noise
     counts both. Since the update is over C, the noise follows the bound of the round.
     """
-
-    keyed: ClassVar[bool] = False
 
     start: Positive = 0.1
     quantile: Share = 0.5
@@ -52,11 +50,12 @@ class AdaptiveClip(Transform):
         device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
         return {"bound": torch.tensor(float(self.start), device=device)}, {}
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+    def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
         norm = length(update.value)
-        value = tree.scale(update.value, SAFE / torch.maximum(norm, state["bound"]))
+        by = SAFE / torch.maximum(norm, state["bound"])
         within = (norm <= state["bound"]).float() - 0.5
-        return update._replace(value={**value, PART: self._unit() * within}), memory
+        factors = {**tree.map(lambda _: by, update.value), PART: torch.ones_like(by)}
+        return update._replace(value={**update.value, PART: self._unit() * within}), factors
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         bound = state["bound"]

@@ -1,13 +1,13 @@
 """Bounds on what one client can do."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Positive, Spec, Transform, Update
+from atoll.core import Positive, Scaling, Spec, Transform, Update
 from atoll.errors import ConfigError
 from atoll.transforms import groups
 from atoll.transforms.needs import check_number, needs_real
@@ -20,10 +20,8 @@ Norm = Literal["l2", "l1"]
 
 
 @dataclass(frozen=True)
-class ClipL2(Transform):
+class ClipL2(Scaling):
     """Scale an update down to length `bound` if it is longer: u * min(1, bound / |u|)."""
-
-    keyed: ClassVar[bool] = False
 
     bound: Positive
 
@@ -32,19 +30,17 @@ class ClipL2(Transform):
         needs_real(spec, "clip_l2")
         return self, _bounded(spec, self.bound, "l2")
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=_shrunk(update.value, self.bound)), memory
+    def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
+        return update, _factors(update.value, self.bound)
 
 
 @dataclass(frozen=True)
-class ClipPerLayer(Transform):
+class ClipPerLayer(Scaling):
     """Each of the L tensors scaled down to bound / sqrt(L), so that the whole is no longer than `bound`.
 
     In L1 lengths add up, so that each gets bound / L. McMahan et al., Learning differentially private recurrent
     language models, 2018. For bounds of one's own: clip_layers.
     """
-
-    keyed: ClassVar[bool] = False
 
     bound: Positive
     norm: Norm = "l2"
@@ -54,22 +50,20 @@ class ClipPerLayer(Transform):
         needs_real(spec, "clip_per_layer")
         return self, _bounded(spec, self.bound, self.norm)
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+    def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
         tensors = len(tree.leaves(update.value))
         each = self.bound / (tensors if self.norm == "l1" else tensors**0.5)
-        return update._replace(value=tree.map(lambda x: _shrunk({"x": x}, each, self.norm)["x"], update.value)), memory
+        return update, tree.map(lambda x: _factors({"x": x}, each, self.norm)["x"], update.value)
 
 
 @dataclass(frozen=True)
-class ClipLayers(Transform):
+class ClipLayers(Scaling):
     """Groups of tensors, each scaled down to its own length; the whole is at most sqrt(sum of squares) long.
 
     In L1 the bounds add up. A name takes every tensor whose path has it in ("fc1" takes "delta/fc1.weight"), the
     longest name first; "rest" takes the others (McMahan et al., 2018). Several statistics in one update are bounded so,
     each to its share.
     """
-
-    keyed: ClassVar[bool] = False
 
     bounds: dict[str, float]
     norm: Norm = "l2"
@@ -88,18 +82,16 @@ class ClipLayers(Transform):
         groups.check(like, self.bounds, "clip_layers.bounds")
         return {}, {}
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        def shrunk(name: str, group: Tree) -> Tree:
-            return _shrunk(group, self.bounds[name], self.norm)
+    def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
+        def factors(name: str, group: Tree) -> Tree:
+            return _factors(group, self.bounds[name], self.norm)
 
-        return update._replace(value=groups.each(update.value, self.bounds, "clip_layers.bounds", shrunk)), memory
+        return update, groups.each(update.value, self.bounds, "clip_layers.bounds", factors)
 
 
 @dataclass(frozen=True)
-class ClipL1(Transform):
+class ClipL1(Scaling):
     """Scale an update down until its entries, without their signs, add up to `bound`: u * min(1, bound / |u|_1)."""
-
-    keyed: ClassVar[bool] = False
 
     bound: Positive
 
@@ -108,8 +100,8 @@ class ClipL1(Transform):
         needs_real(spec, "clip_l1")
         return self, _bounded(spec, self.bound, "l1")
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=_shrunk(update.value, self.bound, "l1")), memory
+    def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
+        return update, _factors(update.value, self.bound, "l1")
 
 
 def l1_norm(value: Tree) -> Tensor:
@@ -135,9 +127,11 @@ def _lengths(x: Tensor) -> list[Tensor]:
     return [torch.linalg.vector_norm(part, dim=1) for part in (whole, tail) if part.numel()]
 
 
-def _shrunk(value: Tree, bound: float | Tensor, norm: Norm = "l2") -> Tree:
+def _factors(value: Tree, bound: float | Tensor, norm: Norm = "l2") -> Tree:
+    """What every tensor is multiplied by, so that together they are no longer than the bound."""
     size = l1_norm(value) if norm == "l1" else length(value)
-    return tree.scale(value, (bound * SAFE / (size + _TINY)).clamp(max=1.0))
+    by = (bound * SAFE / (size + _TINY)).clamp(max=1.0)
+    return tree.map(lambda _: by, value)  # type: ignore[no-any-return]
 
 
 def _bounded(spec: Spec, bound: float, norm: Norm) -> Spec:

@@ -54,8 +54,12 @@ def like(value: Tree, key: Tensor, draw: Draw, words: Words = rng.bits) -> Tree:
 
 
 def added(value: Tree, vector: Tensor) -> Tree:
-    """Value + a long vector."""
-    return tree.map(lambda x, z: x + z.to(x.dtype), value, cut(vector, value))  # type: ignore[no-any-return]
+    """Value + a long vector; in one call where that is possible."""
+    parts, leaves = cut(vector, value), tree.leaves(value)
+    if rng.wrapped(vector) or any(x.dtype != vector.dtype or rng.wrapped(x) for x in leaves):
+        return tree.map(lambda x, z: x + z.to(x.dtype), value, parts)  # type: ignore[no-any-return]
+    sums = iter(torch._foreach_add(leaves, tree.leaves(parts)) if leaves else ())
+    return tree.map(lambda _: next(sums), value)  # type: ignore[no-any-return]
 
 
 def noisy(value: Tree, key: Tensor, draw: Draw, scale: float | Tensor, words: Words = rng.bits) -> Tree:

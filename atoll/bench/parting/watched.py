@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Algorithm, Cohort, Job, Reducer, Result, Spec, Update
+from atoll.core import Algorithm, Cohort, Job, Reducer, Result, Spec, Update, lift
 from atoll.engines import AnyEngine
 from atoll.tree import Tree
 
@@ -49,7 +49,11 @@ class _Beside:
         return Spec(additive=False)  # updates are held on to, so an engine must not use their place again
 
     def lift(self, updates: Update) -> _Both:
-        return _Both(self.inner.lift(updates), (updates,))
+        return self.lift_scaled(updates, {})
+
+    def lift_scaled(self, updates: Update, by: Tree) -> _Both:
+        """As the one inside does it, so that its bits are the same."""
+        return _Both(lift(self.inner, updates, by), (updates.scaled(by),))
 
     def finish(self, partial: _Both) -> _Both:
         return replace(partial, inner=self.inner.finish(partial.inner))

@@ -1,0 +1,88 @@
+"""SCAFFOLD as pfl-research's code runs it: a named mistake, held to a slow loop written from its description."""
+
+import copy
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from test_algorithms import LR, perceptron, plain
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from atoll import tree
+from atoll.algorithms.scaffold import Scaffold
+from atoll.errors import ConformanceError
+from atoll.testing import check_algorithm
+from atoll.testing.federation import some, train
+from atoll.testing.problems import Problem
+from atoll.testing.verdict import distance
+
+Published = partial(Scaffold, profile="pfl-research", option="I")
+Named = dict[str, Tensor]
+
+
+def changed(model: nn.Module, before: Named) -> Named:
+    """The model's parameters less what they were: minus a gradient, where that is taken for one."""
+    return {k: p.detach() - before[k] for k, p in model.named_parameters()}
+
+
+def trained(model: nn.Module, batches: Any, problem: Problem, rate: float, away: Named) -> nn.Module:
+    """A copy after a step of gradient + away on each of these batches."""
+    client = copy.deepcopy(model)
+    for rows in batches:
+        client.zero_grad()
+        F.cross_entropy(client(problem.columns["x"][rows]), problem.columns["y"][rows]).backward()
+        with torch.no_grad():
+            for k, p in client.named_parameters():
+                assert p.grad is not None
+                p -= rate * (p.grad + away[k])
+    return client
+
+
+def published_loop(problem: Problem, model: nn.Module, cohorts: Any, rounds: int) -> tuple[Named, Named]:
+    """The server's model and control after so many rounds. A control is what a step at rate 1 changes the model by."""
+    server = copy.deepcopy(model)
+    c = {k: torch.zeros_like(v) for k, v in server.named_parameters()}
+    own = [dict(c) for _ in range(problem.partition.size)]
+    for r in range(rounds):
+        ids = cohorts(r)
+        before = {k: p.detach().clone() for k, p in server.named_parameters()}
+        mean, change = ({k: torch.zeros_like(v) for k, v in c.items()} for _ in range(2))
+        for i in ids:
+            rows, nothing = problem.partition.of(i), {k: torch.zeros_like(v) for k, v in c.items()}
+            new = changed(trained(server, [rows], problem, 1.0, nothing), before)
+            away = {k: c[k] - own[i][k] for k in c}  # the right step, if controls were gradients
+            moved = changed(trained(server, rows.split(problem.batch), problem, LR, away), before)
+            for k in c:
+                mean[k] += moved[k] / len(ids)
+                change[k] += new[k] - own[i][k]
+            own[i] = new
+        c = {k: c[k] + change[k] / problem.partition.size for k in c}
+        with torch.no_grad():
+            for k, p in server.named_parameters():
+                p += mean[k]
+    return {k: p.detach() for k, p in server.named_parameters()}, c
+
+
+@pytest.mark.parametrize("cohorts", [lambda r: range(6), some(3)])
+def test_the_profile_is_the_published_loop(cohorts: Any) -> None:
+    problem = plain(perceptron())
+    made = train(problem, Published(problem.task, LR, 6), 4, cohorts)
+    model, control = published_loop(problem, perceptron(), cohorts, 4)
+    assert distance(made.server["params"], model) < 1e-5
+    assert distance(made.server["control"], tree.scale(control, -1.0)) < 1e-5  # ours are gradients
+
+
+@pytest.mark.parametrize(("option", "why"), [("I", "reaches the true optimum"), ("II", "Usual cause: a wrong sign")])
+def test_the_kit_refuses_it_and_passes_the_right_one(option: str, why: str) -> None:
+    claims: dict[str, Any] = {"exact": True, "control": "control"}
+    assert "reaches the true optimum" in check_algorithm(partial(Scaffold, option=option), **claims)
+    with pytest.raises(ConformanceError, match=why):
+        check_algorithm(partial(Scaffold, profile="pfl-research", option=option), **claims)
+
+
+def test_the_profile_keeps_the_contract_of_an_algorithm() -> None:
+    passed = check_algorithm(Published, control="control")
+    assert "same on every engine and in every chunk" in passed
+    assert "hooks are pure and keep the structure of every state" in passed

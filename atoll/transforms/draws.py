@@ -39,7 +39,8 @@ def vector(value: Tree, key: Tensor, draw: Draw, words: Words = rng.bits) -> Ten
     """A draw for every number of the tree, as one long vector."""
     leaves = tree.leaves(value)
     device = leaves[0].device if leaves else key.device
-    return draw(key.to(device), (sum(x.numel() for x in leaves),), words)
+    there = key.to(device, non_blocking=True)  # else the host would wait for all that the device has to do before
+    return draw(there, (sum(x.numel() for x in leaves),), words)
 
 
 def cut(vector: Tensor, value: Tree) -> Tree:

@@ -6,8 +6,19 @@ from typing import Any
 import pytest
 
 import atoll
+from atoll.errors import DivergenceError
 from atoll.runs import spacing, state
 from atoll.runs.spacing import Spacing
+
+DIGITS: dict[str, Any] = {
+    "rounds": 9,
+    "data": {"name": "digits"},
+    "partition": {"name": "iid", "clients": 4},
+    "algorithm": {"name": "fedavg", "lr": 0.1},
+    "checkpoint": {"every": 2},
+    "engine": "loop",
+    "local": {"max_steps": 1},
+}
 
 
 class Clock:
@@ -26,12 +37,12 @@ class Clock:
 def written(each: float, cost: float, rounds: int, every: int) -> list[int]:
     """After which rounds one is written, when a round takes `each` seconds and a checkpoint `cost`."""
     clock, found = Clock(), []
-    spaced = Spacing(every, clock)
-    for done in range(1, rounds + 1):
-        clock.on(each)
-        if spaced.turn(done) and spaced.due():
-            found.append(done)
-            spaced.write(lambda: clock.on(cost))
+    with Spacing(every, clock) as spaced:
+        for done in range(1, rounds + 1):
+            clock.on(each)
+            if spaced.turn(done) and spaced.due():
+                found.append(done)
+                spaced.write(lambda: clock.on(cost))
     return found
 
 
@@ -45,31 +56,28 @@ def test_dear_ones_wait_until_rounds_have_taken_ten_times_as_long() -> None:
     assert written(each=10.0, cost=1.0, rounds=40, every=10) == [10, 20, 30, 40]
 
 
-def test_the_runs_of_a_stack_share_the_time_for_theirs() -> None:
-    beside = [Spacing(10, Clock()) for _ in range(2)]
-    assert written(each=0.125, cost=1.25, rounds=700, every=10) == [10, 310, 610]
-    del beside
+def test_the_runs_of_a_stack_share_the_time_for_theirs_and_those_that_ended_do_not() -> None:
+    with Spacing(10, Clock()), Spacing(10, Clock()):
+        assert written(each=0.125, cost=1.25, rounds=700, every=10) == [10, 310, 610]
     assert written(each=0.125, cost=1.25, rounds=200, every=10) == [10, 110]
 
 
+def test_an_error_that_is_kept_does_not_keep_its_run_among_them() -> None:
+    with pytest.raises(DivergenceError) as kept:
+        atoll.run(DIGITS | {"algorithm": {"name": "fedavg", "lr": 1e30}})
+    assert kept.tb is not None
+    assert not list(spacing._alive)
+
+
 def test_a_run_with_dear_checkpoints_ends_as_one_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment: dict[str, Any] = {
-        "rounds": 9,
-        "data": {"name": "digits"},
-        "partition": {"name": "iid", "clients": 4},
-        "algorithm": {"name": "fedavg", "lr": 0.1},
-        "checkpoint": {"every": 2},
-        "engine": "loop",
-        "local": {"max_steps": 1},
-    }
     times: list[int] = []
     write = state.State.checkpoint
     monkeypatch.setattr(state.State, "checkpoint", lambda self: (times.append(len(self.history)), write(self))[1])
-    plain = atoll.run(experiment, tmp_path / "plain").history
+    plain = atoll.run(DIGITS, tmp_path / "plain").history
     assert times == [2, 4, 6, 8, 9]
     times.clear()
     monkeypatch.setattr(spacing, "_CHEAP", 0.0)
     monkeypatch.setattr(spacing, "_SHARE", 1e9)
-    dear = atoll.run(experiment, tmp_path / "dear").history
+    dear = atoll.run(DIGITS, tmp_path / "dear").history
     assert times == [2, 9]  # the first one, and the end
     assert [e["model"] for e in dear] == [e["model"] for e in plain]

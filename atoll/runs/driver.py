@@ -91,7 +91,11 @@ class Driver:
                 raise RankError(f"{e} {self.state.salvaged()}") from e
 
     def _rounds(self, watch: Watcher, interrupted: Event) -> str:
-        rounds, spacing = self.experiment.rounds, Spacing(self.experiment.checkpoint.every)
+        with Spacing(self.experiment.checkpoint.every) as spacing:
+            return self._spaced(watch, interrupted, spacing)
+
+    def _spaced(self, watch: Watcher, interrupted: Event, spacing: Spacing) -> str:
+        rounds = self.experiment.rounds
         while (done := len(self.state.history)) < rounds:
             why = self.stopping(self.state.history) or self._unaffordable(done)
             if why:

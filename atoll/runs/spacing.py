@@ -33,6 +33,13 @@ class Spacing:
         self.took, self.last = 0.0, clock()
         _alive.add(self)
 
+    def __enter__(self) -> Spacing:
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        """The run is over. An error that somebody keeps would keep this alive, and slow the others down."""
+        _alive.discard(self)
+
     def turn(self, done: int) -> bool:
         """May one be written after so many rounds?"""
         return self.every > 0 and done % self.every == 0

@@ -393,6 +393,7 @@ def test_a_sweep_waits_for_a_cell_that_a_worker_is_just_leaving(tmp_path: Path) 
 def typed(words: Sequence[str], where: Path, out: Path) -> None:
     """A command in a process of its own, in front of its terminal."""
     os.setpgrp()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background of a shell begin without one
     os.chdir(where)
     sys.argv = list(words)
     with out.open("w") as f, contextlib.redirect_stdout(f), contextlib.redirect_stderr(f):

@@ -93,7 +93,8 @@ def weighted_sum(x: Tensor, w: Tensor) -> Tensor:
     w = w.to(x.dtype)
     if x.device.type == "cpu":
         return torch.tensordot(w, x, dims=1)  # type: ignore[no-any-return]
-    return torch.mv(x.reshape(len(x), -1).T, w).reshape(x.shape[1:])  # of a matrix and a vector: always all bits
+    rows = x.reshape(len(x), x[0].numel())
+    return torch.mv(rows.T, w).reshape(x.shape[1:])  # of a matrix and a vector: always all bits
 
 
 def where(condition: Tensor, a: Tree, b: Tree) -> Tree:

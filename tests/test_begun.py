@@ -12,7 +12,7 @@ import atoll
 from atoll import tree
 from atoll.algorithms.fedavg import FedAvg
 from atoll.core import Begun, Job, Result
-from atoll.engines import Vector
+from atoll.engines import Vector, program, vector
 from atoll.runs import Run
 from atoll.testing.federation import federation
 from atoll.testing.problems import network
@@ -27,7 +27,7 @@ def late(self: Vector, job: Job) -> Begun:
     return BEGIN(self, job)
 
 
-BEGIN = Vector.begin
+BEGIN, LIFTED = Vector.begin, program.lifted
 
 
 def trained(out: Path, x: torch.Tensor = X, **options: Any) -> Run:
@@ -59,6 +59,27 @@ def test_who_must_be_left_out_is_left_out_of_model_and_memory(tmp_path: Path) ->
     assert any("dropped" in e for e in first.history)
     with patch.object(Vector, "begin", late):
         same(trained(tmp_path / "last", wild, on_divergence="drop"), first)
+
+
+def test_no_room_for_those_who_are_left_halves_the_stack(tmp_path: Path) -> None:
+    wild = X.clone()
+    wild[10:20] = 3e38
+    first = trained(tmp_path / "first", wild, on_divergence="drop")
+    full = [torch.cuda.OutOfMemoryError("full")]
+
+    def lifted(*given: Any) -> Any:
+        """Makes a sum, but not the first one of three of the four."""
+        if full and len(given[1]["weight"]) == 3:
+            raise full.pop()
+        return LIFTED(*given)
+
+    with patch.object(Vector, "begin", late), patch.object(vector, "lifted", lifted):
+        last = trained(tmp_path / "last", wild, on_divergence="drop")
+    assert not full
+    assert "out of memory with 4 clients at a time, so 2" in last.info["engine"]["reason"]
+    assert [e.get("dropped") for e in last.history] == [e.get("dropped") for e in first.history]
+    for name, value in last.params.items():
+        torch.testing.assert_close(value, first.params[name])
 
 
 def test_the_total_is_there_before_anybody_looks_and_nothing_is_remembered_yet() -> None:

@@ -104,9 +104,14 @@ class Vector:
         part, total = made, job.reducer.finish(made)
 
         def result() -> Result:
-            tally = Tally(job)
-            with torch.no_grad():
-                good = tally.add(out, rows, lanes.cohort.id[rows], part)
+            tally, good = Tally(job), None
+            try:
+                with torch.no_grad():
+                    good = tally.add(out, rows, lanes.cohort.id[rows], part)
+            except torch.cuda.OutOfMemoryError as e:  # no room for those who are left, once somebody is left out
+                self._halved(rows, e)
+            if good is None:
+                return self.run(job)
             self._consider(time.perf_counter() - began)
             found = tally.result()
             return replace(found, total=total) if good else found

@@ -11,7 +11,6 @@ from torch import nn
 import atoll
 from atoll import tree
 from atoll.algorithms.fedavg import FedAvg
-from atoll.core import Begun, Job, Result
 from atoll.engines import Vector, program, vector
 from atoll.runs import Run
 from atoll.testing.federation import federation
@@ -21,13 +20,8 @@ PRIVATE = ["equal_weights", {"name": "clip_l2", "bound": 0.5}, {"name": "gaussia
 X, Y = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 2
 
 
-def late(self: Vector, job: Job) -> Begun:
-    """As on a GPU."""
-    self.defers = True
-    return BEGIN(self, job)
-
-
-BEGIN, LIFTED = Vector.begin, program.lifted
+LATE = patch.object(Vector, "defers", True)  # as on a GPU
+LIFTED = program.lifted
 
 
 def trained(out: Path, x: torch.Tensor = X, **options: Any) -> Run:
@@ -48,7 +42,7 @@ def same(a: Run, b: Run) -> None:
 @pytest.mark.parametrize("options", [{}, {"transforms": PRIVATE}, {"transforms": PRIVATE, "privacy": {"canaries": 4}}])
 def test_looking_last_changes_nothing(tmp_path: Path, options: dict[str, Any]) -> None:
     first = trained(tmp_path / "first", **options)
-    with patch.object(Vector, "begin", late):
+    with LATE:
         same(trained(tmp_path / "last", **options), first)
 
 
@@ -57,7 +51,7 @@ def test_who_must_be_left_out_is_left_out_of_model_and_memory(tmp_path: Path) ->
     wild[10:20] = 3e38
     first = trained(tmp_path / "first", wild, on_divergence="drop")
     assert any("dropped" in e for e in first.history)
-    with patch.object(Vector, "begin", late):
+    with LATE:
         same(trained(tmp_path / "last", wild, on_divergence="drop"), first)
 
 
@@ -73,7 +67,7 @@ def test_no_room_for_those_who_are_left_halves_the_stack(tmp_path: Path) -> None
             raise full.pop()
         return LIFTED(*given)
 
-    with patch.object(Vector, "begin", late), patch.object(vector, "lifted", lifted):
+    with LATE, patch.object(vector, "lifted", lifted):
         last = trained(tmp_path / "last", wild, on_divergence="drop")
     assert not full
     assert "out of memory with 4 clients at a time, so 2" in last.info["engine"]["reason"]
@@ -87,9 +81,9 @@ def test_the_total_is_there_before_anybody_looks_and_nothing_is_remembered_yet()
     made = federation(problem, FedAvg(problem.task, 0.1), Vector)
     engine = made.engine
     assert isinstance(engine, Vector)
-    truth: Result = engine.run(made.job([5, 0, 3]))
-    engine.defers = True
-    early = engine.begin(made.job([5, 0, 3]))
+    truth = engine.run(made.job([5, 0, 3]))
+    with LATE:
+        early = engine.begin(made.job([5, 0, 3]))
     assert tree.digest(early.total.value) == tree.digest(truth.total.value)
     result = early.result()
     assert result.total is early.total

@@ -74,12 +74,11 @@ def test_the_profile_is_the_published_loop(cohorts: Any) -> None:
     assert distance(made.server["control"], tree.scale(control, -1.0)) < 1e-5  # ours are gradients
 
 
-@pytest.mark.parametrize(("option", "why"), [("I", "reaches the true optimum"), ("II", "Usual cause: a wrong sign")])
-def test_the_kit_refuses_it_and_passes_the_right_one(option: str, why: str) -> None:
+def test_the_kit_refuses_it_and_passes_the_right_one() -> None:
     claims: dict[str, Any] = {"exact": True, "control": "control"}
-    assert "reaches the true optimum" in check_algorithm(partial(Scaffold, option=option), **claims)
-    with pytest.raises(ConformanceError, match=why):
-        check_algorithm(partial(Scaffold, profile="pfl-research", option=option), **claims)
+    assert "reaches the true optimum" in check_algorithm(partial(Scaffold, option="I"), **claims)
+    with pytest.raises(ConformanceError, match="reaches the true optimum"):
+        check_algorithm(Published, **claims)
 
 
 def test_the_profile_keeps_the_contract_of_an_algorithm() -> None:

@@ -66,6 +66,11 @@ class Begun:
     total: Any
     result: Callable[[], Result]
 
+    @classmethod
+    def of(cls, result: Result) -> Begun:
+        """One that is over."""
+        return cls(result.total, lambda: result)
+
 
 class Engine(Protocol):
     """Runs every client's program, then the reducer."""
@@ -80,5 +85,4 @@ def begun(engine: Engine, job: Job) -> Begun:
     if hasattr(engine, "begin"):
         found: Begun = engine.begin(job)
         return found
-    result = engine.run(job)
-    return Begun(result.total, lambda: result)
+    return Begun.of(engine.run(job))

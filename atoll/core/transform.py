@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeGuard
@@ -68,14 +69,14 @@ class Transform:
         return None
 
 
-class Scaling(Transform):
+class Scaling(Transform, ABC):
     """A layer whose client's side multiplies every tensor by a number, and may add parts to the update."""
 
     keyed: ClassVar[bool] = False
 
+    @abstractmethod
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
         """The update with its new parts, and what each tensor of it is to be multiplied by."""
-        raise NotImplementedError
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
         update, by = self.scaled(update, state)

@@ -48,14 +48,15 @@ class Vector:
     compile: bool | Literal["auto"] = False  # with PyTorch's compiler, on a GPU; "auto": once it pays
     reason: str = field(default="chosen by name")
     left: int = 0  # rounds that are still to come, as far as is known
-    defers: bool = field(init=False)  # does `begin` come back before the numbers are there?
     _stacked: dict[Any, Stacked] = field(default_factory=dict, init=False)
     _graphs: Graphs | None = field(default=None, init=False)
     _ahead: tuple[Cohort, Tensor] | None = field(default=None, init=False)
     _quickest: float = field(default=math.inf, init=False)  # seconds of a recorded round
 
-    def __post_init__(self) -> None:
-        self.defers = self.device.type == "cuda"  # elsewhere there is nothing to wait for
+    @property
+    def defers(self) -> bool:
+        """Does `begin` come back before the numbers are there? Without a GPU there is nothing to wait for."""
+        return self.device.type == "cuda"
 
     def run(self, job: Job) -> Result:
         return self.run_many([job])[0]
@@ -86,8 +87,7 @@ class Vector:
     def begin(self, job: Job) -> Begun:
         """The job, with its total at once: on a GPU the host need not wait before it says what happens to the total."""
         if not self.defers or len(job.cohort) > self.chunk or not len(job.cohort):
-            done = self.run(job)
-            return Begun(done.total, lambda: done)
+            return Begun.of(self.run(job))
         began = time.perf_counter()
         lanes = self._joined([job])
         rows = torch.argsort(lanes.cohort.steps, descending=True, stable=True)

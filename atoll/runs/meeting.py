@@ -58,8 +58,7 @@ class Seat(Vector):
 
     def begin(self, job: Job) -> Begun:
         """The same: others wait, too."""
-        result = self.run(job)
-        return Begun(result.total, lambda: result)
+        return Begun.of(self.run(job))
 
     def measure(
         self, task: Task, decode: Decode, columns: Tree, model: Model, rows: Tensor | None, batch: int

@@ -245,7 +245,7 @@ def _pick(memory: Tree, c: int) -> Tree:
 
 
 def _total(updates: Update) -> Total:
-    value = tree.map(lambda x: torch.tensordot(updates.weight.to(x.dtype), x, dims=1), updates.value)
+    value = tree.map(lambda x: tree.weighted_sum(x, updates.weight), updates.value)
     return Total(value, updates.weight.sum(), torch.tensor(5.0))
 
 

@@ -2,7 +2,7 @@
 
     AtollError
     ├── ConfigError      the experiment file or the arguments cannot be run as written
-    ├── SpecError        transforms and reducer cannot hold together
+    │   └── SpecError        transforms and reducer cannot hold together
     ├── DataError        the data cannot be used (empty, not finite, wrong shape)
     │   └── PartitionError   the clients cannot be made as asked
     ├── TrainingError    a round could not be finished
@@ -29,7 +29,7 @@ class ConfigError(AtollError):
         super().__init__("\n".join(self.problems))
 
 
-class SpecError(AtollError):
+class SpecError(ConfigError):
     """A chain of transforms and a reducer that cannot hold together."""
 
 

@@ -389,7 +389,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
                                                 "metric": "train_loss"}}}, "plateau, metric: 'train_loss'"),
     "a plateau of the loss in a transform": (
         {"transform": [{"name": "clip_l2", "bound": {"name": "plateau", "start": 1.0, "metric": "train_loss"}}]},
-        "plateau, metric: 'train_loss' is read from the clients' examples, which local.privacy does not cover"),
+        "plateau, metric: 'train_loss' is read from the clients, which local.privacy does not cover"),
     "a schedule of one's own": (
         {"transform": [{"name": "clip_l2", "bound": {"name": f"{__name__}:Nosy", "start": 1.0}}]},
         "schedule Nosy: 'train_loss' is read"),

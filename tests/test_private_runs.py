@@ -242,7 +242,7 @@ def test_no_noise_is_no_privacy(tmp_path: Path) -> None:
         ),
         (
             noisy(gaussian(multiplier=1.0), stop={"patience": 2, "metric": "train_loss", "better": "lower"}),
-            "stop.metric: 'train_loss' is read from the clients' examples, which the noise on updates does not cover",
+            "stop.metric: 'train_loss' is read from the clients, which the noise on updates does not cover",
         ),
     ],
     ids=lambda x: None if isinstance(x, dict) else x[:40],

@@ -106,7 +106,11 @@ def calibrated(chain: Chain, spec: Spec, how: Participation, rounds: int, known:
     name = named(layer)
     if len(at) > 1:
         raise ConfigError(f"{name}.epsilon: two mechanisms have an epsilon. Use one, or multipliers.")
-    if not is_schedule(layer.multiplier) and layer.multiplier == layer.multiplier:
+    if is_schedule(layer.multiplier) or layer.multiplier == layer.multiplier:
+        if layer.epsilon is None:
+            raise ConfigError(
+                f"{name}.delta: goes with an epsilon, and there is a multiplier. Use privacy.delta = {layer.delta:g}."
+            )
         raise ConfigError(f"{name}: has a multiplier and an epsilon. Leave one of them out.")
     if layer.epsilon is None or layer.delta is None:
         missing = "delta" if layer.epsilon is not None else "epsilon"

@@ -107,10 +107,18 @@ def looks_at(schedule: Schedule) -> set[str]:
     >>> looks_at(Plateau(0.1, metric="train_loss")), looks_at(Cosine(0.1, over=10))
     ({'train_loss'}, set())
     """
+    return _read(lambda lines: schedule.value(_STEPS, lines)) | _read(schedule.finished)
+
+
+def ends_by(schedule: Schedule) -> set[str]:
+    """What of them decides whether the run ends."""
+    return _read(schedule.finished)
+
+
+def _read(ask: Callable[[list[_Line]], object]) -> set[str]:
     lines = [_Line() for _ in range(_STEPS)]
-    for ask in (lambda: schedule.value(_STEPS, lines), lambda: schedule.finished(lines)):
-        with suppress(Exception):  # one of the user's own that wants more than numbers: what it has read, it has read
-            ask()
+    with suppress(Exception):  # one of the user's own that wants more than numbers: what it has read, it has read
+        ask(lines)
     return {name for line in lines for name in line.read}
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
-from atoll.config.blind import check_algorithm, looks_at
-from atoll.config.experiment import Experiment, LocalPrivacyTable, StopTable
+from atoll.config.blind import check_algorithm
+from atoll.config.experiment import Experiment, LocalPrivacyTable
 from atoll.core import Algorithm, Model, Task
 from atoll.data import Dataset, Population
 from atoll.errors import ConfigError
 from atoll.privacy.examples import BEST, Examples
-from atoll.schedules import Schedule
 from atoll.tasks import Supervised
 from atoll.tasks.ghost import quick_layers
 from atoll.tasks.layers import BatchNorm
@@ -164,25 +163,6 @@ def _layers(task: Supervised) -> list[str]:
             "Use a model that keeps nothing of its batches."
         ]
     return []
-
-
-def check_feedback(stop: StopTable | None, schedules: Sequence[Schedule], what: str) -> None:
-    """The training loss is of the examples themselves, which `what` does not cover: nothing may be decided by it."""
-    found = ["stop.metric"] if stop and stop.metric == "train_loss" else []
-    found += [_words(s) for s in schedules if "train_loss" in looks_at(s)]
-    if found:
-        raise ConfigError(
-            [
-                f"{where}: 'train_loss' is read from the clients' examples, which {what} does not cover. "
-                "Use a metric of the test data."
-                for where in found
-            ]
-        )
-
-
-def _words(schedule: Schedule) -> str:
-    name = type(schedule).__name__
-    return f"{name.lower()}, metric" if hasattr(schedule, "metric") else f"schedule {name}"
 
 
 def _copies(population: Population) -> int:

@@ -103,6 +103,7 @@ class PrivacyTable(Table):
     budget: Annotated[float, Field(gt=0)] | None = None  # epsilon: training stops before it is overspent
     canaries: Whole = 0  # planted in the run, to test from outside what the accountant says
     simulate: SimulateTable | None = None
+    public_statistics: bool | None = None  # what a file's examples are prepared with (means, vocabulary) is no secret
 
 
 class Experiment(BaseModel):

@@ -14,19 +14,18 @@ from torch import Tensor, nn
 from atoll import rng, tree
 from atoll.algorithms import ALGORITHMS
 from atoll.algorithms.wrappers import LocalStatistics, Snapshot, Statistics
-from atoll.config.accounting import Asked, advice, asked, calibrated, described, planned, sampled, spends_delta
+from atoll.config.accounting import Asked
 from atoll.config.defaults import usual_model, usual_partition
-from atoll.config.example_privacy import ExamplePrivacy, check_feedback, make_private
+from atoll.config.example_privacy import ExamplePrivacy, make_private
 from atoll.config.experiment import Experiment
+from atoll.config.private import Terms, with_privacy
 from atoll.config.registry import build
-from atoll.config.task import check_metrics, make_task, measured, whole_numbers
+from atoll.config.task import TRAIN_LOSS, check_metrics, make_task, measured, whole_numbers
 from atoll.core import Algorithm, Chain, Info, Model, Participation, Reducer, Spec
 from atoll.core.settings import resolve, schedules
 from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
 from atoll.engines import ENGINES, Choice
 from atoll.errors import ConfigError
-from atoll.privacy import ACCOUNTANTS, NotPrivate, suited
-from atoll.privacy.accountant import checked
 from atoll.reducers import REDUCERS, Keep
 from atoll.rounds import ROUNDS, Central, Gossip
 from atoll.schedules import Schedule
@@ -62,6 +61,7 @@ class Setup:
     notes: list[str] = field(default_factory=list)
     example_privacy: ExamplePrivacy | None = None  # what each example is promised, with [local.privacy]
     asked: Asked | None = None  # what the file asks of the mechanisms in the chain; None where there are none
+    terms: Terms | None = None  # what holds for the whole run because it is private; None where nothing is
 
     def spec(self) -> Spec:
         """What is certain about an update before the first transform."""
@@ -177,41 +177,9 @@ def assemble(
             "Leave reducer out, or use round.name = 'central'."
         )
     check_metrics(known, experiment.stop, setup.schedules())
-    if private is not None:
-        check_feedback(experiment.stop, setup.schedules(), "local.privacy")
-    setup = _private(setup)
+    setup = with_privacy(setup, [name for name in known if name != TRAIN_LOSS])
     setup.topology.init(resolve(algorithm, 0, []), model, 1)
     return setup
-
-
-def _private(setup: Setup) -> Setup:
-    """The chain bound once, which refuses what cannot hold; its noise chosen, where a budget was given."""
-    experiment, spec, how = setup.experiment, setup.spec(), setup.how
-    known = asked(experiment, setup.chain.layers, setup.population.size)
-    chain, known = calibrated(setup.chain, spec, how, experiment.rounds, known)
-    bound, _ = resolve(chain, 0, []).bind(spec)
-    if not bound.events():
-        table = experiment.privacy
-        if table is not None and (table.budget is not None or table.canaries):
-            raise ConfigError(
-                "privacy: there is a budget or an audit, but nothing in transform adds noise. "
-                'Add "equal_weights", { name = "clip_l2", bound = 1.0 } and { name = "gaussian_noise", ... }.'
-            )
-        return setup
-    if setup.statistics is not None:
-        raise ConfigError(
-            "task.batch_norm: 'recompute' reads statistics from the clients past the noise. Use 'group' or 'freeze'."
-        )
-    if bound.simulated() or not all(isinstance(e, NotPrivate) for e in bound.events()):
-        check_feedback(experiment.stop, setup.schedules(), "the noise on updates")
-    lost = experiment.rounds * spends_delta(sampled(bound.events(), how))
-    if lost and (experiment.privacy is None or experiment.privacy.delta is None):
-        known = replace(known, delta=min(0.5, 2 * lost))
-    if described(bound, known) or not bound.simulated():
-        whole = planned(bound, how, experiment.rounds, known)
-        checked(suited(whole, ACCOUNTANTS, known.accountant), whole)  # refuses an accountant that does not know it
-    hint = advice(bound, how, experiment.rounds, known)
-    return replace(setup, chain=chain, asked=known, notes=[*setup.notes, *([hint] if hint else [])])
 
 
 def _check_repeats(algorithm: Algorithm, sampler: Any) -> None:

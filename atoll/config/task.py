@@ -17,6 +17,8 @@ from atoll.tasks import Classification, NextToken, Objective, Regression, Superv
 from atoll.tasks.objectives import Loss
 from atoll.tree import Tree
 
+TRAIN_LOSS = "train_loss"  # of the clients' own examples; all other metrics are of the test data
+
 
 def make_task(experiment: Experiment, dataset: Dataset, module: nn.Module, loss: Loss | None) -> Supervised:
     """The model and its loss, or why they do not go with the data."""
@@ -47,11 +49,11 @@ def _check_gradient(task: Supervised, example: Tree) -> None:
 def measured(task: Supervised, dataset: Dataset) -> list[str]:
     """The names of the numbers that a record will hold for the server's model."""
     if dataset.test is None:
-        return ["train_loss"]
+        return [TRAIN_LOSS]
     model = task.init(rng.key(0))
     with torch.no_grad():
         columns = task.measure(model["params"], model["buffers"], _example(dataset))
-    return [*metrics_for(dataset.kind, columns), "train_loss"]
+    return [*metrics_for(dataset.kind, columns), TRAIN_LOSS]
 
 
 def check_metrics(names: Sequence[str], stop: StopTable | None, schedules: Sequence[Schedule]) -> None:
@@ -63,7 +65,7 @@ def check_metrics(names: Sequence[str], stop: StopTable | None, schedules: Seque
         if name not in names:
             meant = near(name, names)
             guess = f" Did you mean {meant!r}?" if meant else ""
-            why = " (there is no test data)" if list(names) == ["train_loss"] else ""
+            why = " (there is no test data)" if list(names) == [TRAIN_LOSS] else ""
             problems.append(f"{where}: {name!r} is not measured{why}.{guess} Measured: {', '.join(names)}.")
     if problems:
         raise ConfigError(problems)

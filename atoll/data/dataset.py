@@ -44,6 +44,7 @@ class Dataset:
     classes: tuple[str, ...] = ()  # what the classes are called
     parties: dict[str, tuple[int, ...]] = field(default_factory=dict)  # vertical: whose are which columns of x
     ids: Tensor | None = None  # who or what each training row is about, so that parties can find it: int64 (n,)
+    fitted: str = ""  # what of all training rows is in the coding of each: "means and deviations", "vocabulary"
 
     @property
     def training_decode(self) -> Callable[[Tree], Tree]:

@@ -32,7 +32,7 @@ class NoisySum:
     """
 
     zeros: Tree  # in the shape of a sum, as it arrives at the server
-    expected: float | None  # clients in a round, on average; None where that is not fixed, and hence public
+    expected: float | None  # clients in a round, on average; None where that is not fixed but told, by a trace
     measured: bool = True  # can the length of a sum be told? Not where it wraps around
     planted: Planted | None = None
 
@@ -42,6 +42,10 @@ class NoisySum:
         if spec.noise is None or spec.l2 is None or not (spec.equal_weights and spec.additive):
             return None
         return cls(zeros, how.expected, spec.domain != "modular")
+
+    def told(self, clients: int) -> NoisySum:
+        """The same for a round to which so many were to come, where that is public: whoever is left out still counts."""
+        return replace(self, expected=float(clients)) if self.expected is None and clients else self
 
     def sum(self, total: Total | None) -> Total | None:
         """The sum before noise; of nobody, where nobody came."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -13,10 +14,11 @@ from atoll.config.example_privacy import QUICK
 from atoll.config.setup import Setup
 from atoll.core import Chain, Participation, Spec
 from atoll.core.transform import named
-from atoll.privacy import DiscreteGaussian, Event, Ledger, NotPrivate, Skellam, signal_to_noise
+from atoll.privacy import Approximate, DiscreteGaussian, Event, Ledger, NotPrivate, Pure, Skellam, signal_to_noise
 from atoll.tree import Tree
 
 Told = dict[str, Any]
+_BY_CLIENTS = DiscreteGaussian, Skellam, Pure, Approximate  # each adds noise of its own, or a share of the noise
 _NOTHING = Asked(delta=0.5)  # of a run that has no mechanism on updates: nothing is ever written in that book
 
 
@@ -31,6 +33,10 @@ class Account:
         self.own = self._book()
         self.larger = self._book() if described(layers, self.known) else None
         self.count = 0  # rounds
+        terms = setup.terms
+        self.assumed = list(terms.assumed) if terms else []
+        self.open_end = terms is not None and terms.open_end
+        self.broken: str | None = None  # why nothing holds any more, whatever the events say
 
     @classmethod
     def of(cls, setup: Setup, layers: Chain, canaries: Canaries | None) -> Account | None:
@@ -53,6 +59,10 @@ class Account:
         for number, entry in enumerate(history):
             how = Participation(**entry["cohort"]["how"])
             self.add(layers(number), how, len(entry.get("dropped", ())))
+
+    def ended_by_a_client(self) -> None:
+        """A run that stops because of one client's update says something of that client past the noise."""
+        self.broken = "the run ended because a client's update was not finite, which the noise does not cover"
 
     def affords(self, layers: Chain, how: Participation) -> str | None:
         """Why the next round must not be made; None if it may."""
@@ -86,7 +96,7 @@ class Account:
         """The block of run.json: of the rounds made so far. `quick`: with the bounds that lines of the record have."""
         found = {"client": self._block(self.own, quick)} if self.noisy else {}
         if self.examples is not None:
-            found["example"] = self.examples.block(self.count, quick)
+            found["example"] = self._example_block(quick)
         if self.larger is not None:
             block = self._block(self.larger, quick)
             block["sampler"] = f"{_drawn(self.larger)}, imagined"
@@ -101,14 +111,23 @@ class Account:
         if self.noisy:
             own = self._book()
             own.parts = [(event_of(layers, self.how, 0), self.rounds)]
-            found.append(_words(self._block(own)))
+            found.append(_words(self._block(own)) + self._ended_by_budget(own))
         if self.larger is not None:
             there = self._book()
             there.parts = [(standing_for(layers, layers.simulated(), self.how, self.known), self.rounds)]
-            found.append(f"stands for {_words(self._block(there))}, simulation only")
+            found.append(f"stands for {_words(self._block(there))}, simulation only{self._ended_by_budget(there)}")
         if self.examples is not None:
             found.append(_words(self.examples.block(self.rounds)))
         return found
+
+    def _ended_by_budget(self, book: Ledger) -> str:
+        """In words, after how many rounds like the first the budget ends the run."""
+        budget, (event, rounds) = self.known.budget, book.parts[0]
+        if budget is None or book.terms().broken or book.epsilon() <= budget:
+            return ""
+        book.parts = [(event, 1)]
+        made = bisect_right(range(rounds), budget, key=book.epsilon)
+        return f"; the budget, epsilon {budget:g}, ends it after {made} of {rounds} rounds"
 
     def _book(self) -> Ledger:
         return Ledger(self.rounds, self.known.delta, self.known.accountant)
@@ -118,9 +137,12 @@ class Account:
         facts: Told = {"unit": "client", "mechanism": self.mechanism, "rounds": book.count}
         if self.known.calibrated is not None:
             facts["calibrated"] = dict(zip(("epsilon", "delta"), self.known.calibrated, strict=True))
-        if terms.broken:
-            return {"holds": False, "why": terms.broken, **facts}
-        spent = _up(book.bound()) if quick else book.epsilon()
+        if broken := self.broken or terms.broken:
+            return {"holds": False, "why": broken, **facts}
+        more = 0 if quick else self._to_come(book.count)
+        spent = _up(book.bound()) if quick else book.epsilon(more)
+        if more and self.known.budget is not None:
+            spent = min(spent, self.known.budget)  # it would have ended before that
         if not math.isfinite(spent) and quick:
             return {"holds": False, "why": "the account is made up when the run ends", **facts}
         if not math.isfinite(spent):
@@ -133,9 +155,23 @@ class Account:
             "adjacency": terms.adjacency,
             "sampler": sampler(self.how),
             "accountant": QUICK if quick else book.accountant().name,
-            "assumed": list(terms.notes),
+            "assumed": [*terms.notes, *self.assumed, *self._counted(more)],
             **({} if self.known.budget is None else {"budget": self.known.budget}),
         }
+
+    def _example_block(self, quick: bool) -> Told:
+        assert self.examples is not None
+        more = 0 if quick else self._to_come(self.count)
+        block = self.examples.block(self.count + more, quick)
+        notes = [*block["assumed"], *self.assumed, *self._counted(more)]
+        return {**block, "rounds": self.count, "assumed": notes}
+
+    def _to_come(self, made: int) -> int:
+        """Rounds that count though they were not made: where a run ends by what it measured, its length tells of it."""
+        return self.rounds - made if self.open_end and made else 0
+
+    def _counted(self, more: int) -> list[str]:
+        return [f"the run may end by what it measures, so that all {self.rounds} rounds count"] if more else []
 
 
 def planted(setup: Setup, like: Tree) -> Canaries | None:
@@ -147,10 +183,12 @@ def planted(setup: Setup, like: Tree) -> Canaries | None:
 
 
 def event_of(layers: Chain, how: Participation, left_out: int) -> Event:
-    """The event of one round. Noise that clients share is missing a part where some of them were left out."""
+    """The event of one round. Noise that clients add themselves is not there where some of them were left out."""
     events = layers.events()
-    if left_out and any(isinstance(e, DiscreteGaussian | Skellam) for e in events):
-        return NotPrivate(f"{left_out} clients were left out, and their share of the noise with them")
+    if left_out and any(isinstance(e, _BY_CLIENTS) for e in events):
+        return NotPrivate(
+            f"updates that were not finite ({left_out}) were left out, and their clients' noise with them"
+        )
     return sampled(events, how)
 
 

@@ -28,11 +28,23 @@ class Agenda:
         self._resolved = resolve(setup.chain, 0, [])
         self._settings: tuple[Algorithm, Chain, Tree] | None = None
         self._drawn: tuple[int, Participation, Cohort] | None = None
+        self._shown: list[dict[str, Any]] = []
+
+    @property
+    def past(self) -> list[dict[str, Any]]:
+        """The rounds so far, as schedules and stopping may see them."""
+        history, terms = self.state.history, self.setup.terms
+        if terms is None:
+            return history
+        del self._shown[len(history) :]
+        for entry in history[len(self._shown) :]:
+            self._shown.append({k: v for k, v in entry.items() if k in terms.shown})
+        return self._shown
 
     def layers(self, number: int) -> tuple[Chain, Spec]:
         """The layers of a round and what is certain after them; a schedule sees the rounds before."""
         if self._layers[0] != number:
-            now = resolve(self.setup.chain, number, self.state.history[:number])
+            now = resolve(self.setup.chain, number, self.past[:number])
             bound = self._layers[1:] if now is self._resolved else now.bind(self.setup.spec())
             self._layers, self._resolved = (number, *bound), now
         return self._layers[1:]
@@ -45,7 +57,7 @@ class Agenda:
 
     def parts(self, number: int, engine: Any = None, meanwhile: Callable[[], None] | None = None) -> Parts:
         """What a round is made of."""
-        now = resolve(self.setup.algorithm, number, self.state.history)
+        now = resolve(self.setup.algorithm, number, self.past)
         layers, _ = self.layers(number)
         return Parts(
             self.setup.algorithm,
@@ -98,12 +110,16 @@ class Agenda:
         )
 
     def _private(self, number: int) -> NoisySum | None:
-        canaries = self.state.canaries
-        if self.noisy is None or canaries is None:
-            return self.noisy
-        how, clients = self.cohort(number)[0], self.setup.population.size
-        often = drawn(self.setup.sampler, clients, len(canaries), number, rng.key(self.seed, "cohort"))
-        return replace(self.noisy, planted=Planted(canaries, number, how, often))
+        if self.noisy is None:
+            return None
+        canaries, (how, cohort) = self.state.canaries, self.cohort(number)
+        noisy = self.noisy.told(len(cohort))
+        if canaries is None:
+            return noisy
+        often = drawn(
+            self.setup.sampler, self.setup.population.size, len(canaries), number, rng.key(self.seed, "cohort")
+        )
+        return replace(noisy, planted=Planted(canaries, number, how, often))
 
     def _draw(self, number: int) -> tuple[Participation, Cohort]:
         ids, how = self.setup.sampler.sample(self.setup.population.size, number, rng.key(self.seed, "cohort"))

@@ -97,7 +97,7 @@ class Driver:
     def _spaced(self, watch: Watcher, interrupted: Event, spacing: Spacing) -> str:
         rounds = self.experiment.rounds
         while (done := len(self.state.history)) < rounds:
-            why = self.stopping(self.state.history) or self._unaffordable(done)
+            why = self.stopping(self.agenda.past) or self._unaffordable(done)
             if why:
                 return self._ended(f"stopped early: {why}")
             self.next_round()
@@ -178,6 +178,8 @@ class Driver:
         bad: list[int] = cohort.id[~result.finite.cpu()].tolist()
         if bad and self.experiment.on_divergence == "stop":
             self.state.server, self.state.transforms = before
+            if self.account is not None:
+                self.account.ended_by_a_client()
             raise DivergenceError(
                 f"round {number + 1}: the loss or the update of {named(bad)} is not finite. Lower algorithm.lr or "
                 "clip updates, or leave such clients out with on_divergence = 'drop'. "

@@ -49,6 +49,13 @@ class Features:
         slots, width = self._slots(columns, inside)
         return {"x": torch.from_numpy(x), "slots": slots}, x.shape[1] + width, OneHot(width)
 
+    def fitted(self, columns: Columns, target: bool) -> str:
+        """What of all training rows is in each row; `target`: it is standardised too."""
+        gaps = self.missing in ("mean", "median") and any(np.isnan(columns[name]).any() for name in self.numbers)
+        found = ["means and deviations"] if target or (self.standardise and self.numbers) else []
+        found += [f"{self.missing}s in place of missing values"] if gaps else []
+        return ", ".join([*found, *(["categories"] if self.texts else [])])
+
     def _filled(self, name: str, values: Floats, inside: Rows) -> Floats:
         absent = np.isnan(values)
         if not absent.any():

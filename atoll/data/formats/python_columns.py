@@ -61,28 +61,29 @@ def from_columns(name: str, train: Columns, test: Columns | None, reading: Readi
     y = targets(np.concatenate(labels), reading.kind, reading.label)
     given = torch.arange(first), torch.arange(first, len(y.y))
     inside, outside = given if test is not None else held_out(y.groups, reading.test_share, reading.seed)
-    x, decode, vocabulary = _inputs(parts, reading, inside)
+    x, decode, vocabulary, fitted = _inputs(parts, reading, inside)
     columns = {"x": x, "y": y.column}
     held = None if outside is None else tree.rows(columns, outside)
     keys = {c: torch.from_numpy(numbered(_values(train[c])[inside.numpy()])[0]) for c in reading.client}
     shape = tuple(decode(tree.rows(columns, slice(0, 1)))["x"].shape[1:])
     found = Dataset(name, y.kind, tree.rows(columns, inside), held, shape, y.outputs, decode, keys)
-    return replace(found, vocabulary=vocabulary, classes=y.classes).check()
+    return replace(found, vocabulary=vocabulary, classes=y.classes, fitted=fitted).check()
 
 
-def _inputs(parts: list[Columns], reading: Reading, inside: Tensor) -> tuple[Tensor, Decode, int | None]:
-    """x of all rows, its decoder, and how many tokens there are if it is text."""
+def _inputs(parts: list[Columns], reading: Reading, inside: Tensor) -> tuple[Tensor, Decode, int | None, str]:
+    """x of all rows, its decoder, how many tokens there are if it is text, and what of the training rows is in it."""
     what, names = _chosen(parts[0], reading)
     found = [_need(part, name, what) for name in names for part in parts]
     if what == "image":
-        return stacked(_chain(found), reading.size, reading.grey), Pixels(), None
+        return stacked(_chain(found), reading.size, reading.grey), Pixels(), None, ""
     if what == "text":
         words = Words()
         rows = words.rows((str(t).lower().split() for t in _chain(found)), reading.length)
         final, size = words.settle(rows[inside.numpy()], reading.vocabulary)
-        return compact(final[rows], size), Tokens(targets=False), size
+        return compact(final[rows], size), Tokens(targets=False), size, "vocabulary"
     blocks = [np.concatenate([_numbers(part[name], name) for part in parts]) for name in names]
-    return torch.from_numpy(standardised(np.concatenate(blocks, 1), inside.numpy())), Same(), None
+    x = torch.from_numpy(standardised(np.concatenate(blocks, 1), inside.numpy()))
+    return x, Same(), None, "means and deviations"
 
 
 def _chosen(columns: Columns, reading: Reading) -> tuple[Literal["image", "text", "features"], list[str]]:

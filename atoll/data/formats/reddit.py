@@ -1,5 +1,6 @@
 """Reddit comments, as LEAF writes them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,4 +48,5 @@ def reddit(
     def columns(part: Part) -> Tree:
         return {"x": compact(final[part.x], size), "y": compact(np.where(part.y > 0, final[part.y], IGNORE), size)}
 
-    return assembled("reddit", "next_token", parts, columns, size, Tokens(), size)
+    found = assembled("reddit", "next_token", parts, columns, size, Tokens(), size)
+    return replace(found, fitted="" if words else "vocabulary")

@@ -1,6 +1,7 @@
 """Sentiment140, as LEAF writes it."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,4 +51,5 @@ def sent140(
     def columns(part: Part) -> Tree:
         return {"x": compact(final[part.x], size), "y": torch.from_numpy(part.y)}
 
-    return assembled("sent140", "classification", parts, columns, 2, Tokens(), size)
+    found = assembled("sent140", "classification", parts, columns, 2, Tokens(), size)
+    return replace(found, fitted="" if words else "vocabulary")

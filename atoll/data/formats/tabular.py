@@ -57,8 +57,8 @@ def build(train: Table, test: Table | None, plan: Plan) -> Dataset:
         found["y"] = torch.from_numpy(standardised(y.y.numpy(), inside.numpy()))
     parts = tree.rows(found, inside), None if outside is None else tree.rows(found, outside)
     keys = {name: _clients(columns, name, inside) for name in plan.client}
-    name = train.path.name
-    return Dataset(name, y.kind, *parts, (width,), y.outputs, decode, keys, classes=y.classes).check()
+    name, fitted = train.path.name, features.fitted(columns, y.kind == "regression" and plan.standardise == "all")
+    return Dataset(name, y.kind, *parts, (width,), y.outputs, decode, keys, classes=y.classes, fitted=fitted).check()
 
 
 def _one_test(test: Table | None, plan: Plan) -> None:

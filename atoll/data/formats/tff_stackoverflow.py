@@ -1,5 +1,6 @@
 """StackOverflow, as TensorFlow Federated has it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -53,7 +54,8 @@ def tff_stackoverflow(
         x, y = tokens[:, :-1], tokens[:, 1:]
         return {"x": compact(x, size), "y": compact(np.where(y > 0, y, IGNORE), size)}
 
-    return assembled("stackoverflow", "next_token", (train, test), columns, (length,), size, Tokens(), size)
+    found = assembled("stackoverflow", "next_token", (train, test), columns, (length,), size, Tokens(), size)
+    return replace(found, fitted="" if words else "vocabulary")
 
 
 def _most(count: int | Literal["all"]) -> int | None:

@@ -74,7 +74,15 @@ def adult(folder: str | None = None) -> Dataset:
     found = columns(ADULT, parse, folder)
     train, test = published(found)
     return Dataset(
-        "adult", "classification", train, test, (123,), 2, Floats(), classes=("at most 50K", "more than 50K")
+        "adult",
+        "classification",
+        train,
+        test,
+        (123,),
+        2,
+        Floats(),
+        classes=("at most 50K", "more than 50K"),
+        fitted="quintiles",
     ).check()
 
 

@@ -19,4 +19,4 @@ def breast_cancer() -> Dataset:
     train, test = stratified(y, 0.2, rng.key("breast_cancer", "split"))
     inside, outside = standardise(x[train], x[test])
     parts = {"x": inside, "y": y[train]}, {"x": outside, "y": y[test]}
-    return Dataset("breast_cancer", "classification", *parts, (30,), 2).check()
+    return Dataset("breast_cancer", "classification", *parts, (30,), 2, fitted="means and deviations").check()

@@ -84,6 +84,7 @@ def cifar10(
         Scrambled(pixels) if profile == "pfl" else pixels,
         augment=CropFlip() if augment else None,
         classes=CLASSES,
+        fitted="means and deviations" if normalise == "standard" else "",
     ).check()
 
 

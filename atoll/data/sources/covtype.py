@@ -90,6 +90,7 @@ def covtype(
         {name: torch.unique(key, return_inverse=True)[1] for name, key in keys.items()},
         validation=validation,
         classes=classes,
+        fitted="" if scale == "none" else "least and largest values",
     ).check()
 
 

@@ -73,6 +73,7 @@ def films(target: Literal["rating", "liked"] = "rating", split: Split = "own", f
         classes=classes,
         parties={"movielens": tuple(range(first)), "tmdb": tuple(range(first, found["x"].shape[1]))},
         ids=found["film"][of[TRAIN]].long(),
+        fitted="means and deviations",
     ).check()
 
 

@@ -83,7 +83,10 @@ def _dataset(recipe: Recipe, normalise: Normalise, folder: str | None, classes: 
     statistics = tuple(found.notes["mean"]), tuple(found.notes["std"])
     decode = Pixels(1 / 255, *statistics) if normalise == "standard" else Pixels()
     inputs = tuple(train["x"].shape[1:])
-    return Dataset(recipe.name, "classification", train, test, inputs, 10, decode, classes=classes).check()
+    fitted = "means and deviations" if normalise == "standard" else ""
+    return Dataset(
+        recipe.name, "classification", train, test, inputs, 10, decode, classes=classes, fitted=fitted
+    ).check()
 
 
 def parse(files: Files) -> Columns:

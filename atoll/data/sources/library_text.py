@@ -30,7 +30,9 @@ def library_text(window: Annotated[int, Field(ge=2)] = 40) -> Dataset:
     alphabet = np.unique(train[train >= 0])
     keys = {"document": torch.from_numpy(document)}
     columns = _columns(train, alphabet), _columns(test, alphabet)
-    return Dataset("library_text", "next_token", *columns, (window,), len(alphabet) + 1, keys=keys).check()
+    return Dataset(
+        "library_text", "next_token", *columns, (window,), len(alphabet) + 1, keys=keys, fitted="alphabet"
+    ).check()
 
 
 def _documents() -> list[str]:

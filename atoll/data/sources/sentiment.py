@@ -117,6 +117,7 @@ def _dataset(name: str, found: Columns, y: torch.Tensor, classes: tuple[str, ...
         validation=validation,
         vocabulary=size,
         classes=classes,
+        fitted="vocabulary",
     ).check()
 
 

@@ -79,6 +79,7 @@ def sepsis(
         keys,
         validation=validation,
         classes=names,
+        fitted="means and deviations",
     ).check()
 
 

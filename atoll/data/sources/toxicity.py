@@ -58,6 +58,7 @@ def toxicity(
         validation=validation,
         vocabulary=size if features == "tokens" else None,
         classes=("fine", "toxic"),
+        fitted="vocabulary",
     ).check()
 
 

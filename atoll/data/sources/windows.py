@@ -68,7 +68,16 @@ def next_tokens(
     clients = torch.from_numpy(np.unique(owner, return_inverse=True)[1])
     kind: Literal["classification", "next_token"] = "classification" if targets == "last" else "next_token"
     return Dataset(
-        name, kind, train, test, (window,), vocabulary, Tokens(), {key: clients}, vocabulary=vocabulary
+        name,
+        kind,
+        train,
+        test,
+        (window,),
+        vocabulary,
+        Tokens(),
+        {key: clients},
+        vocabulary=vocabulary,
+        fitted="vocabulary",
     ).check()
 
 

@@ -42,7 +42,7 @@ def estimate(experiment: Experiment, device: Device, console: Console) -> None:
             "bytes": f"{traffic['up'] / 1e6:,.3g} MB up and {traffic['down'] / 1e6:,.3g} MB down a round",
         }
         if driver.account is not None:
-            rows["privacy"] = "; ".join(driver.account.foreseen(driver.agenda.template))
+            rows["privacy"] = "; ".join(told.rstrip(".") for told in driver.account.foreseen(driver.agenda.template))
     table = Table(show_header=False, box=None)
     for name, value in rows.items():
         table.add_row(name, value)
@@ -81,4 +81,6 @@ def _range(values: object) -> str:
 
 
 def _minutes(seconds: float) -> str:
+    if seconds < 9.95:
+        return f"{seconds:.2g} s"
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

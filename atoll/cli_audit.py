@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from atoll.errors import RecordError
+
 console = Console()
 errors = Console(stderr=True)
 
@@ -36,6 +38,8 @@ def audit(
     """Attack a finished run: can its model tell who was in the data? Prints a table and writes audit.json."""
     from atoll.attack import audit as audit_
 
+    if run.is_file():
+        raise RecordError(f"{run}: is not a run (it is a file). Name the folder of a run.")
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),

@@ -25,7 +25,7 @@ console = Console()
 Noise = Annotated[float, typer.Option(help="Noise over the most that one unit adds: std (L2), or scale for laplace.")]
 Delta = Annotated[float, typer.Option(help="Below 1 / population.")]
 Rounds = Annotated[int, typer.Option(help="Rounds of the run.")]
-Population = Annotated[int, typer.Option(help="Units in all: users, or examples.")]
+Population = Annotated[int, typer.Option(help="Units in all: clients, or examples.")]
 CohortSize = Annotated[float | None, typer.Option(help="Units in a round; with poisson the expected number.")]
 Sampling = Annotated[
     Literal["poisson", "fixed", "with-replacement", "cyclic", "cyclic-poisson", "everyone"] | None,
@@ -38,7 +38,7 @@ MechanismName = Annotated[Literal["gaussian", "laplace", "banded", "tree"], type
 Separation = Annotated[int, typer.Option(help="Rounds from one turn of a unit to its next, kept by cyclic sampling.")]
 Bands = Annotated[int | None, typer.Option(help="Bands of banded. Default: as many as the separation.")]
 Restart = Annotated[int | None, typer.Option(help="A new tree every so many rounds.")]
-Unit = Annotated[Literal["user", "example"], typer.Option(help="Whose data is protected.")]
+Unit = Annotated[Literal["client", "example"], typer.Option(help="Whose data is protected.")]
 
 
 @app.command()
@@ -54,11 +54,12 @@ def epsilon(
     separation: Separation = 1,
     bands: Bands = None,
     restart: Restart = None,
-    unit: Unit = "user",
+    unit: Unit = "client",
 ) -> None:
     """What a run with this noise costs: epsilon at delta."""
+    _check(delta, noise=noise)
     plan = _plan(rounds, population, cohort, sampling, mechanism, separation, bands, restart)
-    chosen = _accountant(plan, accountant)
+    chosen = _accountant(plan, accountant, noise)
     facts = [("noise multiplier", f"{noise:g}"), *_said(plan, noise, delta, chosen, unit)]
     _print("Privacy of the run", facts)
     _warn(delta, population)
@@ -77,11 +78,12 @@ def calibrate(
     separation: Separation = 1,
     bands: Bands = None,
     restart: Restart = None,
-    unit: Unit = "user",
+    unit: Unit = "client",
 ) -> None:
     """The least noise that keeps a run within epsilon at delta."""
     from atoll.privacy import noise_for
 
+    _check(delta, epsilon=epsilon)
     plan = _plan(rounds, population, cohort, sampling, mechanism, separation, bands, restart)
     chosen = _accountant(plan, accountant)
     noise = _up(noise_for(plan.event, epsilon, delta, chosen))
@@ -104,7 +106,7 @@ def curve(
     separation: Separation = 1,
     bands: Bands = None,
     restart: Restart = None,
-    unit: Unit = "user",
+    unit: Unit = "client",
     points: Annotated[int, typer.Option(min=2, help="Rounds to print.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Write the curve: a .csv or .svg file.")] = None,
 ) -> None:
@@ -113,8 +115,9 @@ def curve(
 
     if out is not None and out.suffix not in (".csv", ".svg"):
         raise ConfigError(f"--out: {out.name!r} must end in .csv or .svg.")
+    _check(delta, noise, epsilon)
     plan = _plan(rounds, population, cohort, sampling, mechanism, separation, bands, restart)
-    chosen = _accountant(plan, accountant)
+    chosen = _accountant(plan, accountant, noise)
     at = sorted({max(1, round(i * rounds / points)) for i in range(1, points + 1)})
     found = [(r, chosen.epsilon(plan.event(noise, r), delta)) for r in at]
     table = Table("round", "epsilon")
@@ -131,6 +134,17 @@ def curve(
         _write(out, found, facts)
 
 
+def _check(delta: float, noise: float | None = None, epsilon: float | None = None) -> None:
+    """Refuse what was typed before anything is computed, by the names it was typed with."""
+    from atoll.privacy import check_delta, check_epsilon, check_noise
+
+    check_delta("--delta", delta)
+    if noise is not None:
+        check_noise("--noise", noise)
+    if epsilon is not None:
+        check_epsilon("--epsilon", epsilon)
+
+
 def _plan(
     rounds: int,
     population: int,
@@ -143,6 +157,13 @@ def _plan(
 ) -> Plan:
     from atoll.privacy import Plan
 
+    if cohort is not None and not cohort > 0:
+        raise ConfigError(f"--cohort: must be above 0 (got {cohort:g}). For everyone leave --cohort out.")
+    if cohort is not None and cohort > population and sampling not in ("everyone", "with-replacement"):
+        raise ConfigError(
+            f"--cohort: {cohort:g} is more than --population {population}. Use a smaller one; for all of them "
+            "--sampling everyone, and no --cohort."
+        )
     if sampling is None and cohort is not None and cohort < population:
         raise ConfigError(
             "--sampling: is missing, and epsilon depends on it. "
@@ -162,11 +183,11 @@ def _plan(
     return Plan(rounds, population, cohort, names[sampling], mechanism, separation, bands, restart)
 
 
-def _accountant(plan: Plan, name: str) -> Accountant:
+def _accountant(plan: Plan, name: str, noise: float = 1.0) -> Accountant:
     from atoll.privacy import ACCOUNTANTS, suited
     from atoll.privacy.accountant import checked
 
-    event = plan.event(1.0)
+    event = plan.event(noise)
     chosen = suited(event, ACCOUNTANTS, name)
     checked(chosen, event)
     return chosen
@@ -184,10 +205,10 @@ def _said(plan: Plan, noise: float, delta: float, accountant: Accountant, unit: 
     return [
         ("epsilon", _number(accountant.epsilon(event, delta))),
         ("delta", f"{delta:g}"),
-        ("unit", f"{unit}-level"),
+        ("unit", unit),
         ("adjacency", account.adjacency),
         ("sampler", plan.sampling.replace("_", " ") + cohort),
-        ("mechanism", f"{plan.mechanism}, {plan.rounds} rounds"),
+        ("mechanism", f"{plan.mechanism}, {_rounds(plan.rounds)}"),
         ("accountant", accountant.name),
         ("assumed", "; ".join(account.notes)),
     ]
@@ -198,6 +219,10 @@ def _number(spent: float) -> str:
     if not math.isfinite(spent):
         return "none: there is no guarantee at this delta"
     return f"{math.ceil(spent * 1e4 - 1e-9) / 1e4:.4f}"
+
+
+def _rounds(number: int) -> str:
+    return "1 round" if number == 1 else f"{number} rounds"
 
 
 def _up(noise: float) -> float:
@@ -246,5 +271,5 @@ def _drawn(found: list[tuple[int, float]]) -> str:
         axes.set_ylabel("epsilon")
         return figure
 
-    told = f"Epsilon {_number(found[-1][1])} after {found[-1][0]} rounds."
+    told = f"Epsilon {_number(found[-1][1])} after {_rounds(found[-1][0])}."
     return Plot("epsilon", "Epsilon", told, told, draw).svg()

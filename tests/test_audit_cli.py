@@ -171,6 +171,7 @@ def test_shadows_go_where_out_says(sh: Shell, run: Path, tmp_path: Path) -> None
     ("words", "code", "said"),
     [
         ("audit nowhere", 1, "is not a run (it has no run.json)"),
+        ("audit run/run.json", 1, "run.json: is not a run (it is a file). Name the folder of a run."),
         ("audit run --attack lira --shadows 3", 2, "--shadows: must be 4 or more, and even (got 3)"),
         ("audit run --attack lira --targets 0", 2, "--targets: must be 1 or more"),
         ("audit run --attack loss --delta 1.5", 2, "delta: must be at least 0 and below 1"),

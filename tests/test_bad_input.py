@@ -107,7 +107,7 @@ CASES: dict[str, tuple[dict[str, Any], type[AtollError], str]] = {
     # parts
     "an unknown algorithm": ({"algorithm": "fedavgg"}, ConfigError, "Did you mean 'fedavg'?"),
     "an unknown engine": ({"engine": "gpu"}, ConfigError, "engine.name: 'gpu' is not known"),
-    "one transform": ({"transforms": "top_k"}, ConfigError, "transform: must be a list of tables"),
+    "one transform": ({"transforms": "top_k"}, ConfigError, "transform: must be a list (got"),
     "no table": ({"local": 3}, ConfigError, "local: must be a table (got 3)"),
     "noise without a bound": (
         {"transforms": [{"name": "gaussian_noise", "multiplier": 1.0}]},

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import atoll
-from atoll import cli
+from atoll import checks, cli
 from atoll.config import CATALOGUE
 from atoll.runs import Run
 
@@ -153,7 +153,7 @@ def test_mistakes_go_to_stderr_with_a_code_and_leave_nothing(
 
 
 def test_several_mistakes_are_all_shown_and_markup_is_not_read(sh: Shell) -> None:
-    said = sh("run e.toml --set rounds=0 --set label=[bold]x[/] --set seed=-1 --set 'task.model=[red]'")
+    said = sh("run e.toml --set rounds=0 --set label=x[bold]x[/] --set seed=-1 --set 'task.model=m[red]'")
     assert said.err.startswith("These must be put right first:")
     assert "rounds:" in said.err
     assert "seed:" in said.err
@@ -200,6 +200,24 @@ def test_check_says_what_would_run_and_writes_nothing(sh: Shell, tmp_path: Path,
     for word in ("digits, 1,438 training examples", "650 parameters", "engine", "MB", "a round", "clients"):
         assert word in said.out
     assert [p.name for p in tmp_path.iterdir()] == ["e.toml"]
+
+
+def test_check_says_what_noise_of_a_larger_cohort_stands_for(sh: Shell) -> None:
+    noise = '{name="gaussian_noise",multiplier=1.0,noise_cohort=500}'
+    chain = f'transform=["equal_weights",{{name="clip_l2",bound=0.5}},{noise}]'
+    said = sh(f"check e.toml --set privacy.simulate.population=10000 --set '{chain}'")
+    assert said.code == 0, said.err
+    told = " ".join(said.out.split())
+    assert "; stands for epsilon" in told
+    assert ".;" not in told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.0123, "0.012 s"), (0.4, "0.4 s"), (9.94, "9.9 s"), (9.96, "10 s"), (119.0, "119 s"), (180.0, "3 min")],
+)
+def test_a_short_run_is_not_said_to_take_no_time(seconds: float, said: str) -> None:
+    assert checks._minutes(seconds) == said
 
 
 def test_report_puts_runs_side_by_side(sh: Shell, tmp_path: Path) -> None:

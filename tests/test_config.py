@@ -232,7 +232,8 @@ MISTAKES = [
     ),
     (
         "transform=clip_l2",
-        'transform: must be a list of tables (got "clip_l2"). Write [[transform]] with double brackets.',
+        'transform: must be a list (got "clip_l2"). '
+        'Write transform = ["equal_weights", { name = "clip_l2", bound = 1.0 }].',
     ),
     ("transform.0.bound=0", "transform.0.bound: must be above 0 (got 0)."),
     ("evaluate.clients=-1", "evaluate.clients: must be a whole number >= 0 or 'all' (got -1)."),
@@ -645,6 +646,26 @@ def test_a_change_that_cannot_be_made_is_refused(change: str, message: str) -> N
     with pytest.raises(ConfigError) as caught:
         override(RAW, [change])
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("value", "what", "at"),
+    [
+        ('[equal_weights,{name="clip_l2",bound=0.5}]', "Invalid value", "equal"),
+        ('["equal_weights",{name="clip_l2",bound=0.5,}]', "Invalid initial character for a key part", "}]"),
+        ("{name=clip_l2}", "Invalid value", "clip"),
+        ('["equal_weights"', "Unclosed array", ""),
+    ],
+)
+def test_a_list_or_table_that_is_not_toml_is_shown_with_what_is_wrong(value: str, what: str, at: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        override(RAW, [f"transform={value}"])
+    first, shown, mark, hint = str(caught.value).splitlines()
+    assert first == f"--set transform: {what}."
+    assert shown == f"    {value}"
+    assert shown[mark.index("^") :].startswith(at)
+    assert hint.startswith("Names need quotes")
+    assert """--set 'transform=["equal_weights", { name = "clip_l2", bound = 1.0 }]'""" in hint
 
 
 # what follows from the data

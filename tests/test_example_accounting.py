@@ -18,7 +18,7 @@ from atoll import rng
 from atoll.config import Experiment
 from atoll.data import Partition, Population
 from atoll.privacy import Analytic, Composed, Examples, Gaussian, Rdp, Sampled, flatten, gaussian_epsilon
-from atoll.privacy.examples import BEST
+from atoll.privacy.examples import BEST, Batches
 
 DELTA = 1e-4
 
@@ -219,3 +219,19 @@ def test_what_the_docs_show_is_what_happens() -> None:
     assert row
     plan = Examples((600,), batch=32, sampling="poisson")
     assert plan.worst(float(row[1]), 20, 1e-4)[0] == pytest.approx(4.0, rel=0.01)
+
+
+def test_clients_whose_losses_outgrow_a_grid_are_accounted_by_renyi_divergences() -> None:
+    plan = Examples(sizes=(100, 400), batch=20, epochs=2, sampling="poisson")
+    assert plan.accountant(1.0, 10).name == "pld"
+    assert plan.accountant(1e-5, 10).name == "rdp"
+    assert plan.worst(1e-5, 10, 1e-4)[0] > 0.5e10  # of one step that an example is in
+
+
+@pytest.mark.parametrize("sampling", ["shuffled", "poisson", "fixed"])
+def test_the_noise_in_the_table_of_the_page_is_what_is_computed(sampling: Batches) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "example-privacy.md").read_text()
+    (cells,) = re.findall(rf"^\| {sampling}[^|]*((?:\| [\d.]+ )+)\|$", page, re.MULTILINE)
+    for cell, (n, batch) in zip(cells.split("|")[1:], ((64, 32), (600, 32), (6000, 64)), strict=True):
+        plan = Examples(sizes=(n,), batch=batch, sampling=sampling)
+        assert float(cell) == round(plan.noise(epsilon=4.0, delta=1e-4, rounds=20), 2)

@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
+from atoll.errors import ConfigError
 from atoll.privacy import (
     ACCOUNTANTS,
     Analytic,
@@ -16,6 +17,7 @@ from atoll.privacy import (
     DiscreteGaussian,
     Event,
     Gaussian,
+    How,
     Laplace,
     Pld,
     Prv,
@@ -26,7 +28,9 @@ from atoll.privacy import (
     gaussian_delta,
     gaussian_epsilon,
     signal_to_noise,
+    suited,
 )
+from atoll.privacy.analytic import gaussian_epsilons
 from atoll.privacy.rdp import discrete_gaussian, divergences, randomised_response, skellam
 from atoll.privacy.replacement import squares
 from atoll.privacy.terms import Term
@@ -358,3 +362,28 @@ def test_signal_to_noise_is_equation_1() -> None:
         float(np.linalg.norm(update) / np.linalg.norm(noise)), rel=0.02
     )
     assert signal_to_noise(1.0, 10, 0.0) == math.inf
+
+
+@pytest.mark.parametrize("how", ["poisson", "everyone", "with_replacement", "without_replacement", "cyclic"])
+@pytest.mark.parametrize("mechanism", [Gaussian, Laplace])
+@pytest.mark.parametrize("noise", [1e-9, 1e-6, 1e-5, 1e9, 1e10])
+@pytest.mark.parametrize("rounds", [1, 100])
+def test_extreme_noise_gets_a_number_or_a_reason(
+    how: How, mechanism: type[Gaussian] | type[Laplace], noise: float, rounds: int
+) -> None:
+    event = Composed(((Sampled(mechanism(noise), how, 1000, 1000 if how == "everyone" else 10), rounds),))
+    if mechanism is Laplace and how == "poisson" and noise < 1:
+        with pytest.raises(ConfigError, match=r"none can account this: an epsilon of .* more noise"):
+            suited(event, ACCOUNTANTS)
+        return
+    accountant = suited(event, ACCOUNTANTS)
+    assert accountant.epsilon(event, 1e-6) >= 0
+    assert 0 <= accountant.delta(event, 1.0) <= 1
+
+
+@pytest.mark.parametrize("noise", [1e-3, 1.01e-5, 0.99e-5, 1e-7, 1e-9, 1e-10])
+def test_an_epsilon_of_little_noise_is_never_below_the_truth(noise: float) -> None:
+    """The loss is normal with mean ρ = 1/2z² and standard deviation 1/z: at delta 1e-6 epsilon is above ρ + 4.7/z."""
+    for found in (gaussian_epsilon(noise, 1e-6), *gaussian_epsilons([noise, 1.0], 1e-6)[:1]):
+        assert 0.5 / noise**2 + 4.7 / noise <= found <= 0.5 / noise**2 + 5.3 / noise
+    assert gaussian_delta(noise, 0.5 / noise**2 + 4.7 / noise) >= 1e-6

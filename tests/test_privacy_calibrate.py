@@ -18,6 +18,7 @@ from atoll.privacy import (
     Plan,
     Pld,
     Rdp,
+    Sampled,
     noise_for,
     rounds_for,
     suited,
@@ -167,3 +168,12 @@ def test_a_plan_that_cannot_be_is_refused(make: object, words: str) -> None:
 )
 def test_auto_takes_the_first_accountant_that_knows_the_sampler(sampling: str, name: str) -> None:
     assert suited(Plan(5, 100, 10, sampling).event(1.0), ACCOUNTANTS).name == name  # type: ignore[arg-type]
+
+
+def test_a_budget_that_hardly_any_noise_keeps_is_met_where_losses_outgrow_the_grid() -> None:
+    def event(z: float) -> Event:
+        return Composed(((Sampled(Gaussian(z), "poisson", 1000, 500), 5000),))
+
+    assert Pld().supports(event(2.0**-10)) is not None
+    noise = noise_for(event, 1e9, 1e-3, Pld())
+    assert Pld().epsilon(event(noise), 1e-3) <= 1e9

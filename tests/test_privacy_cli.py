@@ -15,6 +15,7 @@ from atoll import cli_privacy
 from atoll.errors import ConfigError
 
 RUN = "--delta 1e-6 --rounds 100 --population 10000 --cohort 100"
+LONG = "--delta 1e-6 --rounds 1000000000 --population 1000 --cohort 10 --sampling poisson"
 Command = Callable[[str], Result]
 
 
@@ -36,7 +37,7 @@ def test_an_epsilon_comes_with_everything_that_it_needs(command: Command) -> Non
     facts = {name: value(found, name) for name in ("delta", "unit", "adjacency", "sampler", "accountant", "assumed")}
     assert facts == {
         "delta": "1e-06",
-        "unit": "user-level",
+        "unit": "client",
         "adjacency": "add-or-remove",
         "sampler": "poisson, 100 of 10000",
         "accountant": "rdp",
@@ -119,15 +120,34 @@ def test_coins_within_groups_cost_less_than_fixed_numbers_of_them(command: Comma
     [
         (f"epsilon --noise 2 {RUN}", "--sampling: is missing, and epsilon depends on it"),
         (f"epsilon --noise 2 {RUN} --sampling everyone", "everyone is 10000 units"),
-        (f"epsilon --noise -2 {RUN} --sampling poisson", "gaussian.multiplier: must be at least 0"),
-        (f"epsilon --noise inf {RUN} --sampling poisson", "gaussian.multiplier: must be at least 0 and finite"),
-        (f"calibrate --epsilon 0 {RUN} --sampling poisson", "privacy.epsilon: must be above 0"),
+        (f"epsilon --noise -2 {RUN} --sampling poisson", "--noise: must be 0 or between 1e-10 and 1e10 (got -2"),
+        (f"epsilon --noise inf {RUN} --sampling poisson", "--noise: must be 0 or between 1e-10 and 1e10 (got inf)"),
+        (
+            f"epsilon --noise 1e300 {RUN} --sampling poisson",
+            "--noise: must be 0 or between 1e-10 and 1e10 (got 1e+300)",
+        ),
+        (f"calibrate --epsilon 0 {RUN} --sampling poisson", "--epsilon: must be above 0"),
         (
             f"epsilon --noise 2 {RUN.replace('1e-6', '1')} --sampling poisson",
-            "privacy.delta: must be above 0 and below 1",
+            "--delta: must be above 0 and below 1",
         ),
-        (f"epsilon --noise 2 {RUN.replace('--cohort 100', '--cohort 20000')} --sampling poisson", "sampled.cohort"),
+        (
+            f"epsilon --noise 2 {RUN.replace('--cohort 100', '--cohort 20000')} --sampling poisson",
+            "--cohort: 20000 is more than --population 10000. Use a smaller one; for all of them --sampling everyone",
+        ),
+        (f"epsilon --noise 2 {RUN.replace('--cohort 100', '--cohort 20000')}", "--cohort: 20000 is more than"),
+        (
+            f"epsilon --noise 2 {RUN.replace('--cohort 100', '--cohort 0')} --sampling poisson",
+            "--cohort: must be above 0 (got 0). For everyone leave --cohort out.",
+        ),
         (f"epsilon --noise 2 {RUN} --sampling fixed --accountant pld", "pld cannot account this"),
+        (
+            f"epsilon --noise 2 {RUN} --sampling poisson --accountant analytic",
+            "Use accountant = 'pld', 'prv' or 'rdp'.",
+        ),
+        (f"epsilon --noise 2 {RUN} --sampling fixed --accountant analytic", "sampling. Use accountant = 'rdp'."),
+        (f"epsilon --noise 2 {LONG} --accountant pld", "1,000,000,000 rounds are more than it can compose"),
+        (f"epsilon --noise 2 {LONG} --mechanism laplace", "accountant: none can account this: 1,000,000,000 rounds"),
     ],
 )
 def test_mistakes_are_explained(command: Command, words: str, said: str) -> None:
@@ -136,11 +156,28 @@ def test_mistakes_are_explained(command: Command, words: str, said: str) -> None
     assert said in str(result.exception)
 
 
+def test_a_run_that_outgrows_a_grid_of_losses_is_accounted_by_renyi_divergences(command: Command) -> None:
+    found = command(f"epsilon --noise 1 {LONG}")
+    assert (value(found, "accountant"), float(value(found, "epsilon"))) == ("rdp", pytest.approx(93132.3, rel=1e-4))
+    million = command(f"epsilon --noise 1 {LONG.replace('1000000000', '1000000')}")
+    assert value(million, "accountant") == "pld"
+    quiet = command("epsilon --noise 1e-5 --delta 1e-6 --rounds 10 --population 100 --cohort 10 --sampling poisson")
+    assert value(quiet, "accountant") == "rdp"
+    assert float(value(quiet, "epsilon")) > 5e9  # a unit that comes once, and may come up to ten times
+
+
+def test_a_curve_refuses_its_budget_before_it_computes(command: Command) -> None:
+    found = command("curve --noise 2 --delta 1e-3 --rounds 1 --population 50 --epsilon -1")
+    assert "--epsilon: must be above 0" in str(found.exception)
+    assert found.output == ""
+    assert value(command("curve --noise 2 --delta 1e-3 --rounds 1 --population 50"), "mechanism") == "gaussian, 1 round"
+
+
 def test_the_command_is_part_of_atoll_and_shows_no_traceback() -> None:
     words = "privacy epsilon --noise 2 --delta 2 --rounds 3 --population 10"
     done = subprocess.run([sys.executable, "-m", "atoll", *words.split()], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "privacy.delta: must be above 0 and below 1 (got 2.0)" in done.stderr
+    assert "--delta: must be above 0 and below 1 (got 2.0)" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -33,9 +33,11 @@ from atoll.privacy.terms import Term, combined
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Gaussian(-1.0), r"gaussian.multiplier: must be at least 0 and finite \(got -1.0\)"),
-        (lambda: Gaussian(math.inf), "gaussian.multiplier: must be at least 0 and finite"),
-        (lambda: Gaussian(math.nan), "gaussian.multiplier: must be at least 0 and finite"),
+        (lambda: Gaussian(-1.0), r"gaussian.multiplier: must be 0 or between 1e-10 and 1e10 \(got -1.0\)"),
+        (lambda: Gaussian(math.inf), "gaussian.multiplier: must be 0 or between 1e-10 and 1e10"),
+        (lambda: Gaussian(math.nan), "gaussian.multiplier: must be 0 or between 1e-10 and 1e10"),
+        (lambda: Gaussian(1e-200), "gaussian.multiplier: must be 0 or between 1e-10 and 1e10"),
+        (lambda: Skellam(1e200, 1.0, 1.0), "skellam.multiplier: must be 0 or between 1e-10 and 1e10"),
         (lambda: Laplace(-0.1), "laplace.scale"),
         (lambda: Pure(0.0), r"pure.epsilon: must be above 0 and finite \(got 0.0\). Usual values"),
         (lambda: Approximate(1.0, 1.0), r"approximate.delta: must be above 0 and below 1 .* 1 / population"),
@@ -51,7 +53,7 @@ from atoll.privacy.terms import Term, combined
             lambda: Sampled(Gaussian(1.0), "poisson", 10, 11),
             "sampled.cohort: must be above 0 and at most the population",
         ),
-        (lambda: Sampled(Gaussian(1.0), "poisson", 10, 0), "sampled.cohort"),
+        (lambda: Sampled(Gaussian(1.0), "poisson", 10, 0), r"sampled.cohort: .* \(got 0\)\. Use how = 'everyone'"),
         (lambda: Sampled(Gaussian(1.0), "without_replacement", 10, 2.5), "must be a whole number"),
         (lambda: Sampled(Gaussian(1.0), "lottery", 10, 1), "sampled.how: 'lottery' is unknown"),  # type: ignore[arg-type]
         (lambda: Composed(((Gaussian(1.0), -1),)), r"composed.parts\[0\]: the count"),

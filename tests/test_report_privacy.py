@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_core import PydanticUndefined
 from rich.console import Console
 from test_report import Loads, write_run
 
 from atoll import report
+from atoll.config.experiment import LocalPrivacyTable, PrivacyTable, SimulateTable, StopTable, Table
 from atoll.errors import RecordError
 from atoll.report import privacy
 from atoll.report.groups import group
 from atoll.report.metrics import ACCURACY
+from atoll.report.settings import DEFAULTS
 from atoll.report.spending import spending
 from atoll.results import audits
 from atoll.results.privacy import SIMULATION, Claim, claims, down, kept, lower, of_all, small, up, upper
@@ -178,12 +181,12 @@ def test_a_page_without_an_account_says_nothing_of_privacy(tmp_path: Path) -> No
 def test_the_section_says_everything_that_an_epsilon_depends_on(tmp_path: Path) -> None:
     said = section_of(page_of([private(tmp_path, {"client": holds(1.87001)})], tmp_path))
     for word in (
-        "fedavg 1.871 1e-3 not audited client, add-or-remove",
+        "fedavg 1.871 1e-3 client, add-or-remove",
         "poisson, 10 of 100 clients",
         "gaussian_noise, multiplier 1.2",
         "pld, 3 rounds",
         "epsilon 2 at delta 1e-3; budget 8",
-        "amplified by Poisson sampling at rate 0.1",
+        "Audit: not audited Assumed: amplified by Poisson sampling at rate 0.1",
         "measured on clients' data in this report are not covered by epsilon",
     ):
         assert word in said, word
@@ -251,8 +254,11 @@ def test_a_unit_that_is_not_protected_is_named_beside_one_that_is(tmp_path: Path
 def test_an_audit_below_the_account_is_shown_beside_it(tmp_path: Path) -> None:
     block = {"client": holds(1.87), "audit": canaries(0.90009)}
     said = section_of(page_of([private(tmp_path, block, attacks=[attack(0.3, "client")])], tmp_path))
-    assert f"{CANARIES}: at least 0.9 (95 % confidence, delta 1e-3); 380 of 400 guesses right, 1,000 canaries" in said
-    assert "loss threshold: at least 0.3 (95 % confidence, delta 1e-3); 500 members, 700 others" in said
+    assert (
+        f"{CANARIES}, client: at least 0.9 (95 % confidence, delta 1e-3); 380 of 400 guesses right, 1,000 canaries"
+        in said
+    )
+    assert "loss threshold, client: at least 0.3 (95 % confidence, delta 1e-3); 500 members, 700 others" in said
     assert "0.610 (0.550 to 0.670) 0.05 at 0.01; 0.004 at 0.001" in said
     assert "on the last model" in said
     assert "contradicts the accounted" not in said
@@ -303,6 +309,59 @@ def test_many_audits_say_how_often_one_is_wrong_by_chance(tmp_path: Path) -> Non
     assert "at least 3 (95 % confidence, delta 1e-3); 380 of 400 guesses right, 1,000 canaries; the largest of 3" in (
         section_of(page_of(folders, tmp_path))
     )
+
+
+def test_attacks_on_another_unit_stand_apart_from_an_epsilon(tmp_path: Path) -> None:
+    both = [attack(0.9, "example"), attack(0.3, "client")]
+    folder = private(tmp_path, {"client": holds(1.87)}, attacks=both)
+    own, other = privacy.section(group(report.read([folder]))).rows  # type: ignore[union-attr]
+    assert own.audit == ("loss threshold, client: at least 0.3 (95 % confidence, delta 1e-3); 500 members, 700 others",)
+    assert (other.kind, other.cells, other.said) == ("example", (), "example level: no epsilon is accounted")
+    assert [one.partition(" (")[0] for one in other.audit] == ["loss threshold, example: at least 0.9"]
+    text, said = section_of(page_of([folder], tmp_path)), printed([folder])
+    assert "fedavg example level: no epsilon is accounted Audit: loss threshold, example: at least 0.9" in text
+    assert (
+        "audit: loss threshold, example: at least 0.9 (95 % confidence, delta 1e-3); 500 members, 700 others (no"
+        in said
+    )
+    assert said.count("no epsilon is accounted at this level") == 1
+    assert "the largest of" not in text + said
+
+
+def test_attacks_on_each_unit_stand_beside_its_own_epsilon(tmp_path: Path) -> None:
+    block = {"client": holds(1.87), "example": holds(4.2, unit="example")}
+    folder = private(tmp_path, block, attacks=[attack(0.9, "example"), attack(0.3, "client")])
+    rows = privacy.section(group(report.read([folder]))).rows  # type: ignore[union-attr]
+    assert [(row.kind, row.audit[0].partition(":")[0]) for row in rows] == [
+        ("client", "loss threshold, client"),
+        ("example", "loss threshold, example"),
+    ]
+    assert "no epsilon is accounted" not in printed([folder])
+
+
+def test_a_name_does_not_say_the_defaults_of_a_table_that_one_run_has(tmp_path: Path) -> None:
+    table = {"accountant": "auto", "canaries": 0, "delta": 1e-3}
+    folders = [write_run(tmp_path, label="plain"), write_run(tmp_path, label="plain", privacy=table)]
+    assert [one.name for one in group(report.read(folders))] == ["plain", "plain delta=0.001"]
+    tables: dict[str, type[Table]] = {
+        "privacy": PrivacyTable,
+        "privacy.simulate": SimulateTable,
+        "local.privacy": LocalPrivacyTable,
+    }
+    tables["stop"] = StopTable
+    there = {f"{at}.{key}": field.default for at, one in tables.items() for key, field in one.model_fields.items()}
+    usual = {key: value for key, value in there.items() if value is not None and value is not PydanticUndefined}
+    assert usual == DEFAULTS
+
+
+def test_the_words_below_the_privacy_table_do_not_scroll_with_it(tmp_path: Path) -> None:
+    page = page_of([private(tmp_path, {"client": holds(1.87)})], tmp_path)
+    found = re.search(r'<section aria-labelledby="privacy">.*?</section>', page, re.DOTALL)
+    assert found
+    table, _, below = found[0].partition("</table>")
+    assert "upper bounds by the accountant" in below
+    assert "upper bounds by the accountant" not in table
+    assert ">assumed</th>" not in table  # a line below each row, not a column
 
 
 def test_figures_say_no_less_than_was_spent(tmp_path: Path) -> None:

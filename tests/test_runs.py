@@ -141,8 +141,13 @@ def test_a_run_is_not_overwritten(done: Run) -> None:
     before = contents(done.folder)
     with pytest.raises(RecordError, match=r"holds a run already. Go on with it \(--resume\), or name another folder"):
         atoll.run(small(), done.folder)
-    with pytest.raises(RecordError, match=r"holds another experiment \(digest .*, yours is"):
+    with pytest.raises(RecordError, match=r"holds another experiment \(seed: 0, yours 1\)\. Resume it with"):
         atoll.run(small(seed=1), done.folder, resume=True)
+    others = small(seed=1, rounds=99, local={"epochs": 7, "batch": 9})
+    with pytest.raises(
+        RecordError, match=r"rounds: \d+, yours 99; seed: 0, yours 1; .*local\.\w+: \d, yours .*; 2 more\)"
+    ):
+        atoll.run(others, done.folder, resume=True)
     assert contents(done.folder) == before
 
 

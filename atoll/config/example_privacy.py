@@ -15,7 +15,7 @@ from atoll.config.experiment import Experiment, LocalPrivacyTable
 from atoll.core import Algorithm, Model, Task
 from atoll.data import Dataset, Population
 from atoll.errors import ConfigError
-from atoll.privacy.examples import BEST, Examples
+from atoll.privacy.examples import Examples
 from atoll.tasks import Supervised
 from atoll.tasks.ghost import quick_layers
 from atoll.tasks.layers import BatchNorm
@@ -57,7 +57,7 @@ class ExamplePrivacy:
             "unit": "example",
             "adjacency": self.plan.adjacency,
             "mechanism": f"DP-SGD in each client, clip {self.table.clip:g}, multiplier {self.multiplier:.6g}",
-            "accountant": QUICK if quick else BEST[self.plan.sampling].name,
+            "accountant": QUICK if quick else self.plan.accountant(self.multiplier, rounds).name,
             "rounds": rounds,
             "assumed": self._assumed(),
         }

@@ -60,7 +60,7 @@ def override(raw: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, An
         keys = [key.strip() for key in path.split(".")]
         if not is_there or not all(keys):
             raise ConfigError(f"--set {assignment}: must be path=value. Example: --set algorithm.lr=0.05")
-        put(changed, keys, _value(value.strip()), f"--set {assignment}")
+        put(changed, keys, _value(value.strip(), f"--set {path.strip()}"), f"--set {assignment}")
     return changed
 
 
@@ -108,11 +108,21 @@ def _counted(place: str, number: int = 0) -> str:
     return f"{place.rpartition('.')[0]}.{number}"
 
 
-def _value(text: str) -> Any:
+def _value(text: str, said: str) -> Any:
+    """The value in TOML; plain text where it is none, unless it begins as a list or a table does."""
+    head = "value = "
     try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
+        parsed = tomllib.loads(head + text)
+    except tomllib.TOMLDecodeError as e:
+        if not text.startswith(("[", "{")):
+            return text
+        found = re.search(r"column (\d+)", str(e))
+        column = min(int(found[1]) - 1 - len(head), len(text)) if found else len(text)
+        what = str(e).partition(" (at ")[0]
+        raise ConfigError(
+            f"{said}: {what}.\n    {text}\n    {' ' * column}^\nNames need quotes, and no comma stands before a }}. "
+            'Example: --set \'transform=["equal_weights", { name = "clip_l2", bound = 1.0 }]\''
+        ) from None
     return parsed["value"] if set(parsed) == {"value"} else text
 
 

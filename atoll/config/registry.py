@@ -21,6 +21,7 @@ from atoll.config.words import shown
 from atoll.errors import ConfigError
 
 Entry = dict[str, Any]  # {"name": ..., and its options}
+_CHAIN = '["equal_weights", { name = "clip_l2", bound = 1.0 }]'
 
 
 def check(registry: Registry, entry: Any, where: str, given: Collection[str] = ()) -> tuple[Entry, list[str]]:
@@ -116,7 +117,8 @@ def _check_entries(argument: Argument, kind: str, value: Any, at: str) -> tuple[
         entry = value if value is not argument.default else as_entry(registry, value)
         return check(registry, entry, at, given) if entry is not None else (None, [])
     if not isinstance(value, list | tuple):
-        return None, [f"{at}: must be a list of tables (got {shown(value)}). Write [[{at}]] with double brackets."]
+        example = f'["{next(iter(registry))}"]' if kind != "transforms" else _CHAIN
+        return None, [f"{at}: must be a list (got {shown(value)}). Write {at} = {example}."]
     checked = [check(registry, entry, f"{at}.{i}", given) for i, entry in enumerate(value)]
     return [entry for entry, _ in checked], [p for _, problems in checked for p in problems]
 

@@ -27,6 +27,7 @@ from atoll.privacy.events import (
     Tree,
     check_delta,
     check_epsilon,
+    check_noise,
 )
 from atoll.privacy.examples import Examples
 from atoll.privacy.ledger import ACCOUNTANTS, Ledger
@@ -63,6 +64,7 @@ __all__ = [
     "Tree",
     "check_delta",
     "check_epsilon",
+    "check_noise",
     "explain",
     "flatten",
     "gaussian_delta",

@@ -8,12 +8,15 @@ from dataclasses import replace
 from typing import Protocol
 
 from atoll.errors import ConfigError
-from atoll.privacy.events import Event, Gaussian, check_delta, check_epsilon
+from atoll.privacy.events import MOST as MOST_NOISE
+from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure, check_delta, check_epsilon
 from atoll.privacy.replacement import squares
 from atoll.privacy.terms import Term, Terms, flatten
 
 Parts = tuple[Term, ...]
 MOST = 500.0  # the epsilon of one round that can be worked with: e to the power of more is no number
+MOST_ROUNDS = 1_000_000  # composed on a grid of losses: with more it is slow, and what is rounded up is more than rdp's
+MOST_LOSS = 1e9  # that such a grid reaches
 
 
 class Accountant(Protocol):
@@ -35,6 +38,36 @@ class Accountant(Protocol):
     def delta(self, event: Event, epsilon: float) -> float:
         """The smallest delta that it can promise at this epsilon; 1 where there is no guarantee."""
         ...
+
+
+def reach(term: Term) -> float:
+    """About the largest loss of a term that matters."""
+    event = term.event
+    if isinstance(event, Gaussian):
+        cost = 1 / event.multiplier * (math.sqrt(term.count) if term.rate is None else 1.0)
+        turns = 0.0 if term.rate is None else term.count * term.rate
+        return (cost**2 / 2 + 10 * cost) * (1 + turns + 6 * math.sqrt(turns))
+    if isinstance(event, Laplace):
+        return term.count / event.scale
+    assert isinstance(event, Pure | Approximate)
+    return term.count * event.epsilon
+
+
+def outgrown(term: Term) -> str | None:
+    """Why losses on a grid are no way to account this term; None where they are."""
+    instead = (
+        "Use accountant = 'rdp'."
+        if term.rate is None or isinstance(term.event, Gaussian)
+        else "Use fewer rounds or more noise."
+    )
+    if not isinstance(term.event, Gaussian) and (once := reach(replace(term, count=1))) > MOST:
+        return f"an epsilon of {once:.4g} in one round is too large. {instead}"
+    joined = isinstance(term.event, Gaussian) and term.rate is None  # many are one: 1/z² adds up
+    if term.count > MOST_ROUNDS and not joined:
+        return f"{term.count:,} rounds are more than it can compose (at most {MOST_ROUNDS:,}). {instead}"
+    if reach(term) > MOST_LOSS:
+        return f"losses of up to {reach(term):.2g} are too large for its grid. {instead}"
+    return None
 
 
 def checked(accountant: Accountant, event: Event) -> Terms:
@@ -79,7 +112,8 @@ def _settle(term: Term, slack: float) -> Parts:
     worst = squares(*term.repeated, term.count, slack)
     if worst == 0:
         return ()
-    return (replace(term, event=Gaussian(term.event.multiplier / math.sqrt(worst)), count=1, repeated=None),)
+    noise = min(MOST_NOISE, term.event.multiplier / math.sqrt(worst))
+    return (replace(term, event=Gaussian(noise), count=1, repeated=None),)
 
 
 def _spent(terms: Parts, at: float, solve: Callable[[Parts, float], float]) -> float:

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
-from atoll.privacy.events import Event, Gaussian
-from atoll.privacy.terms import combined, flatten
+from atoll.privacy.events import DiscreteGaussian, Event, Gaussian, Laplace, Skellam
+from atoll.privacy.terms import Term, combined, flatten
+
+# With less noise the exact figure drowns in rounding, and a bound that is hardly above it takes its place: that of
+# concentrated privacy, ρ + 2 √(ρ log 1/δ) with ρ = 1/2z² (Bun and Steinke, 2016).
+LITTLE = 1e-5
 
 
 def gaussian_delta(multiplier: float, epsilon: float) -> float:
@@ -20,6 +24,9 @@ def gaussian_delta(multiplier: float, epsilon: float) -> float:
     """
     from scipy.special import log_ndtr
 
+    if multiplier < LITTLE:
+        cost = 0.5 / multiplier**2
+        return 1.0 if epsilon <= cost else math.exp(-((epsilon - cost) ** 2) / (4 * cost))
     near, far = 0.5 / multiplier, epsilon * multiplier
     first, second = float(log_ndtr(near - far)), epsilon + float(log_ndtr(-near - far))
     return 0.0 if second >= first else math.exp(first) * -math.expm1(second - first)
@@ -31,6 +38,9 @@ def gaussian_epsilon(multiplier: float, delta: float, tolerance: float = 1e-13) 
     >>> round(gaussian_epsilon(1.0, 1e-5), 4)
     4.3772
     """
+    if multiplier < LITTLE:
+        cost = 0.5 / multiplier**2
+        return cost + 2 * math.sqrt(cost * -math.log(delta))
     if gaussian_delta(multiplier, 0.0) <= delta:
         return 0.0
     high = 1.0
@@ -51,8 +61,8 @@ def gaussian_epsilons(multipliers: Sequence[float], delta: float, tolerance: flo
     >>> gaussian_epsilons([1.0, 2.0], 1e-5) == [gaussian_epsilon(1.0, 1e-5), gaussian_epsilon(2.0, 1e-5)]
     True
     """
-    if len(multipliers) == 1:
-        return [gaussian_epsilon(multipliers[0], delta, tolerance)]
+    if len(multipliers) == 1 or min(multipliers, default=1.0) < LITTLE:
+        return [gaussian_epsilon(z, delta, tolerance) for z in multipliers]
     import numpy as np
     from scipy.special import log_ndtr
 
@@ -83,9 +93,9 @@ class Analytic:
     def supports(self, event: Event) -> str | None:
         for term in flatten(event).terms:
             if not isinstance(term.event, Gaussian):
-                return f"{type(term.event).__name__} is not Gaussian. Use accountant = 'pld' or 'rdp'."
+                return f"{type(term.event).__name__} is not Gaussian. {_instead(term)}"
             if term.rate is not None or term.drawn is not None:
-                return "it knows no amplification by sampling. Use accountant = 'pld' or 'rdp'."
+                return f"it knows no amplification by sampling. {_instead(term)}"
         return None
 
     def epsilon(self, event: Event, delta: float) -> float:
@@ -93,6 +103,15 @@ class Analytic:
 
     def delta(self, event: Event, epsilon: float) -> float:
         return delta_of(checked(self, event), epsilon, _delta)
+
+
+def _instead(term: Term) -> str:
+    """The accountants that know this term."""
+    if term.drawn is not None or isinstance(term.event, DiscreteGaussian | Skellam):
+        return "Use accountant = 'rdp'."
+    if term.rate is not None and isinstance(term.event, Laplace):
+        return "Use accountant = 'pld'."
+    return "Use accountant = 'pld', 'prv' or 'rdp'."
 
 
 def _epsilon(terms: Parts, delta: float) -> float:

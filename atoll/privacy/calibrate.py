@@ -54,7 +54,8 @@ def _search(
     spent: dict[float, float] = {}
 
     def cost(z: float) -> float:
-        spent[z] = accountant.epsilon(event(z), delta)
+        known = accountant.supports(event(z)) is None  # with very little noise losses outgrow a grid
+        spent[z] = accountant.epsilon(event(z), delta) if known else math.inf
         return spent[z]
 
     low, high = _bracket(cost, epsilon, start, factor)

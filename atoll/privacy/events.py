@@ -8,7 +8,7 @@ rounds are added by the run, from the sampler that really ran:
 0.01
 >>> Gaussian(-1.0)
 Traceback (most recent call last):
-atoll.errors.ConfigError: gaussian.multiplier: must be at least 0 and finite (got -1.0). ...
+atoll.errors.ConfigError: gaussian.multiplier: must be 0 or between 1e-10 and 1e10 (got -1.0). ...
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Literal, get_args
 
 from atoll.errors import ConfigError
 
+LEAST, MOST = 1e-10, 1e10  # noise that can be accounted: far below or above, its square is no number
 How = Literal["poisson", "without_replacement", "with_replacement", "cyclic", "cyclic_poisson", "everyone", "any"]
 
 
@@ -29,7 +30,7 @@ class Gaussian:
     multiplier: float
 
     def __post_init__(self) -> None:
-        _noise("gaussian.multiplier", self.multiplier)
+        check_noise("gaussian.multiplier", self.multiplier)
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Laplace:
     scale: float
 
     def __post_init__(self) -> None:
-        _noise("laplace.scale", self.scale)
+        check_noise("laplace.scale", self.scale)
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class DiscreteGaussian:
     dimension: int = 1
 
     def __post_init__(self) -> None:
-        _noise("discrete_gaussian.multiplier", self.multiplier)
+        check_noise("discrete_gaussian.multiplier", self.multiplier)
         _positive("discrete_gaussian.l2", self.l2)
         _whole("discrete_gaussian.clients", self.clients)
         _whole("discrete_gaussian.dimension", self.dimension)
@@ -74,7 +75,7 @@ class Skellam:
     l1: float
 
     def __post_init__(self) -> None:
-        _noise("skellam.multiplier", self.multiplier)
+        check_noise("skellam.multiplier", self.multiplier)
         _positive("skellam.l2", self.l2)
         _positive("skellam.l1", self.l1)
 
@@ -119,7 +120,7 @@ class Banded:
     participations: int | None = None
 
     def __post_init__(self) -> None:
-        _noise("banded.multiplier", self.multiplier)
+        check_noise("banded.multiplier", self.multiplier)
         _run("banded", self.rounds, self.separation, self.participations)
         _whole("banded.bands", self.bands)
         if self.bands > self.separation:
@@ -151,7 +152,7 @@ class Tree:
     pattern: Literal["cyclic", "separated"] = "separated"
 
     def __post_init__(self) -> None:
-        _noise("tree.multiplier", self.multiplier)
+        check_noise("tree.multiplier", self.multiplier)
         _run("tree", self.rounds, self.separation, self.participations)
         if self.restart is not None:
             _whole("tree.restart", self.restart)
@@ -195,9 +196,10 @@ class Sampled:
         _whole("sampled.separation", self.separation)
         most = math.inf if self.how == "with_replacement" else self.population
         if not 0 < self.cohort <= most:
+            smaller = "a smaller cohort, or " if self.cohort > 0 else ""
             raise ConfigError(
                 f"sampled.cohort: must be above 0 and at most the population, {self.population} (got {self.cohort}). "
-                "Use a smaller cohort, or how = 'everyone'."
+                f"Use {smaller}how = 'everyone' with all of them."
             )
         if self.how not in ("poisson", "cyclic_poisson") and self.cohort != int(self.cohort):
             raise ConfigError(f"sampled.cohort: must be a whole number for {self.how!r} (got {self.cohort}).")
@@ -262,9 +264,13 @@ def check_delta(where: str, value: float) -> None:
         raise ConfigError(f"{where}: must be above 0 and below 1 (got {value}). Use less than 1 / population.")
 
 
-def _noise(where: str, value: float) -> None:
-    if not (value >= 0 and math.isfinite(value)):
-        raise ConfigError(f"{where}: must be at least 0 and finite (got {value}). 0 is no noise and no privacy.")
+def check_noise(where: str, value: float) -> None:
+    """Refuse noise that cannot be accounted."""
+    if not (value == 0 or LEAST <= value <= MOST):
+        raise ConfigError(
+            f"{where}: must be 0 or between 1e-10 and 1e10 (got {value}). Usual values lie between 0.3 and 20; "
+            "0 is no noise and no privacy."
+        )
 
 
 def _positive(where: str, value: float) -> None:

@@ -92,6 +92,11 @@ class Examples:
             return (max(sizes, key=self.epochs_begun),) if sizes else ()
         return tuple({self.steps(n): n for n in sizes}.values())
 
+    def accountant(self, noise: float, rounds: int) -> Accountant:
+        """The tightest that knows every client's event: Rényi bounds where the losses outgrow a grid."""
+        best, events = BEST[self.sampling], (self.event(noise, rounds, n) for n in self.suspects)
+        return best if all(best.supports(event) is None for event in events) else Rdp()
+
     def worst(
         self, noise: float, rounds: int, delta: float, accountant: Accountant | None = None
     ) -> tuple[float, int | None]:
@@ -100,7 +105,7 @@ class Examples:
         Rényi bounds rank the suspects; one whose bound is no larger than what was found need not be looked at closely.
         """
         check_delta("local.privacy.delta", delta)
-        close, times = accountant or BEST[self.sampling], turns(rounds, self.separation)
+        close, times = accountant or self.accountant(noise, rounds), turns(rounds, self.separation)
         found: tuple[float, int | None] = (0.0, None)
         for loose, n in sorted(((self._curve(noise, n).epsilon(times, delta), n) for n in self.suspects), reverse=True):
             if times and (found[1] is None or loose > found[0]):
@@ -117,7 +122,7 @@ class Examples:
     def noise(self, epsilon: float, delta: float, rounds: int, accountant: Accountant | None = None) -> float:
         """The smallest multiplier (to 0.1 %) with which no client's epsilon is above this one."""
         check_epsilon("local.privacy.epsilon", epsilon)
-        close = accountant or BEST[self.sampling]
+        close = accountant or self.accountant(1.0, rounds)
         noise, n = 0.0, self._likely()
         while n is not None:
             enough = noise_for(lambda z, n=n: self.event(z, rounds, n), epsilon, delta, close, 1e-3)  # type: ignore[misc]

@@ -71,4 +71,7 @@ def suited(event: Event, accountants: dict[str, Accountant], name: str = "auto")
         raise ConfigError(f"accountant: {name!r} is unknown. Use one of auto, {', '.join(accountants)}.")
     if name != "auto":
         return accountants[name]
-    return next(a for a in accountants.values() if a.supports(event) is None)
+    found = next((a for a in accountants.values() if a.supports(event) is None), None)
+    if found is None:  # all but pld refuse some mechanisms, and pld refuses those that outgrow its grid
+        raise ConfigError(f"accountant: none can account this: {accountants['pld'].supports(event)}")
+    return found

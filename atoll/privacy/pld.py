@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from atoll.privacy.accountant import MOST, Parts, checked, delta_of, epsilon_of
+from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of, outgrown, reach
 from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure
 from atoll.privacy.losses import Losses, drawn_gaussian
 from atoll.privacy.terms import Plain, Term, flatten
@@ -28,8 +28,8 @@ class Pld:
                 return "it has no bound for sampling without replacement. Use accountant = 'rdp', or sample by Poisson."
             if not isinstance(term.event, Gaussian | Laplace | Pure | Approximate):
                 return f"{type(term.event).__name__} is bounded by its Rényi divergence. Use accountant = 'rdp'."
-            if isinstance(term.event, Pure | Approximate) and term.event.epsilon > MOST:
-                return f"an epsilon of {term.event.epsilon:.4g} in one round is too large. Use accountant = 'rdp'."
+            if why := outgrown(term):
+                return why
         return None
 
     def epsilon(self, event: Event, delta: float) -> float:
@@ -62,7 +62,7 @@ class Pld:
 
     def _grid(self, terms: Parts) -> float:
         fine = min(self.interval, *(_spread(term) / self.points for term in terms))
-        return max(fine, *(_reach(term) / 3e6 for term in terms))
+        return max(fine, *(reach(term) / 3e6 for term in terms))  # it must not outgrow memory
 
 
 def _spread(term: Term) -> float:
@@ -74,19 +74,6 @@ def _spread(term: Term) -> float:
         return rate / event.scale
     assert isinstance(event, Pure | Approximate)
     return event.epsilon / 10
-
-
-def _reach(term: Term) -> float:
-    """About the largest loss that matters, so that the grid does not outgrow memory."""
-    event = term.event
-    if isinstance(event, Gaussian):
-        cost = 1 / event.multiplier * (math.sqrt(term.count) if term.rate is None else 1.0)
-        turns = 0.0 if term.rate is None else term.count * term.rate
-        return (cost**2 / 2 + 10 * cost) * (1 + turns + 6 * math.sqrt(turns))
-    if isinstance(event, Laplace):
-        return term.count / event.scale
-    assert isinstance(event, Pure | Approximate)
-    return term.count * event.epsilon
 
 
 def _is_drawn(term: Term) -> bool:

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from atoll.privacy.accountant import MOST, Parts, checked, delta_of, epsilon_of
+from atoll.errors import ConfigError
+from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of, outgrown
 from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure
 from atoll.privacy.terms import Term, flatten
 
@@ -29,8 +30,8 @@ class Prv:
                 return f"no bound for Poisson-sampled {type(term.event).__name__}. Use accountant = 'pld'."
             if not isinstance(term.event, Gaussian | Laplace | Pure | Approximate):
                 return f"{type(term.event).__name__} is bounded by its Rényi divergence. Use accountant = 'rdp'."
-            if isinstance(term.event, Pure | Approximate) and term.event.epsilon > MOST:
-                return f"an epsilon of {term.event.epsilon:.4g} in one round is too large. Use accountant = 'rdp'."
+            if why := outgrown(term):
+                return why
         return None
 
     def epsilon(self, event: Event, delta: float) -> float:
@@ -50,11 +51,16 @@ class Prv:
         from prv_accountant import PRVAccountant
 
         counts = [term.count for term in terms]
-        with np.errstate(all="ignore"):  # it computes both branches of a case and takes one
-            found = PRVAccountant(
-                [_variable(term) for term in terms], self.error, delta_error, max_self_compositions=counts
-            )
-            return float(getattr(found, what)(at, counts)[2])
+        try:
+            with np.errstate(all="ignore"):  # it computes both branches of a case and takes one
+                found = PRVAccountant(
+                    [_variable(term) for term in terms], self.error, delta_error, max_self_compositions=counts
+                )
+                return float(getattr(found, what)(at, counts)[2])
+        except MemoryError:
+            raise ConfigError(
+                "privacy.accountant: prv needs more memory than there is for losses as large. Use 'pld' or 'rdp'."
+            ) from None
 
 
 def _joined(terms: Parts) -> Parts:

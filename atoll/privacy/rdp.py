@@ -53,7 +53,8 @@ def _delta(terms: Parts, epsilon: float) -> float:
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
     orders = _orders()
-    return float(rdp.compute_delta(orders, divergences(terms, orders), epsilon)[0]) + _lost(terms)
+    found = divergences(terms, orders).clip(min=1e-15)  # of less the library takes the logarithm of 0
+    return float(rdp.compute_delta(orders, found, epsilon)[0]) + _lost(terms)
 
 
 def _lost(terms: Parts) -> float:
@@ -126,12 +127,14 @@ def _round(term: Term, orders: tuple[float, ...]) -> Orders:
     elif term.drawn is not None:
         neighbours = dp.NeighboringRelation.REPLACE_ONE
         event = dp.SampledWithoutReplacementDpEvent(term.drawn[1], term.drawn[0], event)
-    with _quiet():  # an order that does not converge is left out, and the others decide
-        found: Orders = RdpAccountant(orders, neighbours).compose(event, 1).rdp
-    if term.drawn is not None and isinstance(
-        term.event, Gaussian
-    ):  # whoever is drawn, two cohorts differ by one unit at most: never worse than no sampling
-        found = np.minimum(found, np.asarray(orders) / (2 * term.event.multiplier**2))
+    plain = np.asarray(orders) / (2 * term.event.multiplier**2) if isinstance(term.event, Gaussian) else np.inf
+    try:
+        with _quiet():  # an order that does not converge is left out, and the others decide
+            found: Orders = RdpAccountant(orders, neighbours).compose(event, 1).rdp
+    except ValueError:  # so much noise that rounding leaves nothing to take a logarithm of
+        found = np.full(len(orders), np.inf)
+    if term.drawn is not None:  # whoever is drawn, two cohorts differ by one unit at most: never worse than no sampling
+        found = np.minimum(found, plain)
     return found
 
 

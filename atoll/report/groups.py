@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atoll.report.records import Record
-from atoll.report.settings import differing, flatten, short, show, telling
+from atoll.report.settings import differing, flatten, short, show, telling, unusual
 
 ALONE = "local"  # the algorithm that trains every client alone
 
@@ -43,7 +43,7 @@ def group(records: Sequence[Record]) -> list[Group]:
         by_key.setdefault(key, []).append(record)
     chosen = [_one_per_seed(members) for members in by_key.values()]
     settings = [flatten(members[0].experiment) for members in chosen]
-    names = _names([members[0] for members in chosen], settings)
+    names = _names([members[0] for members in chosen], [unusual(one) for one in settings])
     return [Group(*parts) for parts in zip(names, chosen, settings, strict=True)]
 
 

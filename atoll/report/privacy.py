@@ -20,6 +20,8 @@ MEANING = (
     "Epsilon and delta are upper bounds by the accountant, rounded up; an audit's figure is a lower bound on epsilon, "
     "found by attacking the run, rounded down. Epsilons of different units or adjacencies are not comparable."
 )
+ALONE = "no epsilon is accounted"
+LEVELS = ("client", "example")
 UNCLAIMED = "nothing is claimed: the run has no privacy account"
 COLUMNS: Mapping[str, str] = {
     "epsilon": "upper bound for all rounds made; of several seeds the largest",
@@ -102,7 +104,9 @@ def lines(groups: Sequence[Group]) -> list[str]:
         name = f"{group.name}: " if len(groups) > 1 else ""
         found = group_claims(group)
         said += [f"{name}{_told(claim, found)}" for claim in found]
-        said += [f"{name}audit: {told}" for told in _audit(group, ("client", "example"))]
+        for level in LEVELS:
+            alone = "" if not found or level in _kinds(found) else f" ({ALONE} at this level)"
+            said += [f"{name}audit: {told}{alone}" for told in _audit(group, level)]
     return said
 
 
@@ -118,17 +122,21 @@ def _accounted(record: Record) -> bool:
 
 def _rows(group: Group) -> list[Row]:
     found = group_claims(group)
+    audits = {level: _audit(group, level) for level in LEVELS}
     if not found:
-        return [Row(group.name, "", (), UNCLAIMED, _audit(group, ("client", "example")))]
-    rest = tuple(level for level in ("client", "example") if level not in [claim.kind for claim in found])
+        return [Row(group.name, "", (), UNCLAIMED, audits["client"] + audits["example"])]
     rows = []
-    for number_, claim in enumerate(found):
-        levels = (claim.kind, *(rest if number_ == 0 else ()))
-        audit = () if claim.kind == "simulates" else _audit(group, levels) or ("not audited",)
+    for claim in found:
+        audit = () if claim.kind == "simulates" else audits[claim.kind] or ("not audited",)
         name = SIMULATION if claim.kind == "simulates" else group.name
         said = "" if claim.epsilon is not None else _told(claim, found)
         rows.append(Row(name, claim.kind, _cells(claim), said, audit))
-    return rows
+    alone = [level for level in LEVELS if audits[level] and level not in _kinds(found)]
+    return rows + [Row(group.name, level, (), f"{level} level: {ALONE}", audits[level]) for level in alone]
+
+
+def _kinds(found: Sequence[Claim]) -> list[str]:
+    return [claim.kind for claim in found]
 
 
 def _cells(claim: Claim) -> tuple[str, ...]:
@@ -150,12 +158,12 @@ def _cells(claim: Claim) -> tuple[str, ...]:
     return tuple(told[column] or MISSING for column in COLUMNS)
 
 
-def _audit(group: Group, levels: Sequence[str]) -> tuple[str, ...]:
-    """The strongest bound of each attack over the seeds."""
+def _audit(group: Group, level: str) -> tuple[str, ...]:
+    """The strongest bound of each attack on this unit over the seeds."""
     found: dict[str, list[Bound]] = {}
-    for one in (one for record in group.records for one in _bounds(record) if one.level in levels):
+    for one in (one for record in group.records for one in _bounds(record) if one.level == level):
         found.setdefault(one.name, []).append(one)
-    return tuple(_strongest(name, ones) for name, ones in found.items())
+    return tuple(_strongest(f"{name}, {level}", ones) for name, ones in found.items())
 
 
 def _strongest(name: str, ones: Sequence[Bound]) -> str:

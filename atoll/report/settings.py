@@ -5,6 +5,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Settings = Mapping[str, Any]
+# Of tables that a file may leave out: without the table these hold as well, so a name need not say them.
+DEFAULTS: Settings = {
+    "privacy.accountant": "auto",
+    "privacy.canaries": 0,
+    "privacy.simulate.sampling": "poisson",
+    "local.privacy.sampling": "shuffled",
+    "stop.metric": "accuracy",
+    "stop.better": "higher",
+    "stop.threshold": 0.0,
+}
 
 
 def flatten(experiment: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,6 +55,15 @@ def differing(all_settings: Sequence[Settings]) -> list[str]:
     """The settings that are not the same everywhere, in the order of the file."""
     keys = dict.fromkeys(key for settings in all_settings for key in settings)
     return [key for key in keys if len({_value(settings, key) for settings in all_settings}) > 1]
+
+
+def unusual(settings: Settings) -> dict[str, Any]:
+    """The settings without the defaults of tables that may be left out.
+
+    >>> unusual({"rounds": 5, "privacy.accountant": "auto", "privacy.delta": 1e-3})
+    {'rounds': 5, 'privacy.delta': 0.001}
+    """
+    return {key: value for key, value in settings.items() if key not in DEFAULTS or DEFAULTS[key] != value}
 
 
 def telling(all_settings: Sequence[Settings]) -> list[str]:

@@ -44,7 +44,7 @@ class NoisySum:
         return cls(zeros, how.expected, spec.domain != "modular")
 
     def told(self, clients: int) -> NoisySum:
-        """The same for a round to which so many were to come, where that is public: whoever is left out still counts."""
+        """The same for a round to which so many were to come, where that is public: who is left out still counts."""
         return replace(self, expected=float(clients)) if self.expected is None and clients else self
 
     def sum(self, total: Total | None) -> Total | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ import torch
 from atoll import tree
 from atoll.config import Experiment
 from atoll.config.setup import Device, Setup
+from atoll.config.words import shown
 from atoll.data import label_counts
 from atoll.engines import Choice, Threads, Vector
 from atoll.errors import RankError, RecordError
@@ -38,10 +40,26 @@ def claim(folder: Folder, experiment: Experiment, resume: bool) -> Info | None:
     info = folder.info
     if info["digest"] != experiment.digest():
         raise RecordError(
-            f"{folder.path}: holds another experiment (digest {info['digest'][:8]}, yours is "
-            f"{experiment.digest()[:8]}). Resume it with the file it was started from, or name another folder."
+            f"{folder.path}: holds another experiment ({_unlike(info['experiment'], experiment.complete())}). "
+            "Resume it with the file it was started from, or name another folder."
         )
     return info
+
+
+def _unlike(there: Any, yours: Any, at: str = "") -> str:
+    """The first settings that differ, and how many more."""
+    found = list(_differences(there, yours, at))
+    told = [f"{key}: {shown(old)}, yours {shown(new)}" for key, old, new in found[:3]]
+    more = [f"{len(found) - 3} more"] if len(found) > 3 else []
+    return "; ".join([*told, *more]) or "its digest is another"
+
+
+def _differences(there: Any, yours: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(there, dict) and isinstance(yours, dict):
+        for key in [*there, *(key for key in yours if key not in there)]:
+            yield from _differences(there.get(key), yours.get(key), f"{at}.{key}" if at else key)
+    elif there != yours:
+        yield at, there, yours
 
 
 def ended(info: Info | None) -> bool:

@@ -13,6 +13,7 @@ from atoll import rng, tree
 from atoll.audit import Canaries, drawn, passing, turns, without_noise
 from atoll.audit.passing import AMPLITUDE, KEEPS_ZEROS
 from atoll.core import Chain, Participation, Spec, Total, Transform, Update
+from atoll.core.types import Scheme
 from atoll.data.availability import Available
 from atoll.data.sampling import Cyclic, CyclicPoisson, Everyone, Fixed, FixedWithReplacement, Fraction, Poisson, Sampler
 from atoll.errors import ConfigError
@@ -179,6 +180,14 @@ def test_a_canary_keeps_to_its_group(how: Participation) -> None:
     for phase in range(3):
         came_then = came[phase::3].sum(0) > 0
         assert not bool((came_then & (came.sum(0) > came[phase::3].sum(0))).any())
+
+
+@pytest.mark.parametrize(
+    ("scheme", "known"),
+    [("poisson", False), ("cyclic_poisson", False), ("fixed", False), ("cyclic", True), ("everyone", True)],
+)
+def test_who_was_drawn_is_known_only_where_the_account_does_not_rely_on_it(scheme: Scheme, known: bool) -> None:
+    assert turns.public(Participation(scheme, 9)) == known
 
 
 def test_clients_that_come_and_go_have_canaries_that_come_and_go() -> None:

@@ -92,6 +92,23 @@ def test_so_are_weights_that_are_made_of_others() -> None:
     assert quick_layers(task_of(nn.Sequential(nn.Flatten(), layer))) == ()
 
 
+def mixing(kind: str) -> nn.Module:
+    layer = nn.Linear(36, 2)
+    if kind == "before":
+        layer.register_forward_pre_hook(lambda _, given: (given[0] - given[0].mean(0),))
+    elif kind == "after":
+        layer.register_forward_hook(lambda _, __, out: out - out.mean(0))
+    else:
+        plain = layer.forward
+        layer.forward = lambda x: plain(x - x.mean(0))  # type: ignore[method-assign]
+    return nn.Sequential(nn.Flatten(), layer)
+
+
+@pytest.mark.parametrize("kind", ["before", "after", "instead"])
+def test_so_are_layers_that_do_something_else_as_well(kind: str) -> None:
+    assert quick_layers(task_of(mixing(kind))) == ()
+
+
 def test_a_run_takes_the_quick_way_and_agrees_with_the_loop() -> None:
     runs = [simulate(e, "poisson", mlp()) for e in ("loop", {"name": "vector", "chunk": 2}, "threads")]
     for run in runs[1:]:

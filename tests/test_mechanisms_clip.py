@@ -9,6 +9,7 @@ from torch.func import vmap
 
 from atoll import rng, tree
 from atoll.core import Chain, Spec, Total, Transform, Update
+from atoll.core.settings import extract, inject
 from atoll.errors import ConfigError
 from atoll.reducers import Mean
 from atoll.transforms.adaptive import AdaptiveClip
@@ -26,8 +27,8 @@ def update(a: list[float], b: list[float]) -> Update:
     return Update({"delta": {"a": torch.tensor(a), "b": torch.tensor(b)}, "buffers": {}}, torch.ones(()))
 
 
-def sent(transform: Transform, given: Update) -> Tree:
-    return transform.client(given, {}, {}, KEY)[0].value
+def sent(transform: Transform, given: Update, state: Tree | None = None) -> Tree:
+    return transform.client(given, state or {}, {}, KEY)[0].value
 
 
 def flat(value: Tree) -> np.ndarray:
@@ -167,6 +168,28 @@ def test_noise_follows_the_bound_of_the_round() -> None:
         now = {**state, "1": {"bound": torch.tensor(bound)}}
         noise = chain.server(total, now, KEY)[0].value["w"]
         assert float(noise.std()) == pytest.approx(2.0 / 0.99**0.5 * bound, rel=5 / 40_000**0.5)
+
+
+@given(
+    st.one_of(st.just(0.0), st.floats(-40, 20).map(lambda e: 10.0**e)),
+    st.one_of(st.just(0.0), st.floats(-44, 38).map(lambda e: 10.0**e)),
+    st.integers(1, 300),
+    st.sampled_from([0.01, 0.5, 0.999, 0.99999]),
+)
+@settings(max_examples=150, deadline=None)
+def test_what_is_sent_is_within_its_sensitivity_for_any_bound_and_update(
+    bound: float, size: float, n: int, share: float
+) -> None:
+    spec = Spec(equal_weights=True)
+    clip, spec = AdaptiveClip(start=1.0, count_share=share).bind(spec)
+    clip = inject(clip, extract(clip))  # as an engine hands it over
+    given = Update({"w": size * rng.normal(rng.key(n), (n,)).clamp(-3, 3)}, torch.ones(()))
+    value, state = sent(clip, given, {"bound": torch.tensor(bound)}), {"bound": torch.tensor(bound)}
+    assert spec.l2 is not None
+    assert np.linalg.norm(flat(value)) <= spec.l2  # false where it is no number
+    total, moved = clip.server(Total(value, torch.ones(()), torch.ones(())), state, KEY)
+    assert np.isfinite(flat(total.value)).all()
+    assert 0 < float(moved["bound"]) < np.inf
 
 
 @given(st.integers(1, 200_000), st.integers(0, 99), st.floats(1e-3, 1e3))

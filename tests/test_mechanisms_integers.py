@@ -161,6 +161,18 @@ def test_tables_agree_with_other_ways_to_work_them_out(std: float) -> None:
         assert (np.diff(found) >= 0).all()
 
 
+@pytest.mark.parametrize("law", ["discrete_gaussian", "skellam"])
+@pytest.mark.parametrize("std", [0.01, 0.05, 0.1, 0.105, 0.11, 0.15, 0.2, 0.3])
+def test_noise_of_a_small_part_of_a_step_is_mostly_none(law: Any, std: float) -> None:
+    n = 20_000
+    x = integers(KEY, (n,), law, std).abs().numpy()
+    k = np.arange(3)
+    folded = np.exp(-(k**2) / (2 * std**2)) if law == "discrete_gaussian" else ive(k, std**2)
+    folded = folded * np.array([1, 2, 2]) / (folded[0] + 2 * folded[1:].sum())
+    for i in k:
+        assert (x == i).mean() == pytest.approx(folded[i], abs=5 * (folded[i] * (1 - folded[i]) / n) ** 0.5 + 1e-4)
+
+
 def test_skellam_has_the_variance_it_says() -> None:
     p = np.array(probabilities("skellam", 3.0))
     assert 2 * (p * np.arange(len(p)) ** 2).sum() == pytest.approx(9.0, rel=1e-12)

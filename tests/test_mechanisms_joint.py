@@ -72,6 +72,17 @@ def test_the_server_gets_the_sum_of_the_clipped_groups() -> None:
     assert found["buffers"] == {}
 
 
+def test_half_precision_and_tiny_bounds_keep_the_whole_within_one() -> None:
+    joint = JointClip(BOUNDS, SHARES)
+    for i in range(50):
+        x = rng.normal(rng.key(i), (200,))
+        given = Update({"delta": {"w": x.half()}, "control": {"w": (3 * x[:20]).half()}}, torch.ones(()))
+        sent = joint.client(given, {}, {}, KEY)[0].value
+        assert np.linalg.norm(np.concatenate([x.double().numpy() for x in tree.leaves(sent)])) <= 1.0
+    tiny = JointClip({"rest": 1e-30}, {"rest": 1.0})
+    assert float(tree.norm(tiny.client(update([1e-23, 1e-24], [0.0]), {}, {}, KEY)[0].value)) <= 1.0
+
+
 def test_one_group_of_everything_is_plain_clipping() -> None:
     updates = [update([3.0, 4.0], [0.5]), update([0.1, 0.0], [0.02])]
     joint = through(chain(JointClip({"rest": 0.7}, {"rest": 1.0}), GaussianNoise(1.3)), updates)

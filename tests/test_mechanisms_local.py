@@ -122,6 +122,21 @@ def test_the_approximation_has_the_squared_error_of_the_mechanism(name: str, loc
     assert per_client == pytest.approx(local_squares.mean(), abs=spread)
 
 
+@pytest.mark.parametrize("length", [0.0, 0.5, 0.8])
+def test_the_approximation_of_privunit_has_at_most_its_error(length: float) -> None:
+    """Few numbers and a large epsilon: there it is nearly all of the error at the bound."""
+    clip, n, size = ClipL2(0.8), 20_000, 7
+    value = {"x": torch.full((size,), length / size**0.5)}
+    local, approximate = (
+        Chain((EqualWeights(), clip, x)).bind(Spec(size=size))[0].layers[-1]
+        for x in (Privunit(20.0), ApproximateLocal(20.0))
+    )
+    assert isinstance(approximate, ApproximateLocal)
+    squares = ((draws_of(local, value, n) - flat(value)) ** 2).sum(1)
+    at_most = size * approximate.std**2
+    assert squares.mean() == pytest.approx(at_most - length**2, abs=5 * squares.std() / n**0.5)
+
+
 def test_an_epsilon_beyond_what_floats_hold_is_no_worse_than_asked_for() -> None:
     assert cap(5_000.0) == cap(500.0)
 

@@ -54,6 +54,13 @@ def test_gaussian_noise_has_its_law_and_its_size() -> None:
     has_law(noise_of(bound(ClipL2(0.5), GaussianNoise(3.0))), stats.norm(0, 1.5), 1.5)
 
 
+def test_the_deviation_that_a_chain_tells_is_that_of_its_noise() -> None:
+    """The signal-to-noise ratio of a round is measured by it."""
+    for layers in ((ClipL2(0.5), GaussianNoise(3.0)), (ClipL1(0.5), LaplaceNoise(3.0))):
+        told = Chain((EqualWeights(), *layers)).bind(SPEC)[1].noise
+        assert told == pytest.approx(noise_of(bound(*layers)).std(), rel=0.02)  # ten standard errors
+
+
 def test_laplace_noise_has_its_law_and_its_size() -> None:
     has_law(noise_of(bound(ClipL1(0.5), LaplaceNoise(3.0))), stats.laplace(0, 1.5), 2**0.5 * 1.5)
 

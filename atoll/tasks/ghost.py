@@ -21,7 +21,7 @@ from atoll.tasks.models.lenet import LeNet
 from atoll.tasks.models.linear import Linear
 from atoll.tasks.models.mlp import MLP
 from atoll.tasks.models.vgg import VGG9, ChannelDropout
-from atoll.tasks.parts import image_part, output_shape, row_part
+from atoll.tasks.parts import LONGEST, image_part, output_shape, row_part
 from atoll.tasks.pooling import MaxPool2d
 from atoll.tasks.supervised import Supervised
 from atoll.tree import Tree
@@ -79,9 +79,9 @@ def clipped(
     if any(seen[x.name].shape != (len(mask), *x.takes) for x in layers):
         return None
     parts = {n: (image_part if isinstance(m, Conv2d) else row_part)(m, wrong[n], seen[n]) for n, m in modules.items()}
-    square = torch.stack([p.square for p in parts.values()]).sum(0)
-    kept = torch.isfinite(square) & (mask > 0)
-    share = torch.where(kept, factor(square.sqrt()), 0.0)
+    norm = torch.stack([p.square for p in parts.values()]).sum(0).sqrt()
+    kept = (norm <= LONGEST) & (mask > 0)
+    share = torch.where(kept, factor(norm), 0.0).to(zero.dtype)
     sums = {f"{n}.{k}" if n else k: v for n, p in parts.items() for k, v in p.total(kept, share).items()}
     return {k: sums[k] for k in params}, losses
 
@@ -91,7 +91,7 @@ def _learns(layer: nn.Module) -> list[str]:
 
 
 def _plain(module: nn.Module) -> bool:
-    if module._forward_hooks or module._forward_pre_hooks:  # they could do anything
+    if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):  # they could do anything
         return False
     if isinstance(module, nn.Flatten):
         return module.start_dim == 1

@@ -22,6 +22,10 @@ from atoll.tasks.convolution import how_of
 from atoll.tasks.products import How, Pair, out_size
 from atoll.tree import Tree
 
+LONGEST = 1e19  # an example that is longer counts as nothing: what it is multiplied by would lose its digits
+_BLOCK = 64  # numbers whose squares are added in float32, so that their length is right to 2e-6
+_LOST = 1e-18  # in float32 a square below 1.2e-38 is 0: the length that 64 of them have, and a block may lack
+
 
 class Part(NamedTuple):
     """Of one layer: every example's squared length, and total(kept, share), the sum over the examples kept."""
@@ -44,6 +48,16 @@ def exact(x: Tensor) -> bool:
     return x.device.type == "cpu" or not torch.backends.cuda.matmul.allow_tf32
 
 
+def lengths(x: Tensor) -> Tensor:
+    """Of every example's numbers, (B, ...) to (B,) float64; what float32 cannot square is taken for long."""
+    flat = x[:, None].flatten(1).float()
+    whole = flat.shape[1] // _BLOCK * _BLOCK
+    blocks = (flat[:, :whole].reshape(len(flat), whole // _BLOCK, _BLOCK), flat[:, None, whole:])
+    each = torch.cat([torch.linalg.vector_norm(part, dim=2) for part in blocks], 1) + _LOST
+    found: Tensor = torch.linalg.vector_norm(each, dim=1, dtype=torch.float64)
+    return found
+
+
 def row_part(layer: nn.Module, wrong: Tensor, seen: Tensor) -> Part:
     """A linear layer on rows; its bias sees a one."""
     biased = layer.bias is not None
@@ -54,7 +68,7 @@ def row_part(layer: nn.Module, wrong: Tensor, seen: Tensor) -> Part:
         weight = out.T @ came if exact(out) else (out.double().T @ came.double()).to(out.dtype)
         return {"weight": weight, "bias": out.sum(0)} if biased else {"weight": weight}
 
-    return Part(wrong.square().sum(1) * (seen.square().sum(1) + biased), total)
+    return Part(lengths(wrong).square() * (lengths(seen).square() + biased), total)
 
 
 def image_part(layer: nn.Module, wrong: Tensor, seen: Tensor) -> Part:
@@ -70,7 +84,7 @@ def image_part(layer: nn.Module, wrong: Tensor, seen: Tensor) -> Part:
     def total(kept: Tensor, share: Tensor) -> Tree:
         return {k: torch.where(_wide(kept, g), g * _wide(share, g), 0.0).sum(0) for k, g in each.items()}
 
-    return Part(torch.stack([g.square().flatten(1).sum(1) for g in each.values()]).sum(0), total)
+    return Part(torch.stack([lengths(g).square() for g in each.values()]).sum(0), total)
 
 
 def patches(x: Tensor, kernel: Pair, how: How) -> Tensor:

@@ -16,13 +16,14 @@ from atoll import rng, tree
 from atoll.core import Model, Positive, Task, Unsigned, functional, gradient_and_value, is_functional
 from atoll.errors import ConfigError
 from atoll.tasks.ghost import Layer, clipped
+from atoll.tasks.parts import LONGEST, lengths
 from atoll.tasks.supervised import Supervised
 from atoll.tree import Tree
 
 _NOISE = 1 << 32  # folded into the key of the step; examples fold in 2 << 32 and their place
 _EXAMPLES = 2
-_SAFE = 1 - 1e-6  # rounding must not make an example longer than `clip`
-_LARGE = 1e30  # in place of a loss that is no number: whether a client is left out must not hang on one example
+_SAFE = 1 - 4e-6  # rounding must not make an example longer than `clip`
+_LARGE = 1e20  # no loss counts for more: whether a client is left out must not hang on one example
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class PrivateTask:
             each = {**batch, "key": self._keys(batch).expand(len(mask), 2)}
             found = clipped(self.task, self.ghost, params, buffers, each, self._factor)
             if found is not None:
-                return found[0], (torch.nan_to_num(found[1], _LARGE, _LARGE, -_LARGE) * mask).sum()
+                return found[0], (_finite(found[1]) * mask).sum()
 
         def one(example: Tree, key: Tensor) -> tuple[Tree, Tensor]:
             return grad_and_value(lambda p: self._loss(p, buffers, example, key))(params)  # type: ignore[no-any-return]
@@ -68,11 +69,11 @@ class PrivateTask:
             each, losses = vmap(one, in_dims=(0, 0 if self.keyed else None), randomness="different")(
                 examples, self._keys(batch)
             )
-        norms = torch.stack([x.float().square().flatten(1).sum(1) for x in tree.leaves(each)]).sum(0).sqrt()
-        kept = torch.isfinite(norms) & (mask > 0)
-        factor = torch.where(kept, self._factor(norms), 0.0)
+        norms = torch.linalg.vector_norm(torch.stack([lengths(x) for x in tree.leaves(each)]), dim=0)
+        kept = (norms <= LONGEST) & (mask > 0)
+        factor = torch.where(kept, self._factor(norms), 0.0).float()
         total = tree.map(lambda x: torch.where(_wide(kept, x), x * _wide(factor, x), 0.0).sum(0), each)
-        return total, (torch.nan_to_num(losses, _LARGE, _LARGE, -_LARGE) * mask).sum()
+        return total, (_finite(losses) * mask).sum()
 
     def _loop(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tree, Tensor]:
         """The same, one example after the other: takes any module, and is what the stack must agree with."""
@@ -81,9 +82,9 @@ class PrivateTask:
         for i in batch["mask"].nonzero().flatten().tolist():
             example, key = tree.rows(examples, i), keys[i] if self.keyed else keys
             g, (loss, _) = gradient_and_value(partial(self._alone, buffers, example, key), params)
-            norm = torch.stack([x.float().square().sum() for x in tree.leaves(g)]).sum().sqrt()
-            losses = losses + torch.nan_to_num(loss, _LARGE, _LARGE, -_LARGE)
-            if torch.isfinite(norm):
+            norm = torch.linalg.vector_norm(torch.cat([lengths(x[None]) for x in tree.leaves(g)]))
+            losses = losses + _finite(loss)
+            if norm <= LONGEST:
                 total = tree.add(total, tree.scale(g, self._factor(norm)))
         return total, losses
 
@@ -136,6 +137,11 @@ def reads(what: str) -> ConfigError:
 
 def _columns(batch: Tree) -> Tree:
     return {k: v for k, v in batch.items() if k not in ("mask", "key")}
+
+
+def _finite(loss: Tensor) -> Tensor:
+    """A loss within bounds that leave room for a sum over every example and step; one that is no number is large."""
+    return loss.float().nan_to_num(_LARGE).clamp(-_LARGE, _LARGE)
 
 
 def _wide(row: Tensor, like: Tensor) -> Tensor:

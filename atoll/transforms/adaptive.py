@@ -11,13 +11,14 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Positive, Scaling, Share, Spec, Total, Transform, Unsigned, Update
-from atoll.core.settings import Scheduled
+from atoll.core.settings import Found, Scheduled
 from atoll.errors import ConfigError
 from atoll.transforms.clip import SAFE, length
 from atoll.transforms.needs import check_number, needs_equal_weights, needs_real, needs_sum
 from atoll.tree import Tree
 
 PART = "within"  # a part of its own in every update: was it within the bound?
+_LEAST, _MOST = 1e-12, 1e20  # where a bound stays: beyond, float32 could not tell how long an update is
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,14 @@ class AdaptiveClip(Scaling):
     out as one vector, the update over C and the count with `count_share` of the squared sensitivity. With a
     multiplier z that is noise z_d = z / sqrt(1 - count_share) on the update and sigma_b = z / (2 sqrt(count_share)) on
     the count, hence z_d = (z^-2 - (2 sigma_b)^-2)^(-1/2) (Andrew et al., 2021, theorem 1), and the event of the noise
-    counts both. Since the update is over C, the noise follows the bound of the round.
+    counts both. Since the update is over C, the noise follows the bound of the round. C stays within 1e-12 and 1e20.
     """
 
     start: Positive = 0.1
     quantile: Share = 0.5
     rate: Unsigned = 0.2
     count_share: Annotated[float, Field(gt=0, lt=1), Scheduled()] = 0.01
+    unit: Found = float("nan")  # what the count is multiplied by: half of that has `count_share` of the sensitivity
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_number("adaptive_clip.start", self.start)
@@ -44,26 +46,26 @@ class AdaptiveClip(Scaling):
         needs_sum(spec, "adaptive_clip")
         needs_real(spec, "adaptive_clip")
         size = None if spec.size is None else spec.size + 1
-        return self, replace(spec, l2=(1 - self.count_share) ** -0.5, l1=None, size=size)
+        unit = SAFE * 2.0 * (self.count_share / (1.0 - self.count_share)) ** 0.5
+        return replace(self, unit=unit), replace(spec, l2=(1.0 - self.count_share) ** -0.5, l1=None, size=size)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
         return {"bound": torch.tensor(float(self.start), device=device)}, {}
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
-        norm = length(update.value)
-        by = SAFE / torch.maximum(norm, state["bound"])
-        within = (norm <= state["bound"]).float() - 0.5
+        norm, bound = length(update.value), _kept(state["bound"])
+        by = SAFE / torch.maximum(norm, bound)
+        within = (norm <= bound).float() - 0.5
         factors = {**tree.map(lambda _: by, update.value), PART: torch.ones_like(by)}
-        return update._replace(value={**update.value, PART: self._unit() * within}), factors
+        return update._replace(value={**update.value, PART: self.unit * within}), factors
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        bound = state["bound"]
-        share = total.value[PART] / (self._unit() * total.weight) + 0.5
-        moved = bound * torch.exp(-self.rate * (share - self.quantile))
+        bound = _kept(state["bound"])
+        share = total.value[PART] / (self.unit * total.weight) + 0.5
+        moved = _kept(bound * torch.exp(-self.rate * (share - self.quantile)))
         return replace(total, value=tree.scale(tree.without(total.value, (PART,)), bound)), {"bound": moved}
 
-    def _unit(self) -> float | Tensor:
-        """What the count is multiplied by, so that half of it has `count_share` of the squared sensitivity."""
-        found: float | Tensor = 2.0 * (self.count_share / (1.0 - self.count_share)) ** 0.5
-        return found
+
+def _kept(bound: Tensor) -> Tensor:
+    return bound.clamp(_LEAST, _MOST)

@@ -13,7 +13,7 @@ from atoll.transforms import groups
 from atoll.transforms.needs import check_number, needs_real
 from atoll.tree import Tree
 
-_TINY = 1e-12
+TINY = 1e-12  # a length below it may be read as 0
 _BLOCK = 1024  # numbers; eight at a time, that is 128 additions, each wrong by 6e-8 at most
 SAFE = 1 - 4e-6  # rounding must not make an update longer than its bound
 Norm = Literal["l2", "l1"]
@@ -130,7 +130,7 @@ def _lengths(x: Tensor) -> list[Tensor]:
 def _factors(value: Tree, bound: float | Tensor, norm: Norm = "l2") -> Tree:
     """What every tensor is multiplied by, so that together they are no longer than the bound."""
     size = l1_norm(value) if norm == "l1" else length(value)
-    by = (bound * SAFE / (size + _TINY)).clamp(max=1.0)
+    by = (bound * SAFE / (size + TINY)).clamp(max=1.0)
     return tree.map(lambda _: by, value)  # type: ignore[no-any-return]
 
 

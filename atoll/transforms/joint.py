@@ -12,7 +12,7 @@ from atoll import tree
 from atoll.core import Spec, Total, Transform, Update
 from atoll.errors import ConfigError
 from atoll.transforms import groups
-from atoll.transforms.clip import SAFE, length
+from atoll.transforms.clip import SAFE, TINY, length
 from atoll.transforms.needs import check_number, needs_real
 from atoll.tree import Tree
 
@@ -54,8 +54,9 @@ class JointClip(Transform):
         return replace(total, value=groups.each(total.value, self.bounds, _WHERE, self._back)), state
 
     def _sent(self, name: str, group: Tree) -> Tree:
-        long = length(group) / SAFE
-        return tree.scale(group, self.shares[name] ** 0.5 / long.clamp(min=self.bounds[name]))
+        long = (length(group) + TINY) / SAFE
+        by = self.shares[name] ** 0.5 / long.clamp(min=self.bounds[name])
+        return tree.map(lambda x: x.float() * by, group)  # type: ignore[no-any-return]
 
     def _back(self, name: str, group: Tree) -> Tree:
         return tree.scale(group, self.bounds[name] / self.shares[name] ** 0.5)

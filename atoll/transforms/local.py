@@ -110,10 +110,12 @@ class Privunit(Transform):
 
 @dataclass(frozen=True)
 class ApproximateLocal(Transform):
-    """Normal noise on the sum with the squared error of a local mechanism at every client. Simulation only.
+    """Normal noise on the sum with the squared error of a local mechanism at every client, at most. Simulation only.
 
     One draw instead of one for each client (Granqvist et al., 2024): variance of each number = clients x squared error
-    of one / numbers. The run does not have the mechanism's guarantee; it is about as accurate as one that does.
+    of one / numbers. For privunit that is the error at an update of length 0, the largest: at length L it is L^2 less,
+    which matters for few numbers and a large epsilon. The run does not have the mechanism's guarantee; it is about as
+    accurate as one that does.
     """
 
     follows_noise: ClassVar[bool] = True

@@ -15,6 +15,7 @@ from atoll.transforms import draws
 from atoll.tree import Tree
 
 _MOST = 500.0  # an epsilon above it would not fit in a float, nor make a difference
+_COINS = 1 << 32  # folded into the key: no block of the stream that the normal numbers come from
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,10 @@ class Cap:
     mean: Any
 
     def squares(self, size: int) -> float:
-        """The expected squared length per number, before it is divided by the mean: (E a^2 + size - 1) / size."""
+        """The expected squared length per number, before it is divided by the mean: (E a^2 + size - 1) / size.
+
+        That is the squared error at an update of length 0; at length L the error is L^2 less.
+        """
         return float((size + _cut(self.above) * self.mean) / size)
 
 
@@ -64,7 +68,7 @@ def _cut(above: float) -> float:
 
 def privunit(value: Tree, bound: float | Tensor, chosen: Cap, key: Tensor) -> Tree:
     """A random vector whose mean is the update, for updates no longer than the bound."""
-    coins = rng.uniform(rng.fold(key, 1 << 20), (3,), torch.float64)
+    coins = rng.uniform(rng.fold(key, _COINS), (3,), torch.float64)
     norm = tree.dot(value, value).sqrt()
     towards = 2.0 * (2.0 * coins[0] < 1.0 + norm / bound).double() - 1.0
     unit = _unit(value, norm, towards)

@@ -37,7 +37,7 @@ def integers(key: Tensor, shape: tuple[int, ...], law: Law, std: float, words: W
 
 @lru_cache(maxsize=8)
 def table(law: Law, std: float) -> Tensor:
-    """P(|X| <= k) x 2^63 for k = 0, 1, ..., as far as it is below 1."""
+    """P(|X| <= k) x 2^63 for k = 0, 1, ..., as far as it is below 1; nothing where that is 0 for certain."""
     if std > LARGEST:
         raise ConfigError(
             f"{law}: a standard deviation of {std:.4g} steps is too fine to draw exactly (at most {LARGEST:g}). "
@@ -51,7 +51,7 @@ def table(law: Law, std: float) -> Tensor:
         for weight in weights[1:]:
             found.append(int(reached * unit))
             reached += 2 * weight
-    return torch.tensor([x for x in found if x < 2**_BITS - 1] or [0], dtype=torch.int64)
+    return torch.tensor([x for x in found if x < 2**_BITS - 1], dtype=torch.int64)
 
 
 def probabilities(law: Law, std: float) -> list[float]:

@@ -2,6 +2,7 @@
 
 import copy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ from torch.nn import functional as F
 
 from atoll import tree
 from atoll.algorithms.scaffold import Scaffold
+from atoll.config import Experiment
+from atoll.config.setup import set_up
 from atoll.errors import ConformanceError
+from atoll.runs import Driver, Folder
 from atoll.testing import check_algorithm
 from atoll.testing.federation import some, train
 from atoll.testing.problems import Problem
@@ -85,3 +89,41 @@ def test_the_profile_keeps_the_contract_of_an_algorithm() -> None:
     passed = check_algorithm(Published, control="control")
     assert "same on every engine and in every chunk" in passed
     assert "hooks are pure and keep the structure of every state" in passed
+
+
+def after(rounds: int, tmp_path: Path, **options: Any) -> tuple[float, float, float]:
+    """Accuracy on digits, the length of the server's control, and that of the mean of the clients'."""
+    clip = [{"name": "clip_l2", "bound": 0.05}] if options.pop("clip") else []
+    experiment = {
+        "rounds": rounds + 1,
+        "data": "digits",
+        "partition": {"name": "dirichlet", "clients": 60, "alpha": 0.1},
+        "cohort": {"name": "fixed", "size": 10},
+        "local": {"batch": 10},
+        "algorithm": {"name": "scaffold", "option": "I", "lr": 0.1, **options},
+        "task": {"model": "linear"},
+        "engine": {"name": "vector"},
+        "evaluate": {"every": rounds, "clients": 0},
+        "transform": ["equal_weights", *clip],
+    }
+    folder = Folder(tmp_path / f"{clip}{options}")
+    folder.create(0)
+    driver = Driver(set_up(Experiment.parse(experiment), "cpu"), folder)
+    for _ in range(rounds):
+        driver.next_round()
+    own = driver.state.memory.read(torch.arange(60))["algorithm"]
+    mean = tree.map(lambda x: x.mean(0), own)
+    return driver.state.history[-1]["accuracy"], *(float(tree.norm(c)) for c in (driver.state.server["control"], mean))
+
+
+def test_under_a_clip_the_right_sign_does_not_learn_since_the_server_knows_too_little_of_the_controls(
+    tmp_path: Path,
+) -> None:
+    free, server, mean = after(120, tmp_path, clip=False)
+    assert free > 0.85
+    assert server == pytest.approx(mean, rel=1e-3)  # what SCAFFOLD rests on
+    right, server, mean = after(120, tmp_path, clip=True)
+    assert right < 0.3
+    assert server < 0.1 * mean
+    published, *_ = after(120, tmp_path, clip=True, profile="pfl-research")
+    assert published > right + 0.2

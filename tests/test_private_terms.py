@@ -19,7 +19,8 @@ from atoll.config import Experiment
 from atoll.config.private import with_privacy
 from atoll.config.setup import set_up
 from atoll.core.settings import resolve
-from atoll.data import FILES
+from atoll.data import Dataset
+from atoll.data.formats import FILES
 from atoll.errors import ConfigError, DivergenceError
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, Sampled
 
@@ -102,6 +103,18 @@ def test_statistics_may_be_said_to_be_public_and_the_report_says_so(table: Calla
     )
     plain = {k: v for k, v in of_file(table()).items() if k != "transform"}
     assert "privacy" not in atoll.run(plain, tmp_path / "plain").info  # nobody is asked where nothing is promised
+
+
+def own_table(path: str) -> Dataset:
+    return replace(FILES["csv"](path=Path(path), label="y", client="who", exclude=("colour",)), name="own")
+
+
+def test_data_of_ones_own_is_refused_as_files_are(table: Callable[..., Path]) -> None:
+    data = {"name": f"{__name__}:own_table", "path": str(table())}
+    with pytest.raises(
+        ConfigError, match=r"means and deviations of all training rows .* Prepare the data beforehand, or"
+    ):
+        set_up(Experiment.parse({**of_file(table()), "data": data}))
 
 
 def test_named_data_sets_say_what_they_were_prepared_with(tmp_path: Path) -> None:
@@ -277,12 +290,29 @@ def test_examples_of_a_run_that_ends_by_what_it_measures_count_all_its_rounds(tm
     assert "all 9 rounds count" in short["assumed"][-1]
 
 
-def test_a_rate_that_ends_the_run_counts_all_rounds_and_one_that_does_not_counts_those_made() -> None:
-    for last, open_end in ((4, True), (0, False)):
-        lr = {"name": "plateau", "start": 0.1, "stop": last}
-        setup = set_up(Experiment.parse({**BASE, "algorithm": {"name": "fedavg", "lr": lr}}))
-        assert setup.terms is not None
-        assert setup.terms.open_end is open_end
+@dataclass(frozen=True)
+class Quitter:
+    """Ends the run by what it measured, without asking for it by name."""
+
+    start: float
+
+    def value(self, round: int, history: Any) -> float:
+        return self.start
+
+    def finished(self, history: Any) -> bool:
+        return sum(1 for line in history for name, value in line.items() if name == "accuracy" and value > 0) == 2
+
+
+@pytest.mark.parametrize(
+    "lr", [{"name": "plateau", "patience": 1, "stop": 1, "threshold": 9.0}, {}], ids=["own", "sly"]
+)
+def test_a_rate_that_ends_the_run_counts_all_rounds(lr: dict[str, Any], tmp_path: Path) -> None:
+    rate = {"name": f"{__name__}:Quitter", "start": 0.1, **lr}
+    run = atoll.run({**BASE, "rounds": 9, "algorithm": {"name": "fedavg", "lr": rate}}, tmp_path / "short")
+    assert len(run.history) < 9
+    whole = atoll.run({**BASE, "rounds": 9}, tmp_path / "whole")
+    assert told(run)["epsilon"] == told(whole)["epsilon"]
+    assert "rounds count" not in str(told(whole)["assumed"])
 
 
 def test_noise_must_not_follow_what_is_measured() -> None:
@@ -291,6 +321,8 @@ def test_noise_must_not_follow_what_is_measured() -> None:
 
     with pytest.raises(ConfigError, match="gaussian_noise: its schedule follows what the run measures"):
         set_up(Experiment.parse(chain({"name": "plateau", "start": 1.0})))
+    with pytest.raises(ConfigError, match="gaussian_noise: its schedule follows what the run measures"):
+        set_up(Experiment.parse(chain({"name": f"{__name__}:Sly", "start": 1.0})))
     setup = set_up(Experiment.parse(chain({"name": "step", "start": 2.0, "every": 1, "factor": 0.5})))
     assert resolve(setup.chain, 1, []).layers[-1].multiplier == 1.0  # type: ignore[attr-defined]
 

@@ -6,7 +6,7 @@ same and remember the same. What the algorithm does beside that may be anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -99,6 +99,19 @@ class _Line(dict[str, Any]):
     def get(self, name: str, default: Any = None) -> float:
         return self[name]
 
+    def __iter__(self) -> Iterator[str]:
+        """Whoever goes through a line without asking for a name finds one, and reads it."""
+        return iter(["round"])
+
+    def keys(self) -> Any:
+        return list(self)
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
+
 
 def looks_at(schedule: Schedule) -> set[str]:
     """What a schedule reads in the lines of the rounds before, told by trying.
@@ -107,18 +120,10 @@ def looks_at(schedule: Schedule) -> set[str]:
     >>> looks_at(Plateau(0.1, metric="train_loss")), looks_at(Cosine(0.1, over=10))
     ({'train_loss'}, set())
     """
-    return _read(lambda lines: schedule.value(_STEPS, lines)) | _read(schedule.finished)
-
-
-def ends_by(schedule: Schedule) -> set[str]:
-    """What of them decides whether the run ends."""
-    return _read(schedule.finished)
-
-
-def _read(ask: Callable[[list[_Line]], object]) -> set[str]:
     lines = [_Line() for _ in range(_STEPS)]
-    with suppress(Exception):  # one of the user's own that wants more than numbers: what it has read, it has read
-        ask(lines)
+    for ask in (lambda: schedule.value(_STEPS, lines), lambda: schedule.finished(lines)):
+        with suppress(Exception):  # one of the user's own that wants more than numbers: what it has read, it has read
+            ask()
     return {name for line in lines for name in line.read}
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from atoll import tree
 from atoll.config.accounting import Asked, advice, asked, calibrated, described, planned, sampled, spends_delta
-from atoll.config.blind import ends_by, looks_at
+from atoll.config.blind import looks_at
 from atoll.config.experiment import Experiment, PrivacyTable
 from atoll.core import Chain, Participation
 from atoll.core.settings import resolve, schedules
 from atoll.core.transform import named
-from atoll.data import Dataset
-from atoll.data.formats import FILES
+from atoll.data import DATA, EMBEDDED, Dataset
+from atoll.data.sources import PACKAGED
 from atoll.errors import ConfigError
 from atoll.privacy import ACCOUNTANTS, NotPrivate, suited
 from atoll.privacy.accountant import checked
@@ -25,16 +26,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Terms:
+class Rules:
     """What holds for a whole run, because something in it is private."""
 
     shown: frozenset[str]  # what schedules and stopping may see of a line: nothing that was read from the clients
-    open_end: bool = False  # does the run end by what it measures? Then all its rounds count, whenever it ends
-    assumed: tuple[str, ...] = ()
+    public: tuple[str, ...] = ()  # what its epsilon assumes to be known to everybody, in words
 
 
 def with_privacy(setup: Setup, metrics: Sequence[str]) -> Setup:
-    """The setup with its noise chosen and its terms found; a ConfigError for what cannot hold.
+    """The setup with its noise chosen and its rules found; a ConfigError for what cannot hold.
 
     `metrics` are those of the test data.
     """
@@ -44,8 +44,7 @@ def with_privacy(setup: Setup, metrics: Sequence[str]) -> Setup:
     experiment, every = setup.experiment, setup.schedules()
     shown = frozenset(["round", "settings", *metrics])
     _check_feedback(experiment, every, shown, "the noise on updates" if real else "local.privacy")
-    open_end = experiment.stop is not None or any(ends_by(s) for s in every)
-    return replace(setup, terms=Terms(shown, open_end, _public(experiment, setup.dataset)))
+    return replace(setup, rules=Rules(shown, _public(experiment, setup.dataset)))
 
 
 def _with_noise(setup: Setup) -> tuple[Setup, bool]:
@@ -147,30 +146,33 @@ def _words(schedule: Schedule) -> str:
 
 
 def _public(experiment: Experiment, dataset: Dataset) -> tuple[str, ...]:
-    """What must be public, since it is in everybody's examples; for files somebody has to say that it is."""
-    table = experiment.privacy or PrivacyTable()
+    """What must be public, since it is in everybody's examples. Named data sets are; of others somebody must say so."""
+    table, name = experiment.privacy or PrivacyTable(), experiment.data["name"]
     if not dataset.fitted:
         return ()
-    if experiment.data["name"] in FILES and not table.public_statistics:
+    if not (name in EMBEDDED or name in PACKAGED or table.public_statistics):
         raise ConfigError(
             f"data: {dataset.fitted} of all training rows are in every client's examples, past the noise: one client "
-            f"moves what the others hold. {_instead(dataset.fitted)}, or say that they are public: "
+            f"moves what the others hold. {_instead(name, dataset.fitted)}, or say that they are public: "
             "privacy.public_statistics = true."
         )
     return (f"public: {dataset.fitted} of the training rows, with which examples were prepared",)
 
 
-def _instead(fitted: str) -> str:
-    """What else can be done about each.
+def _instead(name: str, fitted: str) -> str:
+    """What else can be done, with the options that the format has.
 
-    >>> _instead("means and deviations")
-    "Prepare the file beforehand and set standardise = 'none'"
+    >>> _instead("csv", "means and deviations")
+    "Prepare the data beforehand and set standardise = 'none'"
+    >>> _instead("huggingface", "means and deviations")
+    'Prepare the data beforehand'
     """
     known = {
-        "means and deviations": "standardise = 'none'",
-        "missing values": "missing = 'zero' or 'drop'",
-        "categories": "exclude to the columns of text",
-        "vocabulary": "words to a file of them",
+        "means and deviations": ("standardise", "standardise = 'none'"),
+        "missing values": ("missing", "missing = 'zero' or 'drop'"),
+        "categories": ("exclude", "exclude to the columns of text"),
+        "vocabulary": ("words", "words to a file of them"),
     }
-    found = [what for name, what in known.items() if name in fitted]
-    return f"Prepare the file beforehand and set {', '.join(found)}" if found else "Prepare the file beforehand"
+    options = inspect.signature(DATA[name]).parameters if name in DATA else {}
+    found = [what for part, (option, what) in known.items() if part in fitted and option in options]
+    return f"Prepare the data beforehand{' and set ' if found else ''}{', '.join(found)}"

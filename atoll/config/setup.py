@@ -18,7 +18,7 @@ from atoll.config.accounting import Asked
 from atoll.config.defaults import usual_model, usual_partition
 from atoll.config.example_privacy import ExamplePrivacy, make_private
 from atoll.config.experiment import Experiment
-from atoll.config.private import Terms, with_privacy
+from atoll.config.private import Rules, with_privacy
 from atoll.config.registry import build
 from atoll.config.task import TRAIN_LOSS, check_metrics, make_task, measured, whole_numbers
 from atoll.core import Algorithm, Chain, Info, Model, Participation, Reducer, Spec
@@ -61,7 +61,7 @@ class Setup:
     notes: list[str] = field(default_factory=list)
     example_privacy: ExamplePrivacy | None = None  # what each example is promised, with [local.privacy]
     asked: Asked | None = None  # what the file asks of the mechanisms in the chain; None where there are none
-    terms: Terms | None = None  # what holds for the whole run because it is private; None where nothing is
+    rules: Rules | None = None  # what holds for the whole run because it is private; None where nothing is
 
     def spec(self) -> Spec:
         """What is certain about an update before the first transform."""

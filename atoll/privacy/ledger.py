@@ -66,14 +66,13 @@ class Ledger:
         """What was assumed, for which neighbours, or why there is no guarantee."""
         return flatten(self.event())
 
-    def accountant(self) -> Accountant:
-        """The one asked for, or the tightest that knows these events."""
-        return suited(self.event(), ACCOUNTANTS, self.name)
+    def accountant(self, more: int = 0) -> Accountant:
+        """The one asked for, or the tightest that knows these events; with so many more rounds like the last one."""
+        return suited(self.event(more), ACCOUNTANTS, self.name)
 
     def epsilon(self, more: int = 0) -> float:
         """By the accountant; infinite where there is no guarantee."""
-        event = self.event(more)
-        return suited(event, ACCOUNTANTS, self.name).epsilon(event, self.delta)
+        return self.accountant(more).epsilon(self.event(more), self.delta)
 
     def bound(self) -> float:
         """At least `epsilon()`, but for the last digits, and fast enough for every round: looks some rounds ahead."""

@@ -33,10 +33,9 @@ class Account:
         self.own = self._book()
         self.larger = self._book() if described(layers, self.known) else None
         self.count = 0  # rounds
-        terms = setup.terms
-        self.assumed = list(terms.assumed) if terms else []
-        self.open_end = terms is not None and terms.open_end
+        self.public = setup.rules.public if setup.rules else ()
         self.broken: str | None = None  # why nothing holds any more, whatever the events say
+        self.cut_short = False  # did the run end by what it had measured?
 
     @classmethod
     def of(cls, setup: Setup, layers: Chain, canaries: Canaries | None) -> Account | None:
@@ -63,6 +62,10 @@ class Account:
     def ended_by_a_client(self) -> None:
         """A run that stops because of one client's update says something of that client past the noise."""
         self.broken = "the run ended because a client's update was not finite, which the noise does not cover"
+
+    def ended_by_a_measure(self) -> None:
+        """When a run stops by its own outputs says something of them: all rounds count that it might have made."""
+        self.cut_short = True
 
     def affords(self, layers: Chain, how: Participation) -> str | None:
         """Why the next round must not be made; None if it may."""
@@ -139,7 +142,7 @@ class Account:
             facts["calibrated"] = dict(zip(("epsilon", "delta"), self.known.calibrated, strict=True))
         if broken := self.broken or terms.broken:
             return {"holds": False, "why": broken, **facts}
-        more = 0 if quick else self._to_come(book.count)
+        more = self._never_made(book.count)
         spent = _up(book.bound()) if quick else book.epsilon(more)
         if more and self.known.budget is not None:
             spent = min(spent, self.known.budget)  # it would have ended before that
@@ -154,24 +157,24 @@ class Account:
             **facts,
             "adjacency": terms.adjacency,
             "sampler": sampler(self.how),
-            "accountant": QUICK if quick else book.accountant().name,
-            "assumed": [*terms.notes, *self.assumed, *self._counted(more)],
+            "accountant": QUICK if quick else book.accountant(more).name,
+            "assumed": [*terms.notes, *self.public, *self._counted(more)],
             **({} if self.known.budget is None else {"budget": self.known.budget}),
         }
 
     def _example_block(self, quick: bool) -> Told:
         assert self.examples is not None
-        more = 0 if quick else self._to_come(self.count)
+        more = self._never_made(self.count)
         block = self.examples.block(self.count + more, quick)
-        notes = [*block["assumed"], *self.assumed, *self._counted(more)]
+        notes = [*block["assumed"], *self.public, *self._counted(more)]
         return {**block, "rounds": self.count, "assumed": notes}
 
-    def _to_come(self, made: int) -> int:
-        """Rounds that count though they were not made: where a run ends by what it measured, its length tells of it."""
-        return self.rounds - made if self.open_end and made else 0
+    def _never_made(self, made: int) -> int:
+        """Rounds that count although the run ended before them."""
+        return self.rounds - made if self.cut_short else 0
 
     def _counted(self, more: int) -> list[str]:
-        return [f"the run may end by what it measures, so that all {self.rounds} rounds count"] if more else []
+        return [f"the run ended by what it had measured, so that all {self.rounds} rounds count"] if more else []
 
 
 def planted(setup: Setup, like: Tree) -> Canaries | None:

@@ -33,12 +33,12 @@ class Agenda:
     @property
     def past(self) -> list[dict[str, Any]]:
         """The rounds so far, as schedules and stopping may see them."""
-        history, terms = self.state.history, self.setup.terms
-        if terms is None:
+        history, rules = self.state.history, self.setup.rules
+        if rules is None:
             return history
         del self._shown[len(history) :]
         for entry in history[len(self._shown) :]:
-            self._shown.append({k: v for k, v in entry.items() if k in terms.shown})
+            self._shown.append({k: v for k, v in entry.items() if k in rules.shown})
         return self._shown
 
     def layers(self, number: int) -> tuple[Chain, Spec]:

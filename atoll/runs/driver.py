@@ -97,7 +97,7 @@ class Driver:
     def _spaced(self, watch: Watcher, interrupted: Event, spacing: Spacing) -> str:
         rounds = self.experiment.rounds
         while (done := len(self.state.history)) < rounds:
-            why = self.stopping(self.agenda.past) or self._unaffordable(done)
+            why = self._measured_enough() or self._unaffordable(done)
             if why:
                 return self._ended(f"stopped early: {why}")
             self.next_round()
@@ -111,6 +111,12 @@ class Driver:
                 if self.kept is not None:
                     self.world.first(self.kept)
         return self._ended("finished")
+
+    def _measured_enough(self) -> str | None:
+        why = self.stopping(self.agenda.past)
+        if why and self.account is not None:
+            self.account.ended_by_a_measure()
+        return why
 
     def _unaffordable(self, number: int) -> str | None:
         if self.account is None:

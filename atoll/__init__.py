@@ -15,24 +15,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from atoll import bench, sweep
-    from atoll.config import Experiment
+    from atoll import suites as bench
+    from atoll.experiment import Experiment
     from atoll.runs import Run, run, simulate
+    from atoll.suites import sweeps as sweep
 
 __version__ = "0.1.0"
+_ROOMS = {"bench": "atoll.suites", "sweep": "atoll.suites.sweeps"}
 __all__ = ["Experiment", "Run", "__version__", "bench", "run", "simulate", "sweep"]
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use, so that `atoll list` and `atoll report` need not wait for torch."""
     if name == "Experiment":
-        from atoll.config import Experiment
+        from atoll.experiment import Experiment
 
         return Experiment
     if name in ("Run", "run", "simulate"):
         from atoll import runs
 
         return getattr(runs, name)
-    if name in ("bench", "sweep"):  # rooms: atoll.sweep.run(...)
-        return importlib.import_module(f"atoll.{name}")
+    if name in _ROOMS:  # atoll.sweep.run(...)
+        return importlib.import_module(_ROOMS[name])
     raise AttributeError(f"module 'atoll' has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """`python -m atoll`."""
 
-from atoll.cli import main
+from atoll.cli.main import main
 
 if __name__ == "__main__":  # a spawned worker imports this file too
     main()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng
-from atoll.audit import Canaries
+from atoll.attacks import Canaries
 from atoll.core import Chain, Participation, Spec, Total
 from atoll.privacy import gaussian_epsilon
 from atoll.transforms.clip import ClipL2

@@ -30,11 +30,11 @@ from unittest.mock import patch
 
 import torch
 
-from atoll.config import Experiment
-from atoll.config.setup import assemble
 from atoll.data import Dataset, Partition
+from atoll.experiment import Experiment
+from atoll.experiment.setup import assemble
 from atoll.runs import Driver, Folder
-from atoll.runs.machine import hardware
+from atoll.runs.environment import hardware
 from atoll.tasks import MODELS
 
 CLIP: dict[str, Any] = {"name": "clip_l2", "bound": 0.4}
@@ -104,7 +104,7 @@ def prepared(shape: Shape, how: Mechanism, rounds: int, folder: Path, options: a
     y = torch.randint(0, 10, (len(x),))
     raw: dict[str, Any] = {
         "rounds": rounds + 1,  # the last one would be measured
-        "data": {"name": "atoll.runs.given:arrays", "digest": "benchmark"},
+        "data": {"name": "atoll.runs.python_inputs:arrays", "digest": "benchmark"},
         "local": {"batch": shape.batch, **({"privacy": how["privacy"]} if "privacy" in how else {})},
         "algorithm": {"name": "fedavg", "lr": 0.1},
         "transform": chain,
@@ -119,7 +119,7 @@ def prepared(shape: Shape, how: Mechanism, rounds: int, folder: Path, options: a
     model = MODELS[shape.model](inputs=shape.inputs, outputs=10)
     files = Folder(folder)
     files.create(0)
-    with patch("atoll.config.example_privacy.quick_layers", lambda _: ()) if how.get("vmap") else nullcontext():
+    with patch("atoll.privacy.run.dpsgd.quick_layers", lambda _: ()) if how.get("vmap") else nullcontext():
         setup = assemble(Experiment.parse(raw), Dataset.from_arrays(x, y), partition, model, options.device)
     return Driver(setup, files)
 

@@ -22,12 +22,12 @@ import torch
 from torch import multiprocessing, nn
 from torch.distributed import TCPStore
 
-from atoll.config import Experiment
-from atoll.config.setup import assemble, find_device
 from atoll.data import Dataset, Partition
-from atoll.ranks import Ranked, Schedule, greedy, in_turn, join, ranked
+from atoll.engines.ranks import Ranked, Schedule, greedy, in_turn, join, ranked
+from atoll.experiment import Experiment
+from atoll.experiment.setup import assemble, find_device
 from atoll.runs import Driver, Folder
-from atoll.runs.machine import hardware
+from atoll.runs.environment import hardware
 from atoll.tasks import MODELS
 
 SCHEDULES: dict[str, Schedule] = {"in turn": in_turn, "by cost": greedy}
@@ -42,7 +42,7 @@ def driver(options: argparse.Namespace, folder: Path) -> Driver:
     experiment = Experiment.parse(
         {
             "rounds": 1_000_000,
-            "data": {"name": "atoll.runs.given:arrays", "digest": "benchmark"},
+            "data": {"name": "atoll.runs.python_inputs:arrays", "digest": "benchmark"},
             "local": {"batch": 16},
             "cohort": {"name": "fixed", "size": max(1, options.clients // 2)},
             "algorithm": {"name": "fedavg", "lr": 0.01},

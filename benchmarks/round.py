@@ -22,11 +22,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atoll.config import Experiment
-from atoll.config.setup import assemble
 from atoll.data import Dataset, Partition
+from atoll.experiment import Experiment
+from atoll.experiment.setup import assemble
 from atoll.runs import Driver, Folder
-from atoll.runs.machine import hardware
+from atoll.runs.environment import hardware
 from atoll.tasks import MODELS
 
 
@@ -88,7 +88,7 @@ def atoll_round(shape: Shape, folder: Path, engine: str) -> tuple[Callable[[], o
     experiment = Experiment.parse(
         {
             "rounds": 1_000_000,
-            "data": {"name": "atoll.runs.given:arrays", "digest": "benchmark"},
+            "data": {"name": "atoll.runs.python_inputs:arrays", "digest": "benchmark"},
             "local": {"batch": shape.batch},
             "algorithm": {"name": "fedavg", "lr": 0.1},
             "engine": engine,

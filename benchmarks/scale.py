@@ -31,12 +31,12 @@ import torch
 from torch import nn
 
 from atoll import tree
-from atoll.config import Experiment
-from atoll.config.setup import assemble
 from atoll.data import Dataset, Partition
 from atoll.engines import taken
+from atoll.experiment import Experiment
+from atoll.experiment.setup import assemble
 from atoll.runs import Driver, Folder
-from atoll.runs.machine import hardware
+from atoll.runs.environment import hardware
 
 ROWS = 10_000  # of the table that all clients' rows are taken from
 EACH = 10  # rows of a client
@@ -87,7 +87,7 @@ def experiment(case: Case) -> Experiment:
     return Experiment.parse(
         {
             "rounds": 1_000_000,
-            "data": {"name": "atoll.runs.given:arrays", "digest": "benchmark"},
+            "data": {"name": "atoll.runs.python_inputs:arrays", "digest": "benchmark"},
             "cohort": {"name": "fixed", "size": case.cohort},
             "local": {"batch": EACH},
             "algorithm": {"name": case.algorithm, "lr": 0.01},

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from atoll import rng, tree
-from atoll.audit import Canaries, drawn, without_noise
+from atoll.attacks import Canaries, drawn, without_noise
 from atoll.core import Chain, Spec, Total, Transform, Update
 from atoll.data.sampling import Sampler
 from atoll.transforms.weights import EqualWeights

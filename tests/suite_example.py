@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from atoll.results import Cell, Results, Trace, Trial
+from atoll.records import Cell, Results, Trace, Trial
 
 METHODS = ("fedavg", "fedprox", "scaffold", "fednova")
 ROWS = {

@@ -17,15 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import atoll
-from atoll import cli, results
-from atoll.bench.advise import OTHER_DATA, Setting, Target, advise, distance, settings, target
-from atoll.bench.advise.advice import certainty, words
-from atoll.bench.advise.evidence import read
-from atoll.bench.skew import skew_of
-from atoll.config import Experiment
-from atoll.config.setup import loaded, partitioned
+from atoll import records
+from atoll.analysis.advise import OTHER_DATA, Setting, Target, advise, distance, settings, target
+from atoll.analysis.advise.advice import certainty, words
+from atoll.analysis.advise.evidence import read
+from atoll.cli import main
 from atoll.errors import ConfigError
-from atoll.results import Cell, Results, Trace
+from atoll.experiment import Experiment
+from atoll.experiment.setup import loaded, partitioned
+from atoll.records import Cell, Results, Trace
+from atoll.suites.skew import skew_of
 
 IID = {
     "emd": 0.05,
@@ -239,7 +240,7 @@ PARTS = [
 
 
 def test_the_order_of_the_files_does_not_matter(tmp_path: Path) -> None:
-    files = [results.write(part, tmp_path / str(i) / "results.json") for i, part in enumerate(PARTS)]
+    files = [records.write(part, tmp_path / str(i) / "results.json") for i, part in enumerate(PARTS)]
     found = [advise(Target("x", "digits", SKEWED), settings(read(order)[0]), most=9) for order in permutations(files)]
     assert all(one == found[0] for one in found)
     assert len(found[0].near) == 5
@@ -252,7 +253,7 @@ def test_the_order_of_the_files_does_not_matter(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_a_note(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "results.json").write_text("{")
-    results.write(SUITE, tmp_path / "good" / "results.json")
+    records.write(SUITE, tmp_path / "good" / "results.json")
     found, notes = read([tmp_path])
     assert (len(found), len(notes)) == (1, 1)
     assert "cannot be read" in notes[0]
@@ -277,7 +278,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("measured")
     (place / "e.toml").write_text(FILE)
     axes = {"algorithm": [{"name": "fedavg", "lr": 0.1}, {"name": "fedavgm", "lr": 0.1}], "seeds": 2}
-    raw = {**atoll.config.read(place / "e.toml"), "sweep": axes}
+    raw = {**atoll.experiment.read(place / "e.toml"), "sweep": axes}
     runs = atoll.sweep.run(raw, place / "grid").runs
     experiment = Experiment.parse(runs[0].info["experiment"])
     data = loaded(experiment)
@@ -289,7 +290,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]  # fmt: skip
     axes_ = ("data", "partition", "algorithm")
     made = Results("tiny", "Tiny", "full", "accuracy", True, axes_, tuple(cells), scale=100)
-    results.write(made, place / "results" / "tiny" / "results.json")
+    records.write(made, place / "results" / "tiny" / "results.json")
     return place
 
 
@@ -314,7 +315,7 @@ def sh(measured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     def run(command: str) -> Said:
         monkeypatch.setattr(sys, "argv", ["atoll", *shlex.split(command)])
         with pytest.raises(SystemExit) as e:
-            cli.main()
+            main.main()
         out, err = capsys.readouterr()
         assert "Traceback" not in out + err
         return Said(e.value.code if isinstance(e.value.code, int) else 0, out, err)

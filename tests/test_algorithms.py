@@ -40,9 +40,9 @@ from atoll.data import Partition
 from atoll.errors import ConfigError
 from atoll.reducers import Keep
 from atoll.tasks import Classification, Supervised
-from atoll.testing.federation import Federation, federation, some, train
+from atoll.testing.assertions import distance
+from atoll.testing.harness import Federation, federation, some, train
 from atoll.testing.problems import SIZES, Problem, flat, network, quadratics
-from atoll.testing.verdict import distance
 from atoll.transforms.weights import EqualWeights
 from atoll.tree import Tree
 

@@ -12,14 +12,14 @@ import torch.nn.functional as F
 
 import atoll
 from atoll import privacy
-from atoll.attack import audit
-from atoll.attack.halves import Half, coins
-from atoll.attack.losses import Finished, Scores, _seen, loss_scores, losses, took_part
-from atoll.attack.shadow import lira_scores, plan
-from atoll.audit.membership import judge
-from atoll.config import Experiment
-from atoll.config.setup import partitioned
+from atoll.attacks.membership import audit
+from atoll.attacks.membership.loss_threshold import Finished, Scores, _seen, loss_scores, losses, took_part
+from atoll.attacks.membership.random_half import Half, coins
+from atoll.attacks.membership.shadow import lira_scores, plan
+from atoll.attacks.membership_metrics import judge
 from atoll.errors import ConfigError, DivergenceError, PartitionError, RecordError
+from atoll.experiment import Experiment
+from atoll.experiment.setup import partitioned
 from atoll.runs import Run
 
 HEART = {  # learns its examples by heart

@@ -12,7 +12,7 @@ from canary_rounds import DELTA, audited, like
 from torch import Tensor
 
 from atoll import tree
-from atoll.audit import Canaries
+from atoll.attacks import Canaries
 from atoll.core import Participation, Spec, Total, Transform, Update
 from atoll.data.sampling import Cyclic, Everyone, FixedWithReplacement, Poisson, Sampler
 from atoll.privacy import Analytic, Composed, Gaussian, Pld, Sampled, gaussian_epsilon
@@ -21,7 +21,7 @@ from atoll.transforms.clip import ClipL1, ClipL2
 from atoll.transforms.correlated import BandedNoise, TreeNoise
 from atoll.transforms.discrete import Skellam
 from atoll.transforms.integers import FixedPoint, SecureSum
-from atoll.transforms.local import LocalGaussian
+from atoll.transforms.local_noise import LocalGaussian
 from atoll.transforms.noise import GaussianNoise, LaplaceNoise
 from atoll.tree import Tree
 

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 import atoll
-from atoll import cli, cli_audit
+from atoll.cli import audit as cli_audit
+from atoll.cli import main as cli
 
 EXPERIMENT: dict[str, Any] = {
     "rounds": 3,
@@ -195,13 +196,13 @@ def test_a_run_that_has_not_finished_is_refused(sh: Shell, run: Path) -> None:
 
 
 def test_ctrl_c_says_how_to_go_on(sh: Shell, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import atoll.attack
+    import atoll.attacks.membership
 
     def stopped(*args: Any, **options: Any) -> None:
         options["told"]("example", 0.5, 5)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(atoll.attack, "audit", stopped)
+    monkeypatch.setattr(atoll.attacks.membership, "audit", stopped)
     code, said = sh("audit run")
     assert code == 130
     assert "the same command goes on from there" in said

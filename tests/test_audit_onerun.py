@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.stats import binom
 
-from atoll.audit.onerun import best_bound, lower_bound, p_value
+from atoll.attacks.onerun import best_bound, lower_bound, p_value
 from atoll.errors import ConfigError
 
 

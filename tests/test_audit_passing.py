@@ -10,8 +10,10 @@ import torch
 from canary_rounds import DELTA, KEY, SMALL, Run, chain_of, like
 
 from atoll import rng, tree
-from atoll.audit import Canaries, drawn, passing, turns, without_noise
-from atoll.audit.passing import AMPLITUDE, KEEPS_ZEROS
+from atoll.attacks import Canaries, drawn, without_noise
+from atoll.attacks import canary_sampling as turns
+from atoll.attacks import canary_updates as passing
+from atoll.attacks.canary_updates import AMPLITUDE, KEEPS_ZEROS
 from atoll.core import Chain, Participation, Spec, Total, Transform, Update
 from atoll.core.types import Scheme
 from atoll.data.availability import Available
@@ -22,9 +24,9 @@ from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers, ClipPerLayer
 from atoll.transforms.compress import TopK
 from atoll.transforms.correlated import BandedNoise
 from atoll.transforms.integers import FixedPoint, SecureSum
-from atoll.transforms.local import LocalGaussian
+from atoll.transforms.local_noise import LocalGaussian
 from atoll.transforms.noise import GaussianNoise
-from atoll.transforms.weak import WeakDp
+from atoll.transforms.published_noise import WeakDp
 from atoll.transforms.weights import EqualWeights
 
 # Passing through the chain

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import atoll
-from atoll.config import Experiment
-from atoll.config.setup import set_up
 from atoll.errors import AtollError, ConfigError, DataError, DivergenceError, PartitionError
+from atoll.experiment import Experiment
+from atoll.experiment.setup import set_up
 
 N = 20
 X = torch.randn(N, 4, generator=torch.Generator().manual_seed(0))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from atoll import rng
 from atoll.core import Cohort
 from atoll.data import Partition, Population
-from atoll.data.batches import Sampling
+from atoll.data.batch_sampling import Sampling
 
 KEY = rng.key(0, "round", 3)
 

@@ -11,9 +11,10 @@ from torch import nn
 import atoll
 from atoll import tree
 from atoll.algorithms.fedavg import FedAvg
-from atoll.engines import Vector, program, vector
+from atoll.engines import Vector, program
+from atoll.engines.vector import vector
 from atoll.runs import Run
-from atoll.testing.federation import federation
+from atoll.testing.harness import federation
 from atoll.testing.problems import network
 
 PRIVATE = ["equal_weights", {"name": "clip_l2", "bound": 0.5}, {"name": "gaussian_noise", "multiplier": 1.0}]

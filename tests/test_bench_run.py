@@ -19,26 +19,28 @@ import pytest
 from rich.console import Console
 
 import atoll
-from atoll import cli, cli_bench, results
-from atoll.bench import Bench, parse, prepare, read
-from atoll.bench.collect import trace
-from atoll.bench.progress import Estimate, SuiteBar
-from atoll.bench.skew import skew
-from atoll.bench.terminal import later, listing, summary
-from atoll.config import override
-from atoll.config import read as read_file
-from atoll.config.setup import set_up
+from atoll import records
+from atoll.cli import bench as cli_bench
+from atoll.cli import main as cli
 from atoll.data.measures import label_skew
 from atoll.errors import AtollError, ConfigError, RecordError
-from atoll.results import Cell, Results, Trace
+from atoll.experiment import override
+from atoll.experiment import read as read_file
+from atoll.experiment.setup import set_up
+from atoll.records import Cell, Results, Trace
 from atoll.runs import Folder
-from atoll.sweep import Quiet
-from atoll.sweep.signals import deadline, terminable
+from atoll.suites import Bench, parse, prepare, read
+from atoll.suites.collect import trace
+from atoll.suites.skew import skew
+from atoll.suites.suite_progress import Estimate, SuiteBar
+from atoll.suites.sweeps import Quiet
+from atoll.suites.sweeps.signals import deadline, terminable
+from atoll.suites.terminal import later, listing, summary
 
 FILE = Path(__file__).parent / "suites" / "digits.toml"
 RAW = read_file(FILE)
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["atoll.cli_bench", "atoll.bench", "sklearn.datasets"])
+PROCESSES.set_forkserver_preload(["atoll.cli.bench", "atoll.suites", "sklearn.datasets"])
 MAIN = ["main:*"]
 
 
@@ -93,7 +95,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def test_a_suite_is_tuned_run_and_collected(whole: Bench) -> None:
     assert (whole.status, whole.failed, whole.left) == ("finished", {}, 0)
     found = whole.results
-    assert found == results.read(whole.folder / "results.json")
+    assert found == records.read(whole.folder / "results.json")
     assert (found.suite, found.size, found.tuning, found.metric, found.scale) == (
         "digits", "full", "validation", "accuracy", 100
     )  # fmt: skip
@@ -228,7 +230,7 @@ def test_what_is_done_is_never_run_again(tmp_path: Path, whole: Bench) -> None:
     first, second, third = Log(), Log(), Log()
     folder = tmp_path / "b"
     atoll.bench.run(FILE, folder, only=["main:*/iid/*"], seeds=1, events=first)
-    part = results.read(folder)
+    part = records.read(folder)
     assert [(c.name, len(c.runs), c.wanted) for c in part.cells] == [
         ("digits/iid/fedavg", 1, 1), ("digits/iid/fedprox", 1, 1)
     ]  # fmt: skip
@@ -248,7 +250,7 @@ def test_results_keep_what_an_earlier_call_has_run(tmp_path: Path) -> None:
     folder = tmp_path / "b"
     atoll.bench.run(FILE, folder, only=["main:*/iid/fedavg"])
     atoll.bench.run(FILE, folder, only=["main:*/dirichlet(0.5)/fedavg"], resume=True)
-    found = results.read(folder)
+    found = records.read(folder)
     assert [cell.name for cell in found.cells] == ["digits/iid/fedavg", "digits/dirichlet(0.5)/fedavg"]
     assert found.made["command"] == "atoll bench digits.toml --only 'main:*/dirichlet(0.5)/fedavg'"
 
@@ -443,7 +445,7 @@ def test_the_command_prints_the_table_and_where_the_results_are(
     monkeypatch.chdir(tmp_path)
     status, said = typed(monkeypatch, "bench", str(FILE), "--only", "main:*/iid/fedavg")
     assert status == 0
-    found = results.read(Path("runs/bench/digits"))
+    found = records.read(Path("runs/bench/digits"))
     values = [100 * run.last for run in found.cells[0].runs]
     assert f"*{statistics.fmean(values):.1f}±{statistics.stdev(values):.1f}" in said
     assert "Results: runs/bench/digits/results.json" in said

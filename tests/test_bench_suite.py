@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll import tree
-from atoll.bench import parse, prepare, read
-from atoll.bench.cells import unique
-from atoll.bench.expand import matcher, only, places
-from atoll.bench.merging import merged
-from atoll.bench.tuning import choose, product, subset
-from atoll.config import Experiment, override
-from atoll.config import read as read_file
-from atoll.config.setup import set_up
 from atoll.errors import ConfigError
+from atoll.experiment import Experiment, override
+from atoll.experiment import read as read_file
+from atoll.experiment.setup import set_up
 from atoll.runs import Driver, Folder
+from atoll.suites import parse, prepare, read
+from atoll.suites.expand import matcher, only, places
+from atoll.suites.experiments import unique
+from atoll.suites.merge_tables import merged
+from atoll.suites.tuning import choose, product, subset
 
 FILE = Path(__file__).parent / "suites" / "digits.toml"
 RAW = read_file(FILE)
@@ -52,7 +52,7 @@ def test_a_suite_is_read_whole() -> None:
 
 
 def test_every_suite_of_the_package_can_be_prepared_at_every_size() -> None:
-    from atoll.bench import shipped
+    from atoll.suites import shipped
 
     for name in shipped():
         suite = read(name)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import atoll
-from atoll import checks, cli
-from atoll.config import CATALOGUE
+from atoll.cli import check, main
+from atoll.experiment import CATALOGUE
 from atoll.runs import Run
 
 FILE = """
@@ -59,7 +59,7 @@ def sh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     def run(command: str) -> Said:
         monkeypatch.setattr(sys, "argv", ["atoll", *shlex.split(command)])
         with pytest.raises(SystemExit) as e:
-            cli.main()
+            main.main()
         out, err = capsys.readouterr()
         assert "Traceback" not in out + err
         code = e.value.code
@@ -217,7 +217,7 @@ def test_check_says_what_noise_of_a_larger_cohort_stands_for(sh: Shell) -> None:
     [(0.0123, "0.012 s"), (0.4, "0.4 s"), (9.94, "9.9 s"), (9.96, "10 s"), (119.0, "119 s"), (180.0, "3 min")],
 )
 def test_a_short_run_is_not_said_to_take_no_time(seconds: float, said: str) -> None:
-    assert checks._minutes(seconds) == said
+    assert check._minutes(seconds) == said
 
 
 def test_report_puts_runs_side_by_side(sh: Shell, tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_the_quickstart_runs_reports_and_is_not_run_twice(sh: Shell, tmp_path: P
         assert word in said.out
     example = tmp_path / "runs" / "quickstart" / "quickstart.toml"
     assert f"change {example.relative_to(tmp_path)} and" in said.out
-    assert atoll.config.load(example).rounds == 40
+    assert atoll.experiment.load(example).rounds == 40
     before = [(p / "record.jsonl").stat().st_mtime_ns for p in folders]
     assert sh(command).code == 0
     assert [(p / "record.jsonl").stat().st_mtime_ns for p in folders] == before
@@ -283,7 +283,7 @@ def test_a_second_ctrl_c_stops_at_once(sh: Shell, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_command_is_installed_and_needs_no_torch_to_say_its_version() -> None:
-    code = "import sys, atoll.cli; assert 'torch' not in sys.modules; sys.argv = ['atoll', 'version']; atoll.cli.main()"
+    code = "import sys; import atoll.cli.main as m; assert 'torch' not in sys.modules; sys.argv[1:] = ['version']; m.main()"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (out.returncode, out.stdout.strip(), out.stderr) == (0, atoll.__version__, "")
     help_ = subprocess.run([sys.executable, "-m", "atoll", "--help"], capture_output=True, text=True)

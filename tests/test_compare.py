@@ -17,16 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import atoll
-from atoll import cli, results
-from atoll.bench.compare import Series, compare, match, opened
-from atoll.bench.compare.sides import One, Side
-from atoll.bench.parting import must_agree, parting, words
-from atoll.bench.parting.gaps import gaps, same
-from atoll.bench.parting.lines import compared
+from atoll import records as results
+from atoll.analysis.compare import Series, compare, match, opened
+from atoll.analysis.compare.load_side import One, Side
+from atoll.analysis.diff import must_agree, parting, words
+from atoll.analysis.diff.gaps import gaps, same
+from atoll.analysis.diff.lines import compared
+from atoll.cli import main
 from atoll.data import Partition
 from atoll.data.partition import Iid
 from atoll.errors import ConfigError, RecordError
-from atoll.results import Cell, Results, Trace
+from atoll.records import Cell, Results, Trace
 
 BASE: dict[str, Any] = {
     "rounds": 4,
@@ -589,7 +590,7 @@ def sh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     def run(command: str) -> Said:
         monkeypatch.setattr(sys, "argv", ["atoll", *shlex.split(command)])
         with pytest.raises(SystemExit) as e:
-            cli.main()
+            main.main()
         out, err = capsys.readouterr()
         assert "Traceback" not in out + err
         return Said(e.value.code if isinstance(e.value.code, int) else 0, out, err)

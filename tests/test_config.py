@@ -19,11 +19,11 @@ from rich.console import Console
 from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.fedprox import FedProx
 from atoll.algorithms.optimizers import SGD, Momentum
-from atoll.config import (
+from atoll.errors import ConfigError
+from atoll.experiment import (
     CATALOGUE,
     GIVEN,
     Experiment,
-    advice,
     arguments,
     build,
     check,
@@ -41,9 +41,9 @@ from atoll.config import (
     toml,
     usual_model,
     usual_partition,
-    words,
 )
-from atoll.errors import ConfigError
+from atoll.experiment import messages as advice
+from atoll.experiment import type_names as words
 from atoll.schedules import Cosine
 from atoll.tasks.models.mlp import MLP
 from atoll.transforms.noise import GaussianNoise

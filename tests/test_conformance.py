@@ -21,8 +21,7 @@ from atoll.data.partition import PARTITIONS, Iid, Partition
 from atoll.engines import ENGINES, Ground, Loop, Scratch, Threads, Vector, make
 from atoll.errors import ConformanceError
 from atoll.reducers import REDUCERS, Mean, Median
-from atoll.testing import CLAIMS, check_algorithm, check_engine, check_partition, check_reducer, check_transform
-from atoll.testing import engine as engine_checks
+from atoll.testing import CLAIMS, check_algorithm, check_engine, check_partition, check_reducer, check_transform, engine
 from atoll.transforms import TRANSFORMS
 from atoll.transforms.clip import ClipL2
 from atoll.transforms.compress import TopK
@@ -133,16 +132,16 @@ SETTINGS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_registered_engine_conforms(name: str, tmp_path: Path) -> None:
-    checks = engine_checks.CHECKS
+    checks = engine.CHECKS
     for options in given(SETTINGS, name, "SETTINGS (this file)"):
         factory = partial(Chosen, ENGINES[name](**options), tmp_path / "engines.json")
         # "auto" is one of the others, after a measurement for each new shape
-        for check in checks if name != "auto" else [engine_checks.drops_what_is_not_finite]:
+        for check in checks if name != "auto" else [engine.drops_what_is_not_finite]:
             assert check(factory)
 
 
 def test_a_client_drawn_twice_does_the_same_twice_in_different_chunks() -> None:
-    assert engine_checks.repeats_a_client(partial(Vector, chunk=1))
+    assert engine.repeats_a_client(partial(Vector, chunk=1))
 
 
 def test_no_options_are_kept_for_what_is_gone() -> None:
@@ -517,7 +516,7 @@ def test_a_partitioner_that_claims_not_to_draw_is_held_to_it() -> None:
 
 
 def test_threads_with_one_worker_conform() -> None:
-    assert engine_checks.agrees_with_the_loop(partial(Threads, workers=1))
+    assert engine.agrees_with_the_loop(partial(Threads, workers=1))
 
 
 def test_a_clip_before_noise_is_what_noise_is_checked_on() -> None:

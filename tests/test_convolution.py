@@ -19,10 +19,11 @@ from torch.func import functional_call, grad, vmap
 import atoll
 from atoll import tree
 from atoll.core import functional
-from atoll.engines import stacked
 from atoll.engines.capture import Captured
-from atoll.tasks import convolution, kernels, pooling
-from atoll.tasks.convolution import Conv2d, stackable
+from atoll.engines.vector import stacked
+from atoll.tasks.kernels import convolution, pooling
+from atoll.tasks.kernels import operators as kernels
+from atoll.tasks.kernels.convolution import Conv2d, stackable
 from atoll.tasks.layers import prepared
 from atoll.tree import Tree
 

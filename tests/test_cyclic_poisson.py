@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 import atoll
 from atoll import rng
-from atoll.config.accounting import larger, sampled
-from atoll.config.experiment import SimulateTable
 from atoll.core.types import Participation
 from atoll.data.sampling import CyclicPoisson
 from atoll.errors import ConfigError
+from atoll.experiment.experiment import SimulateTable
 from atoll.privacy import (
     ACCOUNTANTS,
     Analytic,
@@ -38,10 +37,11 @@ from atoll.privacy import (
     flatten,
     noise_for,
 )
+from atoll.privacy.composition import Term
 from atoll.privacy.factorisation import banded
 from atoll.privacy.ledger import COARSE
-from atoll.privacy.terms import Term
-from atoll.runs.account import sampler as words_of
+from atoll.privacy.run.account import sampler as words_of
+from atoll.privacy.run.request import larger, sampled
 
 KEY = rng.key(0, "cohort")
 Array = np.ndarray[Any, np.dtype[np.float64]]

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from atoll import rng
-from atoll.data import design as module
+from atoll.data import inverse_design as module
 from atoll.data import label_skew
-from atoll.data.design import design
+from atoll.data.inverse_design import design
 from atoll.data.partition import Designed, Dirichlet
 from atoll.errors import PartitionError
 

@@ -21,15 +21,16 @@ from atoll.algorithms.fedprox import FedProx
 from atoll.algorithms.scaffold import Scaffold
 from atoll.core.settings import extract
 from atoll.data import Partition, Same
-from atoll.engines import Loop, Threads, Vector, stacked
+from atoll.engines import Loop, Threads, Vector
 from atoll.engines.capture import Captured
-from atoll.engines.inputs import Inputs, Plans
 from atoll.engines.program import Program
-from atoll.engines.widths import active, blocks
+from atoll.engines.vector import stacked
+from atoll.engines.vector.inputs import Inputs, Plans
+from atoll.engines.vector.ragged import active, blocks
 from atoll.errors import DivergenceError, TrainingError
-from atoll.testing.federation import CPU, federation
+from atoll.testing.assertions import distance
+from atoll.testing.harness import CPU, federation
 from atoll.testing.problems import network
-from atoll.testing.verdict import distance
 
 SIZES = (5, 9, 3, 14, 8, 7)
 ROWS = [list(rows) for rows in torch.arange(sum(SIZES)).split(list(SIZES))]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import atoll
 from atoll import rng
-from atoll.config.experiment import EvaluateTable
 from atoll.data import Partition
+from atoll.experiment.experiment import EvaluateTable
 from atoll.runs.evaluate import _own_rows
 from atoll.tasks import spread
 

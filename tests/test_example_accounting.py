@@ -15,10 +15,10 @@ from scipy.stats import norm
 from test_example_privacy import LISTS, set_up
 
 from atoll import rng
-from atoll.config import Experiment
 from atoll.data import Partition, Population
+from atoll.experiment import Experiment
 from atoll.privacy import Analytic, Composed, Examples, Gaussian, Rdp, Sampled, flatten, gaussian_epsilon
-from atoll.privacy.examples import BEST, Batches
+from atoll.privacy.dpsgd_plan import BEST, Batches
 
 DELTA = 1e-4
 

@@ -12,9 +12,9 @@ from torch import nn
 
 import atoll
 from atoll import rng
+from atoll.tasks.dp_sgd import PrivateTask
 from atoll.tasks.ghost import quick_layers
-from atoll.tasks.parts import LONGEST, lengths, row_part
-from atoll.tasks.private import PrivateTask
+from atoll.tasks.per_example_norms import LONGEST, lengths, row_part
 from atoll.tree import Tree
 
 LARGE = (1e36, -1e36, 3e37, -3e37, -1e38)

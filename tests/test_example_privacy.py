@@ -18,16 +18,16 @@ import atoll
 from atoll import rng, tree
 from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.local import gradient
-from atoll.config import Experiment
-from atoll.config.setup import Setup, assemble
 from atoll.core import functional
 from atoll.data import Dataset, Partition
 from atoll.engines import Loop, Threads, Vector
 from atoll.errors import ConfigError
-from atoll.runs.together import run_together
+from atoll.experiment import Experiment
+from atoll.experiment.setup import Setup, assemble
+from atoll.runs.run_stacked import run_together
 from atoll.tasks import Classification, Regression, Supervised
-from atoll.tasks.private import PrivateTask
-from atoll.testing.federation import federation
+from atoll.tasks.dp_sgd import PrivateTask
+from atoll.testing.harness import federation
 from atoll.testing.problems import network
 from atoll.tree import Tree
 
@@ -316,7 +316,7 @@ def set_up(module: nn.Module | None = None, lists: Any = LISTS, **changed: Any) 
     privacy = {"clip": 0.5, "multiplier": 0.8, **changed.pop("privacy", {})}
     local = {"batch": 4, **changed.pop("local", {}), "privacy": {k: v for k, v in privacy.items() if v is not None}}
     parts = {"algorithm": {"name": "fedavg", "lr": 0.5}, "rounds": 3, "cohort": {"name": "fixed", "size": 5}, **changed}
-    data = {"name": "atoll.runs.given:arrays", "digest": "-"}
+    data = {"name": "atoll.runs.python_inputs:arrays", "digest": "-"}
     experiment = Experiment.parse({"data": data, "local": local, **parts})
     dataset = Dataset.from_arrays(X, Y, test=(X[:20], Y[:20]))
     clients = lists if isinstance(lists, Partition) else Partition.from_lists(lists)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import atoll
-from atoll.config import load
+from atoll.experiment import load
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "examples").glob("*.toml"))

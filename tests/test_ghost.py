@@ -9,10 +9,10 @@ from test_example_privacy import KEY, X, Y, batch_of, both, close, cnn, mlp, sim
 from torch import nn
 
 from atoll.core import functional
+from atoll.tasks.dp_sgd import PrivateTask
 from atoll.tasks.ghost import quick_layers
 from atoll.tasks.models.linear import Linear
 from atoll.tasks.models.mlp import MLP
-from atoll.tasks.private import PrivateTask
 
 
 def twice() -> nn.Module:

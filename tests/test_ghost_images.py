@@ -15,13 +15,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from atoll import rng, tree
 from atoll.core import functional
-from atoll.tasks import Classification, Supervised, convolution, parts, pooling, products
+from atoll.tasks import Classification, Supervised
+from atoll.tasks import per_example_norms as parts
+from atoll.tasks.dp_sgd import PrivateTask
 from atoll.tasks.ghost import quick_layers
+from atoll.tasks.kernels import batched_conv as products
+from atoll.tasks.kernels import convolution, pooling
 from atoll.tasks.layers import KeyedDropout, forward_pass
 from atoll.tasks.models.cnn import CNN
 from atoll.tasks.models.lenet import LeNet
 from atoll.tasks.models.vgg import VGG9
-from atoll.tasks.private import PrivateTask
 from atoll.tree import Tree
 
 Shape = tuple[int, int, int]

@@ -12,10 +12,13 @@ from atoll import rng, tree
 from atoll.algorithms.scaffold import Scaffold
 from atoll.core import Job
 from atoll.data import Same
-from atoll.engines import RowStore, Scratch, Vector, arithmetic, graphs, vector, widths
-from atoll.testing.federation import federation
+from atoll.engines import RowStore, Scratch, Vector, arithmetic
+from atoll.engines.vector import cuda_graphs as graphs
+from atoll.engines.vector import ragged as widths
+from atoll.engines.vector import vector
+from atoll.testing.assertions import distance
+from atoll.testing.harness import federation
 from atoll.testing.problems import network
-from atoll.testing.verdict import distance
 from atoll.transforms import draws
 from atoll.transforms.clip import length
 
@@ -213,7 +216,7 @@ def test_private_convolutions_on_a_gpu_are_those_of_the_cpu_and_of_vmap() -> Non
         return torch.cat([v.double().flatten() for v in run.params.values()])
 
     cpu, gpu = private("cpu"), private("cuda")
-    with patch("atoll.config.example_privacy.quick_layers", lambda _: ()):
+    with patch("atoll.privacy.run.dpsgd.quick_layers", lambda _: ()):
         slow = private("cuda")
     assert (cpu - gpu).norm() <= 1e-4 * cpu.norm()
     assert (slow - gpu).norm() <= 1e-4 * slow.norm()

@@ -13,12 +13,12 @@ import pytest
 from scipy import stats
 from suite_example import cell, example, small
 
-from atoll import cli
+from atoll.cli import main
 from atoll.errors import RecordError
+from atoll.records import Results, read
+from atoll.records import write as write_results
 from atoll.report.suite import leaderboard, write
-from atoll.report.suite.board import board, standings, unique
-from atoll.results import Results, read
-from atoll.results import write as write_results
+from atoll.report.suite.leaderboard import board, standings, unique
 
 EXAMPLE = example()
 
@@ -134,7 +134,7 @@ def sh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     def run(command: str) -> Said:
         monkeypatch.setattr(sys, "argv", ["atoll", *shlex.split(command)])
         with pytest.raises(SystemExit) as end:
-            cli.main()
+            main.main()
         heard = capsys.readouterr()
         return Said(int(end.value.code or 0), heard.out, heard.err)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from atoll.engines.lean import lean
+from atoll.engines.fx_simplify import lean
 
 X = torch.arange(6.0).reshape(2, 3)
 

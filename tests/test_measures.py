@@ -8,6 +8,7 @@ import torch
 
 from atoll import rng
 from atoll.data import Partition, label_skew
+from atoll.data.measures import count_table as table
 from atoll.data.measures import (
     effective_classes,
     emd,
@@ -19,7 +20,6 @@ from atoll.data.measures import (
     label_entropy,
     labels,
     size_gini,
-    table,
     total_variation,
 )
 from atoll.errors import DataError

@@ -9,7 +9,7 @@ import torch
 from atoll import rng, tree
 from atoll.core import Chain, Spec, Total
 from atoll.privacy.factorisation import banded, error
-from atoll.privacy.tree import nodes_square
+from atoll.privacy.tree_sensitivity import nodes_square
 from atoll.transforms import draws
 from atoll.transforms.clip import ClipL2
 from atoll.transforms.correlated import BandedNoise, TreeNoise

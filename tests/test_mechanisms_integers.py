@@ -18,8 +18,8 @@ from atoll import rng, tree
 from atoll.core import Chain, Spec, Total, Update
 from atoll.reducers import Mean
 from atoll.transforms import TRANSFORMS
+from atoll.transforms.discrete_sampling import integers, probabilities, table
 from atoll.transforms.integers import FixedPoint, SecureSum
-from atoll.transforms.tables import integers, probabilities, table
 
 KEY = rng.key("integers")
 

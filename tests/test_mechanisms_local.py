@@ -16,7 +16,7 @@ from atoll import rng, tree
 from atoll.core import Chain, Spec, Total, Transform, Update
 from atoll.privacy.analytic import gaussian_delta
 from atoll.transforms.clip import ClipL1, ClipL2
-from atoll.transforms.local import ApproximateLocal, LocalGaussian, LocalLaplace, Privunit
+from atoll.transforms.local_noise import ApproximateLocal, LocalGaussian, LocalLaplace, Privunit
 from atoll.transforms.privunit import cap
 from atoll.transforms.weights import EqualWeights
 from atoll.tree import Tree

@@ -20,7 +20,7 @@ from atoll.privacy import Approximate
 from atoll.transforms import draws
 from atoll.transforms.clip import ClipL1, ClipL2
 from atoll.transforms.noise import GaussianNoise, LaplaceNoise
-from atoll.transforms.weak import Nbafl, WeakDp
+from atoll.transforms.published_noise import Nbafl, WeakDp
 from atoll.transforms.weights import EqualWeights
 
 KEY = rng.key("noise")

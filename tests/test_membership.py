@@ -12,8 +12,8 @@ from scipy.stats import binom, binomtest, norm
 from sklearn.metrics import roc_auc_score
 
 from atoll import privacy
-from atoll.audit import likelihood, membership
-from atoll.audit.membership import advantage, auc, clopper_pearson, epsilon_lower, judge, tpr_at
+from atoll.attacks import lira, membership_metrics
+from atoll.attacks.membership_metrics import advantage, auc, clopper_pearson, epsilon_lower, judge, tpr_at
 from atoll.errors import ConfigError, DataError
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -80,7 +80,7 @@ def test_shares_have_the_exact_interval(k: int, more: int, confidence: float) ->
 def test_the_bound_is_what_a_slow_program_finds(seed: int, delta: float) -> None:
     draw = np.random.default_rng(seed)
     members, others = draw.normal(2, 1, 40).round(1), draw.normal(0, 1, 50).round(1)
-    (m1, o1), (m2, o2) = membership._halves(members, others)
+    (m1, o1), (m2, o2) = membership_metrics._halves(members, others)
     assert sorted([*m1, *m2, *o1, *o2]) == sorted([*members, *others])
 
     def bound(m: Floats, o: Floats, t: float) -> float:
@@ -165,7 +165,7 @@ def test_a_verdict_says_what_it_rests_on() -> None:
         (lambda: judge([1.0, 2.0], [0.0, math.nan], 0), "others: 1 scores are not a number"),
         (lambda: judge([1.0, 2.0], [0.0, 1.0], 1.0), "delta: must be at least 0 and below 1"),
         (lambda: judge([1.0, 2.0], [0.0, 1.0], 0, confidence=1.0), "confidence: must be between 0 and 1"),
-        (lambda: likelihood.likelihood_ratio(np.zeros(1), np.zeros((2, 1)), np.eye(2, 1) > 0), "in pairs"),
+        (lambda: lira.likelihood_ratio(np.zeros(1), np.zeros((2, 1)), np.eye(2, 1) > 0), "in pairs"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(call: Callable[[], object], words: str) -> None:
@@ -175,8 +175,8 @@ def test_what_cannot_be_judged_is_refused(call: Callable[[], object], words: str
 
 def test_a_confidence_on_the_logit_scale_is_the_odds() -> None:
     p = np.array([1e-6, 0.3, 0.5, 0.999])
-    assert likelihood.logit_confidence(-np.log(p)) == pytest.approx(np.log(p / (1 - p)))
-    assert np.isfinite(likelihood.logit_confidence(np.array([0.0, 1e-12, 500.0]))).all()
+    assert lira.logit_confidence(-np.log(p)) == pytest.approx(np.log(p / (1 - p)))
+    assert np.isfinite(lira.logit_confidence(np.array([0.0, 1e-12, 500.0]))).all()
 
 
 @pytest.mark.parametrize("shadows", [6, 80])
@@ -191,4 +191,4 @@ def test_the_ratio_is_that_of_two_normal_densities(shadows: int) -> None:
     if shadows < 64:  # too few to know each one's
         stds = np.sqrt((stds**2).mean(1, keepdims=True))
     slow = norm.logpdf(target, means[0], stds[0]) - norm.logpdf(target, means[1], stds[1])
-    assert likelihood.likelihood_ratio(target, values, inside) == pytest.approx(slow)
+    assert lira.likelihood_ratio(target, values, inside) == pytest.approx(slow)

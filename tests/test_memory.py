@@ -142,9 +142,9 @@ def test_rows_in_a_file_are_the_rows_in_memory_bit_for_bit(leaves, size, rounds,
 
 
 def test_big_reads_and_writes_go_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atoll.engines.spill._BLOCK", 64)
-    monkeypatch.setattr("atoll.engines.spill._ROWS", 3)
-    monkeypatch.setattr("atoll.engines.memory._PIECE", 100)
+    monkeypatch.setattr("atoll.engines.row_file._BLOCK", 64)
+    monkeypatch.setattr("atoll.engines.row_file._ROWS", 3)
+    monkeypatch.setattr("atoll.engines.client_state._PIECE", 100)
     inside, file = (RowStore(row_of(0.0), 40, CPU, budget, tmp_path) for budget in (10**6, 0))
     ids = torch.randperm(40, generator=torch.Generator().manual_seed(0))[:31]
     rows = {"algorithm": {"control": torch.randn(31, 3)}, "chain": {"0": {"residual": torch.randn(31)}}}
@@ -354,10 +354,10 @@ def test_a_run_that_spilled_resumes_exactly(tmp_path: Path) -> None:
 
 def test_space_is_asked_for_what_the_cohorts_can_touch(tmp_path: Path) -> None:
     """Ten rounds of 4 touch at most 40 of the clients, however many there are."""
-    from atoll.config import Experiment
-    from atoll.config.setup import set_up
-    from atoll.runs.begin import _needed_bytes
+    from atoll.experiment import Experiment
+    from atoll.experiment.setup import set_up
     from atoll.runs.driver import Driver
+    from atoll.runs.lifecycle import _needed_bytes
 
     def needed(clients: int, rounds: int) -> int:
         given = scaffold(partition={"name": "iid", "clients": clients}, rounds=rounds)

@@ -17,13 +17,13 @@ from atoll.algorithms.fedavg import FedAvg
 from atoll.core import Chain, Update
 from atoll.engines import Loop, Vector
 from atoll.tasks import Regression, Supervised
-from atoll.tasks.private import PrivateTask
-from atoll.testing.federation import Federation, federation
+from atoll.tasks.dp_sgd import PrivateTask
+from atoll.testing.harness import Federation, federation
 from atoll.testing.problems import network
 from atoll.transforms import privunit
 from atoll.transforms.clip import ClipL2
 from atoll.transforms.integers import FixedPoint
-from atoll.transforms.local import LocalGaussian, Privunit
+from atoll.transforms.local_noise import LocalGaussian, Privunit
 from atoll.transforms.weights import EqualWeights
 from atoll.tree import Tree
 

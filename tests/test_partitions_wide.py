@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll import rng
-from atoll.config import build
 from atoll.data import PARTITIONS, Partition
 from atoll.data.partition import (
     Classes,
@@ -32,6 +31,7 @@ from atoll.data.partition import (
     VerticalPartition,
 )
 from atoll.errors import PartitionError
+from atoll.experiment import build
 from atoll.testing import check_partition
 
 KEY = rng.key(0, "partition")

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from atoll.core import functional
-from atoll.tasks import pooling
+from atoll.tasks.kernels import pooling
+from atoll.tasks.kernels.pooling import MaxPool2d, max_pool2d, poolable
 from atoll.tasks.layers import prepared
-from atoll.tasks.pooling import MaxPool2d, max_pool2d, poolable
 
 
 @pytest.fixture(autouse=True)

@@ -31,9 +31,9 @@ from atoll.privacy import (
     suited,
 )
 from atoll.privacy.analytic import gaussian_epsilons
+from atoll.privacy.composition import Term
 from atoll.privacy.rdp import discrete_gaussian, divergences, randomised_response, skellam
-from atoll.privacy.replacement import squares
-from atoll.privacy.terms import Term
+from atoll.privacy.with_replacement import squares
 
 THREE = [Pld(), Prv(), Rdp()]
 

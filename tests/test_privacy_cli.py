@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from atoll import cli_privacy
+from atoll.cli import privacy as cli_privacy
 from atoll.errors import ConfigError
 
 RUN = "--delta 1e-6 --rounds 100 --population 10000 --cohort 100"
@@ -183,7 +183,7 @@ def test_the_command_is_part_of_atoll_and_shows_no_traceback() -> None:
 
 def test_the_room_and_its_command_load_without_torch() -> None:
     heavy = "{'torch', 'scipy', 'numpy', 'dp_accounting', 'prv_accountant'}"
-    code = f"import sys, atoll.privacy, atoll.cli_privacy; sys.exit(bool({heavy} & set(sys.modules)))"
+    code = f"import sys, atoll.privacy, atoll.cli.privacy; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

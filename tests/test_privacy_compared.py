@@ -17,15 +17,15 @@ from test_leaderboard import said as read_aloud
 from test_report_privacy import holds
 
 import atoll
-from atoll import cli
-from atoll.bench.advise import OTHER_PRIVACY, Target, advise, settings, target
-from atoll.bench.advise.advice import words
-from atoll.bench.compare import compare
-from atoll.bench.compare.sides import Side
-from atoll.report.suite.board import board, standings
-from atoll.results import Cell, Results
-from atoll.results.privacy import Claim, claims, kept
-from atoll.results.promises import alike, promised, side_by_side
+from atoll.analysis.advise import OTHER_PRIVACY, Target, advise, settings, target
+from atoll.analysis.advise.advice import words
+from atoll.analysis.compare import compare
+from atoll.analysis.compare.load_side import Side
+from atoll.cli import main
+from atoll.records import Cell, Results
+from atoll.records.privacy_claims import Claim, claims, kept
+from atoll.records.privacy_labels import alike, promised, side_by_side
+from atoll.report.suite.leaderboard import board, standings
 
 SIMULATED = {"client": {"holds": False, "why": "rescaled"}, "simulates": holds(2.0)}
 
@@ -114,7 +114,7 @@ def test_the_command_says_it_of_two_runs(
     asked = f"atoll compare {a.folder} {b.folder} --no-replay --json {tmp_path / 'found.json'}"
     monkeypatch.setattr(sys, "argv", shlex.split(asked))
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main.main()
     assert ended.value.code == 0
     found = json.loads((tmp_path / "found.json").read_text())["comparison"]["privacy"]
     assert len(found) == 1

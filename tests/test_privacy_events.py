@@ -27,7 +27,7 @@ from atoll.privacy import (
     explain,
     flatten,
 )
-from atoll.privacy.terms import Term, combined
+from atoll.privacy.composition import Term, combined
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from scipy.linalg import toeplitz
 from atoll.errors import ConfigError
 from atoll.privacy import Analytic, Banded, Gaussian, Tree
 from atoll.privacy.factorisation import banded, error, sensitivity, square_root
-from atoll.privacy.tree import nodes_square, tree_sensitivity
+from atoll.privacy.tree_sensitivity import nodes_square, tree_sensitivity
 
 
 def matrix(coefficients: tuple[float, ...], rounds: int) -> np.ndarray:

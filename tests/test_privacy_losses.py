@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from atoll.privacy import Composed, Gaussian, Pld, Sampled, gaussian_epsilon
 from atoll.privacy.analytic import gaussian_epsilons
-from atoll.privacy.losses import Losses, drawn_gaussian
+from atoll.privacy.fast_pld import Losses, drawn_gaussian
 
 
 def test_losses_that_are_certain_add_up_and_their_epsilon_is_the_sum() -> None:

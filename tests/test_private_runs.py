@@ -14,17 +14,17 @@ from rich.console import Console
 from torch import nn
 
 import atoll
-from atoll.checks import estimate
-from atoll.config import Experiment
-from atoll.config.accounting import sampled
-from atoll.config.setup import set_up
+from atoll.cli.check import estimate
 from atoll.core import Chain, Participation, Spec, Total, Transform
 from atoll.errors import AtollError, ConfigError
+from atoll.experiment import Experiment
+from atoll.experiment.setup import set_up
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, NotPrivate, Sampled
+from atoll.privacy.run.account import event_of
+from atoll.privacy.run.request import sampled
 from atoll.rounds import NoisySum
-from atoll.runs.account import event_of
 from atoll.runs.folder import Folder
-from atoll.runs.together import run_together
+from atoll.runs.run_stacked import run_together
 from atoll.transforms import TRANSFORMS, GaussianNoise
 
 BASE: dict[str, Any] = {

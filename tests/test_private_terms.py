@@ -14,15 +14,15 @@ from torch import nn
 
 import atoll
 from atoll import tree
-from atoll.checks import estimate
-from atoll.config import Experiment
-from atoll.config.private import with_privacy
-from atoll.config.setup import set_up
+from atoll.cli.check import estimate
 from atoll.core.settings import resolve
 from atoll.data import Dataset
 from atoll.data.formats import FILES
 from atoll.errors import ConfigError, DivergenceError
+from atoll.experiment import Experiment
+from atoll.experiment.setup import set_up
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, Sampled
+from atoll.privacy.run.policy import with_privacy
 
 CLIP = {"name": "clip_l2", "bound": 0.5}
 NOISE = {"name": "gaussian_noise", "multiplier": 2.0}

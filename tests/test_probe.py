@@ -11,10 +11,11 @@ import torch
 import atoll
 from atoll.algorithms.fedavg import FedAvg
 from atoll.core import Job, Result
-from atoll.engines import ENGINES, Loop, Threads, Vector, probe
-from atoll.engines.choose import Ground, candidates, make, taken, work_mark
-from atoll.engines.probe import Probe, measure
-from atoll.testing.federation import CPU, federation
+from atoll.engines import ENGINES, Loop, Threads, Vector
+from atoll.engines import autotune as probe
+from atoll.engines.autotune import Probe, measure
+from atoll.engines.choice import Ground, candidates, make, taken, work_mark
+from atoll.testing.harness import CPU, federation
 from atoll.testing.problems import network
 
 DAY = 86_400.0

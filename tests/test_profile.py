@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import atoll
-from atoll.core.phases import ORDER, heard, listening, phase
+from atoll.phases import ORDER, heard, listening, phase
 
 EXPERIMENT = {
     "rounds": 6,

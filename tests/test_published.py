@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.errors import ConfigError
-from atoll.results import Cell, Results, Trace, read, write
-from atoll.results.against import MARGIN, Row, Score, right_of, rows
-from atoll.results.published import Published, lookup, names, table
+from atoll.records import Cell, Results, Trace, read, write
+from atoll.records.published import Published, lookup, names, table
+from atoll.records.versus_published import MARGIN, Row, Score, right_of, rows
 
 AXES = ("data", "partition", "algorithm")
-FOLDER = resources.files("atoll.results") / "reference"
+FOLDER = resources.files("atoll.records") / "reference"
 
 
 def place(name: str) -> dict[str, str]:

@@ -23,11 +23,12 @@ from torch.distributed import TCPStore
 
 import atoll
 from atoll import tree
-from atoll.config import Experiment
 from atoll.core import Total, Update
+from atoll.engines.ranks import Costs, Ranked, deal, greedy, in_turn
+from atoll.engines.ranks import buffers as flat
+from atoll.engines.ranks.world import threads, timeout
 from atoll.errors import AtollError, ConfigError
-from atoll.ranks import Costs, Ranked, deal, flat, greedy, in_turn
-from atoll.ranks.world import threads, timeout
+from atoll.experiment import Experiment
 from atoll.reducers import Mean
 from atoll.rounds import Central
 from atoll.runs import Run
@@ -35,7 +36,7 @@ from atoll.runs.evaluate import _ends
 
 ROOT = Path(atoll.__file__).parents[1]
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["atoll.runs", "atoll.cli", "atoll.report", "sklearn.datasets", "pytest"])
+PROCESSES.set_forkserver_preload(["atoll.runs", "atoll.cli.main", "atoll.report", "sklearn.datasets", "pytest"])
 NOISY = ["equal_weights", {"name": "clip_l2", "bound": 0.5}, {"name": "gaussian_noise", "multiplier": 0.1}]
 FEDAVG = {"name": "fedavg", "lr": 0.1}
 
@@ -217,7 +218,7 @@ def test_batches_are_cut_as_one_process_cuts_them(rows: int, batch: int, ranks: 
 
 
 def test_ranks_on_a_machine_divide_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atoll.ranks.world.cores", lambda: 16)
+    monkeypatch.setattr("atoll.engines.ranks.world.cores", lambda: 16)
     for name, value, wanted in (("OMP_NUM_THREADS", "1", 4), ("OMP_NUM_THREADS", "3", 3), ("ATOLL_THREADS", "1", 1)):
         monkeypatch.setenv(name, value)
         assert threads(4) == wanted
@@ -496,7 +497,7 @@ def until(reached: Callable[[], bool], at_work: Callable[[], bool]) -> None:
 
 def command_line(rank: int, words: list[str], out: Path) -> None:
     """`atoll ...`, with what it prints in a file."""
-    from atoll.cli import main
+    from atoll.cli.main import main
 
     with (out / f"said{rank}").open("w", buffering=1) as f:
         os.dup2(f.fileno(), 1)

@@ -22,12 +22,12 @@ from atoll import report
 from atoll.errors import RecordError
 from atoll.report import notes, settings
 from atoll.report.estimates import curve, interval, seconds
-from atoll.report.final import Column, final, significant
+from atoll.report.final_table import Column, final, significant
 from atoll.report.gains import gain
-from atoll.report.groups import group
 from atoll.report.metrics import ACCURACY, PREFERRED, primary
 from atoll.report.plots import plots
 from atoll.report.records import find
+from atoll.report.seed_groups import group
 
 MSE = next(metric for metric in PREFERRED if metric.key == "mse")
 

@@ -15,15 +15,15 @@ from rich.console import Console
 from test_report import Loads, write_run
 
 from atoll import report
-from atoll.config.experiment import LocalPrivacyTable, PrivacyTable, SimulateTable, StopTable, Table
 from atoll.errors import RecordError
+from atoll.experiment.experiment import LocalPrivacyTable, PrivacyTable, SimulateTable, StopTable, Table
+from atoll.records import audits
+from atoll.records.privacy_claims import SIMULATION, Claim, claims, down, kept, lower, of_all, small, up, upper
 from atoll.report import privacy
-from atoll.report.groups import group
 from atoll.report.metrics import ACCURACY
+from atoll.report.privacy_plots import spending
+from atoll.report.seed_groups import group
 from atoll.report.settings import DEFAULTS
-from atoll.report.spending import spending
-from atoll.results import audits
-from atoll.results.privacy import SIMULATION, Claim, claims, down, kept, lower, of_all, small, up, upper
 
 CANARIES = "canaries (Steinke, Nasr, Jagielski, 2023)"
 NUMBERS = st.floats(1e-12, 1e9)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from suite_example import example
 
 from atoll.errors import RecordError
-from atoll.results import Cell, Results, Trace, Trial, read, write
+from atoll.records import Cell, Results, Trace, Trial, read, write
 
 RESULTS = example()
 NUMBER = st.floats(-1e6, 1e6).map(lambda x: float(f"{x:.6g}")) | st.just(math.nan)

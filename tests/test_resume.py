@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 import atoll
 from atoll import tree
-from atoll.config import Experiment
 from atoll.core import Total, Transform
+from atoll.experiment import Experiment
 from atoll.runs import Run
 from atoll.tree import Tree
 
@@ -127,7 +127,7 @@ def test_a_run_that_failed_goes_on_from_its_checkpoint(tmp_path: Path, kind: str
 def test_a_resumed_run_keeps_the_engine_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = experiment(engine="auto")
     stopped(given, tmp_path / "run", at=4)
-    monkeypatch.setattr("atoll.engines.probe.Probe.fastest", pytest.fail)  # another might be faster today
+    monkeypatch.setattr("atoll.engines.autotune.Probe.fastest", pytest.fail)  # another might be faster today
     assert atoll.run(given, tmp_path / "run", resume=True).status == "finished"
 
 

@@ -21,9 +21,9 @@ from atoll.engines import Vector
 from atoll.errors import ConfigError, SpecError
 from atoll.rounds import Central, Gossip, Parts, gossip_round
 from atoll.rounds.graphs import GraphName, adjacency, mixing
-from atoll.testing.federation import Federation, federation
+from atoll.testing.assertions import distance
+from atoll.testing.harness import Federation, federation
 from atoll.testing.problems import Problem, flat, mirrored, network, optimum, quadratics
-from atoll.testing.verdict import distance
 from atoll.tree import Tree
 
 GRAPHS: tuple[GraphName, ...] = get_args(GraphName)

@@ -18,9 +18,9 @@ from atoll.core.settings import extract
 from atoll.data import Partition
 from atoll.engines import Loop, Vector
 from atoll.rounds import Central, Parts
-from atoll.testing.federation import EngineFactory, federation
+from atoll.testing.assertions import distance
+from atoll.testing.harness import EngineFactory, federation
 from atoll.testing.problems import network
-from atoll.testing.verdict import distance
 from atoll.tree import Tree
 
 X = rng.normal(rng.key("x"), (40, 3))

@@ -17,10 +17,12 @@ import torch
 
 import atoll
 from atoll import tree
-from atoll.config import Experiment
-from atoll.config.setup import set_up
 from atoll.errors import RecordError
-from atoll.runs import Driver, Folder, Run, begin, machine
+from atoll.experiment import Experiment
+from atoll.experiment.setup import set_up
+from atoll.runs import Driver, Folder, Run
+from atoll.runs import environment as machine
+from atoll.runs import lifecycle as begin
 from atoll.runs.folder import clean
 
 FILES = {"run.json", "record.jsonl", "clients.json", "checkpoint.pt", "model.pt"}

@@ -13,14 +13,14 @@ from torch.nn import functional as F
 
 from atoll import tree
 from atoll.algorithms.scaffold import Scaffold
-from atoll.config import Experiment
-from atoll.config.setup import set_up
 from atoll.errors import ConformanceError
+from atoll.experiment import Experiment
+from atoll.experiment.setup import set_up
 from atoll.runs import Driver, Folder
 from atoll.testing import check_algorithm
-from atoll.testing.federation import some, train
+from atoll.testing.assertions import distance
+from atoll.testing.harness import some, train
 from atoll.testing.problems import Problem
-from atoll.testing.verdict import distance
 
 Published = partial(Scaffold, profile="pfl-research", option="I")
 Named = dict[str, Tensor]

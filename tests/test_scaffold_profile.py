@@ -16,13 +16,13 @@ from atoll import tree
 from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.optimizers import sgd
 from atoll.algorithms.scaffold import Scaffold
-from atoll.config import Experiment
 from atoll.errors import ConfigError, ConformanceError
-from atoll.runs.together import run_together
+from atoll.experiment import Experiment
+from atoll.runs.run_stacked import run_together
 from atoll.testing import check_algorithm
-from atoll.testing.federation import some, train
+from atoll.testing.assertions import distance
+from atoll.testing.harness import some, train
 from atoll.testing.problems import Problem, network
-from atoll.testing.verdict import distance
 
 Published = partial(Scaffold, profile="niid-bench")
 Named = dict[str, Tensor]

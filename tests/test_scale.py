@@ -17,13 +17,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from atoll import rng
-from atoll.config import Experiment
-from atoll.config.setup import Setup, assemble
 from atoll.data import Dataset, Partition, draws
 from atoll.data.availability import Available
 from atoll.data.sampling import Cyclic, CyclicPoisson, Fixed, FixedWithReplacement, Fraction, Poisson
 from atoll.data.sources.synthetic import synthetic
 from atoll.errors import PartitionError
+from atoll.experiment import Experiment
+from atoll.experiment.setup import Setup, assemble
 from atoll.runs import Driver, Folder
 
 MANY, FEW, COHORT, ROWS = 1_000_000, 10_000, 20, 500
@@ -48,7 +48,7 @@ def setup(clients: int, algorithm: str = "fedavg", **changes: Any) -> Setup:
     data = torch.randn(ROWS, 5), torch.randint(0, 3, (ROWS,))
     given = {
         "rounds": 1000,
-        "data": {"name": "atoll.runs.given:arrays", "digest": ""},
+        "data": {"name": "atoll.runs.python_inputs:arrays", "digest": ""},
         "cohort": {"name": "fixed", "size": COHORT},
         "local": {"batch": 4},
         "algorithm": {"name": algorithm, "lr": 0.1},

@@ -9,10 +9,10 @@ from torch.func import vmap
 from atoll import rng, tree
 from atoll.core import Chain, Scaling, Spec, Transform, Update, lift
 from atoll.reducers import Mean, Median
-from atoll.testing.verdict import distance
+from atoll.testing.assertions import distance
 from atoll.transforms.adaptive import AdaptiveClip
 from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers, ClipPerLayer
-from atoll.transforms.local import LocalGaussian
+from atoll.transforms.local_noise import LocalGaussian
 from atoll.transforms.weights import EqualWeights
 from atoll.tree import Tree
 

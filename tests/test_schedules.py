@@ -12,9 +12,9 @@ import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau, StepLR
 
 import atoll
-from atoll.config.experiment import StopTable
 from atoll.core.settings import extract, resolve, schedules
 from atoll.errors import ConfigError
+from atoll.experiment.experiment import StopTable
 from atoll.runs.stopping import Stopping
 from atoll.schedules import SCHEDULES, Constant, Cosine, Follow, Plateau, Step, Warmup
 from atoll.transforms import TRANSFORMS

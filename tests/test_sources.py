@@ -19,7 +19,7 @@ from atoll import rng, tree
 from atoll.data.fetch import Columns, Files, Package
 from atoll.data.sources import PACKAGED, RECIPES
 from atoll.data.sources.decoders import Bag, CropFlip, Floats, Mixed, Scrambled
-from atoll.data.sources.parts import TEST, TRAIN, VALIDATION, dealt
+from atoll.data.sources.fixed_split import TEST, TRAIN, VALIDATION, dealt
 from atoll.data.sources.plays import is_play, speeches
 from atoll.errors import DataError
 
@@ -692,7 +692,7 @@ def command(monkeypatch, tmp_path):
     from rich.console import Console
     from typer.testing import CliRunner
 
-    from atoll import cli_data
+    from atoll.cli import data as cli_data
 
     monkeypatch.setenv("ATOLL_DATA", str(tmp_path / "cache"))
     monkeypatch.setenv("ATOLL_OFFLINE", "1")

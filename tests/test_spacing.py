@@ -7,8 +7,9 @@ import pytest
 
 import atoll
 from atoll.errors import DivergenceError
-from atoll.runs import spacing, state
-from atoll.runs.spacing import Spacing
+from atoll.runs import checkpoint_schedule as spacing
+from atoll.runs import state
+from atoll.runs.checkpoint_schedule import Spacing
 
 DIGITS: dict[str, Any] = {
     "rounds": 9,

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from suite_example import example, small
 
+from atoll.records import Results, read
 from atoll.report.suite import exports, write
 from atoll.report.suite.exports import escaped, literal
-from atoll.report.suite.table import table
-from atoll.results import Results, read
+from atoll.report.suite.score_table import table
 
 EXAMPLE = example()
 ODD = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=12)

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from suite_example import METHODS, QUIRK, ROWS, cell, example, small, trace, tried
 
-from atoll.report.suite import curves, headline, pairs, paper, ranking, spread, tuning, words
+from atoll.records import Cell, Results
+from atoll.report.suite import beside_published, client_spread, curves, headline, pairwise, prose, ranking, tuning
 from atoll.report.suite.page import page
+from atoll.report.suite.score_table import decimals, table
 from atoll.report.suite.scores import score
-from atoll.report.suite.table import decimals, table
-from atoll.results import Cell, Results
 
 EXAMPLE = example()
 PAGE = page(EXAMPLE)
@@ -190,7 +190,7 @@ def test_a_quirk_is_shown_and_never_the_best_however_good() -> None:
     results = of(replace(cells[0], quirk=QUIRK), *cells[1:])
     assert table(results, "images", "last").rows[0].entries["fedavg"].mark == ""
     assert "fedavg" not in dict(ranking.ranking(results).wins)
-    assert not any("fedavg" in (line.a, line.b) for line in pairs.certainty(results).all)
+    assert not any("fedavg" in (line.a, line.b) for line in pairwise.certainty(results).all)
     assert QUIRK in said(page(results))
 
 
@@ -205,7 +205,7 @@ def test_a_method_alone_in_its_row_has_nobody_to_beat() -> None:
     results = of(*row(80))
     assert table(results, "images", "last").rows[0].entries["fedavg"].mark == ""
     assert ranking.ranking(results) is None
-    assert pairs.certainty(results) is None
+    assert pairwise.certainty(results) is None
     assert "Which method wins" not in page(results)
 
 
@@ -291,7 +291,7 @@ def test_the_largest_full_table_is_ranked_and_what_was_left_out_is_said() -> Non
 @pytest.mark.parametrize("higher", [True, False])
 def test_probabilities_are_those_of_students_t_on_paired_differences(higher: bool) -> None:
     results = of(*row(80.0, 81.2), higher=higher)
-    line = pairs.certainty(results).top[0]
+    line = pairwise.certainty(results).top[0]
     assert (line.a, line.b) == (("fedprox", "fedavg") if higher else ("fedavg", "fedprox"))
     a, b = ({c.method: np.array([100 * r.last for r in c.runs]) for c in results.cells}[m] for m in (line.a, line.b))
     d = (a - b) * (1 if higher else -1)
@@ -304,7 +304,7 @@ def test_probabilities_are_those_of_students_t_on_paired_differences(higher: boo
 
 
 def test_the_two_best_of_every_row_are_compared_and_every_pair_is_listed() -> None:
-    found = pairs.certainty(EXAMPLE)
+    found = pairwise.certainty(EXAMPLE)
     for line, scores in zip(found.top, ranking.contests(EXAMPLE, "last").values(), strict=True):
         assert [line.a, line.b] == sorted(scores, key=lambda m: -scores[m].mean)[:2]
     assert len(found.all) == 3 + 3 + 3 * 6  # rows of three methods, and of four
@@ -314,7 +314,7 @@ def test_the_two_best_of_every_row_are_compared_and_every_pair_is_listed() -> No
 def test_order_that_holds_counts_seeds_whose_absence_changes_the_winner() -> None:
     a = with_values(row(80)[0], 0.80, 0.80, 0.90)
     b = with_values(row(80, 80)[1], 0.81, 0.81, 0.81)
-    found = pairs.certainty(of(a, b))
+    found = pairwise.certainty(of(a, b))
     assert found.top[0].a == "fedavg"
     assert found.top[0].holds == "2 of 3"  # without seed 2 fedprox leads
     assert "changes the order of a row's methods in 1 of 3 cases" in " ".join(found.told)
@@ -322,14 +322,14 @@ def test_order_that_holds_counts_seeds_whose_absence_changes_the_winner() -> Non
 
 def test_equal_runs_are_certainly_equal_and_need_no_more_seeds() -> None:
     cells = row(80, 80)
-    line = pairs.certainty(of(cells[0], replace(cells[1], runs=cells[0].runs))).top[0]
+    line = pairwise.certainty(of(cells[0], replace(cells[1], runs=cells[0].runs))).top[0]
     assert (line.p, line.seeds) == (("< 1 %", "> 99 %", "< 1 %"), "settled: equal")
 
 
 def test_the_rope_is_one_point_in_per_cent_and_one_per_cent_else() -> None:
-    assert pairs.practical(EXAMPLE) == 1.0
+    assert pairwise.practical(EXAMPLE) == 1.0
     cells = [with_values(c, *values) for c, values in zip(row(1, 1), ([0.39, 0.41], [0.40, 0.42]), strict=True)]
-    assert pairs.practical(of(*cells, scale=1.0)) == 0.004
+    assert pairwise.practical(of(*cells, scale=1.0)) == 0.004
 
 
 def test_a_curve_is_the_mean_over_seeds_at_common_rounds() -> None:
@@ -347,7 +347,7 @@ def test_curves_by_bytes_are_in_megabytes_and_by_seconds_a_share_of_the_stack() 
     assert curves.line("fedprox", prox.runs, "bytes", 1).x[-1] == pytest.approx(20.0)  # 2e7 bytes
     assert curves.line("fedprox", prox.runs, "seconds", 1).x[-1] == pytest.approx(10.0)  # 120 s for 12 runs
     assert "divided by its runs" in said(PAGE)
-    assert next(c for c in spread.costs(EXAMPLE) if c.method == "fedprox").stacks == (12,)
+    assert next(c for c in client_spread.costs(EXAMPLE) if c.method == "fedprox").stacks == (12,)
 
 
 def test_long_curves_are_thinned_but_keep_both_ends() -> None:
@@ -367,11 +367,11 @@ def test_many_rows_are_not_all_drawn_and_the_page_says_so(monkeypatch: pytest.Mo
 def test_every_row_has_a_curve_by_round_bytes_and_seconds() -> None:
     for cost in ("round", "MB sent", "seconds of training"):
         for name in ROWS:
-            assert re.search(rf'aria-label="accuracy \(%\) against {cost}[^"]*{re.escape(words.row_name(name))}', PAGE)
+            assert re.search(rf'aria-label="accuracy \(%\) against {cost}[^"]*{re.escape(prose.row_name(name))}', PAGE)
 
 
 def test_client_spread_is_the_mean_over_seeds_in_the_shown_scale() -> None:
-    found = next(one for one in spread.clients(EXAMPLE, "images") if one.path == ("fmnist", "iid"))
+    found = next(one for one in client_spread.clients(EXAMPLE, "images") if one.path == ("fmnist", "iid"))
     worst = np.mean([100 * run.clients["worst_decile"] for run in EXAMPLE.cells[0].runs])
     assert found.entries["fedavg"] == (f"{worst:.1f}", "4.0")
     assert found.entries["fednova"] is None
@@ -381,8 +381,8 @@ def test_trials_that_became_runs_are_not_paid_twice() -> None:
     again = replace(
         EXAMPLE.cells[1], trials=tuple(replace(t, runs=EXAMPLE.cells[1].runs[:1]) for t in tried(80, 0)["trials"])
     )
-    assert spread.costs(of(again))[0].trials == 0
-    prox = next(c for c in spread.costs(EXAMPLE) if c.method == "fedprox")
+    assert client_spread.costs(of(again))[0].trials == 0
+    prox = next(c for c in client_spread.costs(EXAMPLE) if c.method == "fedprox")
     assert (prox.runs, prox.trials, prox.spent, prox.tuning) == (15, 20, pytest.approx(350), pytest.approx(200))
 
 
@@ -423,11 +423,11 @@ def test_settings_that_were_tried_out_of_order_are_drawn_in_order() -> None:
 def test_every_setting_tried_is_on_the_page_with_its_score() -> None:
     cell_ = next(c for c in EXAMPLE.cells if c.trials)
     for trial in cell_.trials:
-        assert f"{words.settings(trial.settings)}: {100 * trial.score:.2f}" in said(PAGE)
+        assert f"{prose.settings(trial.settings)}: {100 * trial.score:.2f}" in said(PAGE)
 
 
 def compared(name: str, theirs: tuple[float, float | None] | None, verdict: str, **more: object) -> SimpleNamespace:
-    """A row as `atoll.results.against` gives it."""
+    """A row as `atoll.records.versus_published` gives it."""
     plain = dict.fromkeys(("ours_last", "ours_best", "gap", "difference", "allowed", "in_theirs", "in_ours", "effect"))
     published = None if theirs is None else SimpleNamespace(mean=theirs[0], std=theirs[1])
     return SimpleNamespace(
@@ -456,7 +456,7 @@ def test_the_comparison_with_the_paper_is_shown_with_its_verdicts() -> None:
         compared("fmnist/iid/scaffold (as published)", (80.0, 0.1), "differs", **ran, quirk=QUIRK, effect=effect),
         compared("fmnist/iid/new", None, "not published", **ran),
     ]
-    found = paper.shown(EXAMPLE, rows)  # type: ignore[arg-type]
+    found = beside_published.shown(EXAMPLE, rows)  # type: ignore[arg-type]
     assert [line.name for line in found.rows] == [rows[0].name, rows[2].name, rows[3].name]
     assert found.rows[0].numbers == ("89.60 ± 0.10", "89.20 ± 0.30", "89.20 ± 0.30", "−0.40", "1.00", "−4.0", "−1.3")
     assert [line.kind for line in found.rows] == ["agrees", "differs", "other"]
@@ -470,11 +470,11 @@ def test_the_comparison_with_the_paper_is_shown_with_its_verdicts() -> None:
         "Of its other cells 1 cannot be had."
     )
     rows.append(compared("fmnist/iid/scaffold", (80.0, 0.1), "differs", **ran, explained=True))
-    assert "1 differ (1 of them agree with a published quirk). Of" in paper.shown(EXAMPLE, rows).finding  # type: ignore[arg-type]
+    assert "1 differ (1 of them agree with a published quirk). Of" in beside_published.shown(EXAMPLE, rows).finding  # type: ignore[arg-type]
 
 
 def test_a_suite_without_a_published_table_has_no_such_section() -> None:
-    assert paper.comparison(replace(EXAMPLE, reference=None)) is None
+    assert beside_published.comparison(replace(EXAMPLE, reference=None)) is None
     assert "Against the paper" not in said(page(replace(small(), reference=None)))
 
 

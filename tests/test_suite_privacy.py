@@ -13,12 +13,13 @@ import pytest
 from suite_example import cell, example, small, trace, tried
 from test_report_privacy import CANARIES, WHY, canaries, holds
 
-from atoll.bench.collect import trace as collected
-from atoll.bench.terminal import summary
-from atoll.report.suite import exports, privacy
+from atoll.records import Cell, Results, Trace, read, write
+from atoll.records.privacy_claims import SIMULATION, kept
+from atoll.report.suite import exports
+from atoll.report.suite import privacy_page as privacy
 from atoll.report.suite.page import page
-from atoll.results import Cell, Results, Trace, read, write
-from atoll.results.privacy import SIMULATION, kept
+from atoll.suites.collect import trace as collected
+from atoll.suites.terminal import summary
 
 COMMITTED = sorted((Path(__file__).parent.parent / "results").glob("*/results.json"))
 LEVELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)

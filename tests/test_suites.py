@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import atoll
-from atoll.bench import expand, read
-from atoll.config import Experiment
-from atoll.config.setup import set_up
-from atoll.results.published import lookup, names, table
+from atoll.experiment import Experiment
+from atoll.experiment.setup import set_up
+from atoll.records.published import lookup, names, table
+from atoll.suites import expand, read
 
 FOLDER = resources.files("atoll") / "suites"
 SUITES = sorted(f.name.removesuffix(".toml") for f in FOLDER.iterdir() if f.name.endswith(".toml"))

@@ -9,13 +9,13 @@ import pytest
 
 import atoll
 from atoll import tree
-from atoll.bench import expand, read
-from atoll.config import Experiment
+from atoll.experiment import Experiment
 from atoll.privacy import Banded, Composed, Gaussian, Pld, Sampled
+from atoll.runs.run_stacked import run_together
 from atoll.runs.stackable import why_not
-from atoll.runs.together import run_together
-from atoll.sweep.axes import Cell
-from atoll.sweep.groups import stackable
+from atoll.suites import expand, read
+from atoll.suites.sweeps.axes import Cell
+from atoll.suites.sweeps.stacking import stackable
 
 DIGITS = {p.name: p for p in expand.places(read("digits-dp")) if p.block == "clients"}
 NOISE = ("gaussian_noise", "banded_noise", "discrete_gaussian")

@@ -20,18 +20,20 @@ import pytest
 import torch
 
 import atoll
-from atoll import cli, cli_sweep
-from atoll.config import Experiment
-from atoll.config.toml import inline
+from atoll.cli import main as cli
+from atoll.cli import sweep as cli_sweep
 from atoll.errors import ConfigError, DivergenceError, RecordError
+from atoll.experiment import Experiment
+from atoll.experiment.toml import inline
 from atoll.runs import Folder, Run
-from atoll.sweep import Cell, Quiet, Sweep, expand, tasks
-from atoll.sweep.folder import SweepFolder
-from atoll.sweep.tasks import Task, wait_until_free
-from atoll.sweep.worker import work
+from atoll.suites.sweeps import Cell, Quiet, Sweep, expand
+from atoll.suites.sweeps import cell_tasks as tasks
+from atoll.suites.sweeps.cell_tasks import Task, wait_until_free
+from atoll.suites.sweeps.sweep_folder import SweepFolder
+from atoll.suites.sweeps.worker import work
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["atoll.cli_sweep", "atoll.report", "atoll.sweep.api", "sklearn.datasets"])
+PROCESSES.set_forkserver_preload(["atoll.cli.sweep", "atoll.report", "atoll.suites.sweeps.sweep", "sklearn.datasets"])
 
 BASE: dict[str, Any] = {
     "rounds": 3,
@@ -266,7 +268,7 @@ def test_the_lock_of_a_dead_sweep_is_no_obstacle(tmp_path: Path, monkeypatch: py
         note = json.loads((place.path / "sweep.lock").read_text())
     assert let_in(gone.pid)
     assert let_in(os.getppid())  # a number that is in use again, but not by a sweep: nobody holds the lock
-    monkeypatch.setattr("atoll.sweep.folder.fcntl.flock", none)
+    monkeypatch.setattr("atoll.suites.sweeps.sweep_folder.fcntl.flock", none)
     assert let_in(gone.pid)
     assert not let_in(os.getppid())
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atoll.config import Experiment, load
 from atoll.errors import ConfigError
-from atoll.sweep import Cell, expand, plan, stackable
-from atoll.sweep.groups import halved
+from atoll.experiment import Experiment, load
+from atoll.suites.sweeps import Cell, expand, plan, stackable
+from atoll.suites.sweeps.stacking import halved
 
 BASE: dict[str, Any] = {
     "rounds": 5,

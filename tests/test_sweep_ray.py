@@ -17,10 +17,10 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 
 import atoll  # noqa: E402
-from atoll.config import Experiment  # noqa: E402
 from atoll.errors import TrainingError  # noqa: E402
+from atoll.experiment import Experiment  # noqa: E402
 from atoll.runs import Run  # noqa: E402
-from atoll.sweep import Quiet, expand  # noqa: E402
+from atoll.suites.sweeps import Quiet, expand  # noqa: E402
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 import atoll
-from atoll.config import Experiment
 from atoll.core import Job, Result
 from atoll.engines import Vector
 from atoll.errors import ConfigError, DivergenceError, RecordError
+from atoll.experiment import Experiment
 from atoll.runs import Run, run_together, silent, why_not
-from atoll.runs.meeting import Measure, Meeting, _side_by_side
-from atoll.runs.turns import Talk
+from atoll.runs.coroutine import Talk
+from atoll.runs.lockstep import Measure, Meeting, _side_by_side
 
 
 class Normed(nn.Module):
@@ -250,7 +250,7 @@ def test_the_data_are_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_measuring_side_by_side_is_measuring_each(tmp_path: Path) -> None:
-    setups = [atoll.config.setup.set_up(experiment(seed=s)) for s in range(3)]
+    setups = [atoll.experiment.setup.set_up(experiment(seed=s)) for s in range(3)]
     data = setups[0].dataset
     rows = [None, torch.tensor([5, 3, 9]), torch.arange(70).flip(0)]
     asked = [Measure(s.task, data.decode, data.train, s.model, r, 32) for s, r in zip(setups, rows, strict=True)]
@@ -410,7 +410,9 @@ def test_on_a_cpu_they_are_stacked_if_one_would_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: list[Sequence[Job]], fastest: str
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("atoll.engines.probe.measure", lambda all, *_: {n: 1.0 if n == fastest else 9.0 for n in all})
+    monkeypatch.setattr(
+        "atoll.engines.autotune.measure", lambda all, *_: {n: 1.0 if n == fastest else 9.0 for n in all}
+    )
     given = [experiment(seed=s, engine="auto") for s in (0, 1)]
     runs = together(given, tmp_path)
     assert [r.info["engine"]["name"] for r in runs] == [fastest] * 2
@@ -422,7 +424,9 @@ def test_on_a_cpu_they_are_stacked_if_one_would_be(
 
 def test_an_interrupt_between_runs_begins_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("atoll.engines.probe.measure", lambda all, *_: {n: 1.0 if n == "threads" else 9.0 for n in all})
+    monkeypatch.setattr(
+        "atoll.engines.autotune.measure", lambda all, *_: {n: 1.0 if n == "threads" else 9.0 for n in all}
+    )
     given = [experiment(seed=s, engine="auto") for s in range(3)]
     with pytest.raises(KeyboardInterrupt):
         together(given, tmp_path, watch=[silent, interrupting(1, at=2), pytest.fail])

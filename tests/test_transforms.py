@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from atoll import rng, tree
-from atoll.config import build
 from atoll.core import Chain, Spec, Total, Transform, Update
 from atoll.core.settings import extract, inject
 from atoll.errors import SpecError
+from atoll.experiment import build
 from atoll.reducers import REDUCERS, Keep
 from atoll.transforms import TRANSFORMS
 from atoll.transforms.clip import ClipL2

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from atoll.algorithms.local import begin, descend, gradient, move
 from atoll.algorithms.optimizers import SGD, Optimizer
-from atoll.algorithms.personal import complete, joined, known, own, shared_change
+from atoll.algorithms.partial_sharing import complete, joined, known, own, shared_change
 from atoll.core import Info, Model, Positive, Task, Total, Update
 from atoll.tree import Tree
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll.core.types import Cohort
-from atoll.data import batches, draws
-from atoll.data.batches import Sampling
+from atoll.data import batch_sampling, draws
+from atoll.data.batch_sampling import Sampling
 from atoll.data.partition.partition import Partition
 from atoll.errors import ConfigError, DataError
 
@@ -124,7 +124,7 @@ class Population:
 
     def _drawn(self, ids: Tensor, start: Ints, sizes: Ints, steps: Ints, key: Tensor) -> Cohort:
         """Every batch drawn anew; padded with the client's first row."""
-        draw = batches.poisson if self.sampling == "poisson" else batches.fixed
+        draw = batch_sampling.poisson if self.sampling == "poisson" else batch_sampling.fixed
         largest = self._largest if self._width else max(1, int(sizes.max(initial=0)))
         place, count = draw(ids, sizes, steps, self._width or largest, largest, key)
         rows = self._columns[1]

@@ -15,8 +15,8 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from atoll.core import functional
-from atoll.core.phases import heard
-from atoll.engines.lean import lean
+from atoll.engines.fx_simplify import lean
+from atoll.phases import heard
 from atoll.tree import Tree
 
 

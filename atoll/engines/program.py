@@ -11,8 +11,8 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.core import Algorithm, Chain, Cohort, Info, Job, Reducer, Update, lift
-from atoll.core.phases import phase
 from atoll.core.settings import inject
+from atoll.phases import phase
 from atoll.tree import Tree
 
 Decode = Callable[[Tree], Tree]

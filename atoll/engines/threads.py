@@ -15,9 +15,9 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Info, Job, Result, functional
-from atoll.core.phases import phase
 from atoll.engines.capture import Captured
 from atoll.engines.program import Decode, Program, Writes, alone, client_keys, lifted, merged, step_keys
+from atoll.phases import phase
 from atoll.tree import Tree
 
 

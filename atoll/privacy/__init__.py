@@ -11,6 +11,8 @@ A mechanism says what it did (an event), an accountant says what it cost:
 from atoll.privacy.accountant import Accountant
 from atoll.privacy.analytic import Analytic, gaussian_delta, gaussian_epsilon
 from atoll.privacy.calibrate import noise_for, rounds_for
+from atoll.privacy.composition import Adjacency, explain, flatten
+from atoll.privacy.dpsgd_plan import Examples
 from atoll.privacy.events import (
     Approximate,
     Banded,
@@ -29,14 +31,12 @@ from atoll.privacy.events import (
     check_epsilon,
     check_noise,
 )
-from atoll.privacy.examples import Examples
 from atoll.privacy.ledger import ACCOUNTANTS, Ledger
 from atoll.privacy.plan import Plan, suited
 from atoll.privacy.pld import Pld
 from atoll.privacy.prv import Prv
 from atoll.privacy.rdp import Rdp
 from atoll.privacy.snr import signal_to_noise
-from atoll.privacy.terms import Adjacency, explain, flatten
 
 __all__ = [
     "ACCOUNTANTS",

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from atoll.errors import ConfigError
+from atoll.privacy.composition import Term, Terms, flatten
 from atoll.privacy.events import MOST as MOST_NOISE
 from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure, check_delta, check_epsilon
-from atoll.privacy.replacement import squares
-from atoll.privacy.terms import Term, Terms, flatten
+from atoll.privacy.with_replacement import squares
 
 Parts = tuple[Term, ...]
 MOST = 500.0  # the epsilon of one round that can be worked with: e to the power of more is no number

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
+from atoll.privacy.composition import Term, combined, flatten
 from atoll.privacy.events import DiscreteGaussian, Event, Gaussian, Laplace, Skellam
-from atoll.privacy.terms import Term, combined, flatten
 
 # With less noise the exact figure drowns in rounding, and a bound that is hardly above it takes its place: that of
 # concentrated privacy, ρ + 2 √(ρ log 1/δ) with ρ = 1/2z² (Bun and Steinke, 2016).

@@ -15,12 +15,12 @@ from dataclasses import replace
 
 from atoll.privacy.accountant import Accountant
 from atoll.privacy.analytic import Analytic, gaussian_epsilons
+from atoll.privacy.composition import Term, Terms, combined, flatten
 from atoll.privacy.events import Banded, Composed, Event, Gaussian, Sampled, Tree
 from atoll.privacy.plan import suited
 from atoll.privacy.pld import Pld
 from atoll.privacy.prv import Prv
 from atoll.privacy.rdp import Rdp
-from atoll.privacy.terms import Term, Terms, combined, flatten
 
 # "auto" takes the first that supports the event.
 ACCOUNTANTS: dict[str, Accountant] = {"analytic": Analytic(), "pld": Pld(), "prv": Prv(), "rdp": Rdp()}

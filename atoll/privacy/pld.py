@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import Any
 
 from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of, outgrown, reach
+from atoll.privacy.composition import Plain, Term, flatten
 from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure
-from atoll.privacy.losses import Losses, drawn_gaussian
-from atoll.privacy.terms import Plain, Term, flatten
+from atoll.privacy.fast_pld import Losses, drawn_gaussian
 
 
 @dataclass(frozen=True)

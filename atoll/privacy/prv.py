@@ -8,8 +8,8 @@ from typing import Any
 
 from atoll.errors import ConfigError
 from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of, outgrown
+from atoll.privacy.composition import Term, flatten
 from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure
-from atoll.privacy.terms import Term, flatten
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
+from atoll.privacy.composition import Term, flatten
 from atoll.privacy.events import Approximate, DiscreteGaussian, Event, Gaussian, Laplace, Pure, Skellam
-from atoll.privacy.terms import Term, flatten
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Spec, Total, Update
-from atoll.reducers.stack import Stack
+from atoll.reducers.collect import Stack
 
 
 @dataclass(frozen=True)

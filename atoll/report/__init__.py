@@ -12,9 +12,9 @@
 A folder that cannot be read raises `atoll.errors.RecordError`.
 """
 
+from atoll.report.duckdb_relation import table
 from atoll.report.html import write
 from atoll.report.records import Clients, Record, read
-from atoll.report.relation import table
 from atoll.report.terminal import summary
 
 __all__ = ["Clients", "Record", "read", "summary", "table", "write"]

@@ -8,9 +8,9 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from atoll.report.groups import Group
 from atoll.report.metrics import Metric
 from atoll.report.records import Floats
+from atoll.report.seed_groups import Group
 from atoll.stats import Estimate, half_width, t_interval
 
 PHASES = ("sample", "train", "server", "evaluate", "record")  # in the order in which they run

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from atoll.report.estimates import interval
-from atoll.report.groups import Group
 from atoll.report.metrics import Metric
 from atoll.report.records import Record
+from atoll.report.seed_groups import Group
 from atoll.stats import Estimate
 
 HOW = 'Gain over training alone is not shown: add a run with algorithm.name = "local" on the same partition and seed.'

@@ -12,16 +12,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from atoll.errors import RecordError
 from atoll.report import provenance
 from atoll.report.estimates import curve
-from atoll.report.final import Column, final
-from atoll.report.groups import Group, group
+from atoll.report.final_table import Column, final
 from atoll.report.metrics import Metric, central, primary
 from atoll.report.notes import lead, notes
 from atoll.report.notes import title as worded_title
 from atoll.report.pictures import bubbles
 from atoll.report.plots import Plot, plots
 from atoll.report.privacy import COLUMNS, MEANING, NOT_COVERED, alarms, section
+from atoll.report.privacy_plots import spending
 from atoll.report.records import Record, read
-from atoll.report.spending import spending
+from atoll.report.seed_groups import Group, group
 
 TEMPLATES = Path(__file__).parent / "templates"
 

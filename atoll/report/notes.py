@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from atoll.report.final import Final
+from atoll.report.final_table import Final
 from atoll.report.gains import HOW
-from atoll.report.groups import Group
 from atoll.report.records import Record, find
+from atoll.report.seed_groups import Group
 from atoll.stats import Estimate
 
 

@@ -13,10 +13,10 @@ from matplotlib.ticker import MaxNLocator
 
 from atoll.report import theme
 from atoll.report.estimates import PHASES, Curve, curve, phases, seconds
-from atoll.report.final import significant
-from atoll.report.groups import Group
+from atoll.report.final_table import significant
 from atoll.report.metrics import LOSS, TRAIN_LOSS, Metric
 from atoll.report.records import Floats
+from atoll.report.seed_groups import Group
 from atoll.stats import half_width
 
 WIDTH, HEIGHT, LEGEND_LINE = 4.8, 2.8, 0.2  # inches

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atoll.report.final import MISSING
-from atoll.report.groups import Group
+from atoll.records.audits import Bound, alarm, bounds, contradicted
+from atoll.records.privacy_claims import SIMULATION, Claim, number, of_all, small, upper
+from atoll.report.final_table import MISSING
 from atoll.report.records import Record
-from atoll.results.audits import Bound, alarm, bounds, contradicted
-from atoll.results.privacy import SIMULATION, Claim, number, of_all, small, upper
+from atoll.report.seed_groups import Group
 
 NOT_COVERED = (
     "Training losses and metrics measured on clients' data in this report are not covered by epsilon: "

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atoll.report.final import MISSING
-from atoll.report.groups import Group, differences
+from atoll.report.final_table import MISSING
 from atoll.report.records import Record, find
+from atoll.report.seed_groups import Group, differences
 from atoll.report.settings import flatten, show, toml
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atoll.errors import RecordError
-from atoll.results.privacy import Claim, claims
+from atoll.records.privacy_claims import Claim, claims
 
 FORMAT = 1
 

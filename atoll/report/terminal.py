@@ -7,12 +7,12 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from atoll.report.final import Column, Final, Row, final
-from atoll.report.groups import Group, group
+from atoll.report.final_table import Column, Final, Row, final
 from atoll.report.metrics import primary
 from atoll.report.notes import notes
 from atoll.report.privacy import alarms, lines
 from atoll.report.records import read
+from atoll.report.seed_groups import Group, group
 
 HEADINGS = {"last": "test", "worst": "worst 10%", "gain": "gain", "up": "MB up", "seconds": "s/round"}
 

@@ -13,7 +13,7 @@ from atoll.algorithms.local import model_of
 from atoll.core import Algorithm, Chain, Cohort, Job, Model, Result, Total, begun
 from atoll.engines import RowStore
 from atoll.reducers import Mean
-from atoll.rounds.parts import Parts, clients_key
+from atoll.rounds.context import Parts, clients_key
 from atoll.tree import Tree
 
 _PLAIN = Chain()

@@ -15,8 +15,8 @@ from atoll.algorithms.local import model_of
 from atoll.core import Algorithm, Cohort, Job, Model, Result, Total
 from atoll.errors import ConfigError
 from atoll.reducers import Keep
+from atoll.rounds.context import Parts, clients_key
 from atoll.rounds.graphs import GraphName, adjacency, mixing
-from atoll.rounds.parts import Parts, clients_key
 from atoll.tree import Tree
 
 _KEEP = Keep()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.audit import Canaries, without_noise
+from atoll.attacks import Canaries, without_noise
 from atoll.core import Chain, Participation, Spec, Total
 from atoll.tree import Tree
 

@@ -11,15 +11,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from atoll.config import Entry, Experiment, load
-from atoll.config.setup import Device, Setup, assemble, find_device, partitioned, set_up
 from atoll.data import Dataset, Partition
-from atoll.ranks import World, join
-from atoll.runs.begin import Info, claim, default_folder, drive, ended, same_device
+from atoll.engines.ranks import World, join
+from atoll.experiment import Entry, Experiment, load
+from atoll.experiment.setup import Device, Setup, assemble, find_device, partitioned, set_up
 from atoll.runs.folder import Folder
-from atoll.runs.given import cohort_entry, listed, made, merged, named, pair
-from atoll.runs.outcome import Run
+from atoll.runs.lifecycle import Info, claim, default_folder, drive, ended, same_device
 from atoll.runs.progress import Watcher, silent
+from atoll.runs.python_inputs import ARRAYS, cohort_entry, listed, made, merged, named, pair
+from atoll.runs.run_result import Run
 
 
 def run(
@@ -116,8 +116,10 @@ def simulate(
         {
             "rounds": rounds,
             "seed": seed,
-            "data": {"name": "atoll.runs.given:arrays", "digest": dataset.digest()},
-            "partition": {"name": "atoll.runs.given:clients", "digest": partition.digest()} if partition else clients,
+            "data": {"name": ARRAYS, "digest": dataset.digest()},
+            "partition": {"name": "atoll.runs.python_inputs:clients", "digest": partition.digest()}
+            if partition
+            else clients,
             "cohort": cohort_entry(cohort),
             "task": merged(tables.pop("task", {}), {"model": named(module, loss)}),
             "local": merged({"epochs": epochs, "batch": batch, "shuffle": shuffle}, tables.pop("local", {})),

@@ -11,28 +11,28 @@ from typing import Any
 import torch
 
 from atoll import rng, tree
-from atoll.config.setup import Setup
 from atoll.core import Cohort, Participation, Result
-from atoll.core.phases import phase
 from atoll.core.settings import resolve
 from atoll.engines import AnyEngine, Choice, Vector, arithmetic, default_budget
+from atoll.engines.ranks import ALONE, Ranked, World
 from atoll.errors import DivergenceError, RankError
-from atoll.ranks import ALONE, Ranked, World
+from atoll.experiment.setup import Setup
+from atoll.phases import phase
+from atoll.privacy.run.account import Account, planted
 from atoll.rounds import Gossip, NoisySum, Parts, clients_key, nobody
-from atoll.runs.account import Account, planted
-from atoll.runs.agenda import Agenda
-from atoll.runs.clock import Clock, Timed
+from atoll.runs.checkpoint_schedule import Spacing
+from atoll.runs.engine_setup import engine, ground, on_device, one_client, store
 from atoll.runs.evaluate import Evaluation, Evaluator, Moment
 from atoll.runs.folder import Folder
 from atoll.runs.interrupts import deferred_interrupts
-from atoll.runs.line import as_read, line, named
-from atoll.runs.making import engine, ground, on_device, one_client, store
 from atoll.runs.pace import Pace
 from atoll.runs.profiling import Profile
 from atoll.runs.progress import Watcher
-from atoll.runs.spacing import Spacing
+from atoll.runs.record_line import as_read, line, named
+from atoll.runs.round_plan import Agenda
 from atoll.runs.state import State
 from atoll.runs.stopping import Stopping
+from atoll.runs.timing import Clock, Timed
 from atoll.tree import Tree
 
 

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.config.experiment import EvaluateTable
-from atoll.config.setup import Setup
 from atoll.core import Algorithm, Chain, Job, Model
 from atoll.core.engine import Store
 from atoll.data import Partition, Population
 from atoll.engines import AnyEngine, Scratch, measure, measure_each
+from atoll.engines.ranks import ALONE, World
 from atoll.errors import DivergenceError
-from atoll.ranks import ALONE, World
+from atoll.experiment.experiment import EvaluateTable
+from atoll.experiment.setup import Setup
 from atoll.reducers import Keep
 from atoll.rounds import Gossip
 from atoll.tasks import metrics_for, spread

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from atoll.core.phases import ORDER, Heard, listening
+from atoll.phases import ORDER, Heard, listening
 
 WARM, ROUNDS = 1, 3  # rounds before, and rounds that are looked at
 

@@ -8,10 +8,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from atoll.algorithms import ALGORITHMS
-from atoll.config import Entry, Experiment
-from atoll.config.experiment import LocalTable
-from atoll.config.registry import build, find
-from atoll.runs.alike import skeleton
+from atoll.experiment import Entry, Experiment
+from atoll.experiment.experiment import LocalTable
+from atoll.experiment.registry import build, find
+from atoll.runs.job_signature import skeleton
 from atoll.transforms import TRANSFORMS
 
 _SAME = {  # what stacked runs share, and why

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atoll import tree
-from atoll.audit import Canaries
-from atoll.config.setup import Setup
+from atoll.attacks import Canaries
 from atoll.engines import Kept, RowStore, together
-from atoll.ranks import HomeRows, World
+from atoll.engines.ranks import HomeRows, World
+from atoll.experiment.setup import Setup
 from atoll.runs import checkpoint
 from atoll.runs.folder import Folder
-from atoll.runs.line import as_read
+from atoll.runs.record_line import as_read
 from atoll.tree import Tree
 
 

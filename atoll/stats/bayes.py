@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from atoll.errors import ConfigError
-from atoll.stats.values import Floats, Values, both, majority, share
+from atoll.stats.validate import Floats, Values, both, majority, share
 
 Verdict = Literal["a", "equal", "b", "undecided"]
 

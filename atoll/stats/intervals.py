@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from atoll.errors import ConfigError, DataError
-from atoll.stats.values import Floats, Values, share
+from atoll.stats.validate import Floats, Values, share
 
 Kind = Literal["t", "bca", "percentile", "none"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from atoll.errors import DataError
-from atoll.stats.values import Floats
+from atoll.stats.validate import Floats
 
 BySeed = Mapping[int, float]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from atoll.errors import ConfigError, DataError
-from atoll.stats.values import ROUNDING, Floats, finite, share, table
+from atoll.stats.validate import ROUNDING, Floats, finite, share, table
 
 Table = Sequence[Sequence[float]] | Floats
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from atoll.errors import DataError
 from atoll.stats.paired import BySeed, align
-from atoll.stats.values import ROUNDING, Floats
+from atoll.stats.validate import ROUNDING, Floats
 
 
 @dataclass(frozen=True)

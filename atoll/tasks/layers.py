@@ -15,8 +15,8 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from atoll.tasks.convolution import Conv2d, stackable
-from atoll.tasks.pooling import MaxPool2d, poolable
+from atoll.tasks.kernels.convolution import Conv2d, stackable
+from atoll.tasks.kernels.pooling import MaxPool2d, poolable
 
 BatchNormPolicy = Literal["average", "local", "recompute", "freeze", "group"]
 

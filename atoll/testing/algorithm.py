@@ -16,10 +16,10 @@ from atoll.core.settings import resolve
 from atoll.engines import Loop, Scratch, Threads
 from atoll.errors import ConformanceError
 from atoll.reducers import Keep
-from atoll.testing.federation import Cohorts, EngineFactory, Federation, is_pooled, one_thread, some, stack, train
+from atoll.testing.assertions import distance, need, need_close, need_same
+from atoll.testing.harness import Cohorts, EngineFactory, Federation, is_pooled, one_thread, some, stack, train
 from atoll.testing.hooks import check_hooks
 from atoll.testing.problems import Problem, flat, mirrored, network, optimum, quadratics
-from atoll.testing.verdict import distance, need, need_close, need_same
 from atoll.tree import Tree
 
 Builder = Callable[..., Any]

@@ -14,9 +14,9 @@ from atoll.algorithms.scaffold import Scaffold
 from atoll.core import Algorithm, Chain, Result
 from atoll.engines import Loop
 from atoll.reducers import Keep
-from atoll.testing.federation import EngineFactory, Federation, federation, one_thread, some, train
+from atoll.testing.assertions import need, need_close, need_same
+from atoll.testing.harness import EngineFactory, Federation, federation, one_thread, some, train
 from atoll.testing.problems import SIZES, Problem, network, quadratics
-from atoll.testing.verdict import need, need_close, need_same
 from atoll.transforms.compress import TopK
 from atoll.tree import Tree
 

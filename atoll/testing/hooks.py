@@ -10,8 +10,8 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Algorithm, Info, Total, Update
+from atoll.testing.assertions import need, need_same, need_shape
 from atoll.testing.problems import SIZES, Problem
-from atoll.testing.verdict import need, need_same, need_shape
 from atoll.tree import Tree
 
 _SHAPE = "a key that is added or dropped on the way, or arithmetic that changes a type"

@@ -6,7 +6,7 @@ import torch
 
 from atoll import rng
 from atoll.data import Partition, Partitioner
-from atoll.testing.verdict import need
+from atoll.testing.assertions import need
 
 _ROWS = 240
 

@@ -9,7 +9,7 @@ import torch
 
 from atoll import rng, tree
 from atoll.core import Reducer, Total, Update
-from atoll.testing.verdict import need, need_close, need_same, need_shape
+from atoll.testing.assertions import need, need_close, need_same, need_shape
 from atoll.tree import Tree
 
 _C = 7

@@ -13,7 +13,7 @@ from atoll import rng, tree
 from atoll.core import Spec, Total, Transform, Update
 from atoll.core.settings import extract, inject, resolve
 from atoll.errors import ConformanceError, SpecError
-from atoll.testing.verdict import distance, need, need_close, need_same, need_shape
+from atoll.testing.assertions import distance, need, need_close, need_same, need_shape
 from atoll.tree import Tree
 
 _SIZE = 29  # numbers in the updates below

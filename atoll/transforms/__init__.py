@@ -8,9 +8,9 @@ from atoll.transforms.correlated import BandedNoise, TreeNoise
 from atoll.transforms.discrete import DiscreteGaussian, Skellam
 from atoll.transforms.integers import FixedPoint, SecureSum
 from atoll.transforms.joint import JointClip
-from atoll.transforms.local import ApproximateLocal, LocalGaussian, LocalLaplace, Privunit
+from atoll.transforms.local_noise import ApproximateLocal, LocalGaussian, LocalLaplace, Privunit
 from atoll.transforms.noise import GaussianNoise, LaplaceNoise
-from atoll.transforms.weak import Nbafl, WeakDp
+from atoll.transforms.published_noise import Nbafl, WeakDp
 from atoll.transforms.weights import EqualWeights
 
 TRANSFORMS: dict[str, type[Transform]] = {

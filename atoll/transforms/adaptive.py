@@ -14,7 +14,7 @@ from atoll.core import Positive, Scaling, Share, Spec, Total, Transform, Unsigne
 from atoll.core.settings import Found, Scheduled
 from atoll.errors import ConfigError
 from atoll.transforms.clip import SAFE, length
-from atoll.transforms.needs import check_number, needs_equal_weights, needs_real, needs_sum
+from atoll.transforms.requirements import check_number, needs_equal_weights, needs_real, needs_sum
 from atoll.tree import Tree
 
 PART = "within"  # a part of its own in every update: was it within the bound?

@@ -9,8 +9,8 @@ from torch import Tensor
 from atoll import tree
 from atoll.core import Positive, Scaling, Spec, Transform, Update
 from atoll.errors import ConfigError
-from atoll.transforms import groups
-from atoll.transforms.needs import check_number, needs_real
+from atoll.transforms import parameter_groups
+from atoll.transforms.requirements import check_number, needs_real
 from atoll.tree import Tree
 
 TINY = 1e-12  # a length below it may be read as 0
@@ -79,14 +79,14 @@ class ClipLayers(Scaling):
         return self, _bounded(spec, whole, self.norm)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        groups.check(like, self.bounds, "clip_layers.bounds")
+        parameter_groups.check(like, self.bounds, "clip_layers.bounds")
         return {}, {}
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
         def factors(name: str, group: Tree) -> Tree:
             return _factors(group, self.bounds[name], self.norm)
 
-        return update, groups.each(update.value, self.bounds, "clip_layers.bounds", factors)
+        return update, parameter_groups.each(update.value, self.bounds, "clip_layers.bounds", factors)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Spec, Transform, Update
-from atoll.transforms.needs import needs_real
+from atoll.transforms.requirements import needs_real
 from atoll.tree import Tree
 
 

@@ -21,8 +21,8 @@ from atoll.privacy.events import Banded, Event
 from atoll.privacy.events import Tree as TreeEvent
 from atoll.privacy.factorisation import banded
 from atoll.transforms import draws
-from atoll.transforms.needs import Delta, check_noise
 from atoll.transforms.noise import WISHES, Clients, Epsilon, checked, really, share
+from atoll.transforms.requirements import Delta, check_noise
 from atoll.tree import Tree
 
 Constant = Annotated[float, Field(ge=0)]  # the same in every round: the events are of the whole run

@@ -16,7 +16,9 @@ from atoll.privacy.events import Event
 from atoll.privacy.events import Skellam as SkellamEvent
 from atoll.rng import Words
 from atoll.transforms import draws
-from atoll.transforms.needs import (
+from atoll.transforms.discrete_sampling import Law, integers, table
+from atoll.transforms.noise import WISHES, Epsilon, really
+from atoll.transforms.requirements import (
     Delta,
     check_noise,
     needs_bound,
@@ -27,8 +29,6 @@ from atoll.transforms.needs import (
     needs_size,
     needs_sum,
 )
-from atoll.transforms.noise import WISHES, Epsilon, really
-from atoll.transforms.tables import Law, integers, table
 from atoll.tree import Tree
 
 _NAN = float("nan")

@@ -10,7 +10,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.data import draws
 from atoll.rng import Words
-from atoll.tasks import kernels
+from atoll.tasks.kernels import operators
 from atoll.tree import Tree
 
 
@@ -24,7 +24,7 @@ class Draw(Protocol):
 
 def normal(key: Tensor, shape: tuple[int, ...], words: Words = rng.bits) -> Tensor:
     """Standard normal numbers in float32, up to 8.5 deviations out."""
-    made = kernels.normal(key, math.prod(shape)) if words is at_hand and not rng.wrapped(key) else None
+    made = operators.normal(key, math.prod(shape)) if words is at_hand and not rng.wrapped(key) else None
     return rng.deep_normal(key, shape, words) if made is None else made.reshape(shape)
 
 
@@ -74,7 +74,7 @@ def at_hand(key: Tensor, shape: tuple[int, ...]) -> Tensor:
         return rng.bits(key, shape)
     n = math.prod(shape)
     if key.device.type != "cpu":
-        found = kernels.words(key, n)
+        found = operators.words(key, n)
         return rng.bits(key, shape) if found is None else found.reshape(shape)
     pairs = draws.stream(key, np.arange((n + 1) // 2))
     both = np.stack([pairs >> np.uint64(32), pairs & np.uint64(0xFFFFFFFF)], -1).reshape(-1)[:n]

@@ -16,7 +16,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.core import Positive, Spec, Total, Transform, Update
 from atoll.errors import SpecError
-from atoll.transforms.needs import (
+from atoll.transforms.requirements import (
     check_number,
     needs_bound,
     needs_cohort,

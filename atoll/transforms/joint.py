@@ -11,9 +11,9 @@ from torch import Tensor
 from atoll import tree
 from atoll.core import Spec, Total, Transform, Update
 from atoll.errors import ConfigError
-from atoll.transforms import groups
+from atoll.transforms import parameter_groups as groups
 from atoll.transforms.clip import SAFE, TINY, length
-from atoll.transforms.needs import check_number, needs_real
+from atoll.transforms.requirements import check_number, needs_real
 from atoll.tree import Tree
 
 _WHERE = "joint_clip.bounds"

@@ -12,7 +12,7 @@ from atoll.core import Spec, Total, Transform, Unsigned
 from atoll.core.settings import Found
 from atoll.privacy.events import Event, Gaussian, Laplace, NotPrivate
 from atoll.transforms import draws
-from atoll.transforms.needs import (
+from atoll.transforms.requirements import (
     Delta,
     check_noise,
     needs_bound,

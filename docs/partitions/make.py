@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from atoll import rng
-from atoll.config import build, toml
 from atoll.data import DATA, PARTITIONS, Dataset, Partition, label_skew
 from atoll.data.measures import label_counts
 from atoll.data.partition import Vertical, noisy
+from atoll.experiment import build, toml
 from atoll.report import pictures, theme
 from atoll.report.plots import Plot
 

@@ -1,9 +1,9 @@
 """Getting real data: found, verified, kept, read. Nothing that is fetched is installed or run."""
 
 from atoll.data.fetch.cache import cache
-from atoll.data.fetch.columns import Columns, columns, kept
 from atoll.data.fetch.fetch import fetch
 from atoll.data.fetch.files import Files
+from atoll.data.fetch.parsed_cache import Columns, columns, kept
 from atoll.data.fetch.recipe import Download, Offer, Package, Recipe
 
 __all__ = ["Columns", "Download", "Files", "Offer", "Package", "Recipe", "cache", "columns", "fetch", "kept"]

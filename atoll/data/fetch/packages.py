@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from atoll.data.fetch.progress import spinner
+from atoll.data.fetch.fetch_progress import spinner
 from atoll.data.fetch.recipe import Download, Package
 
 _SECONDS = 1800

@@ -7,7 +7,7 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
 
-from atoll.data.fetch.progress import bar
+from atoll.data.fetch.fetch_progress import bar
 
 _BLOCK = 1 << 18
 _SECONDS = 20.0  # without a byte

@@ -8,7 +8,7 @@ import torch
 
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
-from atoll.data.formats import files
+from atoll.data.formats import safe_read as files
 from atoll.data.formats.leaf_json import Array, Part, assembled, classes, read_leaf
 from atoll.data.formats.pictures import Size, read_images
 from atoll.data.formats.split import Share

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
-from atoll.data.formats import files
+from atoll.data.formats import safe_read as files
 from atoll.errors import DataError
 
 _NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -15,9 +15,9 @@ from typing import IO, Annotated, Any, Literal
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.formats import files
-from atoll.data.formats.coding import Kind
-from atoll.data.formats.table import Table, connected, database_error, first_line, pattern, quoted
+from atoll.data.formats import safe_read
+from atoll.data.formats.column_file import Table, connected, database_error, first_line, pattern, quoted
+from atoll.data.formats.label_encoding import Kind
 from atoll.data.formats.tabular import Missing, Plan, Standardise, build
 from atoll.errors import DataError
 
@@ -74,8 +74,8 @@ def csv(
     )
     style = (delimiter, header, names, missing_as, encoding)
     with ExitStack() as tables:
-        train = tables.enter_context(csv_table(files.file(path), *style))
-        far = None if test is None else tables.enter_context(csv_table(files.file(test, "test"), *style))
+        train = tables.enter_context(csv_table(safe_read.file(path), *style))
+        far = None if test is None else tables.enter_context(csv_table(safe_read.file(test, "test"), *style))
         return build(train, far, plan)
 
 
@@ -100,9 +100,9 @@ def csv_table(
             rows, *numbers = base.execute(f"SELECT {tests} FROM {source}").fetchone()
         except database_error() as e:
             _blame(plain, path, delimiter, len(called))
-            files.refuse(path, f"cannot be read as CSV ({first_line(e)})", "See to its quotes and line ends")
+            safe_read.refuse(path, f"cannot be read as CSV ({first_line(e)})", "See to its quotes and line ends")
         if not rows:
-            files.refuse(path, "has no rows", "Give at least one below the names of the columns")
+            safe_read.refuse(path, "has no rows", "Give at least one below the names of the columns")
         cells = {n: _cell(k, absent, missing_as) for k, n in named.items()}
         holds = {n: "numbers" if found else "texts" for n, found in zip(cells, numbers, strict=True)}
         yield Table(path, source, cells, holds, base)
@@ -128,13 +128,13 @@ def _cell(name: str, absent: str, missing_as: Sequence[str]) -> tuple[str, str]:
 def _plain_text(path: Path, encoding: str) -> Iterator[Path]:
     """The file as plain UTF-8: itself, or a copy for as long as it is needed."""
     unicode = encoding.lower() in ("utf-8", "utf8")
-    with path.open("rb") as stream, files.opened(path) as unpacked:
+    with path.open("rb") as stream, safe_read.opened(path) as unpacked:
         as_it_is = unicode and stream.read(6) == unpacked.read(6)
     if as_it_is:
         yield path
         return
     with tempfile.NamedTemporaryFile(suffix=".csv") as copy:
-        with files.opened(path) as unpacked:
+        with safe_read.opened(path) as unpacked:
             shutil.copyfileobj(unpacked if unicode else _recoded(unpacked, path, encoding), copy)
         copy.flush()
         yield Path(copy.name)
@@ -148,7 +148,7 @@ def _recoded(stream: IO[bytes], path: Path, encoding: str) -> IO[bytes]:
     except UnicodeDecodeError as e:
         line = e.object[: e.start].count(b"\n") + 1
         what = f"line {line} is no {encoding} text (byte 0x{e.object[e.start]:02x})"
-        files.refuse(path, what, "Set encoding to what it was written in")
+        safe_read.refuse(path, what, "Set encoding to what it was written in")
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def _text(plain: Path, path: Path) -> Iterator[Any]:
             yield stream
     except UnicodeDecodeError:
         instead = "Set encoding to what it was written in ('latin-1', 'cp1252'), or save it as UTF-8"
-        for _ in files.lines(plain, path, instead):  # the decoder reads ahead: find the line
+        for _ in safe_read.lines(plain, path, instead):  # the decoder reads ahead: find the line
             pass
         raise
 
@@ -169,7 +169,7 @@ def _first_record(plain: Path, path: Path, delimiter: str | None) -> tuple[list[
     with _text(plain, path) as stream:
         line = stream.readline()
         if not line.strip():
-            files.refuse(path, "is empty, or begins with an empty line", "Begin with the names of the columns")
+            safe_read.refuse(path, "is empty, or begins with an empty line", "Begin with the names of the columns")
         delimiter = delimiter or max(_DELIMITERS, key=line.count)
         stream.seek(0)
         records = reader(stream, delimiter=delimiter)
@@ -181,10 +181,12 @@ def _check_names(path: Path, called: list[str], first: list[str], header: bool) 
         raise DataError(f"data.names: has {len(called)} names for the {len(first)} columns of {path.name}.")
     twice = sorted({n for n in called if n and called.count(n) > 1})
     if twice:
-        files.refuse(path, f"has several columns called {files.some(twice)}", "Give each a name of its own")
+        safe_read.refuse(path, f"has several columns called {safe_read.some(twice)}", "Give each a name of its own")
     if header and all(_is_number(n) for n in called):
-        what = f"its first line holds numbers ({files.some(first, 4)}), not the names of columns"
-        files.refuse(path, what, "Set header = false; the columns are then column0, column1, ... or what names says")
+        what = f"its first line holds numbers ({safe_read.some(first, 4)}), not the names of columns"
+        safe_read.refuse(
+            path, what, "Set header = false; the columns are then column0, column1, ... or what names says"
+        )
 
 
 def _is_number(word: str) -> bool:
@@ -203,6 +205,6 @@ def _blame(plain: Path, path: Path, delimiter: str, columns: int) -> None:
             for cells in records:
                 if len(cells) != columns:
                     what = f"line {records.line_num} has {len(cells)} cells, and there are {columns} columns"
-                    files.refuse(path, what, "Put cells that have a delimiter in them in quotes, or set delimiter")
+                    safe_read.refuse(path, what, "Put cells that have a delimiter in them in quotes, or set delimiter")
         except Error as e:
-            files.refuse(path, f"line {records.line_num}: {e}", "See to its quotes")
+            safe_read.refuse(path, f"line {records.line_num}: {e}", "See to its quotes")

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
-from atoll.data.formats import files
-from atoll.data.formats.coding import matched
+from atoll.data.formats import safe_read
 from atoll.data.formats.idx import pair, read_idx
+from atoll.data.formats.label_encoding import matched
 from atoll.data.formats.mat import read_mat
 
 Split = Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"]
@@ -31,11 +31,11 @@ def emnist(path: Path, split: Split = "byclass", writers: Path | None = None) ->
     both formats and are turned here. Cohen et al. (2017), https://arxiv.org/abs/1702.05373.
     """
     path = path.expanduser()
-    mat = path if path.is_file() else files.member(files.folder(path), [f"emnist-{split}.mat"])
+    mat = path if path.is_file() else safe_read.member(safe_read.folder(path), [f"emnist-{split}.mat"])
     if mat is not None and writers is None:
         train, test = _from_mat(mat, split)
     else:
-        train, test = _from_idx(files.folder(path), split, writers)
+        train, test = _from_idx(safe_read.folder(path), split, writers)
     return _dataset(f"emnist-{split}", CLASSES[split], train, test)
 
 
@@ -57,11 +57,13 @@ def _part(top: Any, part: str, path: Path, split: str) -> Part:
     inner = _record(_field(top, part, path), path)
     x, y = _field(inner, "images", path), _field(inner, "labels", path).reshape(-1)
     if x.ndim != 2 or x.shape[1] != 784 or x.dtype != np.uint8:
-        files.refuse(path, f"{part}.images is {x.dtype} of shape {x.shape}", "Use the original file: uint8 (n, 784)")
+        safe_read.refuse(
+            path, f"{part}.images is {x.dtype} of shape {x.shape}", "Use the original file: uint8 (n, 784)"
+        )
     writers = _field(inner, "writers", path).reshape(-1) if "writers" in (inner.dtype.names or ()) else None
     for name, column in (("labels", y), ("writers", writers)):
         if column is not None and (len(column) != len(x) or column.dtype.kind not in "iuf"):
-            files.refuse(path, f"{part}.{name} has {len(column):,} numbers for {len(x):,} images", "Fetch it again")
+            safe_read.refuse(path, f"{part}.{name} has {len(column):,} numbers for {len(x):,} images", "Fetch it again")
     turned = np.ascontiguousarray(x.reshape(-1, 28, 28).transpose(0, 2, 1))
     return turned, _labels(y, split, path), None if writers is None else writers.astype(np.int64)
 
@@ -69,13 +71,13 @@ def _part(top: Any, part: str, path: Path, split: str) -> Part:
 def _record(value: Any, path: Path) -> Any:
     """MATLAB's struct: an array (1, 1) of records."""
     if value.dtype.names is None or value.size != 1:
-        files.refuse(path, "does not hold the structs that EMNIST has", "Use the original emnist-*.mat")
+        safe_read.refuse(path, "does not hold the structs that EMNIST has", "Use the original emnist-*.mat")
     return value
 
 
 def _field(record: Any, name: str, path: Path) -> Any:
     if name not in record.dtype.names:
-        files.refuse(path, f"has no field {name!r}", "Use the original emnist-*.mat")
+        safe_read.refuse(path, f"has no field {name!r}", "Use the original emnist-*.mat")
     return record[name].reshape(-1)[0]
 
 
@@ -85,12 +87,12 @@ def _from_idx(folder: Path, split: str, writers: Path | None) -> tuple[Part, Par
     for part in ("train", "test"):
         stem = f"emnist-{split}-{part}"
         names = f"{stem}-images-idx3-ubyte", f"{stem}-labels-idx1-ubyte"
-        found = [files.needed(inner, [name]) for name in names]
+        found = [safe_read.needed(inner, [name]) for name in names]
         x, y = pair(found[0], found[1], transpose=True)
         if x.shape[1:] != (28, 28) or x.dtype != np.uint8:
-            files.refuse(found[0], f"holds {x.dtype} images of shape {x.shape[1:]}", "EMNIST has uint8 (28, 28)")
+            safe_read.refuse(found[0], f"holds {x.dtype} images of shape {x.shape[1:]}", "EMNIST has uint8 (28, 28)")
         parts.append((x, _labels(y, split, found[1])))
-    ids = None if writers is None else _writers(files.file(writers, "writers"), len(parts[0][0]))
+    ids = None if writers is None else _writers(safe_read.file(writers, "writers"), len(parts[0][0]))
     return (*parts[0], ids), (*parts[1], None)
 
 
@@ -99,7 +101,7 @@ def _labels(y: NDArray[Any], split: str, path: Path) -> NDArray[np.int64]:
     bad = (y < first) | (y >= first + classes)
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
-        files.refuse(
+        safe_read.refuse(
             path,
             f"label {y[row]} in row {row} is outside {first}..{first + classes - 1} of the split {split!r}",
             f"Set split to one of {', '.join(CLASSES)}, whichever these files are",
@@ -108,17 +110,19 @@ def _labels(y: NDArray[Any], split: str, path: Path) -> NDArray[np.int64]:
 
 
 def _writers(path: Path, images: int) -> NDArray[np.int64]:
-    with files.opened(path) as stream:
+    with safe_read.opened(path) as stream:
         binary = stream.read(2) == b"\0\0"
     ids = read_idx(path) if binary else np.array(list(_numbers(path)), np.int64)
     if ids.shape != (images,) or ids.dtype.kind not in "iu":
-        files.refuse(path, f"has {len(ids):,} writers for {images:,} training images", "Give one number for each image")
+        safe_read.refuse(
+            path, f"has {len(ids):,} writers for {images:,} training images", "Give one number for each image"
+        )
     return ids.astype(np.int64)
 
 
 def _numbers(path: Path) -> Any:
-    for number, line in files.lines(path):
+    for number, line in safe_read.lines(path):
         try:
             yield int(line)
         except ValueError:
-            files.refuse(path, f"line {number} is no whole number ({line[:40]!r})", "Write one writer on each line")
+            safe_read.refuse(path, f"line {number} is no whole number ({line[:40]!r})", "Write one writer on each line")

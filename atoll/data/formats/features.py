@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll.data.decode import Same
-from atoll.data.formats import files
-from atoll.data.formats.coding import numbered
+from atoll.data.formats import safe_read
+from atoll.data.formats.column_file import Columns
 from atoll.data.formats.decoders import OneHot
-from atoll.data.formats.table import Columns
+from atoll.data.formats.label_encoding import numbered
 from atoll.errors import DataError
 from atoll.tree import Tree
 
@@ -85,13 +85,15 @@ class Features:
             strange = set(odd)
             row = next(i for i, v in enumerate(column, 1) if v in strange)
             raise DataError(
-                f"data.features: column {name!r} holds numbers but for {files.some(odd, 3)}, the first in row {row}. "
+                f"data.features: column {name!r} holds numbers but for {safe_read.some(odd, 3)}, the first in "
+                f"row {row}. "
                 "If that stands for a missing value, add it to missing_as; if these are categories, add the column to "
                 "categorical."
             )
         if len(known) > self.categories:
             raise DataError(
-                f"data.features: column {name!r} has {len(known):,} categories ({files.some(known, 3)}), too many for "
+                f"data.features: column {name!r} has {len(known):,} categories ({safe_read.some(known, 3)}), "
+                f"too many for "
                 f"one-hot. Leave it out with exclude = ['{name}'], or raise categories (now {self.categories})."
             )
 
@@ -107,7 +109,7 @@ def _check_finite(path: Path, name: str, values: Floats) -> None:
     bad = np.flatnonzero(~(np.abs(values) <= _LARGEST))
     if len(bad):
         what = f"column {name!r} has {len(bad):,} numbers that are not finite, the first in row {bad[0] + 1}"
-        files.refuse(path, what, "Correct them, or count them as missing with missing_as and missing")
+        safe_read.refuse(path, what, "Correct them, or count them as missing with missing_as and missing")
 
 
 def _is_number(word: str) -> bool:

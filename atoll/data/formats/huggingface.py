@@ -6,12 +6,12 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.formats import files
-from atoll.data.formats.coding import Kind
+from atoll.data.formats import safe_read
+from atoll.data.formats.label_encoding import Kind
 from atoll.data.formats.pictures import Size
 from atoll.data.formats.python_columns import Columns, Reading, from_columns
 from atoll.data.formats.split import Share
-from atoll.data.formats.words import Vocabulary
+from atoll.data.formats.tokenise import Vocabulary
 from atoll.errors import DataError
 
 _SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves
@@ -46,7 +46,8 @@ def huggingface(
     splits = _loaded(path, config, revision)
     if train not in splits:
         raise DataError(
-            f"data.train: {path} has no split {train!r}.{files.near(train, splits)} It has {files.some(list(splits))}."
+            f"data.train: {path} has no split {train!r}.{safe_read.near(train, splits)} "
+            f"It has {safe_read.some(list(splits))}."
         )
     holders = (client,) if isinstance(client, str) else client
     reading = Reading(label, image, text, features, holders, kind, size, grey, length, vocabulary, test_share, seed)
@@ -54,7 +55,7 @@ def huggingface(
 
 
 def _loaded(path: str, config: str | None, revision: str | None) -> dict[str, Columns]:
-    datasets = files.extra("datasets", "huggingface")
+    datasets = safe_read.extra("datasets", "huggingface")
     folder = Path(path).expanduser()
     try:
         if any((folder / name).is_file() for name in _SAVED):

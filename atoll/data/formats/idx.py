@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
-from atoll.data.formats import files
+from atoll.data.formats import safe_read as files
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
-from atoll.data.formats import files
-from atoll.data.formats.coding import Kind, numbered, targets
+from atoll.data.formats import safe_read as files
+from atoll.data.formats.column_file import Array, absent
 from atoll.data.formats.csv import MISSING_AS, csv_table
+from atoll.data.formats.label_encoding import Kind, numbered, targets
 from atoll.data.formats.pictures import SUFFIXES, Size, read_images
 from atoll.data.formats.split import Share, held_out
-from atoll.data.formats.table import Array, absent
 from atoll.errors import DataError
 from atoll.tree import Tree
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Same
-from atoll.data.formats.coding import Kind, targets
+from atoll.data.formats.label_encoding import Kind, targets
 from atoll.data.formats.leaf_json import Array, Part, assembled, numbers, read_leaf
 from atoll.data.formats.split import Share
 from atoll.errors import DataError

@@ -14,8 +14,8 @@ from torch import Tensor
 from atoll import tree
 from atoll.data.arrays import Kind
 from atoll.data.dataset import Dataset
-from atoll.data.formats import files
-from atoll.data.formats.coding import matched
+from atoll.data.formats import safe_read as files
+from atoll.data.formats.label_encoding import matched
 from atoll.data.formats.split import held_out
 from atoll.tree import Tree
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from atoll.data.dataset import Dataset
-from atoll.data.formats import files
-from atoll.data.formats.coding import numbered
+from atoll.data.formats import safe_read as files
+from atoll.data.formats.label_encoding import numbered
 from atoll.data.formats.leaf_json import Array, Part, assembled, read_leaf
 from atoll.data.formats.split import Share
 from atoll.data.sources.decoders import Tokens

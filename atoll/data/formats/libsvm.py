@@ -11,9 +11,9 @@ from pydantic import Field
 from atoll import tree
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Same
-from atoll.data.formats import files
-from atoll.data.formats.coding import Kind, targets
+from atoll.data.formats import safe_read as files
 from atoll.data.formats.decoders import Sparse
+from atoll.data.formats.label_encoding import Kind, targets
 from atoll.data.formats.split import Share, held_out
 from atoll.errors import DataError
 from atoll.tree import Tree

@@ -4,7 +4,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from atoll.data.formats import files
+from atoll.data.formats import safe_read as files
 
 
 def read_mat(path: Path, name: str) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.formats import files
-from atoll.data.formats.coding import Kind
-from atoll.data.formats.table import Table, connected, database_error, first_line, pattern
+from atoll.data.formats import safe_read
+from atoll.data.formats.column_file import Table, connected, database_error, first_line, pattern
+from atoll.data.formats.label_encoding import Kind
 from atoll.data.formats.tabular import Missing, Plan, Standardise, build
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
@@ -54,8 +54,8 @@ def parquet(
         seed,
     )
     with ExitStack() as tables:
-        train = tables.enter_context(parquet_table(files.file(path)))
-        far = None if test is None else tables.enter_context(parquet_table(files.file(test, "test")))
+        train = tables.enter_context(parquet_table(safe_read.file(path)))
+        far = None if test is None else tables.enter_context(parquet_table(safe_read.file(test, "test")))
         return build(train, far, plan)
 
 
@@ -69,9 +69,9 @@ def parquet_table(path: Path) -> Iterator[Table]:
             rows = base.execute(f"SELECT count(*) FROM {source}").fetchone()[0]
         except database_error() as e:
             what = f"cannot be read as Parquet ({first_line(e)})"
-            files.refuse(path, what, "Write it again; for CSV use name = 'csv'")
+            safe_read.refuse(path, what, "Write it again; for CSV use name = 'csv'")
         if not rows:
-            files.refuse(path, "has no rows", "Give at least one")
+            safe_read.refuse(path, "has no rows", "Give at least one")
         types = {name: str(kind) for name, kind, *_ in described}
         called = {n: '"' + n.replace('"', '""') + '"' for n in types}
         cells = {n: (f"CAST({c} AS DOUBLE)", f"CAST({c} AS VARCHAR)") for n, c in called.items()}

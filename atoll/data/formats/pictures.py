@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data.formats import files
+from atoll.data.formats import safe_read
 from atoll.errors import DataError
 
 Side = Annotated[int, Field(ge=1)]
@@ -28,14 +28,14 @@ def read_images(paths: Sequence[Path], size: Size | None, grey: bool) -> Tensor:
     """uint8 (n, C, H, W): resized to `size` where given; otherwise all must be of one size."""
     with _no_bombs():  # around the threads, not in them: warning filters are the process's
         first = _from_file(paths[0], size, grey)
-        files.room(len(paths) * first.size, paths[0].parent, "Set size to make the images smaller")
+        safe_read.room(len(paths) * first.size, paths[0].parent, "Set size to make the images smaller")
         found = np.empty((len(paths), *first.shape), np.uint8)
 
         def put(i: int) -> None:
             image = _from_file(paths[i], size, grey)
             if image.shape != first.shape:
                 ours, theirs = (f"{s[1]} x {s[2]}" for s in (image.shape, first.shape))
-                files.refuse(paths[i], f"has {ours} pixels, {paths[0].name} {theirs}", "Set size, e.g. size = 64")
+                safe_read.refuse(paths[i], f"has {ours} pixels, {paths[0].name} {theirs}", "Set size, e.g. size = 64")
             found[i] = image
 
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # Pillow decodes without the interpreter's lock
@@ -50,7 +50,7 @@ def stacked(images: Iterable[Any], size: Size | None, grey: bool) -> Tensor:
     shapes = {image.shape for image in found}
     if len(shapes) > 1:
         two = " and ".join(f"{h} x {w}" for _, h, w in sorted(shapes)[:2])
-        files.refuse("data.image", f"the images differ in size ({two} pixels)", "Set size, e.g. size = 64")
+        safe_read.refuse("data.image", f"the images differ in size ({two} pixels)", "Set size, e.g. size = 64")
     return torch.from_numpy(np.stack(found))
 
 
@@ -61,17 +61,17 @@ def _from_file(path: Path, size: Size | None, grey: bool) -> NDArray[np.uint8]:
         with Image.open(path) as image:
             return _pixels(image, str(path), size, grey)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
-        files.refuse(path, f"is suspiciously large ({e})", "Make it smaller first")
+        safe_read.refuse(path, f"is suspiciously large ({e})", "Make it smaller first")
     except (OSError, SyntaxError, ValueError) as e:
         if isinstance(e, DataError):
             raise
-        files.refuse(path, f"is no image, or damaged ({e})", "Fetch it again, or take it out")
+        safe_read.refuse(path, f"is no image, or damaged ({e})", "Fetch it again, or take it out")
 
 
 def _pixels(image: Any, where: str, size: Size | None, grey: bool) -> NDArray[np.uint8]:
     """One image, channels first."""
     if image.mode.partition(";")[0] in _DEEP:
-        files.refuse(where, f"has more than 8 bits for each pixel (mode {image.mode})", "Save it with 8")
+        safe_read.refuse(where, f"has more than 8 bits for each pixel (mode {image.mode})", "Save it with 8")
     image = image.convert("L" if grey else "RGB")
     if size is not None:
         height, width = (size, size) if isinstance(size, int) else size
@@ -95,5 +95,5 @@ def to_bytes(values: NDArray[Any], where: Path | str, instead: str) -> NDArray[n
     scaled = values * 255.0
     found = np.rint(scaled)
     if not (np.abs(scaled - found) < 1e-3).all() or found.min(initial=0) < 0 or found.max(initial=0) > 255:
-        files.refuse(where, "its pixels are not multiples of 1/255 from 0 to 1", instead)
+        safe_read.refuse(where, "its pixels are not multiples of 1/255 from 0 to 1", instead)
     return found.astype(np.uint8)

@@ -12,12 +12,12 @@ from torch import Tensor
 from atoll import tree
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels, Same
-from atoll.data.formats import files
-from atoll.data.formats.coding import Kind, numbered, targets
+from atoll.data.formats import safe_read
 from atoll.data.formats.features import standardised
+from atoll.data.formats.label_encoding import Kind, numbered, targets
 from atoll.data.formats.pictures import Size, stacked
 from atoll.data.formats.split import held_out
-from atoll.data.formats.words import Words, compact
+from atoll.data.formats.tokenise import Words, compact
 from atoll.data.sources.decoders import Tokens
 from atoll.errors import DataError
 from atoll.tree import Tree
@@ -107,16 +107,16 @@ def _chosen(columns: Columns, reading: Reading) -> tuple[Literal["image", "text"
         return "features", numbers
     raise DataError(
         "data.image, data.text, data.features: say which columns to learn from. "
-        f"Images: {files.some(images) or 'none'}; texts: {files.some(texts) or 'none'}; "
-        f"numbers: {files.some(numbers) or 'none'}."
+        f"Images: {safe_read.some(images) or 'none'}; texts: {safe_read.some(texts) or 'none'}; "
+        f"numbers: {safe_read.some(numbers) or 'none'}."
     )
 
 
 def _need(columns: Columns, name: str, option: str) -> Any:
     if name not in columns:
-        guess = files.near(name, columns)
+        guess = safe_read.near(name, columns)
         raise DataError(
-            f"data.{option}: there is no column {name!r}.{guess} There are {files.some(list(columns), 20)}."
+            f"data.{option}: there is no column {name!r}.{guess} There are {safe_read.some(list(columns), 20)}."
         )
     return columns[name]
 

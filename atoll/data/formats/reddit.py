@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from atoll.data.dataset import IGNORE, Dataset
-from atoll.data.formats import files
+from atoll.data.formats import safe_read as files
 from atoll.data.formats.leaf_json import Array, Part, assembled, read_leaf
 from atoll.data.formats.split import Share
-from atoll.data.formats.words import Vocabulary, Words, compact
+from atoll.data.formats.tokenise import Vocabulary, Words, compact
 from atoll.data.sources.decoders import Tokens
 from atoll.tree import Tree
 

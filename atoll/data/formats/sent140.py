@@ -9,10 +9,10 @@ import torch
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.formats import files
+from atoll.data.formats import safe_read as files
 from atoll.data.formats.leaf_json import Array, Part, assembled, classes, read_leaf
 from atoll.data.formats.split import Share
-from atoll.data.formats.words import Vocabulary, Words, compact
+from atoll.data.formats.tokenise import Vocabulary, Words, compact
 from atoll.data.sources.decoders import Tokens
 from atoll.tree import Tree
 

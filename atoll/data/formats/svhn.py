@@ -9,7 +9,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
-from atoll.data.formats import files
+from atoll.data.formats import safe_read
 from atoll.data.formats.mat import read_mat
 from atoll.tree import Tree
 
@@ -20,10 +20,10 @@ def svhn(path: Path, extra: bool = False) -> Dataset:
     `extra` adds the easier images of extra_32x32.mat to the training set. The files call the digit 0 class 10.
     Netzer et al. (2011), Reading digits in natural images with unsupervised feature learning.
     """
-    folder = files.folder(path)
+    folder = safe_read.folder(path)
     names = ["train_32x32.mat", *(["extra_32x32.mat"] if extra else [])]
-    parts = [_read(files.needed(folder, [name])) for name in names]
-    test = _read(files.needed(folder, ["test_32x32.mat"]))
+    parts = [_read(safe_read.needed(folder, [name])) for name in names]
+    test = _read(safe_read.needed(folder, ["test_32x32.mat"]))
     return Dataset(
         "svhn", "classification", tree.cat(parts), test, (3, 32, 32), 10, Pixels(), classes=tuple("0123456789")
     ).check()
@@ -33,13 +33,13 @@ def _read(path: Path) -> Tree:
     found = read_mat(path, "X")
     x, y = found["X"], found.get("y")
     if x.ndim != 4 or x.shape[:3] != (32, 32, 3) or x.dtype != np.uint8:
-        files.refuse(path, f"X is {x.dtype} of shape {x.shape}", "Use the cropped digits: uint8 (32, 32, 3, n)")
+        safe_read.refuse(path, f"X is {x.dtype} of shape {x.shape}", "Use the cropped digits: uint8 (32, 32, 3, n)")
     if y is None or y.size != x.shape[3]:
-        files.refuse(path, f"has {0 if y is None else y.size:,} labels for {x.shape[3]:,} images", "Fetch it again")
+        safe_read.refuse(path, f"has {0 if y is None else y.size:,} labels for {x.shape[3]:,} images", "Fetch it again")
     digits = y.reshape(-1).astype(np.int64)
     bad = np.flatnonzero((digits < 1) | (digits > 10))
     if len(bad):
-        files.refuse(path, f"label {digits[bad[0]]} of image {bad[0]} is outside 1..10", "Fetch it again")
+        safe_read.refuse(path, f"label {digits[bad[0]]} of image {bad[0]} is outside 1..10", "Fetch it again")
     return {"x": _channels_first(x), "y": torch.from_numpy(digits % 10)}
 
 

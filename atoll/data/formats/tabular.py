@@ -10,12 +10,12 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.data.dataset import Dataset
-from atoll.data.formats import files
-from atoll.data.formats.coding import Kind, Targets, numbered, targets
+from atoll.data.formats import safe_read
+from atoll.data.formats.column_file import Columns, Table
+from atoll.data.formats.column_file import absent as missing_cells
 from atoll.data.formats.features import Features, standardised
+from atoll.data.formats.label_encoding import Kind, Targets, numbered, targets
 from atoll.data.formats.split import held_out
-from atoll.data.formats.table import Columns, Table
-from atoll.data.formats.table import absent as missing_cells
 from atoll.errors import DataError
 
 Missing = Literal["refuse", "mean", "median", "zero", "drop"]
@@ -126,7 +126,7 @@ def _complete(path: Path, columns: Columns, first: int, plan: Plan) -> tuple[Col
     rows = np.logical_or.reduce(list(absent.values()))
     if plan.missing == "drop":
         if rows[:first].all() or (len(rows) > first and rows[first:].all()):
-            files.refuse(path, "every row misses something, so none is left", "Fill them: missing = 'mean'")
+            safe_read.refuse(path, "every row misses something, so none is left", "Fill them: missing = 'mean'")
         return {n: v[~rows] for n, v in columns.items()}, first - int(rows[:first].sum())
     roles = {plan.label, *plan.client, plan.test_by}
     counted = {n: int(m.sum()) for n, m in absent.items() if m.any() and (plan.missing == "refuse" or n in roles)}
@@ -134,7 +134,7 @@ def _complete(path: Path, columns: Columns, first: int, plan: Plan) -> tuple[Col
         several = ", ".join(f"{n!r} {count:,}" for n, count in list(counted.items())[:8])
         affected = int(np.logical_or.reduce([absent[n] for n in counted]).sum())
         fill = "" if any(n in roles for n in counted) else ", fill them with missing = 'mean', 'median' or 'zero'"
-        files.refuse(
+        safe_read.refuse(
             path,
             f"{affected:,} of {len(rows):,} rows miss a value ({several})",
             f"Leave those rows out with missing = 'drop'{fill}, or leave the columns out with exclude",
@@ -154,8 +154,8 @@ def _split(columns: Columns, first: int, given: bool, plan: Plan, y: Targets) ->
         there = numbered(values)[1]
         part = "no row has" if not test.any() else "every row has"
         raise DataError(
-            f"data.test_value: {part} {wanted!r} in column {plan.test_by!r}.{files.near(wanted, there)} "
-            f"It has {files.some(there)}."
+            f"data.test_value: {part} {wanted!r} in column {plan.test_by!r}.{safe_read.near(wanted, there)} "
+            f"It has {safe_read.some(there)}."
         )
     return torch.from_numpy(np.flatnonzero(~test)), torch.from_numpy(np.flatnonzero(test))
 

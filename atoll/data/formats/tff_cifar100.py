@@ -7,7 +7,7 @@ import torch
 
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
-from atoll.data.formats import files
+from atoll.data.formats import safe_read
 from atoll.data.formats.tff_hdf5 import Array, Field, Part, assembled, classes, read_tff
 from atoll.tree import Tree
 
@@ -19,13 +19,15 @@ def tff_cifar100(path: Path) -> Dataset:
     of each training image, is a second key: say partition = { name = "natural", by = "client" }. Needs h5py: pip
     install 'atoll[hdf5]'. Reddi et al. (2021), https://arxiv.org/abs/2003.00295.
     """
-    folder = files.folder(path)
+    folder = safe_read.folder(path)
     fields = {
         "image": Field((32, 32, 3), (3, 32, 32), np.uint8, _bytes),
         "label": classes(100),
         "coarse_label": classes(20),
     }
-    train, test = (read_tff(files.needed(folder, [f"fed_cifar100_{part}.h5"]), fields) for part in ("train", "test"))
+    train, test = (
+        read_tff(safe_read.needed(folder, [f"fed_cifar100_{part}.h5"]), fields) for part in ("train", "test")
+    )
     found = assembled("fed_cifar100", "classification", (train, test), _columns, (3, 32, 32), 100, Pixels())
     found.keys["coarse"] = torch.from_numpy(train.columns["coarse_label"])
     return found
@@ -33,7 +35,7 @@ def tff_cifar100(path: Path) -> Dataset:
 
 def _bytes(values: Array, where: str) -> Array:
     if values.dtype.kind not in "iu" or values.min(initial=0) < 0 or values.max(initial=0) > 255:
-        files.refuse(where, "has pixels that are no bytes", "Fetch it again")
+        safe_read.refuse(where, "has pixels that are no bytes", "Fetch it again")
     return values.transpose(0, 3, 1, 2)
 
 

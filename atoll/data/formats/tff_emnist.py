@@ -7,7 +7,7 @@ import torch
 
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
-from atoll.data.formats import files
+from atoll.data.formats import safe_read
 from atoll.data.formats.pictures import to_bytes
 from atoll.data.formats.tff_hdf5 import Array, Field, Part, assembled, classes, read_tff
 from atoll.tree import Tree
@@ -20,10 +20,10 @@ def tff_emnist(path: Path, digits: bool = False) -> Dataset:
     ..._test.h5 (10 classes). Pixels are kept as bytes; white is 1. The test column "client" numbers the writers as
     the key does. Needs h5py: pip install 'atoll[hdf5]'. Cohen et al. (2017); Caldas et al. (2018).
     """
-    folder, stem = files.folder(path), "fed_emnist_digitsonly" if digits else "fed_emnist"
+    folder, stem = safe_read.folder(path), "fed_emnist_digitsonly" if digits else "fed_emnist"
     count = 10 if digits else 62
     fields = {"pixels": Field((28, 28), (28, 28), np.uint8, _bytes), "label": classes(count)}
-    train, test = (read_tff(files.needed(folder, [f"{stem}_{part}.h5"]), fields) for part in ("train", "test"))
+    train, test = (read_tff(safe_read.needed(folder, [f"{stem}_{part}.h5"]), fields) for part in ("train", "test"))
     return assembled(stem, "classification", (train, test), _columns, (1, 28, 28), count, Pixels())
 
 

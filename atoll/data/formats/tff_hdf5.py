@@ -10,8 +10,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from atoll.data.arrays import Kind
 from atoll.data.dataset import Dataset
-from atoll.data.formats import files
-from atoll.data.formats.coding import matched
+from atoll.data.formats import safe_read as files
+from atoll.data.formats.label_encoding import matched
 from atoll.tree import Tree
 
 Array = NDArray[Any]

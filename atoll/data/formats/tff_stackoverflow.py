@@ -8,9 +8,9 @@ import numpy as np
 from pydantic import Field as Bound
 
 from atoll.data.dataset import IGNORE, Dataset
-from atoll.data.formats import files
+from atoll.data.formats import safe_read
 from atoll.data.formats.tff_hdf5 import Array, Field, Part, assembled, read_tff
-from atoll.data.formats.words import Vocabulary, Words, compact
+from atoll.data.formats.tokenise import Vocabulary, Words, compact
 from atoll.data.sources.decoders import Tokens
 from atoll.tree import Tree
 
@@ -37,7 +37,7 @@ def tff_stackoverflow(
     `field` may be "title". Needs h5py: pip install 'atoll[hdf5]'. Authors of TensorFlow Federated (2019); Reddi et
     al. (2021), https://arxiv.org/abs/2003.00295.
     """
-    folder, all_words = files.folder(path), Words()
+    folder, all_words = safe_read.folder(path), Words()
 
     def convert(values: Array, where: str) -> Array:
         sentences = [_text(v, where).split()[:length] for v in values]
@@ -45,8 +45,8 @@ def tff_stackoverflow(
 
     fields = {field: Field((), (length + 1,), np.int32, convert)}
     names = ["stackoverflow_train.h5"], ["stackoverflow_test.h5"]
-    train = read_tff(files.needed(folder, names[0]), fields, _most(clients), _most(per_client))
-    test = read_tff(files.needed(folder, names[1]), fields, _most(test_clients), _most(per_client))
+    train = read_tff(safe_read.needed(folder, names[0]), fields, _most(clients), _most(per_client))
+    test = read_tff(safe_read.needed(folder, names[1]), fields, _most(test_clients), _most(per_client))
     final, size = all_words.settle(train.columns[field], vocabulary, (_BEGIN, _END), words)
 
     def columns(part: Part) -> Tree:
@@ -66,4 +66,4 @@ def _text(value: bytes | str, where: str) -> str:
     try:
         return value.decode() if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError as e:
-        files.refuse(where, f"has a text that is no UTF-8 ({e})", "Fetch it again")
+        safe_read.refuse(where, f"has a text that is no UTF-8 ({e})", "Fetch it again")

@@ -6,10 +6,10 @@ features.py   can a classifier tell a client's inputs from the others'?
 gradients.py  do the clients' gradients point the same way?
 """
 
+from atoll.data.measures.count_table import effective_classes, emd, jensen_shannon, label_entropy, total_variation
 from atoll.data.measures.features import FeatureShift, feature_shift
 from atoll.data.measures.gradients import gradient_dissimilarity
 from atoll.data.measures.labels import Skew, label_counts, label_skew, size_gini
-from atoll.data.measures.table import effective_classes, emd, jensen_shannon, label_entropy, total_variation
 
 __all__ = [
     "FeatureShift",

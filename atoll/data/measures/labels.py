@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atoll.data.measures import table
+from atoll.data.measures import count_table
 from atoll.data.partition.partition import Partition
 
 
@@ -33,12 +33,12 @@ def label_skew(partition: Partition, labels: Tensor) -> Skew:
     """
     counts = label_counts(partition, labels).numpy()
     return Skew(
-        table.total_variation(counts),
-        table.emd(counts),
+        count_table.total_variation(counts),
+        count_table.emd(counts),
         size_gini(partition.sizes),
-        table.jensen_shannon(counts),
-        table.label_entropy(counts),
-        table.effective_classes(counts),
+        count_table.jensen_shannon(counts),
+        count_table.label_entropy(counts),
+        count_table.effective_classes(counts),
     )
 
 

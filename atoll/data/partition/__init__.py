@@ -8,7 +8,7 @@ from atoll.data.partition.compose import Compose
 from atoll.data.partition.designed import Designed
 from atoll.data.partition.dirichlet import Dirichlet, QuantityDirichlet
 from atoll.data.partition.fcube import FCube
-from atoll.data.partition.groups import Groups
+from atoll.data.partition.group_split import Groups
 from atoll.data.partition.iid import Iid
 from atoll.data.partition.mixed import Mixed
 from atoll.data.partition.natural import Natural

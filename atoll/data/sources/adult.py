@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from atoll.data.dataset import Dataset
 from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
 from atoll.data.sources.decoders import Floats
-from atoll.data.sources.parts import published
+from atoll.data.sources.fixed_split import published
 from atoll.errors import DataError
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"

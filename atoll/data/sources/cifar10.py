@@ -11,8 +11,8 @@ from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
 from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
 from atoll.data.sources.decoders import CropFlip, Scrambled
+from atoll.data.sources.fixed_split import published
 from atoll.data.sources.idx_images import Normalise, pixel_statistics
-from atoll.data.sources.parts import published
 from atoll.errors import DataError
 
 Bytes = NDArray[np.uint8]

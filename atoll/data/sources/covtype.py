@@ -9,7 +9,7 @@ import torch
 from atoll.data.dataset import Dataset
 from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
 from atoll.data.sources.decoders import Mixed
-from atoll.data.sources.parts import TRAIN, Split, dealt, rows, taken
+from atoll.data.sources.fixed_split import TRAIN, Split, dealt, rows, taken
 from atoll.errors import DataError
 
 COVTYPE = Recipe(

@@ -4,7 +4,7 @@ import torch
 
 from atoll import rng
 from atoll.data.dataset import Dataset
-from atoll.data.sources.columns import standardise, stratified
+from atoll.data.sources.splits import standardise, stratified
 
 
 def diabetes() -> Dataset:

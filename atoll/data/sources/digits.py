@@ -5,7 +5,7 @@ import torch
 from atoll import rng, tree
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
-from atoll.data.sources.columns import stratified
+from atoll.data.sources.splits import stratified
 
 
 def digits() -> Dataset:

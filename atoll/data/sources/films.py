@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
 from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
-from atoll.data.sources.columns import standardise
+from atoll.data.sources.fixed_split import TEST, TRAIN, VALIDATION, Split, dealt, rows
 from atoll.data.sources.movielens import AGES, CARRIED, CITATION, DAT, GENRES, PUBLISHED, TERMS, TSV, Tables, tables
-from atoll.data.sources.parts import TEST, TRAIN, VALIDATION, Split, dealt, rows
+from atoll.data.sources.splits import standardise
 
 _METADATA = "movies_metadata.csv"
 _TMDB = Download(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
 from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
-from atoll.data.sources.parts import published
+from atoll.data.sources.fixed_split import published
 from atoll.errors import DataError
 
 Normalise = Literal["none", "standard"]

@@ -11,7 +11,7 @@ from pydantic import Field
 from atoll.data.dataset import Dataset
 from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
 from atoll.data.sources.decoders import Floats
-from atoll.data.sources.parts import TRAIN, Split, dealt, rows, taken
+from atoll.data.sources.fixed_split import TRAIN, Split, dealt, rows, taken
 from atoll.errors import DataError
 
 Floats16 = NDArray[np.float16]

@@ -10,7 +10,7 @@ from atoll.data.dataset import Dataset
 from atoll.data.fetch import Columns, Download, Files, Offer, Recipe, columns
 from atoll.data.sources.adult import AIF360, AIF360_FILE, AIF360_SHA256
 from atoll.data.sources.decoders import Bag, Tokens
-from atoll.data.sources.parts import TEST, TRAIN, VALIDATION, rows
+from atoll.data.sources.fixed_split import TEST, TRAIN, VALIDATION, rows
 from atoll.data.sources.sentiment import Length, Size, tokens
 from atoll.errors import DataError
 

@@ -1,4 +1,4 @@
-"""The page of a suite, tables for papers, and the leaderboard of many suites: drawn from `atoll.results.Results` alone.
+"""The page of a suite, tables for papers, and the leaderboard of many suites: drawn from `atoll.records.Results` alone.
 
 words.py      a suite in words           scores.py    means, intervals, and who may win
 table.py      the table as printed       headline.py  what a reader must know first
@@ -10,7 +10,7 @@ page.py       the page                   board.py     the leaderboard
 write.py      all files of a folder
 """
 
-from atoll.report.suite.board import leaderboard
+from atoll.report.suite.leaderboard import leaderboard
 from atoll.report.suite.write import write, write_page
 
 __all__ = ["leaderboard", "write", "write_page"]

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from atoll.report import theme
 from atoll.report.plots import Plot
-from atoll.report.suite import words
+from atoll.report.suite import prose
 from atoll.stats import critical_difference, not_different
 
 AXIS = 2.4  # inches
@@ -25,12 +25,12 @@ def critical(ranks: Mapping[str, float], rows: int) -> Plot:
     order = sorted(ranks, key=lambda method: ranks[method])
     groups = not_different([ranks[method] for method in order], cd)
     told = "; ".join(f"{method} {ranks[method]:.2f}" for method in order)
-    joined = "; ".join(words.listed(order[i] for i in group) for group in groups)
+    joined = "; ".join(prose.listed(order[i] for i in group) for group in groups)
     return Plot(
         "critical",
         "Average ranks",
         f"The best is on the left. A thick bar joins methods whose ranks differ by less than the critical difference "
-        f"{cd:.2f} (Nemenyi's test at 5 %, {words.counted(rows, 'row')}): they cannot be told apart by ranks alone.",
+        f"{cd:.2f} (Nemenyi's test at 5 %, {prose.counted(rows, 'row')}): they cannot be told apart by ranks alone.",
         f"Average ranks: {told}. Not told apart: {joined or 'none'}.",
         lambda: _draw(ranks, order, groups, cd),
     )

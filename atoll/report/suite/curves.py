@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from atoll.records import Cell, Results, Trace
 from atoll.report import theme
 from atoll.report.plots import Plot
 from atoll.report.records import Floats
-from atoll.report.suite import words
-from atoll.results import Cell, Results, Trace
+from atoll.report.suite import prose
 from atoll.stats import half_width
 
 By = Literal["rounds", "bytes", "seconds"]
@@ -82,9 +82,9 @@ def _plot(
     place = list(results.rows(block)).index(row)
     return Plot(
         f"curve-{results.blocks().index(block)}-{place}-{by}",
-        words.row_name(row),
+        prose.row_name(row),
         "",
-        f"{words.unit(results)} against {BY[by]}, {words.row_name(row)}: {ends}.",
+        f"{prose.unit(results)} against {BY[by]}, {prose.row_name(row)}: {ends}.",
         lambda: _draw(results, lines, by, styles),
     )
 
@@ -99,7 +99,7 @@ def _draw(results: Results, lines: Sequence[Line], by: By, styles: Mapping[str, 
             axes.fill_between(one.x, low, high, color=style["color"], alpha=0.13, linewidth=0)
     _limit(axes, lines, results)
     axes.set_xlabel(BY[by])
-    axes.set_ylabel(words.unit(results))
+    axes.set_ylabel(prose.unit(results))
     axes.xaxis.set_major_locator(MaxNLocator(integer=by == "rounds", nbins=5, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
     ends = [float(one.x[-1]) for one in lines if one.x[-1] > 0]

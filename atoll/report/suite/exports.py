@@ -8,10 +8,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from atoll.report.suite import words
-from atoll.report.suite.table import Entry, Row, Table, table
-from atoll.results import Cell, Results, Trace
-from atoll.results.privacy import claims
+from atoll.records import Cell, Results, Trace
+from atoll.records.privacy_claims import claims
+from atoll.report.suite import prose
+from atoll.report.suite.score_table import Entry, Row, Table, table
 
 AFTER = (
     *("settings", "seed", "last", "best", "bytes", "seconds", "together"),
@@ -155,7 +155,7 @@ def _title(one: Table) -> str:
 def _told(results: Results) -> str:
     said = {"validation": "Settings chosen on validation data.", "paper": "Settings chosen on the test data."}
     return (
-        f"{words.first_up(words.unit(results))}, {words.better(results)}: mean ± standard deviation over seeds. "
+        f"{prose.first_up(prose.unit(results))}, {prose.better(results)}: mean ± standard deviation over seeds. "
         f"{said.get(results.tuning, 'Settings as given.')} The best of a row is bold; marked ≈ (underlined) are those "
         "whose 95 % interval overlaps the best one's."
     )

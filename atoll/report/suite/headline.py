@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from atoll.report.suite import tuning, words
-from atoll.results import Cell, Results
+from atoll.records import Cell, Results
+from atoll.report.suite import prose, tuning
 
 NAMED = 6  # cells that a note names before it only counts
 
@@ -14,9 +14,9 @@ def scope(results: Results) -> str:
     """How much stands behind the page, in a line."""
     runs = [run for cell in results.cells for run in cell.runs]
     rounds = [run.rounds[-1] for run in runs if run.rounds]
-    parts = [f"suite {results.suite}", f"{results.size} size", words.counted(len(results.cells), "cell")]
-    parts += [words.counted(len(runs), "run")]
-    parts += [f"{words.span(rounds)} rounds"] if rounds else []
+    parts = [f"suite {results.suite}", f"{results.size} size", prose.counted(len(results.cells), "cell")]
+    parts += [prose.counted(len(runs), "run")]
+    parts += [f"{prose.span(rounds)} rounds"] if rounds else []
     return " · ".join([*parts, _seeds(results)])
 
 
@@ -25,11 +25,11 @@ def lead(results: Results) -> str:
     rows = sum(len(results.rows(block)) for block in results.blocks())
     methods = list(dict.fromkeys(cell.method for cell in results.cells if cell.quirk is None))
     blocks = len(results.blocks())
-    where = f"{words.counted(rows, 'setting')} ({words.listed(results.axes[:-1])})" if rows > 1 else "one setting"
+    where = f"{prose.counted(rows, 'setting')} ({prose.listed(results.axes[:-1])})" if rows > 1 else "one setting"
     parts = f" in {blocks} parts" if blocks > 1 else ""
     return (
         f"{_methods(methods)} on {where}{parts}, {_seeds(results)}. "
-        f"Measured: {words.metric(results)} on test data, {words.better(results)}."
+        f"Measured: {prose.metric(results)} on test data, {prose.better(results)}."
     )
 
 
@@ -71,12 +71,12 @@ def _gaps(results: Results) -> str:
     """Failed and missing cells, counted; "none" is said too."""
     broken, absent = failed(results), missing(results)
     if not broken and not absent:
-        return f"All {words.counted(len(results.cells), 'cell')} have results." if len(results.cells) > 1 else ""
+        return f"All {prose.counted(len(results.cells), 'cell')} have results." if len(results.cells) > 1 else ""
     said = []
     if broken:
-        said.append(f"{words.counted(len(broken), 'cell')} failed: {_named(broken, reasons=True)}.")
+        said.append(f"{prose.counted(len(broken), 'cell')} failed: {_named(broken, reasons=True)}.")
     if absent:
-        said.append(f"{words.counted(len(absent), 'cell')} not run: {_named(absent)}.")
+        said.append(f"{prose.counted(len(absent), 'cell')} not run: {_named(absent)}.")
     return " ".join(said)
 
 
@@ -85,7 +85,7 @@ def _few(results: Results) -> str:
     if not few:
         return ""
     return (
-        f"{words.counted(len(few), 'cell has', 'cells have')} fewer seeds than asked for: {_named(few, reasons=True)}. "
+        f"{prose.counted(len(few), 'cell has', 'cells have')} fewer seeds than asked for: {_named(few, reasons=True)}. "
         "A single seed is shown, and never called the best."
     )
 
@@ -96,7 +96,7 @@ def _unfinished(results: Results) -> str:
         return ""
     said = ", ".join(f"{cell.name} seed {run.seed} ({run.status})" for cell, run in odd[:NAMED])
     more = f" and {len(odd) - NAMED} more" if len(odd) > NAMED else ""
-    return f"{words.counted(len(odd), 'run')} ended otherwise than planned: {said}{more}."
+    return f"{prose.counted(len(odd), 'run')} ended otherwise than planned: {said}{more}."
 
 
 def _unpaired(results: Results) -> str:
@@ -105,7 +105,7 @@ def _unpaired(results: Results) -> str:
     if not rows:
         return ""
     return (
-        f"Not paired: in {words.listed(map(words.row_name, rows[:NAMED]))} a seed did not give every method the same "
+        f"Not paired: in {prose.listed(map(prose.row_name, rows[:NAMED]))} a seed did not give every method the same "
         "partition, so differences there are wider than they look."
     )
 
@@ -124,20 +124,20 @@ def _stacked(results: Results) -> str:
     if not stacks:
         return ""
     return (
-        f"Some runs were computed side by side, {words.listed(map(str, stacks))} as one stack. Their seconds are those "
+        f"Some runs were computed side by side, {prose.listed(map(str, stacks))} as one stack. Their seconds are those "
         "of the stack divided by its runs: what a run cost, not how long it would take alone."
     )
 
 
 def _methods(names: Sequence[str]) -> str:
-    return words.listed(names) if len(names) <= 6 else words.counted(len(names), "method")
+    return prose.listed(names) if len(names) <= 6 else prose.counted(len(names), "method")
 
 
 def _seeds(results: Results) -> str:
     counts = [len(cell.runs) for cell in results.cells if cell.runs]
     if not counts:
         return "no seeds yet"
-    return "1 seed, no interval" if set(counts) == {1} else f"{words.span(counts)} seeds each"
+    return "1 seed, no interval" if set(counts) == {1} else f"{prose.span(counts)} seeds each"
 
 
 def _named(cells: Sequence[Cell], reasons: bool = False) -> str:
@@ -146,4 +146,4 @@ def _named(cells: Sequence[Cell], reasons: bool = False) -> str:
 
 
 def _reason(cell: Cell) -> str:
-    return f" ({words.why(cell)})" if cell.failed else ""
+    return f" ({prose.why(cell)})" if cell.failed else ""

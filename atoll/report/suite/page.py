@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from atoll.report.final import significant
+from atoll.records import Results
+from atoll.report.final_table import significant
 from atoll.report.html import environment
-from atoll.report.suite import curves, headline, pairs, paper, privacy, ranking, spread, tuning, words
-from atoll.report.suite.table import table
-from atoll.results import Results
+from atoll.report.suite import (
+    beside_published,
+    client_spread,
+    curves,
+    headline,
+    pairwise,
+    privacy_page,
+    prose,
+    ranking,
+    tuning,
+)
+from atoll.report.suite.score_table import table
 
 SHOWN_FIRST = 9  # rows whose curves are open; the others wait behind a click
 
@@ -17,10 +27,10 @@ SHOWN_FIRST = 9  # rows whose curves are open; the others wait behind a click
 def page(results: Results) -> str:
     """The whole page as text."""
     parts: dict[str, Any] = {
-        "privacy": privacy.section(results),
-        "paper": paper.comparison(results),
+        "privacy": privacy_page.section(results),
+        "paper": beside_published.comparison(results),
         "ranking": ranking.ranking(results),
-        "pairs": pairs.certainty(results),
+        "pairs": pairwise.certainty(results),
         "clients": _clients(results),
         **_curves(results),
     }
@@ -29,13 +39,13 @@ def page(results: Results) -> str:
         scope=headline.scope(results),
         lead=headline.lead(results),
         findings=_findings(parts),
-        notes=[*privacy.alarms(results)[:1], *headline.notes(results)],
+        notes=[*privacy_page.alarms(results)[:1], *headline.notes(results)],
         sections=_sections(parts),
-        unit=words.first_up(words.unit(results)),
-        better=words.better(results),
+        unit=prose.first_up(prose.unit(results)),
+        better=prose.better(results),
         tables=[[table(results, block, when) for block in results.blocks()] for when in ("last", "best")],
         budget=tuning.budget(results),
-        costs=spread.costs(results),
+        costs=client_spread.costs(results),
         stack_note=_stack_note(results),
         sensitivity=tuning.sensitivity(results),
         tried=tuning.tried(results),
@@ -43,8 +53,8 @@ def page(results: Results) -> str:
         facts=facts(results.made),
         runs=[(cell, run) for cell in results.cells for run in cell.runs],
         significant=significant,
-        number=words.number,
-        say_settings=words.settings,
+        number=prose.number,
+        say_settings=prose.settings,
         **parts,
     )  # fmt: skip
 
@@ -82,12 +92,12 @@ def _curves(results: Results) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _clients(results: Results) -> list[tuple[str, tuple[str, ...], list[spread.Spread]]]:
-    found = [(block, spread.clients(results, block)) for block in results.blocks()]
+def _clients(results: Results) -> list[tuple[str, tuple[str, ...], list[client_spread.Spread]]]:
+    found = [(block, client_spread.clients(results, block)) for block in results.blocks()]
     return [(block, _methods(rows), rows) for block, rows in found if rows]
 
 
-def _methods(rows: Sequence[spread.Spread]) -> tuple[str, ...]:
+def _methods(rows: Sequence[client_spread.Spread]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(method for row in rows for method in row.entries))
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
+from atoll.records import Results
+from atoll.records.cells import When
 from atoll.report.plots import Plot
-from atoll.report.suite import words
+from atoll.report.suite import prose
 from atoll.report.suite.critical import critical
+from atoll.report.suite.score_table import contest
 from atoll.report.suite.scores import Score, best
-from atoll.report.suite.table import contest
-from atoll.results import Results
-from atoll.results.cells import When
 from atoll.stats import average_ranks, critical_difference, friedman, holm, wilcoxon
 
 Rows = Mapping[str, Mapping[str, Score]]  # a row's name, then a method's score
@@ -60,7 +60,7 @@ def contests(results: Results, when: When) -> dict[str, dict[str, Score]]:
     """Every row in which at least two methods may win, by name."""
     many = len(results.blocks()) > 1
     found = {
-        f"{block}: {words.row_name(row)}" if many else words.row_name(row): contest(results, cells, when)
+        f"{block}: {prose.row_name(row)}" if many else prose.row_name(row): contest(results, cells, when)
         for block in results.blocks()
         for row, cells in results.rows(block).items()
     }
@@ -105,7 +105,7 @@ def tally(rows: Rows, higher: bool) -> dict[str, tuple[str, ...]]:
     return {
         method: (
             *map(str, counts(rows, method, higher)),
-            f"{ranked[method]:.2f}" if method in ranked else words.MISSING,
+            f"{ranked[method]:.2f}" if method in ranked else prose.MISSING,
         )
         for method in methods
     }
@@ -130,7 +130,7 @@ def _finding(rows: Rows, ranked: Mapping[str, float], complete: int, asked: floa
     sure = "" if asked is None else f" Friedman's test: {_verdict(asked)} (p {_is(asked)})."
     return (
         f"{top} has the best average rank of {len(ranked)} methods, {ranked[top]:.2f} over {complete} rows (1 would be "
-        f"the best everywhere), and the best mean in {won} of {words.counted(mine, 'row')}, {clear} of them clear of "
+        f"the best everywhere), and the best mean in {won} of {prose.counted(mine, 'row')}, {clear} of them clear of "
         f"every other method's interval.{sure}"
     )
 
@@ -140,9 +140,9 @@ def _left_out(methods: Sequence[str], same: Sequence[str], rows: Rows, complete:
         return "Fewer than two rows have the same methods, so there are no average ranks."
     absent = [method for method in methods if method not in same]
     short = [name for name in rows if name not in complete]
-    said = f"Ranks are over {words.counted(len(complete), 'row')} that {words.listed(same)} all have."
-    said += f" Not ranked: {words.listed(absent)}, without two seeds in some of them." if absent else ""
-    return said + (f" Left out, since a method is missing there: {words.listed(short)}." if short else "")
+    said = f"Ranks are over {prose.counted(len(complete), 'row')} that {prose.listed(same)} all have."
+    said += f" Not ranked: {prose.listed(absent)}, without two seeds in some of them." if absent else ""
+    return said + (f" Left out, since a method is missing there: {prose.listed(short)}." if short else "")
 
 
 def _friedman(rows: Rows, same: Sequence[str], complete: Sequence[str], results: Results) -> float | None:
@@ -183,7 +183,7 @@ def _wilcoxon(
         (
             f"{a} − {b}",
             str(one.n),
-            words.number(gap, 2, "+"),
+            prose.number(gap, 2, "+"),
             _p(one.p),
             _p(p),
             "differ" if p < 0.05 else "not told apart",
@@ -198,7 +198,7 @@ def _few(rows: int, pairs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
         return ()
     least = min(1.0, 2.0 ** (1 - rows) * len(pairs))
     return (
-        f"With {words.counted(rows, 'row')} and {words.counted(len(pairs), 'pair')} Wilcoxon's corrected p cannot fall "
+        f"With {prose.counted(rows, 'row')} and {prose.counted(len(pairs), 'pair')} Wilcoxon's corrected p cannot fall "
         f"below {_p(least)}: a test that finds nothing here says little.",
     )
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from atoll.results import Cell, Results
-from atoll.results.cells import When
+from atoll.records import Cell, Results
+from atoll.records.cells import When
 from atoll.stats import t_interval
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from atoll.records import Cell, Results, Trial
 from atoll.report import theme
 from atoll.report.plots import Plot
-from atoll.report.suite import words
+from atoll.report.suite import prose as words
 from atoll.report.suite.curves import canvas
-from atoll.results import Cell, Results, Trial
 
 WAYS = {
     "validation": "chosen on validation data, examples kept from training",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from atoll import results as room
+from atoll import records as room
+from atoll.records import Results
 from atoll.report.html import put
 from atoll.report.suite import exports
 from atoll.report.suite.page import page
-from atoll.results import Results
 
 
 def write(results: Results, folder: Path) -> Path:

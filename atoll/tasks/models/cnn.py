@@ -6,8 +6,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from atoll.tasks.kernels.pooling import max_pool2d
 from atoll.tasks.models.shapes import Shape, image
-from atoll.tasks.pooling import max_pool2d
 
 
 class CNN(nn.Module):

@@ -1,0 +1,172 @@
+"""Results as evidence: every row of every suite is a setting, where one method did best."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import atoll.records
+from atoll.analysis.compare.load_side import known_metric
+from atoll.errors import RecordError
+from atoll.records import Cell, Results
+from atoll.records.cells import When
+from atoll.records.privacy_claims import claims, of_all
+from atoll.records.privacy_labels import alike, promised
+from atoll.stats import Estimate, correlated_t, seeds_to_settle, t_interval
+
+FEWEST = 2  # seeds, below which a mean has no spread
+ROPE = 0.01  # of a share such as accuracy; of the best mean for what is no share
+_METHODS = ("algorithm", "method")  # the last axis, where it holds what can be advised
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a method reached in a setting: over its seeds."""
+
+    method: str
+    estimate: Estimate
+    digests: tuple[str, ...]  # of the experiments, in the order of the seeds
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A row of a suite: its clients, and what the methods reached there, the best first."""
+
+    suite: str
+    size: str
+    tuning: str
+    block: str
+    row: str
+    data: str | None
+    skew: Mapping[str, float]
+    metric: str
+    scale: float
+    scores: tuple[Score, ...]
+    seeds: tuple[int, ...]  # those that the best and the second share
+    margin: Estimate  # the best minus the second, paired
+    rope: float
+    p_better: float  # by more than the rope
+    p_equal: float
+    p_worse: float
+    settled: int | None  # seeds in all that would settle it
+    diverged: tuple[str, ...] = ()  # methods with a seed that was not finite
+    privacy: str = ""  # what the best promises, where a run has a mechanism; nothing where none has
+
+    @property
+    def best(self) -> str:
+        """The method with the best mean."""
+        return self.scores[0].method
+
+    @property
+    def name(self) -> str:
+        """Suite and row."""
+        return f"{self.suite} ({self.size}): {self.row}"
+
+
+def default_evidence() -> list[Path]:
+    """results/ here, and beside the package where it is a repository."""
+    beside = Path(atoll.records.__file__).parents[2] / "results"
+    found = {place.resolve(): place for place in (Path("results"), beside) if place.is_dir()}
+    return list(found.values())
+
+
+def read(paths: Sequence[Path]) -> tuple[list[Results], list[str]]:
+    """Every results.json at or below these paths, and what could not be read."""
+    found: dict[Path, Results] = {}
+    notes = []
+    for path in paths:
+        files = sorted(path.rglob("results.json")) if path.is_dir() else [path]
+        for file in files:
+            try:
+                found[file.resolve()] = atoll.records.read(file)
+            except RecordError as e:
+                notes.append(str(e))
+    return list(found.values()), notes
+
+
+def settings(results: Sequence[Results], when: When = "last", rope: float | None = None) -> list[Setting]:
+    """Every row with two methods or more on two seeds or more; the same row in two files counts once."""
+    found = {}
+    for one in results:
+        if one.axes[-1] not in _METHODS:
+            continue
+        for block in one.blocks():
+            for cells in one.rows(block).values():
+                made = _setting(one, list(cells.values()), when, rope)
+                if made is not None:
+                    found[made.name, made.block, tuple(score.digests for score in made.scores)] = made
+    return [found[key] for key in sorted(found)]
+
+
+def _setting(one: Results, cells: Sequence[Cell], when: When, rope: float | None) -> Setting | None:
+    """None where there is nothing to choose from, or it was not measured how unlike the clients are."""
+    fair = [cell for cell in cells if cell.quirk is None]
+    values = {cell.method: cell.by_seed(when, one.higher) for cell in fair}
+    finite = {m: v for m, v in values.items() if len(v) >= FEWEST and all(map(math.isfinite, v.values()))}
+    skew = next((cell.skew for cell in cells if cell.skew), {})
+    order = sorted(finite, key=lambda m: (statistics.fmean(finite[m].values()) * (-1 if one.higher else 1), m))
+    if len(order) < 2 or not skew:
+        return None
+    by_method = {cell.method: cell for cell in fair}
+    best, second = order[:2]
+    seeds = _pairs(by_method[best], by_method[second])
+    if len(seeds) < FEWEST:
+        return None
+    a, b = ([finite[m][seed] for seed in seeds] for m in (best, second))
+    width = rope if rope is not None else _rope(one, a)
+    belief = correlated_t(a, b, rope=width, rho=0.0, higher=one.higher)
+    return Setting(
+        one.suite,
+        one.size,
+        one.tuning,
+        fair[0].block,
+        "/".join(fair[0].row),
+        fair[0].path.get("data") or _only(one.made.get("data")),
+        skew,
+        one.metric,
+        one.scale,
+        tuple(_score(by_method[m], finite[m]) for m in order),
+        seeds,
+        t_interval([x - y for x, y in zip(a, b, strict=True)]),
+        width,
+        belief.p_a,
+        belief.p_equal,
+        belief.p_b,
+        seeds_to_settle(a, b, rope=width, rho=0.0),
+        tuple(m for m, v in values.items() if v and not all(map(math.isfinite, v.values()))),
+        _privacy([by_method[m] for m in order]),
+    )
+
+
+def _privacy(cells: Sequence[Cell]) -> str:
+    """Of the best, which comes first; and whether the others promise the same."""
+    held = [of_all({run.seed: claims(run.privacy) for run in cell.runs}) for cell in cells]
+    if not any(held):
+        return ""
+    same = all(alike(held[0], other) for other in held)
+    return promised(held[0]) + ("" if same else ", others there not the same")
+
+
+def _only(data: Any) -> str | None:
+    """The one data set of a suite; None if it has several."""
+    return data if isinstance(data, str) else None
+
+
+def _pairs(a: Cell, b: Cell) -> tuple[int, ...]:
+    """The seeds at which both had the same clients."""
+    ours, theirs = ({run.seed: run.partition for run in cell.runs} for cell in (a, b))
+    return tuple(sorted(seed for seed in ours if seed in theirs and ours[seed] == theirs[seed]))
+
+
+def _score(cell: Cell, values: Mapping[int, float]) -> Score:
+    seeds = sorted(values)
+    digests = {run.seed: run.digest for run in cell.runs}
+    return Score(cell.method, t_interval([values[s] for s in seeds]), tuple(digests[s] for s in seeds))
+
+
+def _rope(one: Results, values: Sequence[float]) -> float:
+    return ROPE if known_metric(one.metric).share else ROPE * abs(statistics.fmean(values))

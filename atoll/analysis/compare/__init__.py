@@ -1,0 +1,26 @@
+"""Two sides, compared: runs, sweeps or suites, paired by seed and partition.
+
+sides.py     what stands at a path: a run, a folder of runs, a sweep, a suite's results
+matching.py  the rows that both sides have, seed by seed; what was left out, and why
+paired.py    the tests of every row, and over rows
+table.py     the same for a terminal
+"""
+
+from atoll.analysis.compare.comparison_table import shown
+from atoll.analysis.compare.load_side import Series, Side, opened
+from atoll.analysis.compare.matching import Match, Matched, match
+from atoll.analysis.compare.paired import Comparison, Row, Total, compare
+
+__all__ = [
+    "Comparison",
+    "Match",
+    "Matched",
+    "Row",
+    "Series",
+    "Side",
+    "Total",
+    "compare",
+    "match",
+    "opened",
+    "shown",
+]

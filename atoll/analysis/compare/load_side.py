@@ -1,0 +1,175 @@
+"""What stands at a path: a run, a folder of runs, a sweep, or a suite's results; each as series of values by seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from atoll import records as results
+from atoll.errors import ConfigError, RecordError
+from atoll.records import Cell, Results
+from atoll.records.cells import When
+from atoll.records.privacy_claims import Claim, claims, of_all
+from atoll.report.metrics import PREFERRED, Metric, primary
+from atoll.report.records import Record
+from atoll.report.records import read as read_runs
+from atoll.report.seed_groups import Group, group
+from atoll.suites.sweeps.sweep_folder import SweepFolder
+
+_ENDED = ("finished", "stopped early")
+
+
+@dataclass(frozen=True)
+class One:
+    """One run: its value, and what it must share with its partner to be a pair."""
+
+    seed: int
+    value: float
+    partition: str
+    status: str = "finished"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One setting: where it stands (dotted settings, or a suite's axes), and a run for every seed."""
+
+    place: Mapping[str, Any]
+    runs: tuple[One, ...]
+    held: tuple[Claim, ...] = ()  # what all its runs say of their privacy
+
+
+@dataclass(frozen=True)
+class Side:
+    """All that one argument names, not yet measured."""
+
+    name: str
+    records: tuple[Record, ...] = ()  # of runs
+    results: Results | None = None  # of a suite
+    pick: str | None = None  # only cells of this method (or of this name), as a pattern
+
+    @property
+    def method(self) -> str:
+        """The key that holds what is usually compared."""
+        return "algorithm.name" if self.results is None else self.results.axes[-1]
+
+    def series(self, metric: Metric, when: When) -> list[Series]:
+        """A series for every setting, of the values of the metric."""
+        if self.results is not None:
+            return [_of_cell(cell, when, metric.higher_is_better) for cell in self._cells(self.results)]
+        return [_of_group(found, metric, when) for found in group(self._records())]
+
+    def _cells(self, found: Results) -> list[Cell]:
+        cells = [cell for cell in found.cells if cell.runs and self._picked(cell.method, cell.name)]
+        if not cells:
+            known = ", ".join(dict.fromkeys(cell.method for cell in found.cells))
+            raise RecordError(f"{self.name}: has no cell with runs that matches. Methods: {known or 'none'}.")
+        return cells
+
+    def _records(self) -> list[Record]:
+        found = [r for r in self.records if self._picked(r.algorithm, r.label)]
+        if not found:
+            known = ", ".join(dict.fromkeys(r.algorithm for r in self.records))
+            raise RecordError(f"{self.name}: has no run that matches. Algorithms: {known}.")
+        return found
+
+    def _picked(self, *names: str) -> bool:
+        return self.pick is None or any(fnmatchcase(name, self.pick) for name in names)
+
+
+def opened(argument: str) -> Side:
+    """What stands at a path, or at all paths of a pattern; `@fedavg` after it picks one method."""
+    path, pick = argument, None
+    if not Path(argument).exists() and "@" in argument:
+        path, _, pick = argument.rpartition("@")
+    found = _results_at(Path(path))
+    if found is not None:
+        return Side(argument, results=found, pick=pick)
+    places = [Path(path)] if Path(path).exists() else _fitting(Path(path))
+    folders = [folder for place in places for folder in runs_at(place)]
+    if not folders:
+        raise RecordError(
+            f"{path}: is not there, or holds no runs. Name a run's folder, a folder of runs, a sweep, a suite's folder "
+            "or results.json, or a pattern of these in quotes."
+        )
+    return Side(argument, records=tuple(read_runs(folders)), pick=pick)
+
+
+def _fitting(pattern: Path) -> list[Path]:
+    """The paths that fit a pattern."""
+    root = Path(pattern.anchor)
+    rest = pattern.relative_to(pattern.anchor)
+    return sorted(root.glob(str(rest))) if rest.parts else []
+
+
+def runs_at(place: Path) -> list[Path]:
+    """The run folders that a path stands for."""
+    if (place / "run.json").is_file():
+        return [place]
+    if (place / "sweep.json").is_file():
+        listed = [place / str(cell["folder"]) for cell in SweepFolder(place).info()["cells"]]
+        return [folder for folder in listed if (folder / "run.json").is_file()]
+    inside = place / "cells" if (place / "cells").is_dir() else place
+    return sorted(found.parent for found in inside.glob("*/run.json"))
+
+
+def one_run(argument: str) -> Path | None:
+    """The folder, if the argument is one run."""
+    return Path(argument) if (Path(argument) / "run.json").is_file() else None
+
+
+def metric_of(sides: Sequence[Side], asked: str | None) -> Metric:
+    """What is compared: what was asked for, the suites' own metric, or the first that all runs have."""
+    suites = [side.results for side in sides if side.results is not None]
+    if suites:
+        found = {(r.metric, r.higher, r.scale) for r in suites}
+        if len({f[0] for f in found}) > 1 or (asked and {asked} != {f[0] for f in found}):
+            names = ", ".join(sorted(f[0] for f in found))
+            raise ConfigError(f"--metric: a suite's results hold one metric (here {names}; asked for: {asked}).")
+        one = suites[0]
+        known = known_metric(one.metric)
+        return Metric(one.metric, known.title, one.higher, percent=one.scale == 100, share=known.share)
+    records = [record for side in sides for record in side.records]
+    return known_metric(asked) if asked else primary(records)
+
+
+def known_metric(key: str) -> Metric:
+    """A metric by name; one that nobody listed is better the higher it is, unless it is an error."""
+    listed = {metric.key: metric for metric in PREFERRED}
+    lower = any(word in key for word in ("loss", "error", "mse", "mae", "perplexity"))
+    accuracy = key.endswith("accuracy")
+    return listed.get(key, Metric(key, key, not lower, percent=accuracy, share=accuracy))
+
+
+def _results_at(path: Path) -> Results | None:
+    if (path / "results.json").is_file() or (path.is_file() and path.suffix == ".json"):
+        return results.read(path)
+    return None
+
+
+def _of_cell(cell: Cell, when: When, higher: bool) -> Series:
+    runs = tuple(One(run.seed, run.at(when, higher), run.partition, run.status) for run in cell.runs)
+    held = of_all({run.seed: claims(run.privacy) for run in cell.runs})
+    return Series({"block": cell.block, **cell.path}, runs, held)
+
+
+def _of_group(found: Group, metric: Metric, when: When) -> Series:
+    place = {key: value for key, value in found.settings.items() if key != "label"}
+    held = of_all({record.seed: record.claims for record in found.records})
+    return Series(place, tuple(_of_record(record, metric, when) for record in found.records), held)
+
+
+def _of_record(record: Record, metric: Metric, when: When) -> One:
+    values = record.series(metric.key).values.tolist()
+    best = max if metric.higher_is_better else min
+    finite = [v for v in values if math.isfinite(v)]
+    value = math.nan if not values else values[-1] if when == "last" else best(finite, default=math.nan)
+    return One(record.seed, value, record.split, str(record.run.get("status", "finished")))
+
+
+def ended(run: One) -> bool:
+    """Did it run to its end?"""
+    return run.status.startswith(_ENDED)

@@ -1,0 +1,110 @@
+"""Two runs: what was asked otherwise, where their records part, and (run again) the client and tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from atoll.analysis.diff.lines import Lines, compared
+from atoll.analysis.diff.replay import Replay, initial, replay, set_up_again
+from atoll.errors import AtollError
+from atoll.report.records import find
+from atoll.report.settings import differing, flatten
+from atoll.runs import Folder
+from atoll.runs.environment import hardware, versions
+
+Again = Literal["rounds", "setup", "no"]
+
+# Settings that say how and when, not what: runs that differ in these alone should end with the same model.
+_MEASURING = tuple(f"evaluate.{key}" for key in ("every", "clients", "after", "batch", "rows"))
+_HARMLESS = ("label", "engine.", "checkpoint.", *_MEASURING)
+_MISSING = "-"
+
+
+@dataclass(frozen=True)
+class Parting:
+    """What is known of two runs beside each other."""
+
+    a: str
+    b: str
+    settings: Mapping[str, tuple[Any, Any]]  # that differ; the seed among them
+    lines: Lines
+    partition: bool  # the same examples at the same clients?
+    initial: bool | None  # the same initial model? None: not known
+    replay: Replay | None
+    unknown: str  # why nothing was run again, if that is so
+    machines: Mapping[str, tuple[Any, ...]]  # versions, hardware and engine that differ: of A, of B, of here
+
+    @property
+    def paired(self) -> bool | None:
+        """Can the difference between their results be laid to the settings alone? None: not known."""
+        if "seed" in self.settings or not self.partition or not self.lines.cohorts or self.initial is False:
+            return False
+        return None if self.initial is None else True
+
+    @property
+    def parted(self) -> bool:
+        """Is there any difference?"""
+        return not self.lines.same
+
+
+def must_agree(a: Path, b: Path) -> bool:
+    """Should these two runs be equal: the same experiment, but for engine, label, checkpoints and measuring?"""
+    different = _settings(Folder(a).info, Folder(b).info)
+    return all(key.startswith(_HARMLESS) for key in different)
+
+
+def parting(a: Path, b: Path, again: Again = "rounds") -> Parting:
+    """Where two runs part. `again`: run both up to there for the client and the tensor, or only set them up, or no."""
+    infos, records = [Folder(x).info for x in (a, b)], [Folder(x).record() for x in (a, b)]
+    lines = compared(*records)
+    until = lines.model or (lines.first.round if lines.first else None)
+    repeated, initial, unknown = _again(a, b, until, again)
+    return Parting(
+        str(a),
+        str(b),
+        _settings(*infos),
+        lines,
+        find(infos[0], "partition", "digest") == find(infos[1], "partition", "digest"),
+        initial,
+        repeated,
+        unknown,
+        _machines(*infos),
+    )
+
+
+def _again(a: Path, b: Path, until: int | None, how: Again) -> tuple[Replay | None, bool | None, str]:
+    """Both run again, whether they begin alike, and why not."""
+    if until is None:
+        return None, True, ""  # no round of either says otherwise
+    if how == "no":
+        return None, None, "nothing was run again"
+    try:
+        both = set_up_again(a, b)
+        if how == "setup":
+            return None, initial(both), "that takes --same, which runs both again up to there"
+        return replay(both, until), initial(both), ""
+    except AtollError as e:  # data that is not here, or what a Python program handed over
+        return None, None, str(e)
+
+
+def _settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    one, other = (_flat(info) for info in (a, b))
+    return {key: (one.get(key), other.get(key)) for key in differing([one, other])}
+
+
+def _flat(info: Mapping[str, Any]) -> dict[str, Any]:
+    return {"seed": info["experiment"].get("seed", 0), **flatten(info["experiment"])}
+
+
+def _machines(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    here = {"versions": versions(), "hardware": hardware(torch.device("cpu"))}
+    tables = [flatten({k: info.get(k) or {} for k in ("versions", "hardware", "engine")}) for info in (a, b)]
+    tables.append(flatten(here))
+    keys = dict.fromkeys(key for table in tables for key in table)
+    rows = {key: tuple(table.get(key, _MISSING) for table in tables) for key in keys if key != "engine.reason"}
+    return {key: row for key, row in rows.items() if len(set(map(str, row[: 2 if "engine" in key else 3]))) > 1}

@@ -1,0 +1,1 @@
+"""Commands: `atoll run`, `atoll bench`, `atoll compare` and the others, one file each."""

@@ -1,0 +1,159 @@
+"""The file, checked: one frozen value that says everything about a run.
+
+>>> e = Experiment.parse({"rounds": 5, "data": "digits", "partition": {"name": "iid", "clients": 4},
+...                       "algorithm": {"name": "fedavg", "lr": 0.1}})
+>>> e.local.batch, e.algorithm["server_lr"], e.cohort
+(32, 1.0, {'name': 'everyone'})
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from atoll.errors import ConfigError
+from atoll.experiment import toml
+from atoll.experiment.arguments import Of, schema
+from atoll.experiment.registry import Entry, check_options
+from atoll.experiment.type_names import shown
+
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+
+
+class Table(BaseModel):
+    """A part of the file that is a plain table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TaskTable(Table):
+    """[task]: the model and how it is measured."""
+
+    model: Annotated[Entry | None, Of("models")] = None  # None: follows from the data
+    batch_norm: Literal["average", "local", "recompute", "freeze", "group"] = "average"
+    top_k: list[Count] = []
+
+
+class LocalPrivacyTable(Table):
+    """[local.privacy]: DP-SGD inside a client, for each of its examples. One of multiplier and epsilon."""
+
+    clip: Annotated[float, Field(gt=0)]  # the most that the gradient of ONE example may be long
+    multiplier: Annotated[float, Field(ge=0)] | None = None  # noise on a batch's sum, over clip
+    epsilon: Annotated[float, Field(gt=0)] | None = None  # of the worst client, over the whole run
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None  # None: a tenth of 1 / examples of the largest client
+    sampling: Literal["shuffled", "poisson", "fixed"] = "shuffled"  # how the batch of a step is drawn
+
+    numbers: ClassVar[tuple[str, ...]] = ("clip", "multiplier", "epsilon", "delta")  # of which engines see values only
+
+
+class LocalTable(Table):
+    """[local]: one client's training in one round."""
+
+    epochs: Count = 1
+    batch: Whole = 32  # 0: all examples of the client
+    shuffle: bool = True
+    max_steps: Count | None = None
+    privacy: LocalPrivacyTable | None = None
+
+
+class EvaluateTable(Table):
+    """[evaluate]: when and on whom the model is measured."""
+
+    every: Count = 1
+    clients: Whole | Literal["all"] = 200  # how many get metrics of their own
+    holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of each client's examples kept from training
+    after: bool = False  # also after local training
+    batch: Count = 512
+    rows: Count | Literal["all"] = 30_000  # at most, of the test data; and of the clients' own examples in all
+
+
+class StopTable(Table):
+    """[stop]: when to end before the last round."""
+
+    patience: Count
+    metric: str = "accuracy"
+    better: Literal["higher", "lower"] = "higher"
+    threshold: Annotated[float, Field(ge=0)] = 0.0
+    target: float | None = None
+
+
+class CheckpointTable(Table):
+    """[checkpoint]: how often a run can be resumed from."""
+
+    every: Whole = 10  # rounds; 0: only at the end
+
+
+class SimulateTable(Table):
+    """[privacy.simulate]: the larger system that `noise_cohort` stands for; its cohort is the noise_cohort."""
+
+    population: Count
+    sampling: Literal["poisson", "fixed", "cyclic", "cyclic_poisson"] = "poisson"
+
+
+class PrivacyTable(Table):
+    """[privacy]: how a run's epsilon is counted, what it may cost, and whether it is tested."""
+
+    accountant: Literal["auto", "analytic", "pld", "prv", "rdp"] = "auto"
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None  # None: the mechanism's, or a tenth of 1 / clients
+    budget: Annotated[float, Field(gt=0)] | None = None  # epsilon: training stops before it is overspent
+    canaries: Whole = 0  # planted in the run, to test from outside what the accountant says
+    simulate: SimulateTable | None = None
+    public_statistics: bool | None = None  # what a file's examples are prepared with (means, vocabulary) is no secret
+
+
+class Experiment(BaseModel):
+    """Everything about a run, checked when it is made. Entries have their defaults filled in."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rounds: Count
+    seed: Whole = 0
+    on_divergence: Literal["stop", "drop"] = "stop"
+    label: str | None = None
+    data: Annotated[Entry, Of("data")]
+    partition: Annotated[Entry | None, Of("partitions")] = None  # None: the natural clients of the data
+    cohort: Annotated[Entry, Of("cohorts")] = {"name": "everyone"}
+    task: TaskTable = TaskTable()
+    local: LocalTable = LocalTable()
+    algorithm: Annotated[Entry, Of("algorithms")]
+    transform: Annotated[list[Entry], Of("transforms")] = []
+    reducer: Annotated[Entry, Of("reducers")] = {"name": "mean"}
+    engine: Annotated[Entry, Of("engines")] = {"name": "auto"}
+    round: Annotated[Entry, Of("rounds")] = {"name": "central"}
+    evaluate: EvaluateTable = EvaluateTable()
+    stop: StopTable | None = None
+    privacy: PrivacyTable | None = None
+    checkpoint: CheckpointTable = CheckpointTable()
+
+    def __init__(self, /, **raw: Any) -> None:
+        clean, problems = check_options(schema(Experiment), raw, "", "an experiment")
+        if problems:
+            raise ConfigError(problems)
+        super().__init__(**clean)
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> Experiment:
+        """The experiment, or one ConfigError with everything that is wrong."""
+        if not isinstance(raw, Mapping):
+            raise ConfigError(f"experiment: must be a table (got {shown(raw)}). Start with rounds = 50.")
+        if "sweep" in raw:
+            raise ConfigError("sweep: this file has a [sweep] table: use atoll sweep (atoll.sweep.run from Python).")
+        return cls(**{str(k): v for k, v in raw.items()})
+
+    def complete(self) -> dict[str, Any]:
+        """The whole file with every default written out; what is None is left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def digest(self) -> str:
+        """A short fingerprint: the same for the same experiment, however it was written."""
+        text = json.dumps(self.complete(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def to_toml(self) -> str:
+        """A file that reads back as this experiment."""
+        return toml.dumps(self.complete())

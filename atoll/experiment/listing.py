@@ -1,0 +1,96 @@
+"""What there is to choose from, read from signatures and docstrings."""
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from rich.table import Table
+from rich.text import Text
+
+from atoll.errors import ConfigError
+from atoll.experiment.arguments import Argument, Builder, schema
+from atoll.experiment.catalogue import CATALOGUE, GIVEN
+from atoll.experiment.messages import near
+from atoll.experiment.registry import as_entry
+from atoll.experiment.type_names import marks, shown
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of an item."""
+
+    name: str
+    type: str  # in words
+    default: str | None  # as a file writes it; None where there is none
+    required: bool
+    meaning: str | None = None
+
+    def __str__(self) -> str:
+        unset = " (required)" if self.required else " (optional)"
+        value = unset if self.default is None else f" = {self.default}"
+        return f"{self.name}{value}: {self.type}" + (f"; {self.meaning}" if self.meaning else "")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One name that a file may use."""
+
+    name: str
+    meaning: str
+    options: list[Option]
+
+
+def describe(kind: str) -> list[Item]:
+    """Everything of a kind.
+
+    >>> print(*describe("optimizers")[0].options, sep="; ")
+    momentum = 0.0: number >= 0 and < 1, or a schedule; nesterov = false: true or false; \
+weight_decay = 0.0: number >= 0, or a schedule
+    """
+    if kind not in CATALOGUE:
+        known = [*CATALOGUE, "suites"]
+        meant = near(kind, known)
+        guess = f" Did you mean {meant!r}?" if meant else ""
+        raise ConfigError(f"list: {kind!r} is not known.{guess} Known: {', '.join(known)}.")
+    given = GIVEN.get(kind, frozenset())
+    return [
+        Item(name, meaning(b), [_option(a) for a in schema(b, given).values()]) for name, b in CATALOGUE[kind].items()
+    ]
+
+
+def table(kind: str) -> Table:
+    """Everything of a kind, to print."""
+    items = describe(kind)
+    grid = Table(title=f"{kind.capitalize()} ({len(items)})", title_justify="left", show_lines=True)
+    grid.add_column("name", style="bold", no_wrap=True)
+    grid.add_column("meaning and options", overflow="fold")
+    for item in items:
+        grid.add_row(item.name, _cell(item))
+    return grid
+
+
+def meaning(builder: Builder) -> str:
+    """The first line of what the builder says about itself."""
+    return (inspect.getdoc(builder) or "").partition("\n")[0]
+
+
+def _cell(item: Item) -> Text:
+    cell = Text(item.meaning)
+    for option in item.options:
+        cell.append(f"\n  {option}", style="dim")
+    return cell
+
+
+def _option(argument: Argument) -> Option:
+    about = next((m.description for m in marks(argument.type) if isinstance(m, FieldInfo) and m.description), None)
+    return Option(argument.name, argument.words, _default(argument), argument.required, about)
+
+
+def _default(argument: Argument) -> str | None:
+    if argument.required or argument.default is None:
+        return None
+    value: Any = argument.default
+    if argument.kind and not argument.many:
+        value = as_entry(CATALOGUE[argument.kind], value)
+    return None if value is None else shown(value)

@@ -1,0 +1,261 @@
+"""From a checked experiment to the things it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from atoll import rng, tree
+from atoll.algorithms import ALGORITHMS
+from atoll.algorithms.wrappers import LocalStatistics, Snapshot, Statistics
+from atoll.core import Algorithm, Chain, Info, Model, Participation, Reducer, Spec
+from atoll.core.settings import resolve, schedules
+from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
+from atoll.engines import ENGINES, Choice
+from atoll.errors import ConfigError
+from atoll.experiment.defaults import usual_model, usual_partition
+from atoll.experiment.experiment import Experiment
+from atoll.experiment.registry import build
+from atoll.experiment.task import TRAIN_LOSS, check_metrics, make_task, measured, whole_numbers
+from atoll.privacy.run.dpsgd import ExamplePrivacy, make_private
+from atoll.privacy.run.policy import Rules, with_privacy
+from atoll.privacy.run.request import Asked
+from atoll.reducers import REDUCERS, Keep
+from atoll.rounds import ROUNDS, Central, Gossip
+from atoll.schedules import Schedule
+from atoll.tasks import MODELS, Supervised
+from atoll.tasks.objectives import Loss
+from atoll.transforms import TRANSFORMS
+from atoll.tree import Tree
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything a run needs, built and checked together; nothing has been trained or written yet."""
+
+    experiment: Experiment
+    dataset: Dataset
+    partition: Partition  # who holds what, before anything was held out
+    training: Partition  # what clients train on
+    held: Partition | None  # what is kept for per-client metrics
+    population: Population  # as the algorithm sees it (one client, if all data is pooled)
+    sampler: Any
+    task: Supervised
+    model: Model
+    algorithm: Algorithm
+    chain: Chain  # as written: schedules unresolved, not bound
+    reducer: Reducer
+    topology: Central | Gossip
+    choice: Choice
+    device: torch.device
+    snapshot: Snapshot
+    statistics: Statistics | None
+    notes: list[str] = field(default_factory=list)
+    example_privacy: ExamplePrivacy | None = None  # what each example is promised, with [local.privacy]
+    asked: Asked | None = None  # what the file asks of the mechanisms in the chain; None where there are none
+    rules: Rules | None = None  # what holds for the whole run because it is private; None where nothing is
+
+    def spec(self) -> Spec:
+        """What is certain about an update before the first transform."""
+        first = Keep().spec() if isinstance(self.topology, Gossip) else self.reducer.spec()
+        return replace(first, **self._counts)
+
+    def schedules(self) -> list[Schedule]:
+        """Every schedule of the experiment."""
+        return schedules(self.algorithm) + schedules(self.chain)
+
+    def update_like(self) -> Tree:
+        """Zeros in the shape of one client's update."""
+        now = resolve(self.algorithm, 0, [])
+        sent, memory = now.send(now.init(self.model)), now.memory(self.model)
+        one = torch.ones((), device=self.device)
+        info = Info(torch.zeros((), dtype=torch.int64, device=self.device), one, one)
+        return tree.zeros_like(now.finish(now.start(sent, memory), sent, memory, info)[0].value)
+
+    @cached_property
+    def how(self) -> Participation:
+        """How cohorts are drawn, as the first one is."""
+        found: Participation = self.sampler.sample(self.population.size, 0, rng.key(self.experiment.seed, "cohort"))[1]
+        return found
+
+    @cached_property
+    def _counts(self) -> dict[str, Any]:
+        """What is fixed for the run: the clients of a cohort, the numbers in an update, rounds, and their distance."""
+        how = self.how
+        size, rounds = tree.count(self.update_like()), self.experiment.rounds
+        return {"cohort": how.size, "size": size, "rounds": rounds, "separation": how.separation or 1}
+
+
+def set_up(
+    experiment: Experiment, device: Device = "auto", dataset: Dataset | None = None, partition: Partition | None = None
+) -> Setup:
+    """Build what a file names, but for what is here already."""
+    dataset = dataset or loaded(experiment)
+    partition = partition or partitioned(experiment, dataset)
+    return assemble(experiment, dataset, partition, _module(experiment, dataset), device)
+
+
+def loaded(experiment: Experiment) -> Dataset:
+    """The data that the experiment names."""
+    found: Dataset = build(DATA, experiment.data, where="data").check()
+    return found
+
+
+def assemble(
+    experiment: Experiment,
+    dataset: Dataset,
+    partition: Partition,
+    module: nn.Module,
+    device: Device = "auto",
+    loss: Loss | None = None,
+) -> Setup:
+    """Put data, clients and a model together with what the experiment says of the rest."""
+    where = find_device(device)
+    dataset = noisy(dataset, partition, rng.key(experiment.seed, "feature noise"))
+    training, held = _held_out(experiment, partition)
+    task = make_task(experiment, dataset, module, loss)
+    choice = build(ENGINES, experiment.engine, where="engine")
+    task.compute = torch.bfloat16 if choice.precision == "bfloat16" else None
+    known = measured(task, dataset)
+    model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
+    learner = partial(build, ALGORITHMS, experiment.algorithm, where="algorithm", population=partition.size)
+    algorithm = learner(task=task.to(where))
+    statistics = None
+    if model["buffers"] and experiment.task.batch_norm == "local":
+        algorithm = LocalStatistics(algorithm)
+    if model["buffers"] and experiment.task.batch_norm == "recompute":
+        statistics = Statistics(task)
+    pooled = getattr(algorithm, "pooled", False)
+    local = experiment.local
+    population = Population(
+        training.pool() if pooled else training,
+        local.batch,
+        local.epochs,
+        local.shuffle,
+        local.max_steps,
+        local.privacy.sampling if local.privacy else "shuffled",
+    )
+    sampler = build(SAMPLERS, "everyone" if pooled else experiment.cohort, where="cohort")
+    sampler.check(population.size)
+    apart = getattr(sampler, "separation", 1)
+    private = make_private(experiment, dataset, task, model, population, apart, lambda t: learner(task=t))
+    algorithm = learner(task=private.task) if private else algorithm
+    _check_repeats(algorithm, sampler)
+    layers = tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform))
+    setup = Setup(
+        experiment,
+        dataset,
+        partition,
+        training,
+        held,
+        population,
+        sampler,
+        task,
+        model,
+        algorithm,
+        Chain(layers),
+        build(REDUCERS, experiment.reducer, where="reducer"),
+        build(ROUNDS, experiment.round, where="round"),
+        choice,
+        where,
+        Snapshot(algorithm),
+        statistics,
+        _notes(dataset, training, local.batch, experiment.evaluate.rows),
+        private,
+    )
+    if isinstance(setup.topology, Gossip) and experiment.reducer["name"] != "mean":
+        raise ConfigError(
+            f"reducer.name: gossip mixes neighbours by its graph, so {experiment.reducer['name']!r} would not be used. "
+            "Leave reducer out, or use round.name = 'central'."
+        )
+    check_metrics(known, experiment.stop, setup.schedules())
+    setup = with_privacy(setup, [name for name in known if name != TRAIN_LOSS])
+    setup.topology.init(resolve(algorithm, 0, []), model, 1)
+    return setup
+
+
+def _check_repeats(algorithm: Algorithm, sampler: Any) -> None:
+    """A client that comes twice would count twice in the server's mean and once in its own memory."""
+    inner = getattr(algorithm, "inner", algorithm)
+    if isinstance(sampler, FixedWithReplacement) and getattr(inner, "population", None) is not None:
+        raise ConfigError(
+            f"cohort.name: {type(inner).__name__} keeps the mean of all clients' memories on the server, which a "
+            "client that is drawn twice would put out of step. Use cohort.name = 'fixed'."
+        )
+
+
+def find_device(name: Device) -> torch.device:
+    """The device asked for, if it is there."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device: must be 'auto', 'cpu' or 'cuda' (got {name!r}).")
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise ConfigError("device: 'cuda' was asked for, but torch sees no GPU here. Use device = 'cpu' or 'auto'.")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and there) else "cpu")
+
+
+def partitioned(experiment: Experiment, dataset: Dataset) -> Partition:
+    """The clients that the experiment names, or the natural ones."""
+    entry = experiment.partition or usual_partition(dataset.name, dataset.keys)
+    partitioner = build(PARTITIONS, entry, where="partition")
+    key = rng.key(experiment.seed, "partition")
+    found: Partition = partitioner(dataset.labels, dataset.keys, dataset.examples, key)
+    return found
+
+
+def _module(experiment: Experiment, dataset: Dataset) -> nn.Module:
+    """The model, its weights drawn from the experiment's seed and nothing else."""
+    entry = experiment.task.model or usual_model(dataset.kind, dataset.inputs, dataset.vocabulary)
+    if dataset.vocabulary and entry.get("vocabulary", dataset.vocabulary) < dataset.vocabulary:
+        raise ConfigError(
+            f"task.model.vocabulary: {entry['vocabulary']:,} is too small for {dataset.name}, which has "
+            f"{dataset.vocabulary:,} tokens. Use vocabulary = {dataset.vocabulary}."
+        )
+    with seeded(rng.key(experiment.seed, "init")):
+        found: nn.Module = build(MODELS, entry, where="task.model", inputs=dataset.inputs, outputs=dataset.outputs)
+    return found
+
+
+@contextmanager
+def seeded(key: Tensor) -> Iterator[None]:
+    """Inside, torch's own generator draws from the key; outside, it is as if nothing had been drawn."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed((int(key[0]) << 31) ^ int(key[1]))
+        yield
+
+
+def _held_out(experiment: Experiment, partition: Partition) -> tuple[Partition, Partition | None]:
+    share = experiment.evaluate.holdout
+    if share == 0:
+        return partition, None
+    return partition.split(share, rng.key(experiment.seed, "holdout"))
+
+
+def _notes(dataset: Dataset, training: Partition, batch: int, rows: int | str) -> list[str]:
+    found = []
+    few = int((training.sizes < batch).sum())
+    if few:
+        found.append(
+            f"{few} of {training.size} clients have fewer examples than local.batch = {batch} "
+            f"(the smallest {int(training.sizes.min())}): each of their epochs is one smaller batch."
+        )
+    if rows != "all" and dataset.test is not None and len(dataset.test["y"]) > int(rows):
+        found.append(
+            f"Metrics are of {int(rows):,} of the {len(dataset.test['y']):,} test examples, the same ones in every "
+            'round. For all of them: evaluate.rows = "all".'
+        )
+    if dataset.kind == "regression" and whole_numbers(dataset):
+        found.append("The targets are floats, so this is regression. If they are classes, give them as integers.")
+    if dataset.kind == "classification" and dataset.test is not None:
+        unseen = sorted(set(dataset.test["y"].unique().tolist()) - set(dataset.train["y"].unique().tolist()))
+        if unseen:
+            found.append(f"The test data has labels that no training example has: {', '.join(map(str, unseen[:8]))}.")
+    return found

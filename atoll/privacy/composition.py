@@ -1,0 +1,253 @@
+"""From an event to what an accountant can add up: plain mechanisms, how often, and what was assumed.
+
+Only amplification that holds for the sampler that ran is used; everything else is counted without it:
+
+| sampler | accounted as | adjacency |
+|---|---|---|
+| poisson | Poisson-sampled Gaussian or Laplace | add-or-remove |
+| without_replacement | Gaussian sampled without replacement, its sensitivity doubled | replace-one |
+| with_replacement | Gaussian, by how often one unit is drawn with all but a small probability | zero-out |
+| cyclic | every turn of one unit: ceil(rounds / separation), no amplification | zero-out |
+| cyclic_poisson | every turn of one unit, Poisson-sampled at rate cohort x separation / population | zero-out |
+| everyone | every round, no amplification | zero-out |
+| any (a trace, a stranger's sampler) | every round, no amplification | zero-out |
+
+Banded factorisation is amplified where a coin that nobody sees decides at every turn (Choquette-Choo et al., 2023,
+theorem 4). Take a unit whose turns are rounds t, t + b, ..., b at least the bands, everybody else's coins as they fell.
+To release x is to release y = C x, whose noise is independent. The coin of round t moves y in rounds t to t + b - 1 and
+nowhere else, by column t of C (length at most 1) times what the unit sends (at most 1): a Gaussian of multiplier z,
+sampled once. The rest of y in those rounds is the same function of its past with and without the unit, and the coin is
+independent of that past. So the run is an adaptive composition of ceil(rounds / b) sampled Gaussians.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from atoll.errors import ConfigError
+from atoll.privacy.events import (
+    Approximate,
+    Banded,
+    Composed,
+    DiscreteGaussian,
+    Event,
+    Gaussian,
+    Laplace,
+    NotPrivate,
+    Pure,
+    Sampled,
+    Skellam,
+    Tree,
+    turns,
+)
+
+Adjacency = Literal["add-or-remove", "replace-one", "zero-out"]
+Plain = Gaussian | Laplace | DiscreteGaussian | Skellam | Pure | Approximate
+
+
+@dataclass(frozen=True)
+class Term:
+    """A plain mechanism, so many times, each time on a cohort drawn afresh (or on everyone)."""
+
+    event: Plain
+    count: int
+    rate: float | None = None  # Poisson-sampled, with this probability
+    drawn: tuple[int, int] | None = None  # cohort of population, without replacement
+    repeated: tuple[int, int] | None = None  # draws of population, with replacement
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A whole account: its terms, what neighbours differ in, what was assumed, and why there is no guarantee."""
+
+    terms: tuple[Term, ...] = ()
+    adjacency: Adjacency = "add-or-remove"
+    notes: tuple[str, ...] = ()
+    broken: str | None = None
+
+
+@dataclass(frozen=True)
+class _Found:
+    terms: tuple[Term, ...] = ()
+    notes: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    fixed: bool = False  # who may take part is fixed, so a unit is blanked out, not removed
+
+    def __add__(self, other: _Found) -> _Found:
+        return _Found(
+            self.terms + other.terms,
+            tuple(dict.fromkeys(self.notes + other.notes)),
+            tuple(dict.fromkeys(self.broken + other.broken)),
+            self.fixed or other.fixed,
+        )
+
+
+def flatten(event: Event) -> Terms:
+    """What an accountant adds up for this event.
+
+    >>> flatten(Sampled(Gaussian(1.0), "everyone", 10, 10)).adjacency
+    'zero-out'
+    >>> flatten(Composed(((Sampled(Gaussian(1.0), "cyclic", 100, 5, separation=4), 10),))).terms
+    (Term(event=Gaussian(multiplier=1.0), count=3, rate=None, drawn=None, repeated=None),)
+    """
+    found = _walk(event, 1)
+    if found.broken:
+        return Terms(notes=found.notes, broken="; ".join(found.broken))
+    if not any(term.drawn for term in found.terms):
+        return Terms(found.terms, "zero-out" if found.fixed else "add-or-remove", found.notes)
+    if any(term.rate for term in found.terms):
+        return Terms(
+            notes=found.notes,
+            broken="Poisson sampling is accounted for adding or removing a unit, sampling without replacement for "
+            "replacing one: there is no common adjacency",
+        )
+    doubled = tuple(_double(term) for term in found.terms)
+    note = "replacing a unit moves the sum twice as far as removing it: noise counts for half its multiplier"
+    return Terms(doubled, "replace-one", (*found.notes, note))
+
+
+def explain(event: Event) -> str:
+    """In words: how the event was accounted, and for which neighbours.
+
+    >>> print(explain(Composed(((Sampled(Gaussian(1.0), "poisson", 1000, 10), 50),))))
+    adjacency add-or-remove; amplified by Poisson sampling at rate 0.01
+    """
+    found = flatten(event)
+    head = f"not private: {found.broken}" if found.broken else f"adjacency {found.adjacency}"
+    return "; ".join((head, *found.notes))
+
+
+def _walk(event: Event, count: int) -> _Found:
+    if count == 0:
+        return _Found()
+    if isinstance(event, NotPrivate):
+        return _Found(broken=(event.why,))
+    if isinstance(event, Composed):
+        return sum((_walk(part, count * n) for part, n in event.parts), _Found())
+    if isinstance(event, Sampled):
+        return _sampled(event, count)
+    if isinstance(event, Banded | Tree):
+        return _whole_run(event, count)
+    if isinstance(event, Gaussian | DiscreteGaussian | Skellam) and event.multiplier == 0:
+        return _Found(broken=("the noise multiplier is 0: no noise is added",))
+    if isinstance(event, Laplace) and event.scale == 0:
+        return _Found(broken=("the noise scale is 0: no noise is added",))
+    return _Found((Term(event, count),))
+
+
+def _whole_run(event: Banded | Tree, count: int) -> _Found:
+    if event.multiplier == 0:
+        return _walk(Gaussian(0.0), count)
+    if isinstance(event, Banded):
+        sensitivity, what = math.sqrt(event.turns), f"banded factorisation with {event.bands} bands"
+    else:
+        from atoll.privacy.tree_sensitivity import tree_sensitivity
+
+        sensitivity, what = tree_sensitivity(event), "tree aggregation"
+    note = (
+        f"{what} over {event.rounds} rounds: a unit takes part at most {event.turns} times, at least "
+        f"{event.separation} rounds apart; sensitivity {sensitivity:.4g}, no amplification"
+    )
+    return _Found((Term(Gaussian(event.multiplier / sensitivity), count),), (note,), fixed=True)
+
+
+def _sampled(event: Sampled, count: int) -> _Found:
+    inner = event.event
+    if isinstance(inner, Sampled):
+        raise ConfigError("sampled.event: is sampled already. Sample once, from the sampler that ran.")
+    if isinstance(inner, Banded | Tree):
+        why = _not_separated(inner, event)
+        if why:
+            return _Found(broken=(why,))
+        if isinstance(inner, Tree) or inner.multiplier == 0 or not _by_coin(event):
+            return _walk(inner, count)
+        what = f"banded factorisation with {inner.bands} bands over {inner.rounds} rounds: "
+        return _coins(event, Gaussian(inner.multiplier), count * turns(inner.rounds, event.apart), what)
+    if _walk(inner, 1).broken:
+        return _walk(inner, count)
+    if event.how == "everyone":
+        return _walk(inner, count) + _Found(notes=("everyone takes part in every round",), fixed=True)
+    joint, times = _joint(inner), turns(count, event.apart)
+    if _by_coin(event) and (joint or isinstance(inner, Laplace)):
+        return _coins(event, joint or inner, times)  # type: ignore[arg-type]
+    if event.how in ("cyclic", "cyclic_poisson"):
+        note = f"{event.how.replace('_', ' ')} sampling: {times} turns of a unit in {count} rounds, no amplification"
+        return _walk(inner, times) + _Found(notes=(note,), fixed=True)
+    return _random(event, inner, joint, count)
+
+
+def _by_coin(event: Sampled) -> bool:
+    """Does a coin, which nobody sees, decide whether a unit comes to its turn?"""
+    return event.how == "poisson" or (event.how == "cyclic_poisson" and event.rate < 1 - 1e-9)
+
+
+def _coins(event: Sampled, one: Gaussian | Laplace, times: int, what: str = "") -> _Found:
+    """So many turns of a unit, to each of which it comes by such a coin."""
+    groups = f" within {event.apart} groups, in {times} turns of a unit" if event.apart > 1 else ""
+    note = f"{what}amplified by Poisson sampling at rate {event.rate:.6g}{groups}"
+    return _Found((Term(one, times, rate=event.rate),), (note,), fixed=event.apart > 1)
+
+
+def _random(event: Sampled, inner: Event, joint: Gaussian | None, count: int) -> _Found:
+    draw = (int(event.cohort), event.population)
+    if event.how == "without_replacement" and joint:
+        note = f"amplified by sampling {draw[0]} of {draw[1]} without replacement"
+        return _Found((Term(joint, count, drawn=draw),), (note,))
+    if event.how == "with_replacement":
+        if joint is None:
+            name = type(inner).__name__
+            return _Found(broken=(f"no bound for {name} on a cohort drawn with replacement: a unit may come twice",))
+        note = "drawn with replacement: no amplification; a unit counts as often as it is drawn, save a part of delta"
+        return _Found((Term(joint, count, repeated=draw),), (note,), fixed=True)
+    note = f"no amplification is known for {type(inner).__name__} under this sampling: a unit counts in every round"
+    return _walk(inner, count) + _Found(notes=(note,), fixed=True)
+
+
+def _joint(event: Event) -> Gaussian | None:
+    """Gaussians on the same cohort as one: 1/z² = Σ 1/z²; None if there is anything else, or noise of a whole run."""
+    if isinstance(event, Composed) and any(_joint(part) is None for part, n in event.parts if n):
+        return None
+    if isinstance(event, Banded | Tree):
+        return None
+    parts = _walk(event, 1).terms
+    if not parts or not all(part == Term(part.event, part.count) for part in parts):
+        return None
+    if not all(isinstance(part.event, Gaussian) for part in parts):
+        return None
+    return Gaussian(combined(parts))
+
+
+def combined(terms: tuple[Term, ...]) -> float:
+    """The multiplier of one Gaussian that costs what these Gaussians cost together: 1/z² = Σ count / z²."""
+    return 1 / math.sqrt(sum(t.count / t.event.multiplier**2 for t in terms if isinstance(t.event, Gaussian)))
+
+
+def _not_separated(event: Banded | Tree, sampled: Sampled) -> str | None:
+    """Why the sampler does not keep what the whole-run event relies on."""
+    apart = sampled.apart
+    name, how = type(event).__name__.lower(), sampled.how.replace("_", " ")
+    if sampled.how == "with_replacement":
+        return f"{name} needs at most one turn per round, and drawing with replacement does not keep it"
+    if apart < event.separation:
+        return f"{name} needs {event.separation} rounds between two turns of a unit; {how} sampling keeps {apart}"
+    if event.turns < turns(event.rounds, apart):
+        return f"{name} counts {event.turns} turns of a unit; {how} sampling allows {turns(event.rounds, apart)}"
+    if isinstance(event, Tree) and event.pattern == "cyclic" and apart % event.separation:
+        return f"{name} needs turns every {event.separation} rounds; {how} sampling has them every {apart}"
+    return None
+
+
+def _double(term: Term) -> Term:
+    """The same noise where one unit moves the sum twice as far."""
+    event = term.event
+    if isinstance(event, Gaussian):
+        return replace(term, event=Gaussian(event.multiplier / 2))
+    if isinstance(event, Laplace):
+        return replace(term, event=Laplace(event.scale / 2))
+    if isinstance(event, DiscreteGaussian):
+        return replace(term, event=replace(event, multiplier=event.multiplier / 2, l2=event.l2 * 2))
+    if isinstance(event, Skellam):
+        return replace(term, event=Skellam(event.multiplier / 2, event.l2 * 2, event.l1 * 2))
+    return term

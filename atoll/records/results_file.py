@@ -1,0 +1,97 @@
+"""results.json: read and written."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from atoll.errors import RecordError
+from atoll.records.cells import Cell, Results, Trace, Trial
+
+FORMAT = 1
+_DIGITS = 6  # significant, of what was measured: more than any seed's noise leaves
+
+
+def write(results: Results, path: Path) -> Path:
+    """Write results.json in one step."""
+    content = {"format": FORMAT, **_plain(asdict(results))}
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(_text(content), "utf-8")
+        draft.replace(path)
+    except OSError as e:
+        draft.unlink(missing_ok=True)
+        raise RecordError(f"{path}: could not be written ({e}). Free some space, or name another place.") from e
+    return path
+
+
+def read(path: Path) -> Results:
+    """Read results.json, or the one in a suite's folder."""
+    path = path / "results.json" if path.is_dir() else path
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise RecordError(
+            f"{path}: is not there. Name a folder that `atoll bench` wrote, or its results.json."
+        ) from None
+    except (OSError, ValueError) as e:
+        raise RecordError(f"{path}: cannot be read ({e}). Write it again with atoll bench --resume.") from e
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise RecordError(f"{path}: holds no results of a suite, or was written in another format.")
+    try:
+        return _results(found)
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise RecordError(f"{path}: is not what `atoll bench` writes ({e!r}). Write it again.") from e
+
+
+def _results(found: Mapping[str, Any]) -> Results:
+    cells = tuple(_cell(cell) for cell in found["cells"])
+    return Results(**{**_known(Results, found), "axes": tuple(found["axes"]), "cells": cells})
+
+
+def _cell(found: Mapping[str, Any]) -> Cell:
+    runs = tuple(map(_trace, found["runs"]))
+    trials = tuple(
+        Trial(t["settings"], tuple(map(_trace, t["runs"])), _number(t["score"])) for t in found.get("trials", ())
+    )
+    return Cell(**{**_known(Cell, found), "runs": runs, "trials": trials})
+
+
+def _trace(found: Mapping[str, Any]) -> Trace:
+    series = {name: tuple(map(_number, found[name])) for name in ("values", "bytes", "seconds")}
+    return Trace(**{**_known(Trace, found), **series, "rounds": tuple(map(int, found["rounds"]))})
+
+
+def _known(kind: type, found: Mapping[str, Any]) -> dict[str, Any]:
+    """What this version knows of; a later one may write more."""
+    names = {f.name for f in fields(kind)}
+    return {key: value for key, value in found.items() if key in names}
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _plain(value: Any) -> Any:
+    """Only what JSON has: NaN becomes null, floats lose the digits that say nothing."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items() if v != {} or k != "privacy"}  # most runs have none
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    return value
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    """One line per cell: small, and a diff shows which cells changed."""
+    head = {k: v for k, v in content.items() if k != "cells"}
+    lines = ",\n  ".join(json.dumps(cell, separators=(",", ":"), allow_nan=False) for cell in content["cells"])
+    rest = json.dumps(head, indent=1, allow_nan=False)
+    return f'{rest[:-2]},\n "cells": [\n  {lines}\n ]\n}}\n'

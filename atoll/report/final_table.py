@@ -1,0 +1,140 @@
+"""The final table: what each group reached, how it is spread over clients, and what it cost."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from atoll.report.estimates import best, curve, per_round, seconds
+from atoll.report.gains import gain
+from atoll.report.metrics import Metric
+from atoll.report.seed_groups import Group
+from atoll.stats import Estimate
+
+MISSING = "—"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its heading, what it means in plain words, and how its estimates are shown."""
+
+    key: str
+    span: str
+    title: str
+    meaning: str
+    scale: float = 1.0
+    digits: int | None = None
+    signed: bool = False
+    interval: bool = True
+
+    def mean(self, estimate: Estimate | None, digits: int | None = None) -> str:
+        """The mean as text."""
+        if estimate is None:
+            return MISSING
+        if not math.isfinite(estimate.mean):
+            return "diverged"
+        return self._number(estimate.mean, "+" if self.signed else "", digits)
+
+    def half(self, estimate: Estimate | None, digits: int | None = None) -> str:
+        """Half the width of the interval as text, or nothing."""
+        if estimate is None or estimate.half is None or not self.interval or not math.isfinite(estimate.half):
+            return ""
+        noise = estimate.half < 1e-9 * abs(estimate.mean)  # equal seeds, up to the rounding of the mean
+        return "± " + self._number(0.0 if noise else estimate.half, "", digits)
+
+    def _number(self, value: float, sign: str, digits: int | None) -> str:
+        places = self.digits if digits is None or self.digits is None else digits
+        shown = value * self.scale
+        text = f"{shown:{sign}.{places}f}" if places is not None else significant(shown, sign)
+        return text.replace("-", "−")  # as wide as a plus
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: a group as it stands, or (`when` is "after") what its clients reach after local training."""
+
+    group: Group
+    when: str
+    cells: Mapping[str, Estimate | None]
+
+
+@dataclass(frozen=True)
+class Final:
+    """The table, without the columns that nobody filled."""
+
+    metric: Metric
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def has_gain(self) -> bool:
+        """Whether a gain over training alone could be worked out."""
+        return any(column.key == "gain" for column in self.columns)
+
+
+def significant(value: float, sign: str = "") -> str:
+    """Three significant digits, never in scientific notation for everyday sizes."""
+    size = abs(value)
+    if size == 0 or 1e-3 <= size < 1e6:
+        places = 0 if size >= 100 or size == 0 else 2 - math.floor(math.log10(size))
+        return f"{value:{sign},.{places}f}"
+    return f"{value:{sign}.2e}"
+
+
+def final(groups: Sequence[Group], metric: Metric) -> Final:
+    """One row per group, and a second one where clients were measured again after local training."""
+    rows = [Row(group, "before", _cells(group, groups, metric)) for group in groups]
+    rows += [
+        Row(group, "after", cells)
+        for group in groups
+        if any((cells := _client_cells(group, groups, metric, "after")).values())
+    ]
+    rows.sort(key=lambda row: groups.index(row.group))  # stable: "after" follows its group
+    filled = {key for row in rows for key, cell in row.cells.items() if cell is not None}
+    return Final(metric, tuple(column for column in _columns(metric) if column.key in filled), tuple(rows))
+
+
+def _cells(group: Group, groups: Sequence[Group], metric: Metric) -> dict[str, Estimate | None]:
+    return {
+        "last": curve(group, metric.key).last,
+        "best": best(group, metric),
+        **_client_cells(group, groups, metric, "before"),
+        "up": per_round(group, "bytes", "up"),
+        "down": per_round(group, "bytes", "down"),
+        "seconds": seconds(group),
+    }
+
+
+def _client_cells(group: Group, groups: Sequence[Group], metric: Metric, when: str) -> dict[str, Estimate | None]:
+    part = "after" if when == "after" else "clients"
+    gained = gain(group, groups, metric, when)
+    return {
+        "mean": curve(group, part, metric.key, "mean").last,
+        "worst": curve(group, part, metric.key, "worst_decile").last,
+        "std": curve(group, part, metric.key, "std").last,
+        "gini": curve(group, part, metric.key, "gini").last,
+        "gain": gained.mean if gained else None,
+        "gaining": gained.share if gained else None,
+    }
+
+
+def _columns(metric: Metric) -> list[Column]:
+    central, clients, cost = f"Test {metric.title}", f"{metric.title.capitalize()} over clients", "Cost of a round"
+    shown, digits = metric.scale, 2 if metric.percent else None
+    points = " in percentage points" if metric.percent else ""
+    return [
+        Column("last", central, "last round", "on the central test set, at the last evaluated round", shown, digits),
+        Column("best", central, "best round", "the best round, chosen on the test set itself: flatters", shown, digits),
+        Column("mean", clients, "mean", "mean over clients, each on its own data, all counting alike", shown, digits),
+        Column("worst", clients, "worst 10%", "the mean of the worst-off tenth of the clients", shown, digits),
+        Column("std", clients, "std", f"standard deviation over clients{points}", shown, digits, interval=False),
+        Column("gini", clients, "Gini", "inequality over clients: 0 when all have the same", digits=3, interval=False),
+        Column(
+            "gain", clients, "gain",
+            f"a client's gain over training alone, mean over clients{points}; above 0 the federation helps",
+            shown, digits, signed=True,
+        ),
+        Column("gaining", clients, "gaining", "percent of clients better off than alone", 100, 0, interval=False),
+        Column("up", cost, "MB up", "megabytes (1e6 bytes) from the cohort to the server", 1e-6, interval=False),
+        Column("down", cost, "MB down", "megabytes (1e6 bytes) from the server to the cohort", 1e-6, interval=False),
+        Column("seconds", cost, "seconds", "all phases, mean over all rounds, evaluation included", interval=False),
+    ]  # fmt: skip

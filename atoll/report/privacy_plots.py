@@ -1,0 +1,112 @@
+"""Figures of what was spent: the metric against epsilon, epsilon by round, and the signal beside the noise.
+
+A group's epsilon is drawn only if its claim holds for every seed. What is only simulated has figures of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from atoll.records.privacy_claims import KINDS, LINES, SIMULATION, Kind, up
+from atoll.report.estimates import Curve, curve
+from atoll.report.metrics import Metric
+from atoll.report.plots import Line, Plot, as_line, line_plot
+from atoll.report.privacy import group_claims
+from atoll.report.records import Floats
+from atoll.report.seed_groups import Group
+
+WORDS: dict[Kind, str] = {
+    "client": "epsilon",
+    "example": "epsilon of an example",
+    "simulates": "simulated epsilon",
+}
+SNR = Metric("snr", "signal-to-noise ratio", higher_is_better=True)
+
+
+def spending(groups: Sequence[Group], metric: Metric) -> list[Plot]:
+    """Every figure on privacy for which there are numbers."""
+    found = [plot for kind in KINDS for plot in (_against(groups, metric, kind), _by_round(groups, kind))]
+    return [plot for plot in (*found, _snr(groups)) if plot is not None]
+
+
+def _against(groups: Sequence[Group], metric: Metric, kind: Kind) -> Plot | None:
+    title = f"{metric.title} against {WORDS[kind]}"
+    return line_plot(
+        [line for group in groups if (line := _metric_line(group, metric, kind))],
+        groups,
+        metric,
+        name=f"{kind}-metric",
+        title=title + _labelled(kind),
+        caption=f"{metric.title} against the {WORDS[kind]} of the rounds made until then.{_bound(kind)}",
+        x=f"epsilon{_labelled(kind)}" if kind != "example" else "epsilon of an example",
+    )
+
+
+def _by_round(groups: Sequence[Group], kind: Kind) -> Plot | None:
+    word = WORDS[kind]
+    measure = Metric(LINES[kind], word, higher_is_better=False)
+    return line_plot(
+        [line for group in groups if (line := _epsilon_line(group, kind))],
+        groups,
+        measure,
+        name=f"{kind}-epsilon",
+        title=f"{word} by round{_labelled(kind)}",
+        caption=f"{word} of the rounds made until then.{_bound(kind)}",
+        x="round",
+    )
+
+
+def _snr(groups: Sequence[Group]) -> Plot | None:
+    return line_plot(
+        [
+            line
+            for group in groups
+            if (found := curve(group, "privacy", "snr")).rounds.size
+            and (line := as_line(group, found.rounds.astype(np.float64), found, SNR))
+        ],
+        groups,
+        SNR,
+        name="snr",
+        title="Signal-to-noise ratio by round",
+        caption="The norm of the aggregated update before noise, over that of the noise that is expected. "
+        "Below 1 there is more noise than update. Measured on what the clients sent: epsilon does not cover it.",
+        x="round",
+    )
+
+
+def _spent(group: Group, kind: Kind) -> Curve | None:
+    """Epsilon so far, of a group whose claim of this kind has one."""
+    if not any(claim.kind == kind and claim.epsilon is not None for claim in group_claims(group)):
+        return None
+    found = curve(group, "privacy", LINES[kind])
+    return found if found.rounds.size and np.isfinite(found.values).all() else None
+
+
+def _epsilon_line(group: Group, kind: Kind) -> Line | None:
+    spent = _spent(group, kind)
+    if spent is None:
+        return None
+    return Line(group, spent.rounds.astype(np.float64), _largest(spent), None)
+
+
+def _metric_line(group: Group, metric: Metric, kind: Kind) -> Line | None:
+    spent, found = _spent(group, kind), curve(group, metric.key)
+    if spent is None or not np.isin(found.rounds, spent.rounds).all():
+        return None
+    return as_line(group, _largest(spent)[np.isin(spent.rounds, found.rounds)], found, metric)
+
+
+def _largest(spent: Curve) -> Floats:
+    """Over seeds, rounded up: nowhere does the picture say less than was spent."""
+    return np.array([up(float(value)) for value in spent.values.max(axis=0)], np.float64)
+
+
+def _labelled(kind: Kind) -> str:
+    return " (simulation only)" if kind == "simulates" else ""
+
+
+def _bound(kind: Kind) -> str:
+    said = " An upper bound, which may be looser than the final one in the table."
+    return said + (f" {SIMULATION[0].upper()}{SIMULATION[1:]}." if kind == "simulates" else "")

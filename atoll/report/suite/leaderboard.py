@@ -1,0 +1,186 @@
+"""The leaderboard: one page from many suites' results. Ranks travel between suites, values do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from atoll.errors import RecordError
+from atoll.records import Cell, Results
+from atoll.report.html import environment, put
+from atoll.report.suite import privacy_page as privacy
+from atoll.report.suite import prose
+from atoll.report.suite.critical import critical
+from atoll.report.suite.ranking import comparable, ranks, tally
+from atoll.report.suite.score_table import contest, decimals
+from atoll.report.suite.scores import Score, best, by_seed
+from atoll.stats import align, t_interval
+
+SAID = {"validation": "validation", "paper": "test data", "none": "not tuned"}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One row of one suite: who leads it, by how much, and what that is worth."""
+
+    suite: str
+    row: str
+    size: str
+    measured: str
+    best: str
+    value: str
+    second: str
+    margin: float  # in favour of the best
+    interval: tuple[float, float] | None  # of the margin, paired by seed
+    places: int
+    seeds: int
+    methods: tuple[str, ...]
+    scores: Mapping[str, Score]  # turned so that higher is better
+    privacy: str = ""  # of the best; nothing where it has no account
+    uneven: bool = False  # do the methods not hold the same epsilon?
+
+    @property
+    def clear(self) -> bool:
+        """Whether the margin's interval leaves out 0."""
+        return self.interval is not None and self.interval[0] > 0
+
+    @property
+    def said(self) -> str:
+        """The interval as text."""
+        low, high = self.interval or (0.0, 0.0)
+        return (
+            f"{prose.number(low, self.places)} to {prose.number(high, self.places)}" if self.interval else prose.MISSING
+        )
+
+
+def leaderboard(results: Sequence[Results], out: Path) -> Path:
+    """Write one page from many suites' results; return it."""
+    if not results:
+        raise RecordError("leaderboard: needs results. Name folders that `atoll bench` wrote, or their results.json.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    put(out, board(results).encode("utf-8"))
+    return out
+
+
+def board(results: Sequence[Results]) -> str:
+    """The page as text."""
+    kept, notes = unique(results)
+    rows = [standing for one in kept for standing in standings(one)]
+    ranked_rows = {str(number): row.scores for number, row in enumerate(rows) if row.size != "smoke"}
+    same, complete = comparable(ranked_rows)
+    ranked = ranks({name: ranked_rows[name] for name in complete}, same, higher=True)
+    counted = tally(ranked_rows, higher=True)
+    return environment().get_template("leaderboard.html.j2").render(
+        suites=kept,
+        rows=rows,
+        lead=_lead(kept, rows),
+        wins=sorted(counted.items(), key=lambda item: (ranked.get(item[0], len(ranked) + 1.0), item[0])),
+        told=_told(ranked, same, complete, ranked_rows),
+        plot=critical(ranked, len(complete)) if len(same) > 2 and len(complete) > 1 else None,
+        notes=[*notes, *_notes(kept, rows)],
+        counted=prose.counted,
+        tuned=SAID,
+        accounted=any(row.privacy for row in rows),
+    )  # fmt: skip
+
+
+def unique(results: Sequence[Results]) -> tuple[list[Results], list[str]]:
+    """Each cell once: of two results of one suite, size and tuning, the later one's cell counts."""
+    seen: set[tuple[str, ...]] = set()
+    kept: list[Results] = []
+    dropped = 0
+    for one in reversed(results):
+        place = (one.suite, one.size, one.tuning)
+        fresh = tuple(cell for cell in one.cells if (*place, cell.block, cell.name) not in seen)
+        dropped += len(one.cells) - len(fresh)
+        seen |= {(*place, cell.block, cell.name) for cell in fresh}
+        kept.append(replace(one, cells=fresh))
+    said = [f"{prose.counted(dropped, 'cell')} stood in more than one of the results; the last one given counts."]
+    return [one for one in reversed(kept) if one.cells], said if dropped else []
+
+
+def standings(results: Results) -> list[Standing]:
+    """Every row in which at least two methods have two seeds."""
+    many = len(results.blocks()) > 1
+    found = [
+        _standing(results, f"{block}: {prose.row_name(path)}" if many else prose.row_name(path), cells)
+        for block in results.blocks()
+        for path, cells in results.rows(block).items()
+    ]
+    return [one for one in found if one is not None]
+
+
+def _standing(results: Results, row: str, cells: Mapping[str, Cell]) -> Standing | None:
+    rivals = contest(results, cells, "last")
+    sign = 1 if results.higher else -1
+    order = sorted((m for m in rivals if not rivals[m].diverged), key=lambda m: -sign * rivals[m].mean)
+    if len(order) < 2:
+        return None
+    first, second = order[:2]
+    turned = {m: replace(one, mean=sign * one.mean) for m, one in rivals.items()}
+    gaps = _gaps(results, cells, first, second)
+    found = t_interval(gaps) if len(gaps) > 1 else None
+    interval = (found.low, found.high) if found and found.low is not None and found.high is not None else None
+    places = 2 if results.scale == 100 else decimals(False, list(rivals.values()))
+    value = f"{prose.number(rivals[first].mean, places)} ± {prose.number(rivals[first].std or 0.0, places)}"
+    names = " = ".join(best(turned, higher=True))
+    margin = sign * (rivals[first].mean - rivals[second].mean)
+    said = (results.suite, row, results.size, prose.unit(results), names, value, second)
+    unlike = privacy.uneven(cells[m] for m in rivals)
+    told = privacy.brief(cells[first]) or ("not private" if unlike else "")
+    return Standing(*said, margin, interval, places, rivals[first].n, tuple(rivals), turned, told, unlike)
+
+
+def _gaps(results: Results, cells: Mapping[str, Cell], first: str, second: str) -> list[float]:
+    """First over second in every common seed, above 0 where the first is better."""
+    values = {m: by_seed(cells[m], results, "last") for m in (first, second)}
+    if not set(values[first]) & set(values[second]):
+        return []
+    sign = 1 if results.higher else -1
+    return [sign * float(gap) for gap in align(values).difference(first, second)]
+
+
+def _lead(kept: Sequence[Results], rows: Sequence[Standing]) -> str:
+    clear = sum(row.clear for row in rows)
+    return (
+        f"{prose.counted(len(kept), 'suite')}, {prose.counted(len(rows), 'row')} with at least two methods of two "
+        f"seeds or more. In {clear} of them the best is ahead of the second best by more than chance (95 % interval of "
+        "the margin, paired by seed)."
+    )
+
+
+def _told(ranked: Mapping[str, float], same: Sequence[str], complete: Sequence[str], rows: Mapping[str, object]) -> str:
+    if len(complete) < 2:
+        return "Fewer than two rows have the same methods, so there are no average ranks."
+    top = min(ranked, key=lambda method: ranked[method])
+    return (
+        f"Average ranks over the {len(complete)} of {len(rows)} rows that have all of {prose.listed(same)}: {top} "
+        f"leads with {ranked[top]:.2f} (1 would be the best everywhere)."
+    )
+
+
+def _notes(kept: Sequence[Results], rows: Sequence[Standing]) -> list[str]:
+    """What is comparable and what is not."""
+    smoke = [one.suite for one in kept if one.size == "smoke"]
+    ways = {one.tuning for one in kept}
+    said = [
+        "Comparable: methods within one row. They had the same data, clients, seeds and way of tuning.",
+        "Not comparable: values of different rows or suites. Only ranks and wins are counted over rows.",
+        "All of it is at the last round. Single seeds, and cells that repeat a published mistake, take no part.",
+    ]
+    if smoke:
+        said.append(f"Smoke sizes are listed but not ranked: {prose.listed(dict.fromkeys(smoke))}.")
+    private = [row for row in rows if row.privacy]
+    if private:
+        said.append(
+            f"{prose.counted(len(private), 'row')} of {len(rows)} {'is' if len(private) == 1 else 'are'} of private "
+            "runs, or of runs with their noise (see its epsilon): who leads there leads under that noise."
+        )
+    if any(row.uneven for row in rows):
+        said.append(
+            "Where epsilon is marked †, the methods of a row do not hold the same: the best may only be less private."
+        )
+    if len(ways) > 1:
+        said.append("Suites were tuned in different ways (see the last table): tuning on the test data flatters.")
+    return said

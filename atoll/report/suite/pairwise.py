@@ -1,0 +1,200 @@
+"""How sure the order is, row by row: probabilities with a region of practical equivalence, and rank stability."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+
+from matplotlib.figure import Figure
+
+from atoll.records import Cell, Results
+from atoll.report import theme
+from atoll.report.plots import Plot
+from atoll.report.suite import prose
+from atoll.report.suite.curves import canvas
+from atoll.report.suite.scores import by_seed, competes, of_cell
+from atoll.stats import Posterior, Stability, correlated_t, pair, rank_stability, seeds_to_settle
+from atoll.stats.bayes import SURE
+from atoll.stats.sample_size import CAP
+
+MOST = 12  # posteriors that are drawn
+RHO = 0.0  # seeds are independent, and all tested on one test set
+
+
+@dataclass(frozen=True)
+class Line:
+    """A against B in one row, as text."""
+
+    row: str
+    a: str
+    b: str
+    posterior: Posterior
+    difference: str
+    holds: str = ""
+    seeds: str = ""
+
+    @property
+    def p(self) -> tuple[str, str, str]:
+        """A better, equal, B better, in per cent."""
+        return _percent(self.posterior.p_a), _percent(self.posterior.p_equal), _percent(self.posterior.p_b)
+
+    @property
+    def widths(self) -> tuple[float, ...]:
+        """The same as parts of a bar."""
+        one = self.posterior
+        return tuple(round(100 * p, 1) for p in (one.p_a, one.p_equal, one.p_b))
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """What the section shows."""
+
+    finding: str
+    told: tuple[str, ...]
+    rope: str
+    top: tuple[Line, ...]
+    all: tuple[Line, ...]
+    plots: tuple[Plot, ...]
+    posterior: str
+
+
+def certainty(results: Results) -> Certainty | None:
+    """The two best of every row, every pair, and how often leaving out a seed changes the order."""
+    rope = practical(results)
+    rows = [(name, values) for name, values in _rows(results) if len(values) > 1]
+    lines = [(name, values, list(_pairs(name, values, results, rope))) for name, values in rows]
+    tops = [(line, values) for _, values, found in lines if (line := _top(values, found, results, rope))]
+    if not tops:
+        return None
+    top = tuple(line for line, _ in tops)
+    steady = [rank_stability(values, results.higher) for _, values in tops if _common(values) > 1]
+    told = (_method(results, rope), _stability(steady))
+    plots = tuple(_plot(i, line, results) for i, line in enumerate(top[:MOST]))
+    every = tuple(line for _, _, found in lines for line in found)
+    return Certainty(
+        _finding(top, rope, results), told, prose.gap(rope, results), top, every, plots, _explained(results, rope)
+    )
+
+
+def practical(results: Results) -> float:
+    """The largest difference that does not matter: 1 in per cent, else 1 % of what is usually measured."""
+    if results.scale == 100:
+        return 1.0
+    scores = [of_cell(cell, results, "last") for cell in results.cells]
+    means = [abs(one.mean) for one in scores if one and math.isfinite(one.mean) and one.mean != 0]
+    return float(f"{0.01 * median(means):.1g}") if means else 1.0
+
+
+def _rows(results: Results) -> Iterator[tuple[str, dict[str, dict[int, float]]]]:
+    """Each row's methods that may win it, in the order of their means, with their values by seed."""
+    many = len(results.blocks()) > 1
+    for block in results.blocks():
+        for row, cells in results.rows(block).items():
+            name = f"{block}: {prose.row_name(row)}" if many else prose.row_name(row)
+            yield name, {m: by_seed(cells[m], results, "last") for m in _order(cells, results)}
+
+
+def _order(cells: Mapping[str, Cell], results: Results) -> list[str]:
+    means = {m: one.mean for m, cell in cells.items() if competes(cell) and (one := of_cell(cell, results, "last"))}
+    finite = [m for m, mean in means.items() if math.isfinite(mean)]
+    return sorted(finite, key=lambda m: -means[m] if results.higher else means[m])
+
+
+def _pairs(row: str, values: Mapping[str, Mapping[int, float]], results: Results, rope: float) -> Iterator[Line]:
+    for a, b in combinations(values, 2):
+        if len(set(values[a]) & set(values[b])) > 1:
+            x, y, _ = pair(values[a], values[b], (a, b))
+            posterior = correlated_t(x, y, rope=rope, rho=RHO, higher=results.higher)
+            yield Line(row, a, b, posterior, prose.number(float((x - y).mean()), 2, "+"))
+
+
+def _top(
+    values: Mapping[str, Mapping[int, float]], found: Sequence[Line], results: Results, rope: float
+) -> Line | None:
+    """The best against the second best, with what leaving out seeds does, and how many seeds would settle it."""
+    first, second = list(values)[:2]
+    line = next((one for one in found if (one.a, one.b) == (first, second)), None)
+    if line is None:
+        return None
+    x, y, _ = pair(values[first], values[second], (first, second))
+    swapped = rank_stability({first: values[first], second: values[second]}, results.higher)
+    kept = f"{len(swapped.seeds) - len(swapped.changed)} of {len(swapped.seeds)}"
+    needed = seeds_to_settle(x, y, rope=rope, rho=RHO)
+    said = f"over {CAP:,}" if needed is None else str(needed) if needed > len(x) else f"settled: {_verdict(line)}"
+    return Line(line.row, first, second, line.posterior, line.difference, kept, said)
+
+
+def _verdict(line: Line) -> str:
+    return {"a": "A", "b": "B", "equal": "equal"}.get(line.posterior.verdict(), prose.MISSING)
+
+
+def _common(values: Mapping[str, Mapping[int, float]]) -> int:
+    return len(set.intersection(*(set(one) for one in values.values())))
+
+
+def _finding(top: Sequence[Line], rope: float, results: Results) -> str:
+    verdicts = [line.posterior.verdict() for line in top]
+    clear, equal, open_ = verdicts.count("a"), verdicts.count("equal"), verdicts.count("undecided")
+    return (
+        f"Best against second best, row by row: in {clear} of {len(top)} the best is better by over "
+        f"{prose.gap(rope, results)} with a probability of {100 * SURE:.0f} % or more, in {equal} the two are "
+        f"practically equal, and {open_} {'is' if open_ == 1 else 'are'} still open."
+    )
+
+
+def _method(results: Results, rope: float) -> str:
+    return (
+        f"The Bayesian correlated t-test on differences paired by seed: how probable is it that A is better than B by "
+        f"more than {prose.gap(rope, results)}, that they differ by less, or that B is better? "
+        f"{100 * SURE:.0f} % settles it. Seeds to settle: how many would be enough if they come out like those at hand."
+    )
+
+
+def _stability(found: Sequence[Stability]) -> str:
+    if not found:
+        return ""
+    changed, seeds = sum(len(one.changed) for one in found), sum(len(one.seeds) for one in found)
+    return f"Rank stability: leaving out one seed changes the order of a row's methods in {changed} of {seeds} cases."
+
+
+def _explained(results: Results, rope: float) -> str:
+    return (
+        f"What the seeds let one believe of the mean difference in {prose.unit(results)}, above 0 where A, the best of "
+        f"the row, is better than B, the second best. Between the dashed lines (±{rope:g}) the two are practically "
+        "equal; right of them A is better, left of them B."
+    )
+
+
+def _plot(number: int, line: Line, results: Results) -> Plot:
+    return Plot(
+        f"posterior-{number}",
+        f"{line.row}: {line.a} against {line.b}",
+        "",
+        f"{line.row}: {line.a} better {line.p[0]}, equal {line.p[1]}, {line.b} better {line.p[2]}.",
+        lambda: _draw(line, results),
+    )
+
+
+def _draw(line: Line, results: Results) -> Figure:
+    figure, axes = canvas(3.4, 1.9)
+    one = line.posterior
+    x, density = one.curve()
+    if one.scale == 0:
+        axes.axvline(one.mean, color=theme.SERIES[0], linewidth=2)
+    else:
+        axes.plot(x, density, color=theme.SERIES[0])
+        parts = ((x >= one.rope, 0), (abs(x) <= one.rope, 5), (x <= -one.rope, 1))
+        for where, color in parts:
+            axes.fill_between(x, density, where=where, color=theme.SERIES[color], alpha=0.3, linewidth=0)
+    for edge in (-one.rope, one.rope):
+        axes.axvline(edge, color=theme.INK, linewidth=1, linestyle=(0, (4, 3)))
+    axes.set_yticks([])
+    axes.set_xlabel(f"how much better A is, {prose.unit(results)}")
+    return figure
+
+
+def _percent(p: float) -> str:
+    return "< 1 %" if p < 0.01 else "> 99 %" if p > 0.99 else f"{100 * p:.0f} %"

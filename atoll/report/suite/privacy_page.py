@@ -1,0 +1,268 @@
+"""Privacy of a suite: what every cell holds, and what is paid for it: the metric against epsilon."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from atoll.records import Cell, Results
+from atoll.records.audits import Bound, alarm, bounds, contradicted
+from atoll.records.privacy_claims import KINDS, SIMULATION, Claim, Kind, claims, of_all, small, up, upper
+from atoll.report import theme
+from atoll.report.plots import Plot
+from atoll.report.privacy import NOT_COVERED
+from atoll.report.suite import prose
+from atoll.report.suite.curves import HEIGHT, MOST, WIDTH, canvas, method_styles
+from atoll.report.suite.scores import Score, of_cell
+
+NAMED = 3  # alarms that are shown one by one
+_SAME = 1.01  # times: runs calibrated to one budget end a little below it, each by its own
+TITLES: Mapping[Kind, str] = {
+    "client": "epsilon of a client",
+    "example": "epsilon of an example",
+    "simulates": "simulated epsilon (simulation only)",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One claim of one cell: its cells as text, or (without them) words in their place."""
+
+    name: str
+    simulated: bool
+    cells: tuple[str, ...]  # epsilon, delta, unit and adjacency, sampler, mechanism, accountant
+    said: str
+    audit: str
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """The section."""
+
+    told: tuple[str, ...]
+    alarms: tuple[str, ...]
+    lines: tuple[Line, ...]
+    figures: tuple[tuple[str, tuple[Plot, ...], frozenset[str]], ...]  # by kind of epsilon, with the methods in them
+
+
+@dataclass(frozen=True)
+class Point:
+    """A cell in a figure."""
+
+    epsilon: float
+    score: Score
+
+
+@dataclass(frozen=True)
+class Series:
+    """Cells that differ in epsilon and in nothing else, and what the same is without a mechanism."""
+
+    method: str  # "" where the method is what differs
+    points: tuple[Point, ...]
+    open: Score | None
+
+
+def of(cell: Cell) -> tuple[Claim, ...]:
+    """What all seeds of a cell hold."""
+    return of_all({run.seed: claims(run.privacy) for run in cell.runs})
+
+
+def brief(cell: Cell) -> str:
+    """What an entry of the table says, or nothing: the rest stands in the section."""
+    said = []
+    for claim in of(cell):
+        if claim.epsilon is None:
+            said.append("not private" if claim.unit == "client" else f"not private ({claim.unit} level)")
+        elif claim.kind == "simulates":
+            said.append(f"simulates epsilon {upper(claim.epsilon)}")
+        else:
+            said.append(
+                f"epsilon {upper(claim.epsilon)}" + ("" if claim.unit == "client" else f" ({claim.unit} level)")
+            )
+    return "; ".join(said)
+
+
+def section(results: Results) -> Privacy | None:
+    """The section; None where no run has an account."""
+    found = {place: of(cell) for place, cell in enumerate(results.cells)}
+    if not any(found.values()):
+        return None
+    lines = tuple(line for place, held in found.items() for line in _lines(results.cells[place], held))
+    return Privacy(tuple(_told(results, found)), tuple(alarms(results)), lines, tuple(_figures(results)))
+
+
+def alarms(results: Results) -> list[str]:
+    """Audits that contradict the account, loudly; of many the first, and how many there are."""
+    every = [(cell, run, bounds(run.privacy)) for cell in results.cells for run in cell.runs]
+    looked_at = sum(len(found) for _, _, found in every)
+    lines = [
+        alarm(f"{cell.name}, seed {run.seed}", claim, one, looked_at)
+        for cell, run, found in every
+        for claim, one in contradicted(claims(run.privacy), found)
+    ]
+    many = [f"{len(lines)} audits contradict the accounted epsilon. The first: {lines[0]}"] if len(lines) > 1 else lines
+    return many + lines[1:NAMED]
+
+
+def _told(results: Results, found: Mapping[int, Sequence[Claim]]) -> list[str]:
+    held = [cell for cell in found.values() if any(claim.holds for claim in cell)]
+    simulated = [cell for cell in found.values() if any(claim.kind == "simulates" for claim in cell)]
+    ran = sum(bool(cell.runs) for cell in results.cells)
+    said = [f"An epsilon holds in {len(held)} of {prose.counted(ran, 'cell')} that ran. {NOT_COVERED}"]
+    if simulated:
+        said.append(f"{prose.counted(len(simulated), 'cell')}: {SIMULATION}. It trains as noisily as a larger system.")
+    unlike = [row for block in results.blocks() for row, cells in results.rows(block).items() if uneven(cells.values())]
+    if unlike:
+        said.append(
+            f"In {prose.counted(len(unlike), 'row')} the methods do not hold the same epsilon: "
+            "what is better there may only be less private."
+        )
+    tried = [c for p, c in found.items() if any(x.holds for x in c) and len(results.cells[p].trials) > 1]
+    if tried:
+        said.append(
+            f"In {prose.counted(len(tried), 'cell')} with an epsilon the settings were chosen among trials on the "
+            "same clients: epsilon is that of the chosen run alone, and does not count the trials."
+        )
+    return said
+
+
+def uneven(cells: Iterable[Cell]) -> bool:
+    """Do these cells not hold the same epsilon?"""
+    claims = [of(cell) for cell in cells if cell.runs]
+    if len({tuple((c.kind, c.unit, c.epsilon is None) for c in one) for one in claims}) > 1:
+        return True
+    return any(_apart([c.epsilon for c in each if c.epsilon is not None]) for each in zip(*claims, strict=True))
+
+
+def _apart(epsilons: Sequence[float]) -> bool:
+    """Do they differ by more than what calibration leaves of one budget?"""
+    return bool(epsilons) and max(epsilons) > _SAME * min(epsilons)
+
+
+def _lines(cell: Cell, held: Sequence[Claim]) -> list[Line]:
+    found = [one for run in cell.runs for one in bounds(run.privacy) if one.epsilon is not None]
+    return [_line(cell, claim, found) for claim in held]
+
+
+def _line(cell: Cell, claim: Claim, found: Sequence[Bound]) -> Line:
+    top = max((one for one in found if one.level == claim.kind), key=lambda one: one.epsilon or 0.0, default=None)
+    many = f", the largest of {len(found)} seeds" if len(found) > 1 else ""
+    audit = f"{top.name}: {top.said}{many}" if top else ""
+    simulated = claim.kind == "simulates"
+    name = f"{cell.name}: {SIMULATION}" if simulated else cell.name
+    if claim.epsilon is None:
+        level = "" if claim.unit == "client" else f"{claim.unit} level: "
+        return Line(name, simulated, (), f"{level}{claim.said}", audit)
+    rounds = "" if claim.rounds is None else f", {prose.counted(claim.rounds, 'round')}"
+    return Line(
+        name,
+        simulated,
+        (
+            f"{'simulates ' if simulated else ''}{upper(claim.epsilon)}",
+            small(claim.delta),
+            ", ".join(filter(None, [claim.unit, claim.adjacency])),
+            claim.sampler or prose.MISSING,
+            claim.mechanism or prose.MISSING,
+            f"{claim.accountant or prose.MISSING}{rounds}",
+        ),
+        "",
+        audit,
+    )
+
+
+def _figures(results: Results) -> list[tuple[str, tuple[Plot, ...], frozenset[str]]]:
+    """The metric against epsilon, where cells that are alike but for one axis differ in it."""
+    drawn = []
+    for kind in KINDS:
+        parts = series(results, kind)
+        plots = [_plot(results, kind, place, name, parts[name]) for place, name in enumerate(parts)]
+        if plots:
+            methods = frozenset(line.method for lines in parts.values() for line in lines if line.method)
+            drawn.append((TITLES[kind], tuple(plots[:MOST]), methods))
+    return drawn
+
+
+def series(results: Results, kind: Kind) -> dict[str, list[Series]]:
+    """Every figure by the name of its row: a line for each method, or one line where methods are what differs."""
+    spent = {place: _epsilon(cell, kind) for place, cell in enumerate(results.cells)}
+    axis = _axis(results, spent)
+    if axis is None:
+        return {}
+    figures: dict[str, list[Series]] = {}
+    last = len(results.axes) - 1
+    for (_, rest), places in _alike(results, axis).items():
+        found = [(e, results.cells[p]) for p in places if (e := spent[p]) is not None]
+        points = [Point(e, s) for e, cell in found if (s := of_cell(cell, results, "last")) and not s.diverged]
+        plain = [of_cell(results.cells[p], results, "last") for p in places if not of(results.cells[p])]
+        if _apart([point.epsilon for point in points]):
+            row, method = (rest, "") if axis == last else (rest[:-1], rest[-1])
+            line = Series(method, tuple(sorted(points, key=lambda p: p.epsilon)), next(filter(None, plain), None))
+            figures.setdefault(prose.row_name(row), []).append(line)
+    return figures
+
+
+def _epsilon(cell: Cell, kind: Kind) -> float | None:
+    return next((c.epsilon for c in of(cell) if c.kind == kind and c.epsilon), None)
+
+
+def _alike(results: Results, axis: int) -> dict[tuple[str, tuple[str, ...]], list[int]]:
+    """Cells of one block that differ only in this axis."""
+    found: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for place, cell in enumerate(results.cells):
+        path = tuple(cell.path.values())
+        found.setdefault((cell.block, path[:axis] + path[axis + 1 :]), []).append(place)
+    return found
+
+
+def _axis(results: Results, spent: Mapping[int, float | None]) -> int | None:
+    """The axis along which epsilon differs the most; None where it does along none."""
+    wide = {axis: _width(results, axis, spent) for axis in range(len(results.axes))}
+    best = max(wide, key=lambda axis: wide[axis], default=None)
+    return best if best is not None and wide[best] > math.log(_SAME) else None
+
+
+def _width(results: Results, axis: int, spent: Mapping[int, float | None]) -> float:
+    groups = [[e for p in places if (e := spent[p])] for places in _alike(results, axis).values()]
+    return math.fsum(math.log(max(group) / min(group)) for group in groups if group)
+
+
+def _plot(results: Results, kind: Kind, place: int, name: str, lines: Sequence[Series]) -> Plot:
+    said = "; ".join(
+        " ".join(filter(None, [one.method, ", ".join(f"{p.score.mean:.4g} at {upper(p.epsilon)}" for p in one.points)]))
+        + (f", {one.open.mean:.4g} without a mechanism" if one.open else "")
+        for one in lines
+    )
+    return Plot(
+        f"privacy-{kind}-{place}",
+        name,
+        "",
+        f"{prose.unit(results)} against {TITLES[kind]}, {name}: {said}.",
+        lambda: _draw(results, kind, lines),
+    )
+
+
+def _draw(results: Results, kind: Kind, lines: Sequence[Series]) -> Figure:
+    figure, axes = canvas(WIDTH, HEIGHT)
+    styles = method_styles(results)
+    for one in lines:
+        style = theme.line_style(styles.get(one.method, 0))
+        x, mean = [p.epsilon for p in one.points], [p.score.mean for p in one.points]
+        half = [p.score.half or 0.0 for p in one.points]
+        axes.errorbar(x, mean, half if any(half) else None, capsize=2, elinewidth=0.8, markersize=3.2, **style)
+        if one.open and not one.open.diverged:
+            axes.axhline(one.open.mean, color=style["color"], linewidth=0.8, linestyle=(0, (1, 2)))
+    every = sorted({p.epsilon for one in lines for p in one.points})
+    if every[-1] > 4 * every[0]:
+        theme.logarithmic(axes, "x")
+        labels = {f"{up(e, 2):g}": e for e in every}
+        axes.xaxis.set_minor_locator(NullLocator())
+        if len(labels) <= 8:
+            axes.set_xticks(list(labels.values()), list(labels))
+    axes.set_xlabel("simulated epsilon" if kind == "simulates" else TITLES[kind])
+    axes.set_ylabel(prose.unit(results))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+    return figure

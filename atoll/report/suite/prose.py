@@ -1,0 +1,116 @@
+"""A suite in words: its metric, its rows, its numbers as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from atoll.records import Cell, Results
+from atoll.report.metrics import PREFERRED
+
+MISSING = "—"
+
+
+def metric(results: Results) -> str:
+    """The metric's name for a reader."""
+    return next((known.title for known in PREFERRED if known.key == results.metric), results.metric.replace("_", " "))
+
+
+def unit(results: Results) -> str:
+    """The metric with its unit, as on an axis."""
+    if results.scale == 100:
+        return f"{metric(results)} (%)"
+    return metric(results) if results.scale == 1 else f"{metric(results)} (x {results.scale:g})"
+
+
+def first_up(text: str) -> str:
+    """A sentence's beginning; the rest stays as it is."""
+    return text[:1].upper() + text[1:]
+
+
+def points(results: Results) -> str:
+    """What a difference of 1 is called."""
+    return "percentage points" if results.scale == 100 else "points"
+
+
+def gap(size: float, results: Results) -> str:
+    """A difference with what it is counted in, if that has a name."""
+    return f"{size:g} percentage point{'' if size == 1 else 's'}" if results.scale == 100 else f"{size:g}"
+
+
+def better(results: Results) -> str:
+    """The direction in words."""
+    return "higher is better" if results.higher else "lower is better"
+
+
+def row_name(row: Sequence[str]) -> str:
+    """A row in one line."""
+    return " / ".join(row) or "all"
+
+
+def counted(number: int, word: str, plural: str = "") -> str:
+    """A number with its noun.
+
+    >>> counted(1, "cell"), counted(3, "seed")
+    ('1 cell', '3 seeds')
+    """
+    return f"{number:,} {word if number == 1 else plural or word + 's'}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as a sentence has them.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    *most, last = list(names) or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def span(numbers: Iterable[int]) -> str:
+    """One number, or from the least to the most.
+
+    >>> span([3, 3]), span([2, 5, 3])
+    ('3', '2 to 5')
+    """
+    found = sorted(set(numbers))
+    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+def settings(chosen: Mapping[str, Any]) -> str:
+    """Settings in one line, by the last part of their names where that is enough.
+
+    >>> settings({"algorithm.mu": 0.01, "local.epochs": 5})
+    'mu = 0.01, epochs = 5'
+    """
+    short = [key.rsplit(".", 1)[-1] for key in chosen]
+    names = short if len(set(short)) == len(short) else list(chosen)
+    return ", ".join(f"{name} = {_value(value)}" for name, value in zip(names, chosen.values(), strict=True))
+
+
+def number(value: float, places: int, sign: str = "") -> str:
+    """A number with a minus as wide as a plus, and no minus before nothing.
+
+    >>> number(-0.004, 2), number(-1.5, 1, "+"), number(float("nan"), 2)
+    ('0.00', '−1.5', 'diverged')
+    """
+    if not math.isfinite(value):
+        return "diverged"
+    rounded = round(value, places) + 0.0
+    return f"{rounded:{sign}.{places}f}".replace("-", "−")
+
+
+def why(cell: Cell) -> str:
+    """Why a cell has no runs, or too few: the first reason and how often.
+
+    >>> why(Cell("b", {"algorithm": "a"}, failed={"seed 0": "out of memory", "seed 1": "out of memory"}))
+    'out of memory'
+    """
+    reasons = list(dict.fromkeys(cell.failed.values()))
+    more = f" (and {counted(len(reasons) - 1, 'other reason')})" if len(reasons) > 1 else ""
+    return f"{reasons[0]}{more}" if reasons else ""
+
+
+def _value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

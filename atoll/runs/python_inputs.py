@@ -1,0 +1,113 @@
+"""What a Python program hands over itself, checked; and names for it, so that its record says so."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from atoll import rng, tree
+from atoll.data import Dataset, Partition
+from atoll.errors import ConfigError, PartitionError
+from atoll.experiment import Entry
+from atoll.experiment.setup import seeded
+
+ARRAYS, CLIENTS, MODULE = (f"{__name__}:{what}" for what in ("arrays", "clients", "module"))
+
+
+def arrays(digest: str) -> NoReturn:
+    """Arrays given from Python."""
+    raise _only_from_python("data")
+
+
+def clients(digest: str) -> NoReturn:
+    """Lists of rows given from Python."""
+    raise _only_from_python("partition")
+
+
+def module(kind: str, digest: str, loss: str | None = None) -> NoReturn:
+    """A module given from Python, and perhaps a loss."""
+    raise _only_from_python("task.model")
+
+
+def _only_from_python(where: str) -> ConfigError:
+    return ConfigError(f"{where}.name: was given from Python, so a file cannot rebuild it. Use atoll.simulate again.")
+
+
+def pair(data: Any, where: str) -> tuple[Any, Any]:
+    """Inputs and targets."""
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise ConfigError(f"{where}: must be a pair of arrays (x, y), the inputs and what is to be predicted.")
+    return data[0], data[1]
+
+
+def made(model: Any, seed: int) -> nn.Module:
+    """The module, or the one that the function makes, drawn from the seed and nothing else."""
+    if isinstance(model, nn.Module):
+        return model
+    if not callable(model):
+        raise ConfigError(f"model: must be a torch module, or a function that makes one (got {type(model).__name__}).")
+    with seeded(rng.key(seed, "init")):
+        found = model()
+    if not isinstance(found, nn.Module):
+        raise ConfigError(f"model: the function gave a {type(found).__name__}, but must give a torch module.")
+    return found
+
+
+def named(module: nn.Module, loss: Callable[..., Any] | None) -> Entry:
+    """The module as an entry: its kind, a fingerprint of where it starts, and the loss if there is one."""
+    start = {k: v for k, v in module.state_dict().items() if isinstance(v, Tensor)}
+    entry: Entry = {
+        "name": MODULE,
+        "kind": type(module).__name__,
+        "digest": tree.digest(start),
+    }
+    return entry if loss is None else {**entry, "loss": getattr(loss, "__name__", type(loss).__name__)}
+
+
+def cohort_entry(cohort: int | Entry | str | None) -> Entry | str:
+    """None is everyone, a number is that many."""
+    if cohort is None:
+        return "everyone"
+    return {"name": "fixed", "size": cohort} if isinstance(cohort, int) else cohort
+
+
+def merged(first: Any, second: Any) -> Any:
+    """Two tables as one; what is no table is left for the experiment to refuse."""
+    tables = isinstance(first, Mapping) and isinstance(second, Mapping)
+    return {**first, **second} if tables else (second if isinstance(first, Mapping) else first)
+
+
+def listed(clients: Any, dataset: Dataset) -> Partition:
+    """A list of rows for each client. A row in two lists is rarely meant; a `Partition` may have it."""
+    if isinstance(clients, Partition):
+        return clients.check(dataset.examples, overlap=True)
+    try:
+        rows = [_rows(c, i) for i, c in enumerate(clients)]
+    except TypeError:
+        raise ConfigError(
+            f"clients: must be a list of index arrays, or a partition such as 'iid' (got {type(clients).__name__})."
+        ) from None
+    found = Partition.from_lists(rows, overlap=True).check(dataset.examples, overlap=True)
+    held = torch.bincount(found.indices)
+    if int(held.max()) > 1:
+        row = int(held.argmax())
+        both = found.owners()[found.indices == row].tolist()
+        raise PartitionError(
+            f"clients: row {row} is held by clients {both[0]} and {both[1]}. Give every row to one client; "
+            "if that is meant, pass clients=Partition.from_lists(..., overlap=True)."
+        )
+    return found
+
+
+def _rows(client: Any, number: int) -> Tensor:
+    """One client's rows: whole numbers along one axis. A mask or a float would be read as something else."""
+    rows = client.detach().cpu().numpy() if isinstance(client, Tensor) else np.asarray(client)
+    if rows.ndim == 1 and not rows.size:
+        return torch.zeros(0, dtype=torch.int64)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        what = f"{rows.dtype} of shape {rows.shape}"
+        instead = "np.flatnonzero(mask) turns a mask into rows." if rows.dtype == bool else "Use one axis of integers."
+        raise PartitionError(f"clients: client {number} must be an array of row numbers (got {what}). {instead}")
+    return torch.from_numpy(rows.astype(np.int64))

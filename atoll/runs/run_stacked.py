@@ -1,0 +1,185 @@
+"""Several experiments as one stack: seeds and numeric settings beside each other in the same tensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from threading import Event
+
+import torch
+
+from atoll.data import Partition
+from atoll.engines import AnyEngine, Choice, Vector, arithmetic, default_budget
+from atoll.engines.ranks.world import launched
+from atoll.errors import AtollError, ConfigError, RecordError
+from atoll.experiment import Experiment
+from atoll.experiment.setup import Device, Setup, find_device, loaded, partitioned, set_up
+from atoll.runs.coroutine import Ask, Talk
+from atoll.runs.driver import Driver
+from atoll.runs.engine_setup import on_device
+from atoll.runs.folder import Folder
+from atoll.runs.interrupts import deferred_interrupts
+from atoll.runs.lifecycle import Info, claim, conduct, ended, kept_choice, same_device
+from atoll.runs.lockstep import Meeting, Seat, seat
+from atoll.runs.progress import Watcher, silent
+from atoll.runs.run_result import Run
+from atoll.runs.stackable import why_not
+from atoll.tree import Tree
+
+Data = tuple[Tree, Tree | None]
+
+
+def run_together(
+    experiments: Sequence[Experiment],
+    folders: Sequence[Path],
+    *,
+    resume: bool = False,
+    device: Device = "auto",
+    watch: Watcher | Sequence[Watcher] = silent,
+) -> list[Run]:
+    """Run experiments that differ in seeds and numeric settings as one stack, each with a folder of its own.
+
+    Every run is what it would be alone, up to the order of float sums, and can be resumed alone. One that diverges or
+    stops early leaves the stack; its `status` and `error` say why, and the others go on. `watch` is told of the rounds
+    of all, or each of several of those of one. Where stacking would be slower (convolutions on a CPU) they run one
+    after the other: Ctrl-C ends the one at work as usual, and is raised if others have not begun.
+    """
+    _check(experiments, folders)
+    watchers = [watch] * len(experiments) if callable(watch) else watch
+    cells = [
+        _Cell(e, Folder(f), claim(Folder(f), e, resume), w)
+        for e, f, w in zip(experiments, map(Path, folders), watchers, strict=True)
+    ]
+    left = [c for c in cells if not ended(c.info)]
+    if left:
+        where = _one_device(left, device)
+        with torch.random.fork_rng(devices=[0] if find_device(where).type == "cuda" else []):
+            _run(left, where)
+    return [c.outcome() for c in cells]
+
+
+@dataclass(eq=False)
+class _Cell:
+    """One of the experiments, and where it stands."""
+
+    experiment: Experiment
+    folder: Folder
+    info: Info | None
+    watch: Watcher
+    setup: Setup = field(init=False)
+    choice: Choice | None = None  # the engine that a resumed one had
+    driver: Driver | None = None
+    error: Exception | None = None
+
+    def conduct(self) -> None:
+        """Its rounds; a failure that the user can put right is this cell's own."""
+        driver, self.driver = self.driver, None  # what it holds goes when it leaves
+        assert driver is not None
+        try:
+            conduct(driver, self.info, self.watch)
+        except AtollError as e:
+            if not self.folder.exists():  # it has not begun, so there is no run to speak of
+                raise
+            self.error = e
+
+    def outcome(self) -> Run:
+        """What came of it."""
+        run = Run(self.folder.path)
+        run.error = self.error
+        return run
+
+
+def _check(experiments: Sequence[Experiment], folders: Sequence[Path]) -> None:
+    if launched():
+        raise ConfigError("torchrun: a stack of runs is one process's work. Run them one by one with atoll.run there.")
+    if not experiments or len(experiments) != len(folders):
+        raise ConfigError(f"folders: {len(folders)} for {len(experiments)} experiments. Give one to each.")
+    if len({Path(f).resolve() for f in folders}) < len(folders):
+        raise ConfigError("folders: one is named twice. Give every experiment a folder of its own.")
+    problem = why_not(experiments)
+    if problem:
+        raise ConfigError(problem)
+
+
+def _one_device(cells: Sequence[_Cell], asked: Device) -> Device:
+    """Where all of them run; those that are resumed stay where they were."""
+    found = {find_device(same_device(c.info, asked)).type: same_device(c.info, asked) for c in cells}
+    if len(found) > 1:
+        raise RecordError(f"device: some of these runs were started on {' and some on '.join(found)}. Resume apart.")
+    return next(iter(found.values()))
+
+
+def _run(cells: Sequence[_Cell], device: Device) -> None:
+    setups = _set_up(cells, device)
+    data = on_device(setups[0])
+    for cell, setup in zip(cells, setups, strict=True):
+        cell.setup, cell.choice = setup, kept_choice(cell.info, cell.folder)
+    beside = [c for c in cells if c.choice is None or c.choice.name == "vector"]
+    wrap = _one_by_one if len(cells) > 1 else None
+    with deferred_interrupts() as interrupted:
+        done = beside if len(beside) > 1 and _stack(beside, data, interrupted) else []
+        for cell in (c for c in cells if c not in done):
+            _unless(interrupted)
+            cell.driver = Driver(cell.setup, cell.folder, cell.choice, wrap=wrap, data=data)
+            cell.conduct()
+
+
+def _set_up(cells: Sequence[_Cell], device: Device) -> list[Setup]:
+    """All of them on one data set; partitions that are the same are made once."""
+    dataset = loaded(cells[0].experiment)
+    known: dict[str, Partition] = {}
+    found = []
+    for e in (c.experiment for c in cells):
+        name = json.dumps([e.seed, e.partition], sort_keys=True)
+        if name not in known:
+            known[name] = partitioned(e, dataset)
+        if len(known) > 1 and any(p.noise is not None for p in known.values()):
+            raise ConfigError("partition.name: feature noise belongs to one run's clients. Run these one by one.")
+        found.append(set_up(e, device, dataset, known[name]))
+    return found
+
+
+def _stack(cells: Sequence[_Cell], data: Data, interrupted: Event) -> bool:
+    """Run them as one stack; False, and nothing done, where the first one's engine is another."""
+    talks = [Talk(c.conduct) for c in cells]
+    seats: list[Seat] = []
+    for cell, talk in zip(cells, talks, strict=True):
+        _unless(interrupted)
+        choice = cell.choice or (replace(cell.setup.choice, name="vector") if seats else None)
+        wrap = partial(_seated, ask=talk.ask, runs=len(cells))
+        budget = default_budget(cell.setup.device) // len(cells)
+        cell.driver = Driver(cell.setup, cell.folder, choice, wrap=wrap, data=data, budget=budget)
+        if not isinstance(cell.driver.engine, Seat):
+            return False
+        seats.append(cell.driver.engine)
+        cell.driver.together = len(cells)
+        cell.driver.evaluator.measure = seats[-1].measure
+    engine = replace(seats[0].inner, chunk=min(s.chunk for s in seats))
+    meeting = Meeting(engine, engine.chunk * max(1, cells[0].experiment.local.batch))
+    with arithmetic(engine.device, cells[0].setup.choice.precision):  # the runs enter and leave it in turns
+        meeting.hold(talks)
+    for talk in talks:
+        if talk.error is not None:
+            raise talk.error
+    return True
+
+
+def _unless(interrupted: Event) -> None:
+    """Begin nothing new after Ctrl-C."""
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+
+
+def _seated(engine: AnyEngine, ask: Ask, runs: int) -> AnyEngine:
+    if not isinstance(engine, Vector):
+        return engine
+    engine.reason += f"; one of {runs} runs in a stack, so seconds are of all"
+    return seat(engine, ask)
+
+
+def _one_by_one(engine: AnyEngine) -> AnyEngine:
+    engine.reason += "; runs went one after the other"
+    return engine

@@ -1,0 +1,41 @@
+"""Listens to a sweep: finished runs lose what only a resume would need, and the rest is passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from atoll.suites.run_status import Standing, tidy
+from atoll.suites.sweeps import Cell, Events
+
+
+class Tidying:
+    """Events of a suite's sweeps; also knows whether one was stopped."""
+
+    def __init__(self, folder: Path, inner: Events, trials: Collection[str]) -> None:
+        self.folder, self.inner, self.trials = folder, inner, trials  # digests of what is only a trial
+        self.stopped = False
+        self._folders: dict[str, tuple[Path, bool]] = {}  # a cell's folder, and whether it is a trial's
+
+    def expect(self, cells: Sequence[Cell], left: Sequence[Cell]) -> None:
+        """A stage begins: these are its cells, and these are left to run."""
+        standing = Standing(self.folder)
+        self._folders = {cell.name: (standing.path(cell), cell.digest in self.trials) for cell in left}
+        expected = getattr(self.inner, "expect", None)
+        if expected is not None:
+            expected(cells, left)
+
+    def began(self, names: Sequence[str]) -> None:
+        """Pass it on."""
+        self.inner.began(names)
+
+    def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
+        """Pass it on."""
+        self.inner.round(names, done, rounds, entry)
+
+    def ended(self, name: str, state: str) -> None:
+        """Tidy up, and pass it on."""
+        if name in self._folders and (state == "finished" or state.startswith("stopped early")):
+            tidy(*self._folders[name])
+        self.inner.ended(name, state)

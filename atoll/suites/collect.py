@@ -1,0 +1,232 @@
+"""From run folders to results: everything is read from them, nothing is remembered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from atoll.errors import RecordError
+from atoll.experiment.messages import near
+from atoll.records import Cell, Results, Trace, Trial, audits
+from atoll.records import privacy_claims as privacy
+from atoll.records.cells import Tuning
+from atoll.runs import Folder
+from atoll.suites.experiments import Job, Option
+from atoll.suites.run_status import Standing
+from atoll.suites.skew import skew
+from atoll.suites.suite import Suite
+from atoll.suites.sweeps import Cell as Run
+from atoll.suites.tuning import choose
+
+
+def collect(
+    suite: Suite, jobs: Sequence[Job], wanted: Collection[tuple[str, str]], folder: Path, tuning: Tuning, command: str
+) -> Results:
+    """What came of a suite: the wanted places, and others that an earlier call has left in the folder."""
+    reader = Reader(suite, Standing(folder), tuning)
+    cells = [(job, reader.cell(job)) for job in jobs]
+    kept = [(job, cell) for job, cell in cells if job.place.key in wanted or cell.runs]
+    titles = {b.name: b.title for b in suite.blocks if b.title}
+    references = {b.name: b.reference for b in suite.blocks if b.reference is not None}
+    return Results(
+        suite=suite.name,
+        title=suite.title,
+        size=suite.size,
+        metric=suite.metric,
+        higher=suite.higher,
+        axes=suite.axes,
+        cells=tuple(cell for _, cell in kept),
+        about=suite.about,
+        tuning=tuning,
+        scale=suite.scale,
+        reference=suite.reference,
+        made={
+            "command": command,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "data": _all(_data(job.place.base.get("data")) for job, _ in kept),
+            **reader.machines(),
+        },
+        titles=titles,
+        references=references,
+        missing={m.cells: m.why for m in suite.missing},
+    )
+
+
+class Reader:
+    """Reads places from a suite's folder, and notes on what machines their runs were made."""
+
+    def __init__(self, suite: Suite, standing: Standing, tuning: Tuning) -> None:
+        self.suite, self.standing, self.tuning = suite, standing, tuning
+        self.read: dict[str, tuple[Trace, float, Mapping[str, Any]]] = {}  # digest -> trace, seconds, run.json
+        self.unusable: dict[str, str] = {}  # digest -> why a run that is done says nothing
+
+    def cell(self, job: Job) -> Cell:
+        """A place with its runs, the trials that chose its settings, and what failed."""
+        place = job.place
+        option = self.chosen(job)
+        runs = self._traces(option.finals) if option else ()
+        failed = self._failed(job, option)
+        return Cell(
+            block=place.block,
+            path=place.path,
+            runs=runs,
+            settings=option.settings if option else {},
+            trials=self._trials(job) if job.tuned else (),
+            failed=failed,
+            skew=self._skew(job, option),
+            quirk=place.quirk,
+            wanted=len(place.seeds),
+            stands_for=place.stands_for,
+            untuned=place.why if self.tuning == "validation" and not job.tuned else None,
+        )
+
+    def chosen(self, job: Job) -> Option | None:
+        """The option that the trials chose; None while some are not over, or if all failed."""
+        if not job.tuned:
+            return job.options[0]
+        if not all(self.standing.over(cell) for option in job.options for cell in option.trials):
+            return None
+        best = choose([self._score(option) for option in job.options], self.suite.higher)
+        return None if best is None else job.options[best]
+
+    def machines(self) -> dict[str, Any]:
+        """Versions and machines of the runs that were read, and their seconds in all."""
+        infos = [info for _, _, info in self.read.values()]
+        versions = {name: _all(i["versions"].get(name) for i in infos) for name in ("atoll", "code", "torch", "python")}
+        machine = {name: _all(i["hardware"].get(name) for i in infos) for name in ("cpu", "cores", "gpu")}
+        return {
+            "versions": versions,
+            "machine": machine,
+            "seconds": round(sum(seconds for _, seconds, _ in self.read.values()), 1),
+        }
+
+    def trace(self, cell: Run) -> Trace | None:
+        """The trace of a run, if it is done and has the metric."""
+        if not self.standing.done(cell) or cell.digest in self.unusable:
+            return None
+        if cell.digest not in self.read:
+            try:
+                info, entries = self.standing.info(cell), Folder(self.standing.path(cell)).record()
+                self.read[cell.digest] = trace(info, entries, self.suite.metric), _spent(info, entries), info
+            except RecordError as e:
+                self.unusable[cell.digest] = str(e)
+                return None
+        return self.read[cell.digest][0]
+
+    def _traces(self, cells: Sequence[Run]) -> tuple[Trace, ...]:
+        return tuple(found for cell in cells if (found := self.trace(cell)) is not None)
+
+    def _why(self, cell: Run) -> str | None:
+        self.trace(cell)
+        return self.unusable.get(cell.digest) or self.standing.failed(cell)
+
+    def _trials(self, job: Job) -> tuple[Trial, ...]:
+        return tuple(Trial(o.settings, self._traces(o.trials), self._score(o)) for o in job.options if self._any(o))
+
+    def _any(self, option: Option) -> bool:
+        return any(self.standing.over(cell) for cell in option.trials)
+
+    def _score(self, option: Option) -> float:
+        """What decides: the held-out metric, or (the paper's way) the mean on the test data; NaN if one is missing."""
+        runs = self._traces(option.trials)
+        if len(runs) < len(option.trials):
+            return math.nan
+        found = [run.last if self.tuning == "paper" else run.validation for run in runs]
+        known = [math.nan if value is None else value for value in found]
+        return math.fsum(known) / len(known) if all(map(math.isfinite, known)) else math.nan
+
+    def _failed(self, job: Job, option: Option | None) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for cell in option.finals if option else ():
+            if why := self._why(cell):
+                found[f"seed {cell.experiment.seed}"] = why
+        for other in job.options if job.tuned else ():
+            for cell in other.trials:
+                if (why := self._why(cell)) and (option is None or cell not in option.finals):
+                    words = ", ".join(f"{path} = {value}" for path, value in other.settings.items())
+                    found[f"trial {words}"] = why
+        return found
+
+    def _skew(self, job: Job, option: Option | None) -> dict[str, float]:
+        """Of the first run that is there: the clients are the same for all settings and methods of a seed."""
+        cells = [*(option.finals if option else ()), *(c for o in job.options for c in (*o.finals, *o.trials))]
+        first = next((c for c in cells if self.standing.info(c) and c.experiment.seed == job.place.seeds[0]), None)
+        return {} if first is None else skew(self.standing.info(first))
+
+
+def trace(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], metric: str) -> Trace:
+    """One run as results keep it."""
+    path = metric.split(".")
+    measured = [i for i, entry in enumerate(entries) if _has(entry, path)]
+    if not measured:
+        raise RecordError(_never(info, entries, metric))
+    bytes_ = list(accumulate(float(sum(entry.get("bytes", {}).values())) for entry in entries))
+    seconds = list(accumulate(_seconds(entry, without=("evaluate",)) for entry in entries))
+    spread = entries[measured[-1]].get("clients", {}).get(path[-2] if len(path) > 1 else metric, {})
+    held = info["experiment"].get("evaluate", {}).get("holdout", 0.0) > 0
+    return Trace(
+        seed=int(info["seed"]),
+        digest=str(info["digest"]),
+        rounds=tuple(int(entries[i]["round"]) for i in measured),
+        values=tuple(_number(_dig(entries[i], path)) for i in measured),
+        bytes=tuple(bytes_[i] for i in measured),
+        seconds=tuple(seconds[i] for i in measured),
+        together=int(info["engine"].get("together", 1)),
+        clients={key: _number(value) for key, value in spread.items()},
+        validation=_number(spread.get("mean")) if held else None,
+        partition=str(info["partition"]["digest"]),
+        status=str(info["status"]),
+        privacy={**privacy.kept(info.get("privacy"), entries[-1]), **audits.kept(info.get("privacy"))},
+    )
+
+
+def _spent(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> float:
+    """This run's share of all seconds, evaluation included."""
+    return sum(_seconds(entry) for entry in entries) / int(info["engine"].get("together", 1))
+
+
+def _seconds(entry: Mapping[str, Any], without: Collection[str] = ()) -> float:
+    phases = entry.get("seconds", {})
+    return math.fsum(v for k, v in phases.items() if isinstance(v, int | float) and k not in without)
+
+
+def _has(entry: Mapping[str, Any], path: Sequence[str]) -> bool:
+    inside: Any = entry
+    for key in path:
+        if not isinstance(inside, Mapping) or key not in inside:
+            return False
+        inside = inside[key]
+    return True
+
+
+def _dig(entry: Mapping[str, Any], path: Sequence[str]) -> Any:
+    inside: Any = entry
+    for key in path:
+        inside = inside[key]
+    return inside
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def _never(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], metric: str) -> str:
+    known = [key for key in (entries[-1] if entries else {}) if isinstance(entries[-1][key], float)]
+    meant = near(metric, known)
+    guess = f" Did you mean {meant!r}?" if meant else ""
+    return f"metric: the runs of {info['label']} have no {metric!r}.{guess} They have {', '.join(known)}."
+
+
+def _data(entry: Any) -> str | None:
+    """The name of the data set, where the file says it."""
+    return entry.get("name") if isinstance(entry, Mapping) else entry
+
+
+def _all(values: Any) -> Any:
+    """The value that all have, or all values that there are."""
+    found = list(dict.fromkeys(values))
+    return found[0] if len(found) == 1 else (found or None)

@@ -1,0 +1,29 @@
+"""Sweeps: one file with axes in; many runs, side by side or on a cluster, and one report out.
+
+    table.py      the [sweep] table, checked     axes.py     from the table to cells: complete experiments
+    naming.py     short names for cells          groups.py   which cells can be one stack
+    tasks.py      what one worker runs           local.py    tasks in this process, or in several
+    worker.py     such a process                 signals.py  Ctrl-C and SIGTERM
+    ray.py        tasks on a Ray cluster         folder.py   sweep.json, the cells' folders, the lock
+    outcome.py    what came of a sweep           api.py      all of it in one call
+    progress.py   a bar over the cells
+
+>>> import atoll
+>>> done = atoll.sweep.run({
+...     "rounds": 1,
+...     "data": "digits",
+...     "partition": {"name": "iid", "clients": 5},
+...     "algorithm": "fedavg",
+...     "sweep": {"algorithm.lr": [0.1, 0.2]},
+... }, out=getfixture("tmp_path") / "sweep")
+>>> done.status, [len(run.history) for run in done.runs]
+('finished', [1, 1])
+"""
+
+from atoll.suites.sweeps.axes import Cell, expand
+from atoll.suites.sweeps.cell_tasks import Events, Quiet
+from atoll.suites.sweeps.stacking import stackable
+from atoll.suites.sweeps.sweep import Plan, default_folder, plan, run
+from atoll.suites.sweeps.sweep_outcome import Sweep
+
+__all__ = ["Cell", "Events", "Plan", "Quiet", "Sweep", "default_folder", "expand", "plan", "run", "stackable"]

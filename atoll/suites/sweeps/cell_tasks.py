@@ -1,0 +1,173 @@
+"""A task: cells that one worker runs, as a stack if they are several. Done again, it goes on where it was."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from atoll.errors import AtollError, RecordError
+from atoll.experiment.setup import Device
+from atoll.runs import Folder, Run, Watcher, run, run_together
+from atoll.runs.lifecycle import ended
+from atoll.suites.sweeps.axes import Cell
+
+INTERRUPTED = "interrupted"
+_PATIENCE = 60.0  # seconds to wait for a worker that has lost its sweep, and is about to stop
+
+
+@dataclass(frozen=True)
+class Task:
+    """Cells and their folders, and what to run them with."""
+
+    cells: tuple[Cell, ...]
+    folders: tuple[Path, ...]
+    device: Device = "auto"
+    threads: int | None = None  # torch's, in a worker
+
+
+class Events(Protocol):
+    """Is told what happens to cells, by their names."""
+
+    def began(self, names: Sequence[str]) -> None:
+        """Work on these cells has begun."""
+        ...
+
+    def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
+        """So many rounds of these cells are over; `entry` is the record's last line."""
+        ...
+
+    def ended(self, name: str, state: str) -> None:
+        """A cell is "finished", "stopped early: why", "interrupted" or "failed: why"."""
+        ...
+
+
+class Quiet:
+    """Tells nobody."""
+
+    def began(self, names: Sequence[str]) -> None:
+        """Nothing."""
+
+    def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def ended(self, name: str, state: str) -> None:
+        """Nothing."""
+
+
+def perform(task: Task, events: Events) -> dict[str, str]:
+    """Run the cells; the state of each by its name. After an interrupt the cells that were not reached have none."""
+    if task.threads is not None:
+        torch.set_num_threads(task.threads)
+    states = _stacked(task, events) if len(task.cells) > 1 else None
+    return _one_by_one(task, events) if states is None else states
+
+
+def _stacked(task: Task, events: Events) -> dict[str, str] | None:
+    """All cells at once; None if they cannot be, or not all: then each is run by itself, to see which."""
+    names = [cell.name for cell in task.cells]
+    events.began(names)
+    try:
+        for folder in task.folders:
+            wait_until_free(folder)
+        ran = run_together(
+            [cell.experiment for cell in task.cells],
+            list(task.folders),
+            resume=True,
+            device=task.device,
+            watch=[_watcher([name], events) for name in names],
+        )
+    except KeyboardInterrupt:
+        standing = [_ended(folder) or INTERRUPTED for folder in task.folders]
+        return _told(dict(zip(names, standing, strict=True)), events)
+    except Exception:
+        return None
+    return _told({name: _state(one) for name, one in zip(names, ran, strict=True)}, events)
+
+
+def _state(run: Run) -> str:
+    """How a run of a stack ended; the error, where it left the stack because of one, says more than its status."""
+    return run.status if run.error is None else f"failed: {run.error}"
+
+
+def _ended(folder: Path) -> str | None:
+    with suppress(RecordError):
+        info = Folder(folder).info
+        return str(info["status"]) if ended(info) else None
+    return None
+
+
+def _told(states: dict[str, str], events: Events) -> dict[str, str]:
+    for name, state in states.items():
+        events.ended(name, state)
+    return states
+
+
+def _one_by_one(task: Task, events: Events) -> dict[str, str]:
+    states: dict[str, str] = {}
+    for cell, folder in zip(task.cells, task.folders, strict=True):
+        events.began([cell.name])
+        states[cell.name] = _one(cell, folder, task.device, _watcher([cell.name], events))
+        events.ended(cell.name, states[cell.name])
+        if states[cell.name] == INTERRUPTED:
+            break
+    return states
+
+
+def _one(cell: Cell, folder: Path, device: Device, watch: Watcher) -> str:
+    try:
+        wait_until_free(folder)
+        return run(cell.experiment, folder, resume=True, device=device, watch=watch).status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except AtollError as e:
+        return f"failed: {e}"
+    except Exception as e:
+        return f"failed: {type(e).__name__}: {e} (traceback in {_kept(folder)})"
+
+
+def _kept(folder: Path) -> Path:
+    """What went wrong in full, beside the cells: a folder that holds something else is no place for a run."""
+    path = folder.parent.parent / "errors" / f"{folder.name}.txt"
+    with suppress(OSError):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(traceback.format_exc())
+    return path
+
+
+def _watcher(names: list[str], events: Events) -> Watcher:
+    def watch(done: int, rounds: int, entry: Mapping[str, Any]) -> None:
+        events.round(names, done, rounds, entry)
+
+    return watch
+
+
+def wait_until_free(folder: Path, seconds: float = _PATIENCE) -> None:
+    """A killed sweep's workers stop after their round: wait for them. Who does not let go is refused by the run."""
+    until = time.monotonic() + seconds
+    while _held(folder) and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def _held(folder: Path) -> bool:
+    try:
+        where = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(where, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(where)
+    return False

@@ -1,0 +1,64 @@
+"""What came of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from atoll.errors import RecordError
+from atoll.runs import Folder, Run
+from atoll.suites.sweeps.axes import Cell
+from atoll.suites.sweeps.cell_tasks import INTERRUPTED
+from atoll.suites.sweeps.sweep_folder import WAITING, SweepFolder
+
+
+class Sweep:
+    """Cells, the runs that came of them, and how each ended."""
+
+    def __init__(self, folder: Path, cells: Sequence[Cell], states: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.cells = list(cells)
+        self.states = {cell.name: states.get(cell.name, WAITING) for cell in cells}
+        places = SweepFolder(folder)
+        self.folders = {cell.name: places.place(cell) for cell in cells}
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs of the cells that are done, in the order of the cells."""
+        return [Run(self.folders[cell.name]) for cell in self.cells if self._is_done(cell.name)]
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Cells that failed, and why."""
+        failed = {name: state for name, state in self.states.items() if state.startswith("failed")}
+        return {name: state.removeprefix("failed: ") for name, state in failed.items()}
+
+    @property
+    def status(self) -> str:
+        """One of "finished", "interrupted" and "failed" (some cell did)."""
+        if any(state in (WAITING, INTERRUPTED) for state in self.states.values()):
+            return INTERRUPTED
+        return "failed" if self.failed else "finished"
+
+    def run(self, cell: Cell | str) -> Run:
+        """The run of one cell, as far as it went."""
+        name = cell.name if isinstance(cell, Cell) else cell
+        if name not in self.folders or not Folder(self.folders[name]).exists():
+            raise RecordError(f"{self.folder}: has no run of {name!r}. Cells: {', '.join(self.folders)}.")
+        return Run(self.folders[name])
+
+    def report(self, out: Path | str | None = None) -> Path:
+        """Write the report of all cells that are done; seeds of one setting are a group."""
+        from atoll.report import write  # matplotlib is slow to import
+
+        return write(self.done(), Path(out) if out is not None else self.folder / "report.html")
+
+    def done(self) -> list[Path]:
+        """The folders of the cells that are done."""
+        return [self.folders[cell.name] for cell in self.cells if self._is_done(cell.name)]
+
+    def _is_done(self, name: str) -> bool:
+        return self.states[name] == "finished" or self.states[name].startswith("stopped early")
+
+    def __repr__(self) -> str:
+        return f"Sweep({str(self.folder)!r}, {self.status}, {len(self.done())} of {len(self.cells)} cells)"

@@ -1,0 +1,64 @@
+"""A worker process: takes tasks from a line, does them, and says what happens; stops when told, or when left alone."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from atoll.suites.sweeps.cell_tasks import Task, perform
+from atoll.suites.sweeps.signals import interrupt
+
+
+def work(line: Connection, cores: Sequence[int]) -> None:
+    """Do tasks until the other end of the line says stop, or is gone."""
+    os.setpgrp()  # Ctrl-C on the terminal is for the sweep, which tells us
+    signal.signal(signal.SIGTERM, interrupt)
+    if cores:
+        with suppress(OSError):
+            os.sched_setaffinity(0, cores)
+    tasks: queue.Queue[Task | None] = queue.Queue()
+    threading.Thread(target=_listen, args=(line, tasks), daemon=True).start()
+    with suppress(KeyboardInterrupt, OSError):
+        while (task := tasks.get()) is not None:
+            line.send(("done", perform(task, Teller(line))))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _listen(line: Connection, tasks: queue.Queue[Task | None]) -> None:
+    """A stop, or the end of the sweep's process: like SIGTERM, which waits for the end of a round."""
+    with suppress(EOFError, OSError):
+        while (said := line.recv()) != "stop":
+            tasks.put(said)
+    signal.raise_signal(signal.SIGTERM)
+    tasks.put(None)
+
+
+@dataclass(frozen=True)
+class Teller:
+    """Passes on what happens. If nobody hears it, the work is still checkpointed."""
+
+    line: Connection
+
+    def began(self, names: Sequence[str]) -> None:
+        """Pass it on."""
+        self._tell("began", list(names))
+
+    def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
+        """Pass it on, with the numbers that a bar shows."""
+        plain = {k: v for k, v in entry.items() if isinstance(v, float)}
+        self._tell("round", list(names), done, rounds, plain)
+
+    def ended(self, name: str, state: str) -> None:
+        """Pass it on."""
+        self._tell("ended", name, state)
+
+    def _tell(self, what: str, *rest: Any) -> None:
+        with suppress(OSError):
+            self.line.send((what, rest))

@@ -7,7 +7,8 @@
     │   └── PartitionError   the clients cannot be made as asked
     ├── TrainingError    a round could not be finished
     │   ├── DivergenceError  a client's loss or update stopped being a number
-    │   └── RankError        another process of the run was lost
+    │   ├── RankError        another process of the run was lost
+    │   └── ProtocolError    a protocol between parties could not come to its end
     ├── RecordError      a run folder cannot be read, or must not be written
     └── ConformanceError something registered does not do what its contract says
 
@@ -51,6 +52,10 @@ class DivergenceError(TrainingError):
 
 class RankError(TrainingError):
     """Another process of the run was lost."""
+
+
+class ProtocolError(TrainingError):
+    """A protocol that could not come to its end: too many dropped out, or somebody did not keep to it."""
 
 
 class RecordError(AtollError):

@@ -1,40 +1,69 @@
-"""Contracts: what a task, an algorithm, a transform, a reducer and an engine are. No implementations."""
+"""Contracts and the small values that pass between rooms. No implementations."""
 
 from atoll.core.algorithm import Algorithm
 from atoll.core.autograd import functional, gradient_and_value, is_functional
-from atoll.core.engine import Begun, Engine, Job, Result, begun
-from atoll.core.reducer import Partial, Reducer, lift
+from atoll.core.engine import ClientStates, Engine
+from atoll.core.protocol import Client, Protocol, Server
+from atoll.core.reducer import Reducer
+from atoll.core.requests import (
+    Columns,
+    Evaluate,
+    Evaluated,
+    Exchange,
+    Message,
+    Pending,
+    Program,
+    Request,
+    Train,
+    Trained,
+)
+from atoll.core.round import Context, Outcome, Play, Round, Traffic, no_columns
 from atoll.core.settings import Positive, Share, Unsigned
 from atoll.core.task import GivesGradient, Model, Task
 from atoll.core.transform import Chain, Scaling, Spec, Transform
-from atoll.core.types import Cohort, Info, Participation, Total, Update
+from atoll.core.types import Cohort, Info, Participation, Stack, Total, Update
 
 __all__ = [
     "Algorithm",
-    "Begun",
     "Chain",
+    "Client",
+    "ClientStates",
     "Cohort",
+    "Columns",
+    "Context",
     "Engine",
+    "Evaluate",
+    "Evaluated",
+    "Exchange",
     "GivesGradient",
     "Info",
-    "Job",
+    "Message",
     "Model",
-    "Partial",
+    "Outcome",
     "Participation",
+    "Pending",
+    "Play",
     "Positive",
+    "Program",
+    "Protocol",
     "Reducer",
-    "Result",
+    "Request",
+    "Round",
     "Scaling",
+    "Server",
     "Share",
     "Spec",
+    "Stack",
     "Task",
     "Total",
+    "Traffic",
+    "Train",
+    "Trained",
     "Transform",
     "Unsigned",
     "Update",
-    "begun",
     "functional",
     "gradient_and_value",
     "is_functional",
-    "lift",
+    "no_columns",
 ]

@@ -1,88 +1,69 @@
-"""Where a round runs."""
+"""Where the work of rounds is done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
-from atoll.core.algorithm import Algorithm
-from atoll.core.reducer import Reducer
-from atoll.core.transform import Chain
-from atoll.core.types import Cohort
+from atoll.core.requests import Pending, Request
 from atoll.tree import Tree
 
 
-class Store(Protocol):
-    """Every client's memory, addressed by client id. Only engines touch it during a round."""
+class ClientStates(Protocol):
+    """What clients keep, as a checkpoint holds it: whose it is, and their rows, a bounded piece at a time."""
 
-    def read(self, ids: Tensor) -> Tree:
-        """Rows of these clients, stacked."""
+    def ids(self) -> Tensor:
+        """The clients whose state was ever written, in order."""
         ...
 
-    def write(self, ids: Tensor, rows: Tree) -> None:
-        """Keep these rows."""
-        ...
-
-
-@dataclass(frozen=True)
-class Job:
-    """One round's work: what every client of the cohort does, and how the updates become one."""
-
-    algorithm: Algorithm  # the same object in every round; the round's numbers are in `settings`
-    chain: Chain
-    reducer: Reducer
-    settings: Tree  # {"algorithm", "chain"}: numeric settings of this round as 0-dim tensors
-    sent: Tree
-    state: Tree  # of the chain, as the server has it
-    cohort: Cohort
-    memory: Store
-    key: Tensor
-    each: bool = False  # `sent` has a row for every client of the cohort (no common server)
-    meanwhile: Callable[[], None] | None = None  # what the host may do while a device is at work
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a job. `total` is None when no client could contribute."""
-
-    total: Any
-    loss: Tensor  # (C,) mean training loss of each client, in the order of the cohort
-    finite: Tensor  # (C,) False where loss or update was not a number: those clients were left out
-    order: Tensor  # positions in the cohort of those that were not, as the reducer saw them
-    signal: Tensor | None = None  # the length of the sum before noise, where there is noise
-
-
-@dataclass(frozen=True)
-class Begun:
-    """A job whose outcome has not been looked at: its total, if every client's numbers turn out to be finite.
-
-    A device may still be at work on it, so the host can say what comes next. `result()` waits, and has another total
-    where somebody had to be left out.
-    """
-
-    total: Any
-    result: Callable[[], Result]
-
-    @classmethod
-    def of(cls, result: Result) -> Begun:
-        """One that is over."""
-        return cls(result.total, lambda: result)
-
-
-class Engine(Protocol):
-    """Runs every client's program, then the reducer."""
-
-    def run(self, job: Job) -> Result:
-        """Do the job."""
+    def pieces(self) -> Iterator[tuple[Tensor, Tree]]:
+        """Ids, in order, and their rows on the host."""
         ...
 
 
-def begun(engine: Engine, job: Job) -> Begun:
-    """The job, looked at as late as the engine can."""
-    if hasattr(engine, "begin"):
-        found: Begun = engine.begin(job)
-        return found
-    return Begun.of(engine.run(job))
+class Engine(ABC):
+    """Answers requests. It owns batch plans, client state and evaluation; it never calls up."""
+
+    name: ClassVar[str]
+    notes: list[str]  # why it is this one, and what it found out on the way
+
+    @abstractmethod
+    def submit(self, request: Request) -> Pending[Any]:
+        """Begin the work, and come back as soon as the host may go on."""
+
+    def run(self, request: Request) -> Any:
+        """Do the work and wait for it."""
+        return self.submit(request).result()
+
+    def prepare(self, ids: Tensor, key: Tensor, order: Tensor) -> None:
+        """A `Train` with these will come: the host has time now for what that needs."""
+
+    def expect(self, rounds: int) -> None:
+        """So many rounds are still to come: it may pay to compile."""
+
+    def signature(self, request: Request) -> Hashable:
+        """Equal for requests that `submit_together` can do as one stack; None: alone."""
+        return None
+
+    def submit_together(self, lanes: Sequence[tuple[Engine, Request]]) -> list[Any]:
+        """Answers to requests of one signature, each of a run with an engine of its own."""
+        return [engine.run(request) for engine, request in lanes]
+
+    @abstractmethod
+    def state(self) -> ClientStates:
+        """What clients keep between rounds."""
+
+    @abstractmethod
+    def load(self, pieces: Iterable[tuple[Tensor, Tree]]) -> None:
+        """Go back to what a checkpoint held."""
+
+    @abstractmethod
+    def choice(self) -> dict[str, Any]:
+        """The options with which it can be made again."""
+
+    def lap(self) -> dict[str, Any]:
+        """What the record says of the seconds since the last lap, beside their sum."""
+        return {}

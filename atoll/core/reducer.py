@@ -1,43 +1,58 @@
-"""How many updates become one."""
+"""How many updates become one: a monoid with an identity, a state and something to say."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from functools import reduce
+from typing import Generic, TypeVar
+
+from torch import Tensor
 
 from atoll.core.transform import Spec
-from atoll.core.types import Update
+from atoll.core.types import Info, Total, Update
 from atoll.tree import Tree
 
-
-class Partial(Protocol):
-    """What is known of some of the clients; merges with what is known of the others."""
-
-    def merge(self, other: Any) -> Any:
-        """Both together."""
-        ...
+P = TypeVar("P")  # what is known of some of the clients: a partial aggregate
 
 
-class Reducer(Protocol):
-    """`lift` a stack of updates, `merge` the parts in any order, `finish` once."""
+class Reducer(ABC, Generic[P]):
+    """`lift` a stack of updates, `merge` partial aggregates in any order, `finish` once, on the server.
 
+    Chunks, processes, edges of a hierarchy and network arrivals are the same `merge`. Engines lift and merge; the round
+    finishes, since it holds the state.
+    """
+
+    @abstractmethod
     def spec(self) -> Spec:
         """What is certain about updates that this reducer takes."""
-        ...
 
-    def lift(self, updates: Update) -> Any:
-        """A partial result of a stack of updates: (C, ...) leaves and (C,) weights."""
-        ...
+    def init(self, like: Tree) -> Tree:
+        """The server's state, for updates like this one; {} for none."""
+        return {}
 
-    def finish(self, partial: Any) -> Any:
-        """The `Total` that the server applies."""
-        ...
+    @abstractmethod
+    def zero(self, like: Tree) -> P:
+        """The identity of `merge`: what is known of nobody."""
 
+    @abstractmethod
+    def lift(self, updates: Update, info: Info, key: Tensor) -> P:
+        """A partial aggregate of a stack of updates, leaves (C, ...) and weights (C,); `key` is the round's."""
 
-def lift(reducer: Reducer, updates: Update, by: Tree) -> Any:
-    """`lift` of updates times what each of their tensors is still to be multiplied by, leaves (C,).
+    def lift_scaled(self, updates: Update, factors: Tree, info: Info, key: Tensor) -> P:
+        """`lift` of updates whose tensors are still to be multiplied by these factors, leaves (C,); {} for none.
 
-    A reducer that can do that in passing has a `lift_scaled`.
-    """
-    if by and hasattr(reducer, "lift_scaled"):
-        return reducer.lift_scaled(updates, by)
-    return reducer.lift(updates.scaled(by))
+        Clipping leaves its factors to the sum. A reducer that can multiply in passing saves a pass over all updates.
+        """
+        return self.lift(updates.scaled(factors), info, key)
+
+    @abstractmethod
+    def merge(self, a: P, b: P) -> P:
+        """What is known of both groups of clients."""
+
+    def merge_all(self, parts: list[P], like: Tree) -> P:
+        """All of them as one, in the order given."""
+        return reduce(self.merge, parts) if parts else self.zero(like)
+
+    @abstractmethod
+    def finish(self, partial: P, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
+        """The total that the server applies, the new state, and diagnostics: whom it chose, what it dropped."""

@@ -4,12 +4,14 @@ A field of one of these types may be a number or a schedule over rounds. Engines
 0-dim tensors (`extract`, `inject`), so a schedule needs no new capture and a sweep is one more stacked axis.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, Protocol, TypeVar, get_type_hints, runtime_checkable
 
 import torch
 from pydantic import Field
 
+from atoll.core.transform import Transform
 from atoll.schedules import History, Schedule
 from atoll.tree import Tree
 
@@ -101,6 +103,31 @@ def schedules(thing: Any) -> list[Schedule]:
     own = [getattr(thing, n) for n in names(type(thing))]
     inner = [s for f in fields(thing) if f.name not in names(type(thing)) for s in schedules(getattr(thing, f.name))]
     return [s for s in own if is_schedule(s)] + inner
+
+
+@runtime_checkable
+class Structured(Protocol):
+    """A value that says itself what is left of it without its numbers."""
+
+    def structure(self) -> Hashable:
+        """Equal for values that are the same program up to numbers that come as data."""
+        ...
+
+
+def structure(thing: Any) -> Hashable:
+    """What is left of a dataclass without its numeric settings, which are data: equal for one and the same program."""
+    if isinstance(thing, Structured):
+        return thing.structure()
+    if is_dataclass(thing) and not isinstance(thing, type):
+        calibrated = thing.wishes if isinstance(thing, Transform) else ()  # become a number at set-up
+        numbers = (*names(type(thing)), *calibrated)
+        rest = ((f.name, structure(getattr(thing, f.name))) for f in fields(thing) if f.name not in numbers)
+        return type(thing), tuple(rest)
+    if isinstance(thing, list | tuple):
+        return tuple(structure(x) for x in thing)
+    if isinstance(thing, dict):
+        return tuple((k, structure(v)) for k, v in thing.items())
+    return thing if isinstance(thing, str | int | float | None) else id(thing)
 
 
 def is_schedule(value: Any) -> bool:

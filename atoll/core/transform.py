@@ -32,6 +32,7 @@ class Spec:
     noise: float | None = None  # standard deviation of the noise in the sum, once a mechanism has measured its own
     lost: str = ""  # why a bound that held before does not hold any more
     cohort: int | None = None  # clients in every sum, where that is fixed
+    expected: float | None = None  # clients in a sum, on average, where that is fixed
     size: int | None = None  # numbers in an update, where that is known
     rounds: int | None = None  # of the run, where that is known
     separation: int = 1  # rounds from one turn of a client to its next, at least, always in the same phase
@@ -59,6 +60,14 @@ class Transform:
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         """The total on its way to the algorithm, and the server's new state."""
         return total, state
+
+    def releases(self) -> bool:
+        """Is something released even by a round to which nobody came? Noise is: that nobody came is private, too."""
+        return False
+
+    def diagnostics(self, state: Tree) -> Tree:
+        """What the record may say of a round, from the server's state after it."""
+        return {}
 
     def event(self) -> Any | None:
         """What a privacy accountant must know of one round of this run; None for nothing."""
@@ -134,6 +143,12 @@ class Chain(Transform):
     def seen(self, state: Tree) -> Tree:
         """The part of the server's state that clients look at: not the noise of the past."""
         return {k: v if _has(self.layers[int(k)], "client") else {} for k, v in state.items()}
+
+    def releases(self) -> bool:
+        return any(layer.releases() for layer in self.layers)
+
+    def diagnostics(self, state: Tree) -> Tree:
+        return {k: v for i, layer in enumerate(self.layers) for k, v in layer.diagnostics(state[str(i)]).items()}
 
     def events(self) -> list[Any]:
         """What every mechanism of the chain did in a round, in order."""

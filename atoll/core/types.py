@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from atoll import tree
@@ -23,11 +24,12 @@ class Update(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What a client knows of its own work this round."""
+    """What a client knows of its own work this round; of a stack of clients, one entry each."""
 
     id: Tensor
     examples: Tensor
     steps: Tensor
+    staleness: Tensor  # rounds that the server has made since it sent the model; 0 where all wait for each other
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,13 @@ class Total:
     value: Tree
     weight: Tensor
     count: Tensor
+    invited: int | None = None  # clients that were asked, whether or not they contributed; known to the server's side
+
+    @classmethod
+    def zero(cls, like: Tree) -> Total:
+        """The sum over nobody, for updates like this one."""
+        device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
+        return cls(tree.zeros_like(like), torch.zeros((), device=device), torch.zeros((), device=device))
 
     def merge(self, other: Total) -> Total:
         """The total over both groups of clients."""
@@ -45,6 +54,32 @@ class Total:
     def mean(self) -> Tree:
         """The weighted mean of every part."""
         return tree.scale(self.value, 1.0 / self.weight)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Updates side by side: leaves (C, ...), weights (C,). A monoid by concatenation."""
+
+    updates: Update
+    info: Info
+
+    @classmethod
+    def zero(cls, like: Tree) -> Stack:
+        """A stack of nobody."""
+        device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
+        none = torch.zeros(0, device=device)
+        value = tree.map(lambda x: x.new_zeros((0, *x.shape)), like)
+        return cls(Update(value, none), Info(none.long(), none, none, none))
+
+    def merge(self, other: Stack) -> Stack:
+        """Both stacks as one."""
+        a, b = self.updates, other.updates
+        value = tree.cat([a.value, b.value]) if tree.leaves(a.value) else a.value
+        info = Info(*(torch.cat([x, y]) for x, y in zip(self.info, other.info, strict=True)))
+        return Stack(Update(value, torch.cat([a.weight, b.weight])), info)
+
+    def __len__(self) -> int:
+        return len(self.updates.weight)
 
 
 def _times(x: Tensor, by: Tensor) -> Tensor:

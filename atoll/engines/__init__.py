@@ -1,38 +1,40 @@
-"""Where a round runs: the reference loop, the stack, and workers side by side."""
+"""Where the work of rounds is done: the reference loop, the stack, workers side by side, and many processes."""
 
-from atoll.engines.autotune import Probe, Scratch, default_path
+from atoll.engines.autotune import small
 from atoll.engines.budget import client_bytes, default_budget, total_bytes
-from atoll.engines.choice import ENGINES, AnyEngine, Choice, Ground, make, taken, work_mark
+from atoll.engines.choice import ENGINES, Choice, make
 from atoll.engines.client_state import Kept, RowStore, together
+from atoll.engines.device_data import Decode, DeviceData, EvaluationData
 from atoll.engines.evaluation import measure, measure_each
+from atoll.engines.local import LocalEngine
 from atoll.engines.loop import Loop
 from atoll.engines.precision import arithmetic
+from atoll.engines.program import batch_of
 from atoll.engines.row_file import Layout
 from atoll.engines.threads import Threads
-from atoll.engines.vector.vector import Vector
+from atoll.engines.vector import Vector
 
 __all__ = [
     "ENGINES",
-    "AnyEngine",
     "Choice",
-    "Ground",
+    "Decode",
+    "DeviceData",
+    "EvaluationData",
     "Kept",
     "Layout",
+    "LocalEngine",
     "Loop",
-    "Probe",
     "RowStore",
-    "Scratch",
     "Threads",
     "Vector",
     "arithmetic",
+    "batch_of",
     "client_bytes",
     "default_budget",
-    "default_path",
     "make",
     "measure",
     "measure_each",
-    "taken",
+    "small",
     "together",
     "total_bytes",
-    "work_mark",
 ]

@@ -1,28 +1,27 @@
-"""Which engine: the one asked for, the fastest by a short measurement, or the loop where nothing else can run it."""
+"""Which engine: the one asked for, the fastest, or the loop where nothing else can run it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
+from torch import nn
 
-from atoll.core import Job
-from atoll.engines.autotune import Probe, default_path, mark, small
+from atoll.core import Train
+from atoll.engines.autotune import fastest, is_dense, small
+from atoll.engines.client_state import ClientStore
+from atoll.engines.device_data import DeviceData
+from atoll.engines.local import LocalEngine
 from atoll.engines.loop import Loop
 from atoll.engines.malloc import keep_buffers
 from atoll.engines.precision import Precision
-from atoll.engines.program import Decode
 from atoll.engines.threads import Threads
-from atoll.engines.vector.vector import Vector
-from atoll.tree import Tree
+from atoll.engines.vector import Vector
 
-AnyEngine = Loop | Vector | Threads
-_CHUNKS = (16, 4)  # of a stack that may stay in the cache where the whole cohort does not
 Count = Annotated[int, Field(ge=0)]
 Gigabytes = Annotated[float, Field(gt=0)]
 Compile = bool | Literal["auto"]
@@ -50,7 +49,7 @@ def auto(
     compile: Compile = "auto",
     spill: str | None = None,
 ) -> Choice:
-    """The fastest engine for this model on this machine, by a short measurement that is remembered.
+    """The fastest engine for this model on this machine, by a rule, or by a short measurement.
 
     memory_gb: for the stack, and for the clients' memory (a quarter of the machine's, half of a GPU's). What clients
     keep beyond that goes to a sparse file in the folder `spill`, or else in the run's own; it is gone afterwards.
@@ -88,63 +87,35 @@ def threads(
     return Choice("threads", memory_gb=memory_gb, workers=workers, precision=precision, spill=spill)
 
 
-@dataclass(frozen=True)
-class Ground:
-    """What an engine runs on."""
+def make(choice: Choice, data: DeviceData, store: ClientStore, chunk: int, trial: Train, model: nn.Module) -> LocalEngine:
+    """The engine asked for, or the loop where nothing else can run it; tried on the first round's request.
 
-    columns: Tree
-    decode: Decode
-    device: torch.device
-    keyed: bool
-    refused: str | None = None  # why clients of this task cannot be stacked, where that is known
-
-
-def make(
-    choice: Choice, ground: Ground, chunk: int, trial: Job, cache: Path | None = None, probe: Probe | None = None
-) -> AnyEngine:
-    """The engine, tried on a small piece of real work (the first round's job)."""
-    if ground.device.type == "cpu":
+    A GPU: always the stack. A CPU: the stack where layers are dense; else whichever is the fastest by a short measurement.
+    """
+    if data.device.type == "cpu":
         keep_buffers()
     if choice.name == "loop":
-        return _loop(ground, "chosen by name")
-    stacked = Vector(ground.columns, ground.decode, ground.device, ground.keyed, chunk, choice.capture, choice.compile)
-    refused = ground.refused or _refusal(stacked, small(trial, 2, 1))
+        return Loop(data, store)
+    stacked = Vector(data, store, chunk, choice.capture, choice.compile)
+    refused = data.unstackable or _refusal(stacked, small(trial, 2, 1))
     if refused:
-        return _loop(ground, f"loop engine, because {refused}")
+        return Loop(data, store, notes=[f"loop engine, because {refused}"])
     if choice.name == "vector":
         return stacked
-    if ground.device.type != "cpu":
-        return replace(stacked, reason="on a GPU the stack is always the fastest")
+    if data.device.type != "cpu":
+        return replace(stacked, notes=["on a GPU the stack is always the fastest"])
     if choice.name == "threads":
-        return _threads(ground, choice)
-    engines = candidates(choice, ground, stacked, len(trial.cohort))
-    answer = (probe or Probe(cache or default_path())).fastest(engines, trial, work_mark(choice, ground, trial))
-    return replace(engines[answer.best], reason=answer.words())
+        return Threads(data, store, choice.workers)
+    if is_dense(model):
+        return replace(stacked, notes=["dense layers of many clients are batched products: one stack"])
+    engines = {"vector": stacked, "threads": Threads(data, store, choice.workers), "loop": Loop(data, store)}
+    name, note = fastest(engines, trial)
+    engine = engines[name]
+    engine.notes = [note]
+    return engine
 
 
-def candidates(choice: Choice, ground: Ground, stacked: Vector, clients: int) -> dict[str, AnyEngine]:
-    """What `auto` chooses from: the first where nothing is faster; the last so that none is slower than it."""
-    own = () if choice.chunk else [c for c in _CHUNKS if c < min(stacked.chunk, clients)]
-    chunked = {f"vector by {c}": replace(stacked, chunk=c) for c in own}
-    return {"vector": stacked, **chunked, "threads": _threads(ground, choice), "loop": _loop(ground, "")}
-
-
-def taken(engine: AnyEngine) -> str:
-    """The name under which an engine was measured."""
-    chunked = isinstance(engine, Vector) and engine.chunk in _CHUNKS
-    return f"vector by {engine.chunk}" if isinstance(engine, Vector) and chunked else engine.name
-
-
-def work_mark(choice: Choice, ground: Ground, trial: Job) -> str:
-    """The name of this work in the memory of measurements."""
-    return mark(trial, ground.columns, choice.chunk, choice.workers, choice.memory_gb)
-
-
-def _threads(ground: Ground, choice: Choice) -> Threads:
-    return Threads(ground.columns, ground.decode, ground.device, ground.keyed, choice.workers)
-
-
-def _refusal(engine: Vector, trial: Job) -> str | None:
+def _refusal(engine: Vector, trial: Train) -> str | None:
     try:
         with _no_vmap_fallback():
             replace(engine, capture=False).run(trial)
@@ -165,11 +136,6 @@ def _no_vmap_fallback() -> Iterator[None]:
         yield
     finally:
         allow(True)
-
-
-def _loop(ground: Ground, reason: str) -> Loop:
-    seeded = ground.refused is not None and "random" in ground.refused
-    return Loop(ground.columns, ground.decode, ground.device, ground.keyed, seeded, reason)
 
 
 ENGINES: dict[str, Callable[..., Choice]] = {"auto": auto, "loop": loop, "vector": vector, "threads": threads}

@@ -1,4 +1,4 @@
-"""Every client's memory: rows addressed by client id, made lazily, in a file once they outgrow the budget."""
+"""What clients keep between rounds: rows addressed by client id, made lazily, in a file once they outgrow the budget."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,6 +17,23 @@ from atoll.engines.row_file import Layout, RowFile
 from atoll.tree import Tree
 
 _PIECE = 8 << 20  # bytes of rows that a checkpoint holds at a time
+
+
+class ClientStore(Protocol):
+    """Every client's state, addressed by client id. Only engines touch it."""
+
+    layout: Layout
+    folder: Path  # where rows go that outgrow their budget
+    in_file: bool  # did they?
+    empty: bool  # do clients keep nothing?
+
+    def read(self, ids: Tensor) -> Tree:
+        """The rows of these clients, stacked."""
+        ...
+
+    def write(self, ids: Tensor, rows: Tree) -> None:
+        """Keep these rows."""
+        ...
 
 
 class RowStore:

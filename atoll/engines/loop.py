@@ -2,65 +2,92 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from atoll import tree
-from atoll.core import Info, Job, Result
-from atoll.engines.program import Decode, Program, Writes, alone, client_keys, lifted, merged, step_keys
+from atoll.core import Cohort, Columns, Info, Pending, Train, Trained
+from atoll.engines.local import LocalEngine
+from atoll.engines.program import (
+    ClientRows,
+    ClientSteps,
+    alone,
+    client_keys,
+    info_of,
+    lifted,
+    merged,
+    reduce_key,
+    step_keys,
+)
 from atoll.tree import Tree
 
 
 @dataclass
-class Loop:
+class Loop(LocalEngine):
     """Train the clients one by one: slow, simple, and what every other engine must agree with."""
 
     name: ClassVar[str] = "loop"
 
-    columns: Tree
-    decode: Decode
-    device: torch.device
-    keyed: bool = True
-    seeded: bool = False  # the model draws numbers of its own: seed them for each client and step
-    reason: str = field(default="chosen by name")
+    @property
+    def stacks(self) -> bool:
+        return False
 
-    def run(self, job: Job) -> Result:
-        program = Program(job.algorithm, job.chain, self.decode)
-        keys, own = step_keys(job.cohort, job.key, self.keyed or self.seeded), client_keys(job).to(self.device)
-        parts, losses, finite, writes = [], [], [], Writes(job)
+    def choice(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+    def train(self, request: Train) -> Pending[Trained]:
+        data, cohort = self.data, self.data.plan(request)
+        steps = ClientSteps(request.program, data.decode)
+        keys = step_keys(cohort, request.key, data.keyed or data.stochastic)
+        own, info, key = client_keys(request).to(data.device), info_of(request, cohort), reduce_key(request)
+        parts, losses, finite, rows = [], [], [], ClientRows(self.store, request)
         with torch.no_grad():
-            for c in range(len(job.cohort)):
-                out = self._client(program, job, c, keys[c], own[c])
+            for c in range(len(cohort)):
+                here = Info(*(x[c].to(data.device) for x in info))
+                out = self._client(steps, request, cohort, c, rows, keys[c], own[c], here)
                 losses.append(out["loss"])
                 finite.append(out["finite"])
                 if out["finite"]:
-                    parts.append(lifted(job.reducer, alone(out)))
-                    writes.keep(job.cohort.id[c : c + 1], tree.map(lambda x: x[None], out["memory"]))
-        writes.finish()
-        total = merged(job.reducer, parts)
-        good = torch.stack(finite)
-        return Result(total, torch.stack(losses), good, good.cpu().nonzero().flatten())
+                    parts.append(lifted(request.program, alone(out), Info(*(x[None] for x in here)), key))
+                    rows.write(cohort.id[c : c + 1], tree.map(lambda x: x[None], out["own"]))
+        rows.finish()
+        good = torch.stack(finite) if finite else torch.zeros(0, dtype=torch.bool)
+        loss = torch.stack(losses) if losses else torch.zeros(0)
+        columns = Columns(loss, good, good.cpu().nonzero().flatten())
+        return Pending.done(Trained.settled(merged(request.program, parts), cohort.examples, columns))
 
-    def _client(self, program: Program, job: Job, c: int, keys: torch.Tensor, own: torch.Tensor) -> Tree:
-        cohort = job.cohort
-        sent = tree.rows(job.sent, c) if job.each else job.sent
-        read = job.memory.read(cohort.id[c : c + 1])
-        memory = tree.rows(read, 0) if tree.leaves(read) else read
-        carry = program.start(job.settings, sent, memory)
+    def _client(
+        self,
+        steps: ClientSteps,
+        request: Train,
+        cohort: Cohort,
+        c: int,
+        rows: ClientRows,
+        keys: Tensor,
+        own_key: Tensor,
+        info: Info,
+    ) -> Tree:
+        device, settings = self.data.device, request.settings
+        sent, state = own_inputs(request, c)
+        own = rows.read_one(cohort.id[c : c + 1])
+        carry = steps.start(settings, sent, own)
         for s in range(int(cohort.steps[c])):
             n = int(cohort.count[c, s])
             some = max(1, n)  # a batch that drew nobody is a row that does not count
-            rows = cohort.plan[c, s, :some].to(self.device)
-            key = keys[s].to(self.device)
-            if self.seeded:
+            batch, key = cohort.plan[c, s, :some].to(device), keys[s].to(device)
+            if self.data.stochastic:
                 torch.manual_seed((int(keys[s, 0]) << 31) ^ int(keys[s, 1]))
-            count = torch.tensor(n, device=self.device)
-            carry = program.step(job.settings, carry, sent, memory, self.columns, rows, count, key)
-        info = Info(
-            cohort.id[c].to(self.device),
-            cohort.examples[c].to(self.device),
-            cohort.steps[c].to(self.device, torch.float32),
-        )
-        return program.finish(job.settings, carry, sent, memory, job.state, info, own)
+            count = torch.tensor(n, device=device)
+            carry = steps.step(settings, carry, sent, own, self.data.columns, batch, count, key)
+        return steps.finish(settings, carry, sent, own, state, info, own_key)
+
+
+def own_inputs(request: Train, c: int) -> tuple[Tree, Tree]:
+    """What client c of a request is sent, and the chain's state as it sees it."""
+    if not request.per_client:
+        return request.sent, request.state
+    sent, state = (tree.rows(x, c) if tree.leaves(x) else x for x in (request.sent, request.state))
+    return sent, state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,51 +9,50 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Algorithm, Chain, Cohort, Info, Job, Reducer, Update, lift
+from atoll.core import Cohort, Info, Program, Train, Update
 from atoll.core.settings import inject
+from atoll.engines.client_state import ClientStore
+from atoll.engines.device_data import Decode
 from atoll.phases import phase
 from atoll.tree import Tree
 
-Decode = Callable[[Tree], Tree]
 SENT = ("value", "weight", "by")  # of what a client ends with: its update, and what that is to be multiplied by
+_NO_STATE: Tree = {"algorithm": {}, "chain": {}}
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class ClientSteps:
     """Start, step and finish of one client. Settings come in as data, so that a new value is not a new program."""
 
-    algorithm: Algorithm
-    chain: Chain
+    program: Program
     decode: Decode
 
-    def start(self, settings: Tree, sent: Tree, memory: Tree) -> Tree:
+    def start(self, settings: Tree, sent: Tree, own: Tree) -> Tree:
         """What the client carries through its steps."""
-        return inject(self.algorithm, settings["algorithm"]).start(sent, memory["algorithm"])
+        return inject(self.program.algorithm, settings["algorithm"]).start(sent, own["algorithm"])
 
     def step(
-        self, settings: Tree, carry: Tree, sent: Tree, memory: Tree, columns: Tree, rows: Tensor, n: Tensor, key: Tensor
+        self, settings: Tree, carry: Tree, sent: Tree, own: Tree, columns: Tree, rows: Tensor, n: Tensor, key: Tensor
     ) -> Tree:
         """One batch: the rows of the data, of which the first n are real."""
         with phase("gather"):
             batch = batch_of(self.decode, columns, rows, n, key)
         with phase("forward and backward"):
-            return inject(self.algorithm, settings["algorithm"]).step(carry, sent, memory["algorithm"], batch)
+            return inject(self.program.algorithm, settings["algorithm"]).step(carry, sent, own["algorithm"], batch)
 
-    def finish(
-        self, settings: Tree, carry: Tree, sent: Tree, memory: Tree, state: Tree, info: Info, key: Tensor
-    ) -> Tree:
-        """The update as it arrives at the server, the new memory, the mean training loss, and whether all is finite."""
-        algorithm = inject(self.algorithm, settings["algorithm"])
-        update, own = algorithm.finish(carry, sent, memory["algorithm"], info)
+    def finish(self, settings: Tree, carry: Tree, sent: Tree, own: Tree, state: Tree, info: Info, key: Tensor) -> Tree:
+        """The update as it arrives at the server, the new client state, the mean loss, and whether all is finite."""
+        algorithm = inject(self.program.algorithm, settings["algorithm"])
+        update, kept = algorithm.finish(carry, sent, own["algorithm"], info)
         with phase("transforms"):
-            chain = inject(self.chain, settings.get("chain", {}))
-            update, by, kept = chain.unscaled(update, state, memory["chain"], key)
+            chain = inject(self.program.chain, settings.get("chain", {}))
+            update, by, held = chain.unscaled(update, state, own["chain"], key)
         loss = carry["loss"] / info.steps.clamp(min=1) if "loss" in carry else torch.zeros_like(update.weight)
         factors = {id(x): x for x in tree.leaves(by)}  # several tensors may have one
-        sums = [x.sum().float() for x in [*tree.leaves(update.value), *factors.values(), *tree.leaves(own)]]
+        sums = [x.sum().float() for x in [*tree.leaves(update.value), *factors.values(), *tree.leaves(kept)]]
         finite = torch.isfinite(torch.stack([loss, update.weight, *sums]).sum())
-        memory = {"algorithm": own, "chain": kept}
-        return {**update._asdict(), "by": by, "memory": memory, "loss": loss, "finite": finite}
+        new = {"algorithm": kept, "chain": held}
+        return {**update._asdict(), "by": by, "own": new, "loss": loss, "finite": finite}
 
 
 def batch_of(decode: Decode, columns: Tree, rows: Tensor, n: Tensor, key: Tensor) -> Tree:
@@ -62,6 +60,12 @@ def batch_of(decode: Decode, columns: Tree, rows: Tensor, n: Tensor, key: Tensor
     batch = decode({**tree.rows(columns, rows), "key": key})
     mask = (torch.arange(rows.shape[-1], device=rows.device) < n).float()
     return {**batch, "mask": mask, "key": key}
+
+
+def info_of(train: Train, cohort: Cohort) -> Info:
+    """What the clients of a request know of their work, (C,) each, on the host."""
+    stale = torch.zeros(len(cohort)) if train.staleness is None else train.staleness.float().cpu()
+    return Info(cohort.id, cohort.examples, cohort.steps.float(), stale)
 
 
 def step_keys(cohort: Cohort, key: Tensor, needed: bool) -> Tensor:
@@ -75,41 +79,58 @@ def step_keys(cohort: Cohort, key: Tensor, needed: bool) -> Tensor:
     return torch.stack([torch.from_numpy(a), torch.from_numpy(b)], -1)
 
 
-def client_keys(job: Job) -> Tensor:
+def client_keys(train: Train) -> Tensor:
     """(C, 2) keys for the transforms, addressed by client id; zeros where nothing draws from them."""
-    if not job.chain.draws():
-        return torch.zeros((len(job.cohort), 2), dtype=torch.int64)
-    k0, k1 = rng.child(job.key, "transforms").tolist()
-    ids = job.cohort.id.cpu().numpy()
+    if not train.program.chain.draws():
+        return torch.zeros((len(train.ids), 2), dtype=torch.int64)
+    k0, k1 = rng.child(train.key, "transforms").tolist()
+    ids = train.ids.cpu().numpy()
     a, b = rng.threefry(k0, k1, ids & 0xFFFFFFFF, ids >> 32 & 0xFFFFFFFF)
     return torch.stack([torch.from_numpy(a), torch.from_numpy(b)], -1)
 
 
-class Writes:
-    """A round's new memory. Where a client comes twice, both copies must start from the old one: written at the end."""
+def reduce_key(train: Train) -> Tensor:
+    """What a reducer draws from."""
+    return rng.child(train.key, "reduce")
 
-    def __init__(self, job: Job) -> None:
-        self.memory = job.memory
-        self.repeated = len(set(job.cohort.id.tolist())) < len(job.cohort)
+
+class ClientRows:
+    """What the clients of one request keep: read before, written after.
+
+    Where a client comes twice, both copies must start from the old state: all is written at the end.
+    """
+
+    def __init__(self, store: ClientStore, train: Train) -> None:
+        self.store, self.mode = store, train.client_state
+        self.repeated = len(set(train.ids.tolist())) < len(train.ids)
         self.waiting: list[tuple[Tensor, Tree]] = []
 
-    def keep(self, ids: Tensor, rows: Tree) -> None:
-        """Now, or at the end."""
-        if self.repeated:
+    def read(self, ids: Tensor) -> Tree:
+        """Their rows, stacked."""
+        return _NO_STATE if self.mode == "none" else self.store.read(ids)
+
+    def read_one(self, id: Tensor) -> Tree:
+        """One client's, without the axis."""
+        rows = self.read(id)
+        return tree.rows(rows, 0) if tree.leaves(rows) else rows
+
+    def write(self, ids: Tensor, rows: Tree) -> None:
+        """Keep them, now or at the end."""
+        if self.mode == "update" and self.repeated:
             self.waiting.append((ids, rows))
-        else:
-            self.memory.write(ids, rows)
+        elif self.mode == "update":
+            self.store.write(ids, rows)
 
     def finish(self) -> None:
-        """The end."""
+        """All clients are done."""
         for ids, rows in self.waiting:
-            self.memory.write(ids, rows)
+            self.store.write(ids, rows)
 
 
-def lifted(reducer: Reducer, out: Tree) -> Any:
-    """The partial result of a stack of updates."""
+def lifted(program: Program, out: Tree, info: Info, key: Tensor) -> Any:
+    """The partial aggregate of a stack of clients that have finished."""
     with phase("reduce"):
-        return lift(reducer, Update(out["value"], out["weight"]), out["by"])
+        return program.reducer.lift_scaled(Update(out["value"], out["weight"]), out["by"], info, key)
 
 
 def alone(out: Tree) -> Tree:
@@ -117,12 +138,7 @@ def alone(out: Tree) -> Tree:
     return tree.map(lambda x: x[None], tree.select(out, SENT))  # type: ignore[no-any-return]
 
 
-def merged(reducer: Reducer, parts: list[Any]) -> Any:
-    """Partial results as one, in the order given; None if there are none."""
-    if not parts:
-        return None
+def merged(program: Program, parts: list[Any]) -> Any:
+    """Partial aggregates as one, in the order given."""
     with phase("reduce"):
-        total = parts[0]
-        for part in parts[1:]:
-            total = total.merge(part)
-        return reducer.finish(total)
+        return program.reducer.merge_all(parts, program.like)

@@ -14,15 +14,27 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Info, Job, Result, functional
+from atoll.core import Cohort, Columns, Info, Pending, Program, Train, Trained, functional
 from atoll.engines.capture import Captured
-from atoll.engines.program import Decode, Program, Writes, alone, client_keys, lifted, merged, step_keys
+from atoll.engines.local import LocalEngine
+from atoll.engines.loop import own_inputs
+from atoll.engines.program import (
+    ClientRows,
+    ClientSteps,
+    alone,
+    client_keys,
+    info_of,
+    lifted,
+    merged,
+    reduce_key,
+    step_keys,
+)
 from atoll.phases import phase
 from atoll.tree import Tree
 
 
 @dataclass
-class Threads:
+class Threads(LocalEngine):
     """Train clients one by one on each core, with a captured step; sums are taken in the order of the cohort.
 
     A stacked convolution has per-client weights, which CPUs do badly (a grouped convolution); many threads on one
@@ -31,78 +43,90 @@ class Threads:
 
     name: ClassVar[str] = "threads"
 
-    columns: Tree
-    decode: Decode
-    device: torch.device
-    keyed: bool = True
     workers: int = 0  # 0: one per core
-    reason: str = field(default="chosen by name")
-    _programs: dict[Any, tuple[Program, Captured]] = field(default_factory=dict, init=False)
+    _programs: dict[Program, tuple[ClientSteps, Captured]] = field(default_factory=dict, init=False)
     _pool: ThreadPoolExecutor | None = field(default=None, init=False)
 
-    def run(self, job: Job) -> Result:
-        n = len(job.cohort)
-        keys, own = step_keys(job.cohort, job.key, self.keyed), client_keys(job)
-        total: Any = None
-        writes = Writes(job)
+    def choice(self) -> dict[str, Any]:
+        return {"name": self.name, "workers": self.count()}
+
+    def train(self, request: Train) -> Pending[Trained]:
+        cohort, program = self.data.plan(request), request.program
+        n, info, key = len(cohort), info_of(request, cohort), reduce_key(request)
+        parts: list[Any] = []  # one at most: merged as they come, so that few updates are held
+        rows = ClientRows(self.store, request)
         loss, finite = torch.zeros(n), torch.ones(n, dtype=torch.bool)
-        for c, out in enumerate(self._results(job, keys, own)):
+        for c, out in enumerate(self._clients(request, cohort, rows, info)):
             loss[c], finite[c] = out["loss"], out["finite"]
             if out["finite"]:
-                part = lifted(job.reducer, alone(out))
+                part = lifted(program, alone(out), Info(*(x[c : c + 1] for x in info)), key)
                 with phase("reduce"):
-                    total = part if total is None else total.merge(part)
-                writes.keep(job.cohort.id[c : c + 1], tree.map(lambda x: x[None], out["memory"]))
-        writes.finish()
-        total = merged(job.reducer, [] if total is None else [total])
-        return Result(total, loss, finite, finite.nonzero().flatten())
+                    parts = [program.reducer.merge(parts[0], part) if parts else part]
+                rows.write(cohort.id[c : c + 1], tree.map(lambda x: x[None], out["own"]))
+        rows.finish()
+        columns = Columns(loss, finite, finite.nonzero().flatten())
+        return Pending.done(Trained.settled(merged(program, parts), cohort.examples, columns))
 
-    def _results(self, job: Job, keys: Tensor, own: Tensor) -> Iterator[Tree]:
+    def _clients(self, request: Train, cohort: Cohort, rows: ClientRows, info: Info) -> Iterator[Tree]:
         """In the order of the cohort, with a bounded number under way, so that few updates are held at once."""
-        program, step = self._program(job)
+        if not len(cohort):
+            return
+        keys, own = step_keys(cohort, request.key, self.data.keyed), client_keys(request)
+        steps, step = self._program(request, cohort, rows)
         pool = self._started()
         waiting: deque[Future[Tree]] = deque()
-        for c in range(len(job.cohort)):
-            waiting.append(pool.submit(self._client, program, step, job, c, keys[c], own[c]))
+        for c in range(len(cohort)):
+            here = Info(*(x[c] for x in info))
+            waiting.append(pool.submit(self._client, steps, step, request, cohort, c, rows, keys[c], own[c], here))
             if len(waiting) > 2 * self.count():
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
-    def _client(self, program: Program, step: Captured, job: Job, c: int, keys: Tensor, own: Tensor) -> Tree:
-        cohort = job.cohort
-        sent, memory, carry = self._begin(program, job, c)
+    def _client(
+        self,
+        steps: ClientSteps,
+        step: Captured,
+        request: Train,
+        cohort: Cohort,
+        c: int,
+        rows: ClientRows,
+        keys: Tensor,
+        own_key: Tensor,
+        info: Info,
+    ) -> Tree:
+        settings, columns = request.settings, self.data.columns
+        sent, own, carry, state = self._begin(steps, request, cohort, c, rows)
         with torch.no_grad(), functional():
             for s in range(int(cohort.steps[c])):
-                batch = (cohort.plan[c, s], cohort.count[c, s], keys[s])
-                carry = step(job.settings, carry, sent, memory, self.columns, *batch)
-            info = Info(cohort.id[c], cohort.examples[c], cohort.steps[c].float())
-            return program.finish(job.settings, carry, sent, memory, job.state, info, own)
+                carry = step(settings, carry, sent, own, columns, cohort.plan[c, s], cohort.count[c, s], keys[s])
+            return steps.finish(settings, carry, sent, own, state, info, own_key)
 
-    def _program(self, job: Job) -> tuple[Program, Captured]:
-        mark = (id(job.algorithm), id(job.chain))
-        if mark not in self._programs:
-            program = Program(job.algorithm, job.chain, self.decode)
-            step = Captured(program.step, after=0)
-            self._warm(program, step, job)
-            self._programs[mark] = (program, step)
-        return self._programs[mark]
+    def _program(self, request: Train, cohort: Cohort, rows: ClientRows) -> tuple[ClientSteps, Captured]:
+        program = request.program
+        if program not in self._programs:
+            steps = ClientSteps(program, self.data.decode)
+            step = Captured(steps.step, after=0)
+            self._warm(steps, step, request, cohort, rows)
+            self._programs[program] = (steps, step)
+        return self._programs[program]
 
-    def _warm(self, program: Program, step: Captured, job: Job) -> None:
+    def _warm(self, steps: ClientSteps, step: Captured, request: Train, cohort: Cohort, rows: ClientRows) -> None:
         """Capture the step on this thread, before there are others; a second one, since its layout may differ."""
-        sent, memory, carry = self._begin(program, job, 0)
+        sent, own, carry, _ = self._begin(steps, request, cohort, 0, rows)
         key = torch.zeros(2, dtype=torch.int64)
         for _ in range(2):
-            batch = (job.cohort.plan[0, 0], job.cohort.count[0, 0], key)
-            carry = step.prepare(job.settings, carry, sent, memory, self.columns, *batch)
+            batch = (cohort.plan[0, 0], cohort.count[0, 0], key)
+            carry = step.prepare(request.settings, carry, sent, own, self.data.columns, *batch)
 
-    def _begin(self, program: Program, job: Job, c: int) -> tuple[Tree, Tree, Tree]:
+    def _begin(
+        self, steps: ClientSteps, request: Train, cohort: Cohort, c: int, rows: ClientRows
+    ) -> tuple[Tree, Tree, Tree, Tree]:
         with torch.no_grad(), functional():
-            sent = tree.rows(job.sent, c) if job.each else job.sent
-            read = job.memory.read(job.cohort.id[c : c + 1])
-            memory = tree.rows(read, 0) if tree.leaves(read) else read
-            carry = program.start(job.settings, sent, memory)
-            return sent, memory, tree.map(torch.Tensor.contiguous, carry)
+            sent, state = own_inputs(request, c)
+            own = rows.read_one(cohort.id[c : c + 1])
+            carry = steps.start(request.settings, sent, own)
+            return sent, own, tree.map(torch.Tensor.contiguous, carry), state
 
     def count(self) -> int:
         """The workers."""

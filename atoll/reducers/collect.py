@@ -1,37 +1,36 @@
-"""Keeping every update: for reducers that must see them all, and for rounds without a server."""
+"""Keeping every update: for rounds without a server, which mix the stack with weights of their own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
+from torch import Tensor
 
 from atoll import tree
-from atoll.core import Spec, Update
+from atoll.core import Info, Reducer, Spec, Stack, Total, Update
+from atoll.reducers.mean import weighted_total
+from atoll.tree import Tree
 
 
 @dataclass(frozen=True)
-class Stack:
-    """Updates side by side. A monoid by joining."""
-
-    updates: Update
-
-    def merge(self, other: Stack) -> Stack:
-        """Both stacks as one."""
-        a, b = self.updates, other.updates
-        value = tree.cat([a.value, b.value]) if tree.leaves(a.value) else a.value
-        return Stack(Update(value, torch.cat([a.weight, b.weight])))
-
-
-@dataclass(frozen=True)
-class Keep:
-    """Do not reduce at all: gossip mixes the stack with its own weights."""
+class Collect(Reducer[Stack]):
+    """Do not reduce before the end: the partial aggregate is the stack of all updates."""
 
     def spec(self) -> Spec:
         return Spec(additive=False)
 
-    def lift(self, updates: Update) -> Stack:
-        return Stack(updates)
+    def zero(self, like: Tree) -> Stack:
+        return Stack.zero(like)
 
-    def finish(self, partial: Stack) -> Stack:
-        return partial
+    def lift(self, updates: Update, info: Info, key: Tensor) -> Stack:
+        return Stack(updates, info)
+
+    def merge(self, a: Stack, b: Stack) -> Stack:
+        return a.merge(b)
+
+    def finish(self, partial: Stack, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
+        updates = partial.updates
+        if not len(partial):
+            like = tree.map(lambda x: x.new_zeros(x.shape[1:]), updates.value)
+            return Total.zero(like), state, {}
+        return weighted_total(updates, tree.map(lambda _: updates.weight, updates.value)), state, {}

@@ -9,26 +9,32 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Spec, Total, Update
-from atoll.reducers.collect import Stack
+from atoll.core import Info, Reducer, Spec, Stack, Total, Update
+from atoll.tree import Tree
 
 
 @dataclass(frozen=True)
-class Median:
+class Median(Reducer[Stack]):
     """The middle value of every coordinate; the mean of the two middle ones for an even number (Yin et al., 2018)."""
 
     def spec(self) -> Spec:
         return Spec(additive=False)
 
-    def lift(self, updates: Update) -> Stack:
-        return Stack(updates)
+    def zero(self, like: Tree) -> Stack:
+        return Stack.zero(like)
 
-    def finish(self, partial: Stack) -> Total:
-        return _total(partial, _middle)
+    def lift(self, updates: Update, info: Info, key: Tensor) -> Stack:
+        return Stack(updates, info)
+
+    def merge(self, a: Stack, b: Stack) -> Stack:
+        return a.merge(b)
+
+    def finish(self, partial: Stack, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
+        return _unweighted(partial, _middle), state, {}
 
 
 @dataclass(frozen=True)
-class TrimmedMean:
+class TrimmedMean(Reducer[Stack]):
     """The mean of every coordinate without the `share` lowest and the `share` highest values (Yin et al., 2018)."""
 
     share: Annotated[float, Field(ge=0, lt=0.5)] = 0.1
@@ -36,19 +42,33 @@ class TrimmedMean:
     def spec(self) -> Spec:
         return Spec(additive=False)
 
-    def lift(self, updates: Update) -> Stack:
-        return Stack(updates)
+    def zero(self, like: Tree) -> Stack:
+        return Stack.zero(like)
 
-    def finish(self, partial: Stack) -> Total:
-        cut = int(self.share * len(partial.updates.weight))
-        return _total(partial, lambda x: x.sort(0).values[cut : len(x) - cut].mean(0))
+    def lift(self, updates: Update, info: Info, key: Tensor) -> Stack:
+        return Stack(updates, info)
+
+    def merge(self, a: Stack, b: Stack) -> Stack:
+        return a.merge(b)
+
+    def finish(self, partial: Stack, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
+        trimmed = int(self.share * len(partial))
+        kept = slice(trimmed, len(partial) - trimmed)
+        return _unweighted(partial, lambda x: x.sort(0).values[kept].mean(0)), state, {}
 
 
-def _total(partial: Stack, reduce: Callable[[Tensor], Tensor]) -> Total:
-    w = partial.updates.weight
-    return Total(tree.map(reduce, partial.updates.value), torch.ones_like(w[0]), torch.full_like(w[0], len(w)))
+def _unweighted(stack: Stack, reduce: Callable[[Tensor], Tensor]) -> Total:
+    """Reduced to one update of weight 1, whatever the clients' weights are; of nobody, zeros of weight 0."""
+    w = stack.updates.weight
+    reduce = reduce if len(stack) else _zeros
+    value = tree.map(reduce, stack.updates.value)
+    return Total(value, w.new_full((), float(len(stack) > 0)), w.new_full((), float(len(stack))))
 
 
 def _middle(x: Tensor) -> Tensor:
     ordered, n = x.sort(0).values, len(x)
     return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+
+
+def _zeros(x: Tensor) -> Tensor:
+    return torch.zeros(x.shape[1:], dtype=x.dtype, device=x.device)

@@ -1,21 +1,13 @@
-"""Who talks to whom in a round. A round is a plain function, so a new topology is a new function."""
+"""Who talks to whom in a round: each topology is a generator over the same requests."""
 
-from atoll.rounds.central import Central, central_round, nobody
-from atoll.rounds.context import Parts, clients_key
-from atoll.rounds.gossip import Gossip, gossip_round
-from atoll.rounds.private import NoisySum, Planted
+from collections.abc import Callable
+from typing import Any
 
-ROUNDS = {"central": Central, "gossip": Gossip}
+from atoll.rounds.central import Central
+from atoll.rounds.gossip import Gossip
+from atoll.rounds.recompute import Recompute
+from atoll.rounds.server_step import Step, client_key, server_step
 
-__all__ = [
-    "ROUNDS",
-    "Central",
-    "Gossip",
-    "NoisySum",
-    "Parts",
-    "Planted",
-    "central_round",
-    "clients_key",
-    "gossip_round",
-    "nobody",
-]
+ROUNDS: dict[str, Callable[..., Any]] = {"central": Central, "gossip": Gossip}
+
+__all__ = ["ROUNDS", "Central", "Gossip", "Recompute", "Step", "client_key", "server_step"]

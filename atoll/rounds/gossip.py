@@ -2,93 +2,116 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.func import vmap
 
 from atoll import rng, tree
 from atoll.algorithms.local import model_of
-from atoll.core import Algorithm, Cohort, Job, Model, Result, Total
+from atoll.core import Algorithm, Context, Model, Outcome, Play, Reducer, Round, Stack, Total, Traffic
 from atoll.errors import ConfigError
-from atoll.reducers import Keep
-from atoll.rounds.context import Parts, clients_key
+from atoll.reducers import Collect, Mean
 from atoll.rounds.graphs import GraphName, adjacency, mixing
+from atoll.rounds.server_step import client_key
 from atoll.tree import Tree
-
-_KEEP = Keep()
-
-
-def gossip_round(
-    parts: Parts, cohort: Cohort, servers: Tree, state: Tree, weights: Tensor, key: Tensor
-) -> tuple[Tree, Tree, Result]:
-    """Every node of the cohort trains from its own model and applies its own update; then all mix."""
-    here = cohort.id.to(weights.device)
-    sent = vmap(parts.now.send)(tree.rows(servers, here))
-    job = Job(
-        parts.algorithm,
-        parts.chain,
-        _KEEP,
-        parts.settings,
-        sent,
-        parts.chain.seen(state),
-        cohort,
-        parts.memory,
-        clients_key(key),
-        each=True,
-    )
-    result = parts.engine.run(job)
-    if result.total is not None:
-        servers = _applied(parts.now, servers, here[result.order.to(here.device)], result.total.updates)
-    mixed = tree.map(lambda x: torch.einsum("ij,j...->i...", weights, x), model_of(servers))
-    return {**servers, **mixed}, state, result
-
-
-def _applied(now: Algorithm, servers: Tree, ids: Tensor, updates: tuple[Tree, Tensor]) -> Tree:
-    def alone(server: Tree, value: Tree, weight: Tensor) -> Tree:
-        one = torch.ones_like(weight)
-        some = torch.where(weight > 0, weight, one)  # a node without examples stays where it is
-        return now.apply(server, Total(tree.scale(value, weight), some, one))
-
-    new = vmap(alone)(tree.rows(servers, ids), *updates)
-    return tree.map(lambda old, x: old.index_copy(0, ids, x), servers, new)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
-class Gossip:
-    """No server: nodes train, then average with their neighbours in a graph (Lian et al., 2017)."""
+class Gossip(Round):
+    """No server: nodes train, then average with their neighbours in a graph (Lian et al., 2017).
+
+    Every node is a server of one client: its own update takes the whole way through the transforms, there and back.
+    """
 
     graph: GraphName = "ring"
     probability: Annotated[float, Field(ge=0, le=1)] = 0.1
 
-    def init(self, algorithm: Algorithm, model: Model, population: int) -> Tree:
-        """Every node's own server state; all start alike."""
+    @property
+    def per_client(self) -> bool:
+        return True
+
+    def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
+        if not isinstance(named, Mean):
+            raise ConfigError(
+                f"reducer.name: gossip mixes neighbours by its graph, so {type(named).__name__} would not be used. "
+                "Leave reducer out, or use round.name = 'central'."
+            )
+        return Collect()
+
+    def check(self, algorithm: Algorithm) -> None:
         inner = getattr(algorithm, "inner", algorithm)
         if getattr(inner, "population", None) is not None:
             raise ConfigError(
                 f"round.name: gossip has no server to keep what {type(inner).__name__} keeps there. "
                 "Use round.name = 'central', or an algorithm such as fedavg or fedprox."
             )
-        return tree.map(torch.clone, tree.stack(algorithm.init(model), population))  # type: ignore[no-any-return]
 
-    def run(self, parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: Tensor) -> tuple[Tree, Tree, Result]:
-        """One round. The graph is the same in every round."""
-        first = tree.leaves(server)[0]
-        neighbours = adjacency(self.graph, len(first), self.probability, rng.key("graph"))
-        return gossip_round(parts, cohort, server, state, mixing(neighbours).to(first.device), key)
+    def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
+        """Every node's own state; all start alike."""
+        chain, _ = ctx.chain.init(ctx.update_like)
+        return {"server": _copies(ctx.algorithm.init(model), ctx.population), "chain": _copies(chain, ctx.population)}
 
-    def links(self, population: int) -> int:
-        """How many models travel in a round: one each way between neighbours."""
-        return int(adjacency(self.graph, population, self.probability, rng.key("graph")).sum())
+    def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
+        """Every node of the cohort trains from its own model and applies its own update; then all mix."""
+        ids, participation = ctx.sample()
+        trained = yield ctx.train(*self.broadcast(ctx, state, ids), ids, client_key(key), per_client=True)
+        nodes = ids[trained.order]
+        state = _stepped(ctx, state, nodes, trained.partial, rng.child(key, "server"))
+        weights = mixing(self._neighbours(ctx.population)).to(_device(state))
+        mixed = tree.map(lambda x: torch.einsum("ij,j...->i...", weights, x), model_of(state["server"]))
+        links = tree.nbytes(tree.rows(model_of(state["server"]), 0)) * int(self._neighbours(ctx.population).sum())
+        outcome = Outcome(
+            ids, participation, trained.examples, trained.columns, Traffic(links, links), bool(trained.rows)
+        )
+        return {**state, "server": {**state["server"], **mixed}}, outcome
 
-    def model(self, server: Tree) -> Model:
+    def model(self, state: Tree) -> Model:
         """The mean of all nodes' models."""
-        return tree.map(lambda x: x.mean(0), model_of(server))  # type: ignore[no-any-return]
+        return tree.map(lambda x: x.mean(0), model_of(state["server"]))  # type: ignore[no-any-return]
 
-    def sent(self, now: Algorithm, server: Tree, ids: Tensor) -> tuple[Tree, bool]:
-        """What these clients would be sent: their own."""
-        here = ids.to(tree.leaves(server)[0].device)
-        return vmap(now.send)(tree.rows(server, here)), True
+    def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
+        """Their own models."""
+        here = ids.to(_device(state))
+        sent = torch.func.vmap(ctx.algorithm.send)(tree.rows(state["server"], here))
+        seen = ctx.chain.seen(state["chain"])
+        return sent, tree.rows(seen, here) if tree.leaves(seen) else seen
+
+    def _neighbours(self, population: int) -> Tensor:
+        """The same graph in every round."""
+        return adjacency(self.graph, population, self.probability, rng.key("graph"))
+
+
+def _stepped(ctx: Context, state: Tree, nodes: Tensor, stack: Stack, key: Tensor) -> Tree:
+    """Each of these nodes as the server of its own update: the transforms' way back, then the algorithm's step."""
+    if not len(nodes):
+        return state
+    here = nodes.to(_device(state))
+    rows = {"server": tree.rows(state["server"], here), "value": stack.updates.value, "weight": stack.updates.weight}
+    chain = tree.rows(state["chain"], here) if tree.leaves(state["chain"]) else state["chain"]
+    own = [_alone(ctx, tree.rows(rows, i), _row(chain, i), rng.fold_at_hand(key, int(n))) for i, n in enumerate(nodes)]
+    new = tree.map(lambda *xs: torch.stack(xs), *own)
+    return tree.map(lambda old, x: old.index_copy(0, here, x), state, new)  # type: ignore[no-any-return]
+
+
+def _alone(ctx: Context, row: Tree, chain: Tree, key: Tensor) -> Tree:
+    """One node: a sum over its own update alone."""
+    one = torch.ones_like(row["weight"])
+    weight = torch.where(row["weight"] > 0, row["weight"], one)  # a node without examples stays where it is
+    total = Total(tree.scale(row["value"], row["weight"]), weight, one, invited=1)
+    total, chain = ctx.chain.server(total, chain, key)
+    return {"server": ctx.algorithm.apply(row["server"], total), "chain": chain}
+
+
+def _row(rows: Tree, i: int) -> Tree:
+    return tree.rows(rows, i) if tree.leaves(rows) else rows
+
+
+def _copies(state: Tree, n: int) -> Tree:
+    return tree.map(torch.clone, tree.stack(state, n))  # type: ignore[no-any-return]
+
+
+def _device(state: Tree) -> torch.device:
+    return tree.leaves(state["server"])[0].device

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from atoll import tree
+from atoll import rng, tree
 from atoll.core import Model
 from atoll.errors import ConfigError
 from atoll.tasks.layers import BatchNorm, BatchNormPolicy, forward_pass, keyed, last_linear, norm_names, prepared
@@ -136,6 +136,13 @@ class Supervised:
         own = self.original.state_dict() if self.batch_norm != "group" else self.model.state_dict()
         first = _first_names(self.model)
         return {k: learned.get(first.get(k, k), v) for k, v in own.items()}
+
+    def structure(self) -> Hashable:
+        """Modules of one entry differ in what was drawn: what is learned comes as data, what is constant must be equal."""
+        learned = self.init(rng.key(0))
+        there = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        constant = {k: v for k, v in there.items() if k not in learned["params"] and k not in learned["buffers"]}
+        return type(self.model), type(self.objective), self.batch_norm, tree.digest(constant)
 
     def to(self, device: torch.device) -> Supervised:
         """The same task with the module's constants on another device."""

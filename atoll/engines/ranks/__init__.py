@@ -1,8 +1,21 @@
-"""The same run on many processes: who does what, and how what they found becomes one."""
+"""The same run on many processes: who does what, and how their answers become one."""
 
 from atoll.engines.ranks.balance import Costs, Schedule, deal, greedy, in_turn
-from atoll.engines.ranks.ranked import Ranked, ranked
-from atoll.engines.ranks.sharded_store import HomeRows
-from atoll.engines.ranks.world import ALONE, World, join
+from atoll.engines.ranks.ranked import Ranked
+from atoll.engines.ranks.sharded_store import ShardedStore
+from atoll.engines.ranks.world import ALONE, World, cores, join, launched
 
-__all__ = ["ALONE", "Costs", "HomeRows", "Ranked", "Schedule", "World", "deal", "greedy", "in_turn", "join", "ranked"]
+__all__ = [
+    "ALONE",
+    "Costs",
+    "Ranked",
+    "Schedule",
+    "ShardedStore",
+    "World",
+    "cores",
+    "deal",
+    "greedy",
+    "in_turn",
+    "join",
+    "launched",
+]

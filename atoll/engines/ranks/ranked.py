@@ -1,193 +1,220 @@
-"""One engine on each rank, and their results as one."""
+"""One engine on each rank, and their answers as one."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Job, Reducer, Result, Spec, Total, Update, lift
-from atoll.engines import AnyEngine
-from atoll.engines.ranks import buffers
+from atoll.core import (
+    ClientStates,
+    Columns,
+    Engine,
+    Evaluate,
+    Evaluated,
+    Info,
+    Pending,
+    Program,
+    Request,
+    Stack,
+    Total,
+    Train,
+    Trained,
+    Update,
+)
+from atoll.engines.client_state import together
+from atoll.engines.evaluation import finished, joined, measure_rows, measurement
+from atoll.engines.local import LocalEngine
 from atoll.engines.ranks.balance import Costs, Schedule, greedy
+from atoll.engines.ranks.sharded_store import ShardedStore
 from atoll.engines.ranks.world import World
-from atoll.errors import TrainingError
-from atoll.reducers import Stack
+from atoll.errors import DivergenceError, TrainingError
 from atoll.tree import Tree
 
 
-@dataclass(frozen=True)
-class Unfinished:
-    """A reducer that leaves the last step to the time when all ranks' parts are one."""
-
-    inner: Reducer
-
-    def spec(self) -> Spec:
-        return self.inner.spec()
-
-    def lift(self, updates: Update) -> Any:
-        return self.inner.lift(updates)
-
-    def lift_scaled(self, updates: Update, by: Tree) -> Any:
-        """As the one inside does it."""
-        return lift(self.inner, updates, by)
-
-    def finish(self, partial: Any) -> Any:
-        return partial
-
-
-class Found(NamedTuple):
-    """What all ranks know of the clients after the exchange, in the order of the cohort."""
+class Gathered(NamedTuple):
+    """What all ranks know of the clients after the exchange, in the order of the request."""
 
     loss: Tensor
     finite: Tensor
+    examples: Tensor
     seconds: list[float]
-    having: list[bool]  # which ranks have a part of the total
 
 
 @dataclass
-class Ranked:
-    """Each rank trains its share of the cohort with its own engine; all get the same result.
+class Ranked(Engine):
+    """Each rank trains its share of the cohort with its own engine; all get the same answer.
 
-    Clients with memory train at home, where it is (`job.memory.homes`). Others go to the rank with the least to do.
+    Clients that keep something train at home, where it is. Others go to the rank with the least to do.
     """
 
-    own: AnyEngine
+    name: ClassVar[str] = "ranks"
+
+    own: LocalEngine
     world: World
     schedule: Schedule = greedy
-    costs: dict[int, Costs] = field(default_factory=dict)  # by algorithm
+    costs: dict[Program, Costs] = field(default_factory=dict)
     spent: list[float] = field(default_factory=list)  # seconds of each rank since `lap`
 
     @property
-    def name(self) -> str:
-        """The engine's own."""
-        return self.own.name
+    def notes(self) -> list[str]:  # type: ignore[override]
+        """The own engine's."""
+        return self.own.notes
 
-    @property
-    def reason(self) -> str:
-        """The engine's own."""
-        return self.own.reason
+    def choice(self) -> dict[str, Any]:
+        return self.own.choice()
 
-    def run(self, job: Job) -> Result:
-        """Do the job."""
-        shares = self._shares(job)
-        mine = (shares == self.world.rank).nonzero().flatten()
-        before = time.perf_counter()
-        part = self._part(job, mine) if len(mine) else None
-        found = self._exchange(shares, mine, part, time.perf_counter() - before)
-        self._learn(job, shares, found)
-        if not any(found.having):
-            return Result(None, found.loss, found.finite, torch.zeros(0, dtype=torch.int64))
-        total, order = self._merged(shares, mine, part, found)
-        return Result(job.reducer.finish(total), found.loss, found.finite, order)
+    def expect(self, rounds: int) -> None:
+        self.own.expect(rounds)
 
-    def lap(self) -> dict[str, float]:
+    def submit(self, request: Request) -> Pending[Any]:
+        if isinstance(request, Train):
+            return Pending.done(self._train(request))
+        if isinstance(request, Evaluate):
+            return Pending.done(self._evaluate(request))
+        return self.own.submit(request)
+
+    def state(self) -> ClientStates:
+        """On rank 0, to which all rows come; nothing on the others."""
+        store = self.own.store
+        return store.gathered() if isinstance(store, ShardedStore) else store
+
+    def load(self, pieces: Iterable[tuple[Tensor, Tree]]) -> None:
+        """From a checkpoint, which rank 0 has: every row goes home."""
+        store = self.own.store
+        if isinstance(store, ShardedStore):
+            store.scatter(together(pieces, store.layout) if self.world.rank == 0 else None)
+        else:
+            store.load(pieces)
+
+    def lap(self) -> dict[str, Any]:
         """Seconds of training on the slowest and the fastest rank, and what the slowest kept the mean waiting."""
         spent, self.spent = self.spent or [0.0] * self.world.size, []
         mean = sum(spent) / len(spent)
-        found = {"slowest": max(spent), "fastest": min(spent), "straggler": max(spent) - mean}
-        return {k: round(v, 6) for k, v in found.items()}
+        seconds = {"slowest": max(spent), "fastest": min(spent), "straggler": max(spent) - mean}
+        return {"ranks": {k: round(v, 6) for k, v in seconds.items()}}
 
-    def _shares(self, job: Job) -> Tensor:
-        """The rank of every client of the cohort, (C,)."""
-        homes = getattr(job.memory, "homes", None)
-        if homes is not None:
-            return cast(Tensor, homes[job.cohort.id.cpu()])
-        costs = self._costs(job)(job.cohort.steps.tolist())
+    def _train(self, request: Train) -> Trained:
+        steps = self.own.data.population.steps(request.ids)
+        shares = self._shares(request, steps)
+        mine = (shares == self.world.rank).nonzero().flatten()
+        before = time.perf_counter()
+        part: Trained = self.own.train(request.rows(mine)).result()
+        if self.own.data.device.type == "cuda":
+            torch.cuda.synchronize(self.own.data.device)
+        every = self._exchange(shares, mine, part, time.perf_counter() - before)
+        self._learn(request, shares, steps, every.seconds)
+        partial, order = self._merged(request, shares, mine, part, every)
+        return Trained.settled(partial, every.examples, Columns(every.loss, every.finite, order))
+
+    def _shares(self, request: Train, steps: Tensor) -> Tensor:
+        """The rank of every client of the request, (C,)."""
+        store = self.own.store
+        if isinstance(store, ShardedStore) and request.client_state != "none":
+            return store.homes[request.ids.cpu()]
+        costs = self._costs(request)(steps.tolist())
         return torch.tensor(self.schedule(costs, self.world.size), dtype=torch.int64)
 
-    def _part(self, job: Job, mine: Tensor) -> Result:
-        """What this rank's own engine makes of its clients."""
-        sent = tree.rows(job.sent, mine.to(_device(job.sent))) if job.each else job.sent
-        small = replace(job, cohort=job.cohort.rows(mine), sent=sent, reducer=Unfinished(job.reducer))
-        result = self.own.run(small)
-        if result.loss.is_cuda:
-            torch.cuda.synchronize(result.loss.device)
-        return result
-
-    def _exchange(self, shares: Tensor, mine: Tensor, part: Result | None, seconds: float) -> Found:
+    def _exchange(self, shares: Tensor, mine: Tensor, part: Trained, seconds: float) -> Gathered:
         """One small sum: rows that a rank does not hold are 0, so a sum is a gather."""
         n, rank = len(shares), self.world.rank
-        clients, ranks = torch.zeros(3, n, dtype=torch.float64), torch.zeros(2, self.world.size, dtype=torch.float64)
-        ranks[:, rank] = torch.tensor([seconds, float(part is not None and part.total is not None)])
-        if part is not None:
-            clients[0, mine] = part.loss.double().cpu()
-            clients[1, mine] = part.finite.double().cpu()
-            clients[2, mine] = 1.0
-        everything = self.world.add(torch.cat([clients.flatten(), ranks.flatten()]))
-        clients, ranks = everything[: 3 * n].reshape(3, n), everything[3 * n :].reshape(2, -1)
-        if not bool((clients[2] == 1).all()):
+        clients, ranks = torch.zeros(4, n, dtype=torch.float64), torch.zeros(self.world.size, dtype=torch.float64)
+        ranks[rank] = seconds
+        columns = (part.loss.double().cpu(), part.finite.double().cpu(), part.examples.double(), torch.ones(len(mine)))
+        for row, column in zip(clients, columns, strict=True):
+            row[mine] = column.double()
+        everything = self.world.add(torch.cat([clients.flatten(), ranks]))
+        clients, ranks = everything[: 4 * n].reshape(4, n), everything[4 * n :]
+        if not bool((clients[3] == 1).all()):
             raise TrainingError("ranks: they do not agree on who trains whom. Do all run the same version of atoll?")
-        return Found(clients[0].float(), clients[1].bool(), ranks[0].tolist(), ranks[1].bool().tolist())
+        return Gathered(clients[0].float(), clients[1].bool(), clients[2].float(), ranks.tolist())
 
-    def _learn(self, job: Job, shares: Tensor, found: Found) -> None:
+    def _learn(self, request: Train, shares: Tensor, steps: Tensor, seconds: list[float]) -> None:
         ranks = range(self.world.size)
-        self.spent = [a + b for a, b in zip(self.spent or [0.0] * len(ranks), found.seconds, strict=True)]
-        steps = [job.cohort.steps[shares == r] for r in ranks]
-        self._costs(job).learn([(len(s), int(s.sum()), found.seconds[r]) for r, s in zip(ranks, steps, strict=True)])
+        self.spent = [a + b for a, b in zip(self.spent or [0.0] * len(ranks), seconds, strict=True)]
+        of = [steps[shares == r] for r in ranks]
+        self._costs(request).learn([(len(s), int(s.sum()), seconds[r]) for r, s in zip(ranks, of, strict=True)])
 
-    def _costs(self, job: Job) -> Costs:
-        return self.costs.setdefault(id(job.algorithm), Costs())
+    def _costs(self, request: Train) -> Costs:
+        return self.costs.setdefault(request.program, Costs())
 
-    def _merged(self, shares: Tensor, mine: Tensor, part: Result | None, found: Found) -> tuple[Any, Tensor]:
-        """The total of all ranks, and the positions in the cohort in the order in which it has them."""
-        total = None if part is None else part.total
-        order = torch.zeros(0, dtype=torch.int64) if part is None else mine[part.order]
-        like = None
-        if not all(found.having):  # some rank had nobody, and does not know what a total looks like
-            source = found.having.index(True)
-            like = self.world.tell(_like(total) if self.world.rank == source else None, source)
-        kind = type(total) if total is not None else like[0]  # type: ignore[index]
-        if kind is Total:
-            return self._sum(total, like), found.finite.nonzero().flatten()
-        if kind is Stack:
-            return self._stack(total, like, order, shares, found)
-        every = self.world.gather((total, order))  # a reducer of somebody's own
-        parts = [p for p, _ in every if p is not None]
-        for other in parts[1:]:
-            parts[0] = parts[0].merge(other)
-        return parts[0], torch.cat([o for _, o in every])
+    def _merged(
+        self, request: Train, shares: Tensor, mine: Tensor, part: Trained, every: Gathered
+    ) -> tuple[Any, Tensor]:
+        """The partial aggregate of all ranks, and the positions in the request in the order in which it has them."""
+        partial = part.partial
+        if isinstance(partial, Total):
+            summed = self.world.sum({"value": partial.value, "weight": partial.weight, "count": partial.count})
+            return Total(**summed), every.finite.nonzero().flatten()
+        if isinstance(partial, Stack):
+            return self._stack(partial, mine[part.order], shares, every)
+        pairs = self.world.gather((partial, mine[part.order]))  # a reducer of somebody's own
+        return request.program.reducer.merge_all([p for p, _ in pairs], request.program.like), torch.cat(
+            [o for _, o in pairs]
+        )
 
-    def _sum(self, total: Total | None, like: Any) -> Total:
-        here = buffers.zeros(like[1], self.own.device) if total is None else _fields(total)
-        return Total(**self.world.sum(here))
-
-    def _stack(
-        self, total: Stack | None, like: Any, order: Tensor, shares: Tensor, found: Found
-    ) -> tuple[Stack, Tensor]:
-        """All updates in the order of the cohort. Ranks send theirs in that order, so that no positions need travel."""
-        if total is None:
-            here = buffers.zeros(like[1], self.own.device, rows=0)
-        else:
-            here = tree.rows(_fields(total), torch.argsort(order).to(total.updates.weight.device))
-        places = [((shares == r) & found.finite).nonzero().flatten() for r in range(self.world.size)]
+    def _stack(self, stack: Stack, order: Tensor, shares: Tensor, every: Gathered) -> tuple[Stack, Tensor]:
+        """All updates in the order of the request. Ranks send theirs in that order, so that no positions need travel."""
+        here = {"value": stack.updates.value, "weight": stack.updates.weight, "info": stack.info._asdict()}
+        if len(stack):
+            here = tree.rows(here, torch.argsort(order).to(stack.updates.weight.device))
+        places = [((shares == r) & every.finite).nonzero().flatten() for r in range(self.world.size)]
         rows = self.world.join_rows(here, [len(p) for p in places])
         back = torch.argsort(torch.cat(places))
-        rows = tree.rows(rows, back.to(_device(rows)))
-        return Stack(Update(rows["value"], rows["weight"])), torch.cat(places)[back]
+        rows = tree.rows(rows, back.to(rows["weight"].device))
+        return Stack(Update(rows["value"], rows["weight"]), Info(**rows["info"])), torch.cat(places)[back]
+
+    def _evaluate(self, request: Evaluate) -> Evaluated:
+        return self._one_model(request) if request.model is not None else self._own_models(request)
+
+    def _one_model(self, request: Evaluate) -> Evaluated:
+        """Each rank takes some of the batches, cut as one process would; all get the rows of all, in order."""
+        data = self.own.data.evaluation
+        assert data is not None
+        asked = measurement(data, request)
+        ends = batch_ends(len(asked.rows), data.batch, self.world.size)
+        here = measure_rows(data, asked, asked.rows[ends[self.world.rank] : ends[self.world.rank + 1]])
+        counts = [b - a for a, b in pairwise(ends)]
+        rows = self.world.join_rows({k: torch.from_numpy(v) for k, v in here.items()}, counts)
+        return finished(data, {k: v.numpy() for k, v in rows.items()}, asked.owner, asked.groups)
+
+    def _own_models(self, request: Evaluate) -> Evaluated:
+        """Each rank measures its own clients: those at home there, or every so many."""
+        assert request.snapshot is not None
+        mine = self._own_part(request.ids)
+        parts: list[Evaluated] = []
+        error: DivergenceError | None = None
+        try:
+            if len(mine):
+                ids = request.ids[mine]
+                parts = [self.own.evaluate(Evaluate(request.on, ids, snapshot=request.snapshot.rows(mine)))]
+        except DivergenceError as e:  # all ranks must raise it, not only the one that saw it
+            error = e
+        every = self.world.gather((mine.numpy(), parts, error))
+        wrong = [e for _, _, e in every if e is not None]
+        if wrong:
+            raise error or wrong[0]
+        whole = joined([p for _, ps, _ in every for p in ps])
+        back = np.argsort(np.concatenate([place for place, _, _ in every]))
+        return Evaluated({k: v[back] for k, v in whole.metrics.items()}, whole.finite[back])
+
+    def _own_part(self, ids: Tensor) -> Tensor:
+        store = self.own.store
+        if isinstance(store, ShardedStore):
+            ranks = store.homes[ids]
+        else:
+            ranks = torch.arange(len(ids)) % self.world.size
+        return (ranks == self.world.rank).nonzero().flatten()
 
 
-def ranked(world: World) -> Callable[[AnyEngine], AnyEngine] | None:
-    """How a driver's engine becomes one of many; None where it is alone."""
-    return None if world.size == 1 else lambda own: cast(AnyEngine, Ranked(own, world))
-
-
-def _fields(total: Total | Stack) -> dict[str, Any]:
-    if isinstance(total, Total):
-        return {"value": total.value, "weight": total.weight, "count": total.count}
-    return {"value": total.updates.value, "weight": total.updates.weight}
-
-
-def _like(total: Any) -> tuple[type, Any]:
-    """What a rank without a part must know of it."""
-    return type(total), buffers.layout(_fields(total)) if type(total) in (Total, Stack) else None
-
-
-def _device(rows: Any) -> torch.device:
-    leaves = tree.leaves(rows)
-    return leaves[0].device if leaves else torch.device("cpu")
+def batch_ends(rows: int, batch: int, ranks: int) -> list[int]:
+    """Where each rank's rows begin, and where the last one's end: whole batches, as even as can be."""
+    batches = -(-rows // batch)
+    return [min(rows, batches * r // ranks * batch) for r in range(ranks + 1)]

@@ -14,7 +14,7 @@ from atoll.engines.ranks.world import World
 from atoll.tree import Tree
 
 
-class HomeRows:
+class ShardedStore:
     """A row for each client whose home is here, addressed by client id like the store of a run with one process."""
 
     empty = False
@@ -82,8 +82,8 @@ class HomeRows:
                 tree.map(lambda to, new, place=place: to.index_copy_(0, place, new), rows, found)
         return Kept(ids, rows, self.layout)
 
-    def load(self, state: Tree | None) -> None:
-        """Go back to a checkpoint, which rank 0 has: every row goes home."""
+    def scatter(self, state: Tree | None) -> None:
+        """Go back to a checkpoint, {"ids", "rows"}, which rank 0 has: every row goes home."""
         ids = self.world.tell(None if state is None else state["ids"])
         self.store.touched.zero_()
         assert ids is not None

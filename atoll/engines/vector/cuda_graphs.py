@@ -37,9 +37,9 @@ class Graphs:
         self.replays = 0
 
     def __call__(
-        self, mark: Any, program: Stacked, given: Inputs, at_work: list[int], each: bool, many: bool
-    ) -> Tree | None:
-        """The round's outcome, in tensors that the next replay overwrites; None as long as nothing is recorded."""
+        self, mark: Any, program: Stacked, given: Inputs, at_work: list[int], per_client: bool, many: bool
+    ) -> tuple[Tree, Tree] | None:
+        """The round's outcome and its clients' info, in tensors that the next replay overwrites; None: not recorded."""
         if self.refused or not at_work:
             return None
         key = (mark, _shape(given))
@@ -49,10 +49,11 @@ class Graphs:
         if key not in self.recorded:
             while len(self.recorded) >= _SHAPES:
                 del self.recorded[next(iter(self.recorded))]
-            self.recorded[key] = Recorded(program, self.columns, given, self.device, each, many)
+            self.recorded[key] = Recorded(program, self.columns, given, self.device, per_client, many)
         try:
             self.replays += 1
-            return self.recorded[key](given, at_work)
+            recorded = self.recorded[key]
+            return recorded(given, at_work), recorded.given.info
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as e:
@@ -66,9 +67,9 @@ class Recorded:
     """The graphs of one shape."""
 
     def __init__(
-        self, program: Stacked, columns: Tree, given: Inputs, device: torch.device, each: bool, many: bool
+        self, program: Stacked, columns: Tree, given: Inputs, device: torch.device, per_client: bool, many: bool
     ) -> None:
-        self.program, self.columns, self.device, self.each, self.many = program, columns, device, each, many
+        self.program, self.columns, self.device, self.per_client, self.many = program, columns, device, per_client, many
         c, s, b = given.plan.shape
         room = _room(s)
         self.plans = Plans(c, room, b, device)
@@ -99,7 +100,7 @@ class Recorded:
 
     def _fill(self, given: Inputs) -> None:
         self.plans.fill(given)
-        parts = [(getattr(self.given, k), getattr(given, k)) for k in ("settings", "sent", "memory", "state")]
+        parts = [(getattr(self.given, k), getattr(given, k)) for k in ("settings", "sent", "own", "state")]
         still = [x for part, _ in parts for x in tree.leaves(part)]
         if still:
             torch._foreach_copy_(still, [x for _, part in parts for x in tree.leaves(part)])
@@ -131,18 +132,18 @@ class Recorded:
     def _start(self) -> Tree:
         """The carry, in tensors of its own: steps change it in place, and it may begin as what was sent."""
         g = self.given
-        carry = self.program.start(self.clients, g.settings, g.sent, g.memory)
+        carry = self.program.start(self.clients, g.settings, g.sent, g.own)
         given = {x.untyped_storage().data_ptr() for x in tree.leaves(vars(g))}
         return tree.map(lambda x: x.clone() if x.untyped_storage().data_ptr() in given else x, carry)  # type: ignore[no-any-return]
 
     def _steps(self, width: int, ragged: bool, length: int) -> Tree:
-        g = self.given.first(width, self.each, self.many)
+        g = self.given.first(width, self.per_client, self.many)
         still = tree.rows(self.carry, slice(0, width))
         carry, t = still, self.t
         left = self.given.info["steps"][:width]
         for _ in range(length):
             batch = (x.index_select(1, t).squeeze(1) for x in (g.plan, g.count, g.keys))
-            new = _traced(self.program.step, g.settings, carry, g.sent, g.memory, self.columns, *batch)
+            new = _traced(self.program.step, g.settings, carry, g.sent, g.own, self.columns, *batch)
             carry = _where(left > t, new, carry) if ragged else new
             t = t + 1
         tree.map(lambda a, b: a.copy_(b), still, carry)
@@ -151,7 +152,7 @@ class Recorded:
 
     def _finish(self) -> Tree:
         g = self.given
-        return _traced(self.program.finish, g.settings, self.carry, g.sent, g.memory, g.state, g.info, g.own)
+        return _traced(self.program.finish, g.settings, self.carry, g.sent, g.own, g.state, g.info, g.transform_keys)
 
 
 def _traced(f: Callable[..., Tree], *args: Any) -> Tree:
@@ -174,5 +175,5 @@ def _room(steps: int) -> int:
 
 def _shape(given: Inputs) -> Any:
     c, s, b = given.plan.shape
-    rest = (given.settings, given.sent, given.memory, given.state)
+    rest = (given.settings, given.sent, given.own, given.state)
     return c, _room(s), b, tuple((p, tuple(x.shape), x.dtype) for part in rest for p, x in tree.paths(part))

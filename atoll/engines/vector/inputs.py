@@ -11,7 +11,10 @@ import torch
 from torch import Tensor
 
 from atoll import tree
+from atoll.core import Info
 from atoll.tree import Tree
+
+INFO = Info._fields
 
 
 @dataclass(frozen=True)
@@ -20,10 +23,10 @@ class Inputs:
 
     settings: Tree
     sent: Tree
-    memory: Tree
+    own: Tree  # what clients keep
     state: Tree
     info: Tree
-    own: Tensor
+    transform_keys: Tensor  # (C, 2)
     plan: Tensor  # (C, S, B)
     count: Tensor  # (C, S)
     keys: Tensor  # (C, S, 2)
@@ -37,14 +40,14 @@ class Inputs:
         parts: dict[str, Any] = {k: tree.map(f, v) for k, v in vars(self).items()}
         return Inputs(**parts)
 
-    def first(self, n: int, each: bool, many: bool) -> Inputs:
+    def first(self, n: int, per_client: bool, many: bool) -> Inputs:
         """Of the first n clients: what a step needs."""
         here = slice(0, n)
         return replace(
             self,
             settings=tree.rows(self.settings, here) if many else self.settings,
-            sent=tree.rows(self.sent, here) if each else self.sent,
-            memory=tree.rows(self.memory, here),
+            sent=tree.rows(self.sent, here) if per_client else self.sent,
+            own=tree.rows(self.own, here),
             plan=self.plan[here],
             count=self.count[here],
             keys=self.keys[here],
@@ -56,7 +59,7 @@ class Plans:
 
     def __init__(self, clients: int, steps: int, batch: int, device: torch.device) -> None:
         shapes = {"plan": (clients, steps, batch), "count": (clients, steps), "keys": (clients, steps, 2)}
-        shapes |= {"own": (clients, 2), "id": (clients,), "examples": (clients,), "steps": (clients,)}
+        shapes |= {"transform_keys": (clients, 2)} | dict.fromkeys(INFO, (clients,))
         sizes = [math.prod(shape) for shape in shapes.values()]
         self.host = torch.zeros(sum(sizes), dtype=torch.int64, pin_memory=device.type == "cuda")
         self.device = torch.zeros_like(self.host, device=device)
@@ -64,16 +67,16 @@ class Plans:
             {k: x.reshape(shape) for (k, shape), x in zip(shapes.items(), torch.split(raw, sizes), strict=True)}  # type: ignore[no-untyped-call]
             for raw in (self.host, self.device)
         )
-        floats = ("examples", "steps")  # float32 in the lower half of a word
+        floats = INFO[1:]  # float32 in the lower half of a word
         self.here = {k: _floats(x) if k in floats else x for k, x in here.items()}
         there = {k: _floats(x) if k in floats else x for k, x in there.items()}
-        self.there: dict[str, Any] = {k: there[k] for k in ("plan", "count", "keys", "own")}
-        self.there["info"] = {k: there[k] for k in ("id", "examples", "steps")}
+        self.there: dict[str, Any] = {k: there[k] for k in ("plan", "count", "keys", "transform_keys")}
+        self.there["info"] = {k: there[k] for k in INFO}
 
     def fill(self, given: Inputs) -> None:
         """This round's."""
         s = given.plan.shape[1]
-        for name, new in {**given.info, "own": given.own}.items():
+        for name, new in {**given.info, "transform_keys": given.transform_keys}.items():
             self.here[name].copy_(new)
         for name in ("plan", "count", "keys"):
             self.here[name][:, :s].copy_(getattr(given, name))

@@ -14,7 +14,7 @@ from torch.func import vmap
 from atoll import tree
 from atoll.core import Info, functional
 from atoll.engines.capture import Captured
-from atoll.engines.program import Program
+from atoll.engines.program import ClientSteps
 from atoll.tree import Tree
 
 
@@ -31,33 +31,36 @@ class Stacked:
         return next((x for x in (getattr(f, "refused", None) for f in (self.step, self.finish)) if x), None)
 
 
-def stacked(program: Program, each: bool, many: bool, capture: bool, compile: bool = False) -> Stacked:
-    """The three pieces for many clients. `each`: what was sent has a client axis; `many`: settings and state too."""
-    s, m = (0 if each else None), (0 if many else None)
+def stacked(program: ClientSteps, per_client: bool, many: bool, capture: bool, compile: bool = False) -> Stacked:
+    """The three pieces for many clients.
+
+    `per_client`: what was sent and the chain's state have a client axis; `many`: the settings, too.
+    """
+    s, m = (0 if per_client else None), (0 if many else None)
     wrap = partial(Captured, compile=compile) if capture else _eager
 
-    def step(settings: Tree, carry: Tree, sent: Tree, memory: Tree, columns: Tree, *batch: Tensor) -> Tree:
-        dims = (_axis(settings, m), 0, s, _axis(memory), None, 0, 0, 0)
-        return vmap(program.step, in_dims=dims)(settings, carry, sent, memory, columns, *batch)  # type: ignore[no-any-return]
+    def step(settings: Tree, carry: Tree, sent: Tree, own: Tree, columns: Tree, *batch: Tensor) -> Tree:
+        dims = (_axis(settings, m), 0, s, _axis(own), None, 0, 0, 0)
+        return vmap(program.step, in_dims=dims)(settings, carry, sent, own, columns, *batch)  # type: ignore[no-any-return]
 
-    def finish(settings: Tree, carry: Tree, sent: Tree, memory: Tree, state: Tree, info: Tree, keys: Tensor) -> Tree:
-        def one(settings: Tree, carry: Tree, sent: Tree, memory: Tree, state: Tree, info: Tree, key: Tensor) -> Tree:
-            return program.finish(settings, carry, sent, memory, state, Info(**info), key)
+    def finish(settings: Tree, carry: Tree, sent: Tree, own: Tree, state: Tree, info: Tree, keys: Tensor) -> Tree:
+        def one(settings: Tree, carry: Tree, sent: Tree, own: Tree, state: Tree, info: Tree, key: Tensor) -> Tree:
+            return program.finish(settings, carry, sent, own, state, Info(**info), key)
 
-        dims = (_axis(settings, m), 0, s, _axis(memory), _axis(state, m), 0, 0)
-        return vmap(one, in_dims=dims)(settings, carry, sent, memory, state, info, keys)  # type: ignore[no-any-return]
+        dims = (_axis(settings, m), 0, s, _axis(own), _axis(state, s), 0, 0)
+        return vmap(one, in_dims=dims)(settings, carry, sent, own, state, info, keys)  # type: ignore[no-any-return]
 
     return Stacked(_starting(program, s, m), wrap(step), wrap(finish))
 
 
-def _starting(program: Program, s: int | None, m: int | None) -> Callable[..., Tree]:
-    def start(n: int, settings: Tree, sent: Tree, memory: Tree) -> Tree:
+def _starting(program: ClientSteps, s: int | None, m: int | None) -> Callable[..., Tree]:
+    def start(n: int, settings: Tree, sent: Tree, own: Tree) -> Tree:
         with functional():
-            if s is None and _axis(memory) is None:  # all start alike: make one and repeat it
-                carry = tree.stack(program.start(settings, sent, memory), n)
+            if s is None and _axis(own) is None:  # all start alike: make one and repeat it
+                carry = tree.stack(program.start(settings, sent, own), n)
             else:
-                dims = (_axis(settings, m), s, _axis(memory))
-                carry = vmap(program.start, in_dims=dims)(settings, sent, memory)
+                dims = (_axis(settings, m), s, _axis(own))
+                carry = vmap(program.start, in_dims=dims)(settings, sent, own)
         return tree.map(torch.Tensor.contiguous, carry)  # type: ignore[no-any-return]
 
     return start

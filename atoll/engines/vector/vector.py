@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -12,15 +13,19 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Begun, Cohort, Job, Result
-from atoll.engines.program import SENT, Decode, Program, Writes, lifted, merged, step_keys
+from atoll.core import Cohort, Engine, Evaluate, Info, Pending, Program, Request, Train, Trained
+from atoll.engines.evaluation import finished, measure_side_by_side, measurement
+from atoll.engines.local import LocalEngine
+from atoll.engines.program import ClientRows, ClientSteps, step_keys
 from atoll.engines.vector.cuda_graphs import Graphs
-from atoll.engines.vector.inputs import Inputs
+from atoll.engines.vector.inputs import INFO, Inputs
 from atoll.engines.vector.ragged import active, rounded
+from atoll.engines.vector.signature import Signatures
 from atoll.engines.vector.stacked import Stacked, stacked
-from atoll.engines.vector.stacked_jobs import Lanes, joined
+from atoll.engines.vector.stacked_jobs import Lane, Lanes, joined
+from atoll.engines.vector.tally import Tally
 from atoll.errors import TrainingError
-from atoll.phases import heard
+from atoll.phases import heard, phase
 from atoll.tree import Tree
 
 _COMPILING = 20.0  # seconds that compiling a step takes, about
@@ -28,8 +33,25 @@ _SAVED = 0.25  # of a round's time by a compiled step, or more
 _WATCHED = 3  # recorded rounds before that is reckoned
 
 
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What was planned for these clients and keys."""
+
+    ids: Tensor
+    key: Tensor
+    order: Tensor
+    max_steps: int | None
+    cohort: Cohort
+    keys: Tensor
+
+    def fits(self, request: Train) -> bool:
+        """Is it the plan of this request?"""
+        same = self.ids is request.ids and self.max_steps == request.max_steps
+        return same and torch.equal(self.key, request.key) and torch.equal(self.order, request.order)
+
+
 @dataclass
-class Vector:
+class Vector(LocalEngine):
     """Train a chunk of clients as one stack, step by step, dropping those that have finished.
 
     Clients are sorted by their number of steps, so the ones still at work are a prefix of the stack. The prefix is
@@ -39,106 +61,135 @@ class Vector:
 
     name: ClassVar[str] = "vector"
 
-    columns: Tree
-    decode: Decode
-    device: torch.device
-    keyed: bool = True
     chunk: int = 1 << 30  # clients at a time
     capture: bool = True
     compile: bool | Literal["auto"] = False  # with PyTorch's compiler, on a GPU; "auto": once it pays
-    reason: str = field(default="chosen by name")
-    left: int = 0  # rounds that are still to come, as far as is known
+    rounds_left: int = field(default=0, init=False)
     _stacked: dict[Any, Stacked] = field(default_factory=dict, init=False)
     _graphs: Graphs | None = field(default=None, init=False)
-    _ahead: tuple[Cohort, Tensor] | None = field(default=None, init=False)
+    _prepared: Prepared | None = field(default=None, init=False)
     _quickest: float = field(default=math.inf, init=False)  # seconds of a recorded round
+    _signatures: Signatures = field(default_factory=Signatures, init=False)
+
+    def choice(self) -> dict[str, Any]:
+        return {"name": self.name, "chunk": self.chunk, "capture": self.capture}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the stack is."""
+        return self.data.device
 
     @property
     def defers(self) -> bool:
-        """Does `begin` come back before the numbers are there? Without a GPU there is nothing to wait for."""
+        """Does `submit` come back before the numbers are there? Without a GPU there is nothing to wait for."""
         return self.device.type == "cuda"
 
-    def run(self, job: Job) -> Result:
-        return self.run_many([job])[0]
+    def expect(self, rounds: int) -> None:
+        self.rounds_left = rounds
 
-    def run_many(self, jobs: Sequence[Job]) -> list[Result]:
-        """Several jobs that differ in numbers only (settings, what was sent, cohort, key), each with its own result."""
+    def prepare(self, ids: Tensor, key: Tensor, order: Tensor) -> None:
+        if self.defers:
+            cohort = self.data.population.cohort(ids, order)
+            self._prepared = Prepared(ids, key, order, None, cohort, step_keys(cohort, key, self.data.keyed))
+
+    def train(self, request: Train) -> Pending[Trained]:
+        """On a GPU the answer is promised: the host need not wait before it says what happens to the total."""
+        if not self.defers or len(request.ids) > self.chunk or not len(request.ids):
+            return Pending.done(self.train_lanes([self.lane(request)])[0])
+        return self._promised(request)
+
+    def signature(self, request: Request) -> Hashable:
+        if isinstance(request, Train):
+            return self._signatures.train(request, self.store, self._planned(request)[0].plan.shape[2])
+        if isinstance(request, Evaluate) and request.model is not None and self.defers:
+            return self._signatures.evaluate(request, self.data.evaluation)
+        return None
+
+    def submit_together(self, lanes: Sequence[tuple[Engine, Request]]) -> list[Any]:
+        own = [(engine, request) for engine, request in lanes if isinstance(engine, Vector)]
+        assert len(own) == len(lanes), "a stack is of one kind of engine"
+        if isinstance(lanes[0][1], Evaluate):
+            return self._evaluate_together([(e, r) for e, r in own if isinstance(r, Evaluate)])
+        # with the program of the first such request: what was made for it is kept under it
+        program = self._signatures.first(self.signature(lanes[0][1]), lanes[0][1])
+        with phase("engine"):
+            return self.train_lanes([e.lane(r, program) for e, r in own if isinstance(r, Train)])
+
+    def lane(self, request: Train, program: Program | None = None) -> Lane:
+        """The request with its batches and its clients' state; with another program of the same structure, if given."""
+        cohort, keys = self._planned(request)
+        return Lane(replace(request, program=program or request.program), cohort, keys, ClientRows(self.store, request))
+
+    def train_lanes(self, given: Sequence[Lane]) -> list[Trained]:
+        """Several requests that differ in numbers only (settings, what was sent, clients, key), each with its answer."""
         began = time.perf_counter()
-        lanes = self._joined(jobs)
-        tallies = [Tally(job) for job in jobs]
+        lanes, tallies = joined(given), [Tally(lane) for lane in given]
         order = torch.argsort(lanes.cohort.steps, descending=True, stable=True)
         waiting = list(torch.split(order, self.chunk)) if len(order) else []  # type: ignore[no-untyped-call]
-        first = torch.tensor([0, *(len(job.cohort) for job in jobs)]).cumsum(0)
+        first = torch.tensor([0, *(len(lane.cohort) for lane in given)]).cumsum(0)
         with torch.no_grad():
             while waiting:
                 rows = waiting.pop(0)
                 try:
-                    out = self._train(lanes, rows)
-                    self._tell(jobs, last=not waiting)
+                    out, info = self._train(lanes, rows)
                     for r, (tally, places) in enumerate(zip(tallies, lanes.places(rows), strict=True)):
                         if len(places):
-                            one = out if not lanes.many else tree.rows(out, places.to(self.device))
-                            tally.add(one, rows[places] - first[r], lanes.cohort.id[rows[places]])
+                            here = places.to(self.device)
+                            one = out if not lanes.many else tree.rows(out, here)
+                            about = info if not lanes.many else Info(*(x[here] for x in info))
+                            tally.add(one, rows[places] - first[r], about)
                 except torch.cuda.OutOfMemoryError as e:
                     waiting[:0] = self._halved(rows, e)
-        self._consider(time.perf_counter() - began)
-        return [tally.result() for tally in tallies]
+        self._maybe_compile(time.perf_counter() - began)
+        return [tally.trained() for tally in tallies]
 
-    def begin(self, job: Job) -> Begun:
-        """The job, with its total at once: on a GPU the host need not wait before it says what happens to the total."""
-        if not self.defers or len(job.cohort) > self.chunk or not len(job.cohort):
-            return Begun.of(self.run(job))
+    def _promised(self, request: Train) -> Pending[Trained]:
         began = time.perf_counter()
-        lanes = self._joined([job])
-        rows = torch.argsort(lanes.cohort.steps, descending=True, stable=True)
-        made = None
+        lane = self.lane(request)
+        lanes, tally, part = joined([lane]), Tally(lane), None
+        rows = torch.argsort(lane.cohort.steps, descending=True, stable=True)
         try:
             with torch.no_grad():
-                out = self._train(lanes, rows)
-                made = lifted(job.reducer, out)
-            self._tell([job], last=True)
+                out, info = self._train(lanes, rows)
+                part = tally.lift(out, info)
         except torch.cuda.OutOfMemoryError as e:
             self._halved(rows, e)
-        if made is None:  # not before the error is gone, and what it holds
-            return self.begin(job)
-        part, total = made, job.reducer.finish(made)
+        if part is None:  # not before the error is gone, and what it holds
+            return self.train(request)
 
-        def result() -> Result:
-            tally, good = Tally(job), None
+        def settle() -> Trained:
+            good = None
             try:
                 with torch.no_grad():
-                    good = tally.add(out, rows, lanes.cohort.id[rows], part)
+                    good = tally.add(out, rows, info, part)
             except torch.cuda.OutOfMemoryError as e:  # no room for those who are left, once somebody is left out
                 self._halved(rows, e)
             if good is None:
-                return self.run(job)
-            self._consider(time.perf_counter() - began)
-            found = tally.result()
-            return replace(found, total=total) if good else found
+                return self.train(request).result()
+            self._maybe_compile(time.perf_counter() - began)
+            return tally.trained()
 
-        return Begun(total, result)
+        return _promise(part, lane, settle)
 
-    def _joined(self, jobs: Sequence[Job]) -> Lanes:
-        return joined(jobs, self.keyed, {} if self._ahead is None else {id(self._ahead[0]): self._ahead[1]})
+    def _planned(self, request: Train) -> tuple[Cohort, Tensor]:
+        """The batches of a request and the keys of its steps: made ahead, made for the same request before, or now."""
+        ready = self._prepared
+        if ready is None or not ready.fits(request):
+            cohort = self.data.plan(request)
+            keys = step_keys(cohort, request.key, self.data.keyed)
+            ready = self._prepared = Prepared(request.ids, request.key, request.order, request.max_steps, cohort, keys)
+        return ready.cohort, ready.keys
 
-    def ahead(self, cohort: Cohort, key: Tensor) -> None:
-        """Make ready what a later job with this cohort and key will need: the host has time for it now."""
-        self._ahead = (cohort, step_keys(cohort, key, self.keyed))
-
-    def _tell(self, jobs: Sequence[Job], last: bool) -> None:
-        """A GPU is at work on its own now: the host may do what the job left for it."""
-        for job in jobs:
-            if last and job.meanwhile is not None and self.device.type == "cuda":
-                job.meanwhile()
-
-    def _consider(self, seconds: float) -> None:
+    def _maybe_compile(self, seconds: float) -> None:
         """Compile from now on, if the rounds to come will win more than that costs."""
         if self.compile != "auto" or self._graphs is None or not self._graphs.recorded:
             return
         self._quickest = min(self._quickest, seconds)
-        if self._graphs.replays > _WATCHED and _SAVED * self._quickest * self.left > _COMPILING:
+        if self._graphs.replays > _WATCHED and _SAVED * self._quickest * self.rounds_left > _COMPILING:
             self.compile = True
-            self.reason += f"; compiled, since {self.left} rounds of {1e3 * self._quickest:.3g} ms were to come"
+            self.notes.append(
+                f"compiled, since {self.rounds_left} rounds of {1e3 * self._quickest:.3g} ms were to come"
+            )
             self._forget()
 
     def _compiling(self) -> bool:
@@ -155,20 +206,20 @@ class Vector:
                 "engine: one client alone does not fit in the GPU's memory. Use a smaller local.batch or model."
             ) from e
         self.chunk = -(-len(rows) // 2)
-        self.reason += f"; out of memory with {len(rows)} clients at a time, so {self.chunk}"
+        self.notes.append(f"out of memory with {len(rows)} clients at a time, so {self.chunk}")
         self._forget()
         torch.cuda.empty_cache()
         return list(torch.split(rows, self.chunk))  # type: ignore[no-untyped-call]
 
-    def _train(self, lanes: Lanes, rows: Tensor) -> Tree:
+    def _train(self, lanes: Lanes, rows: Tensor) -> tuple[Tree, Info]:
         """Every client of a chunk, from start to finish: stacked leaves, in the order of the chunk."""
         cohort = lanes.cohort.rows(rows)
         inputs = Inputs(
             lanes.settings(rows),
             lanes.sent(rows),
-            lanes.memory(rows),
+            lanes.own_state(rows),
             lanes.state(rows),
-            {"id": cohort.id, "examples": cohort.examples, "steps": cohort.steps.float()},
+            {name: column[rows] for name, column in zip(INFO, lanes.info, strict=True)},
             lanes.own[rows],
             cohort.plan,
             cohort.count,
@@ -177,82 +228,73 @@ class Vector:
         mark, program = self._program(lanes)
         at_work = active(cohort.steps)
         if self.capture and self.device.type == "cuda" and not heard():
-            self._graphs = self._graphs or Graphs(self.columns, self.device)
-            replayed = self._graphs(mark, program, inputs, at_work, lanes.each, lanes.many)
-            self._say(program)
+            self._graphs = self._graphs or Graphs(self.data.columns, self.device)
+            replayed = self._graphs(mark, program, inputs, at_work, lanes.per_client, lanes.many)
+            self._note_refusals(program)
             if replayed is not None:
-                return tree.map(torch.clone, replayed) if _kept(lanes) else replayed  # type: ignore[no-any-return]
-        return self._eager(program, inputs.to(self.device), at_work, lanes.each, lanes.many)
+                out, info = (_own(x) for x in replayed) if _held(lanes) else replayed
+                return out, Info(**info)
+        here = inputs.to(self.device)
+        return self._eager(program, here, at_work, lanes.per_client, lanes.many), Info(**here.info)
 
-    def _say(self, program: Stacked) -> None:
+    def _note_refusals(self, program: Stacked) -> None:
         """Why something is slower than it might be, once."""
         graphs = self._graphs.refused if self._graphs else None
         for what, why in (("no CUDA graph", graphs), ("not compiled", program.refused())):
-            if why and f"; {what}" not in self.reason:
-                self.reason += f"; {what}: {why}"
+            note = f"{what}: {why}"
+            if why and note not in self.notes:
+                self.notes.append(note)
 
-    def _eager(self, program: Stacked, given: Inputs, at_work: list[int], each: bool, many: bool) -> Tree:
-        full = width = len(given.own)
+    def _eager(self, program: Stacked, given: Inputs, at_work: list[int], per_client: bool, many: bool) -> Tree:
+        full = width = len(given.transform_keys)
         now = given
-        carry = program.start(full, given.settings, given.sent, given.memory)
-        finished: list[Tree] = []
+        carry = program.start(full, given.settings, given.sent, given.own)
+        done: list[Tree] = []
         for t, n in enumerate(at_work):
             if rounded(n, full) < width:
                 width = rounded(n, full)
-                finished.append(tree.rows(carry, slice(width, None)))
-                carry, now = tree.rows(carry, slice(0, width)), given.first(width, each, many)
+                done.append(tree.rows(carry, slice(width, None)))
+                carry, now = tree.rows(carry, slice(0, width)), given.first(width, per_client, many)
             batch = (x[:width, t].contiguous() for x in (given.plan, given.count, given.keys))
-            new = program.step(now.settings, carry, now.sent, now.memory, self.columns, *batch)
+            new = program.step(now.settings, carry, now.sent, now.own, self.data.columns, *batch)
             carry = new if n == width else tree.map(lambda a, b, n=n: torch.cat([a[:n], b[n:]]), new, carry)
-        if finished:
-            carry = tree.cat([carry, *reversed(finished)])
-        return program.finish(given.settings, carry, given.sent, given.memory, given.state, given.info, given.own)
+        if done:
+            carry = tree.cat([carry, *reversed(done)])
+        ends = given.state, given.info, given.transform_keys
+        return program.finish(given.settings, carry, given.sent, given.own, *ends)
 
     def _program(self, lanes: Lanes) -> tuple[Any, Stacked]:
-        job = lanes.jobs[0]
-        mark = (id(job.algorithm), id(job.chain), lanes.each, lanes.many)
+        program = lanes.lanes[0].request.program
+        mark = (program, lanes.per_client, lanes.many)
         if mark not in self._stacked:
-            program = Program(job.algorithm, job.chain, self.decode)
-            self._stacked[mark] = stacked(program, lanes.each, lanes.many, self.capture, self._compiling())
+            steps = ClientSteps(program, self.data.decode)
+            self._stacked[mark] = stacked(steps, lanes.per_client, lanes.many, self.capture, self._compiling())
         return mark, self._stacked[mark]
 
+    def _evaluate_together(self, lanes: Sequence[tuple[Vector, Evaluate]]) -> list[Any]:
+        """Models side by side, where small ones leave a GPU idle."""
+        data = [engine.data.evaluation for engine, _ in lanes if engine.data.evaluation is not None]
+        asked = [measurement(d, request) for d, (_, request) in zip(data, lanes, strict=True)]
+        models = max(1, self.chunk * max(1, self.data.population.batch) // data[0].batch)
+        columns = [
+            part for i in range(0, len(asked), models) for part in measure_side_by_side(data[0], asked[i : i + models])
+        ]
+        return [finished(d, c, m.owner, m.groups) for d, c, m in zip(data, columns, asked, strict=True)]
 
-def _kept(lanes: Lanes) -> bool:
+
+def _promise(part: Any, lane: Lane, settle: Callable[[], Trained]) -> Pending[Trained]:
+    """What will have come of a request if all numbers turn out to be finite; settled once, by whoever asks first."""
+    settled = functools.cache(settle)
+    examples = lane.cohort.examples
+    promised = Trained(part, examples, lambda: settled().columns(), float(examples.sum()))
+    return Pending(promised, lambda: promised if bool(settled().finite.all()) else settled())
+
+
+def _own(rows: Tree) -> Tree:
+    return tree.map(torch.clone, rows)  # type: ignore[no-any-return]
+
+
+def _held(lanes: Lanes) -> bool:
     """Is anything of the outcome held on to beyond the chunk?"""
     repeated = len(set(lanes.cohort.id.tolist())) < len(lanes.cohort)
-    return repeated or not all(job.reducer.spec().additive for job in lanes.jobs)
-
-
-class Tally:
-    """What a job's clients came to, chunk by chunk."""
-
-    def __init__(self, job: Job) -> None:
-        self.job, self.parts, self.writes = job, [], Writes(job)  # type: ignore[var-annotated]
-        self.loss, self.finite = torch.zeros(len(job.cohort)), torch.zeros(len(job.cohort), dtype=torch.bool)
-        self.order: list[Tensor] = []
-
-    def add(self, out: Tree, places: Tensor, ids: Tensor, part: Any = None) -> bool:
-        """Some more clients, at these places of the cohort. The first look at their numbers waits for the device.
-
-        `part` is what the reducer made of them, if it has been asked. False if some must be left out.
-        """
-        part = lifted(self.job.reducer, out) if part is None else part
-        loss, finite = torch.stack([out["loss"].float(), out["finite"].float()]).cpu()
-        good = finite > 0
-        self.loss[places], self.finite[places] = loss, good
-        if not bool(good.all()):
-            kept = good.to(out["weight"].device)
-            out = tree.rows(tree.select(out, (*SENT, "memory")), kept)
-            part = lifted(self.job.reducer, out) if bool(good.any()) else None
-        if part is not None:
-            self.parts.append(part)
-            self.writes.keep(ids[good], out["memory"])
-            self.order.append(places[good])
-        return bool(good.all())
-
-    def result(self) -> Result:
-        """All of them together."""
-        self.writes.finish()
-        total = merged(self.job.reducer, self.parts)
-        order = torch.cat(self.order) if self.order else torch.zeros(0, dtype=torch.int64)
-        return Result(total, self.loss, self.finite, order)
+    return repeated or not all(lane.request.program.reducer.spec().additive for lane in lanes.lanes)

@@ -1,0 +1,106 @@
+"""What a round is: a generator that asks for work and is answered.
+
+Everything between "a round begins" and "a round is recorded" stands in `Round.run`. Whoever drives it answers: one engine,
+a scheduler that answers several runs with one stack, ranks, a network.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from atoll.core.algorithm import Algorithm
+from atoll.core.reducer import Reducer
+from atoll.core.requests import Columns, Program, Request, Train
+from atoll.core.task import Model
+from atoll.core.transform import Chain, Spec
+from atoll.core.types import Participation
+from atoll.tree import Tree
+
+
+class Traffic(NamedTuple):
+    """Bytes on the wire in a round."""
+
+    up: int
+    down: int
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What one round of one run is made of."""
+
+    number: int  # counted from 0
+    program: Program  # the templates, the same in every round
+    settings: Tree  # this round's numbers, for the clients
+    algorithm: Algorithm  # with this round's numbers, for the server
+    chain: Chain  # bound, with this round's numbers, for the server
+    population: int  # clients
+    upload_bytes: float  # of one update
+    sample: Callable[[], tuple[Tensor, Participation]]  # who takes part, and how they were drawn
+    order: Tensor  # key: what the order of clients' examples is drawn from
+
+    def train(self, sent: Tree, state: Tree, ids: Tensor, key: Tensor, **more: Any) -> Train:
+        """A request for this round's program."""
+        return Train(self.program, self.settings, sent, state, ids, key, self.order, **more)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a round says of itself, beside its new state."""
+
+    ids: Tensor  # (C,) who was asked
+    participation: Participation
+    examples: Tensor  # (C,) of each
+    columns: Callable[[], Columns]  # one entry for each client; asking waits for a device
+    traffic: Traffic
+    changed: bool = True  # False: nobody contributed, so the server stays as it was
+    diagnostics: Tree = field(default_factory=dict)  # of the reducer and the transforms
+
+
+Play: TypeAlias = Generator[Request, Any, tuple[Tree, Outcome]]
+
+
+class Round(ABC):
+    """A topology: who talks to whom. `state` is a tree with all that lives on between rounds, so it checkpoints."""
+
+    @property
+    def per_client(self) -> bool:
+        """Has every client a model of its own, with no common server?"""
+        return False
+
+    def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
+        """The reducer that engines use; a ConfigError for a named one that this round would not use."""
+        return named
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse (ConfigError) an algorithm that cannot run in this round."""
+
+    def bind(self, spec: Spec) -> Spec:
+        """What is certain about updates in this round, before the first transform."""
+        return spec
+
+    @abstractmethod
+    def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
+        """The state before the first round."""
+
+    @abstractmethod
+    def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
+        """One round: yields requests, returns the new state and an `Outcome`. Pure: the same state, the same requests."""
+
+    @abstractmethod
+    def model(self, state: Tree) -> Model:
+        """The model that central metrics measure."""
+
+    @abstractmethod
+    def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
+        """What these clients would be sent now, and the chain's state as they see it (rows with `per_client`)."""
+
+
+def no_columns() -> Columns:
+    """Of a round without clients."""
+    return Columns(torch.zeros(0), torch.zeros(0, dtype=torch.bool), torch.zeros(0, dtype=torch.int64))

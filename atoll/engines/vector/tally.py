@@ -1,0 +1,55 @@
+"""What a request's clients came to, chunk by chunk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atoll import tree
+from atoll.core import Columns, Info, Trained
+from atoll.engines.program import SENT, lifted, merged, reduce_key
+from atoll.engines.vector.stacked_jobs import Lane
+from atoll.tree import Tree
+
+
+class Tally:
+    """Partial aggregates, losses and client state of one lane."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane, self.key = lane, reduce_key(lane.request)
+        self.parts: list[Any] = []
+        clients = len(lane.cohort)
+        self.loss, self.finite = torch.zeros(clients), torch.zeros(clients, dtype=torch.bool)
+        self.order: list[Tensor] = []
+
+    def lift(self, out: Tree, info: Info) -> Any:
+        """The partial aggregate of some clients, whether or not their numbers are finite."""
+        return lifted(self.lane.request.program, out, info, self.key)
+
+    def add(self, out: Tree, places: Tensor, info: Info, part: Any = None) -> bool:
+        """Some more clients, at these places of the cohort. The first look at their numbers waits for the device.
+
+        `part` is what the reducer made of them, if it has been asked. False if some must be left out.
+        """
+        part = self.lift(out, info) if part is None else part
+        loss, finite = torch.stack([out["loss"].float(), out["finite"].float()]).cpu()
+        good = finite > 0
+        self.loss[places], self.finite[places] = loss, good
+        everybody = bool(good.all())
+        if not everybody:
+            kept = good.to(out["weight"].device)
+            out, info = tree.rows(tree.select(out, (*SENT, "own")), kept), Info(*(x[kept] for x in info))
+        if bool(good.any()):
+            self.parts.append(part if everybody else self.lift(out, info))
+            self.lane.rows.write(self.lane.cohort.id[places[good]], out["own"])
+            self.order.append(places[good])
+        return everybody
+
+    def trained(self) -> Trained:
+        """All of them together."""
+        self.lane.rows.finish()
+        order = torch.cat(self.order) if self.order else torch.zeros(0, dtype=torch.int64)
+        partial = merged(self.lane.request.program, self.parts)
+        return Trained.settled(partial, self.lane.cohort.examples, Columns(self.loss, self.finite, order))

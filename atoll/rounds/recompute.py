@@ -1,0 +1,60 @@
+"""BatchNorm's statistics of the new model, re-estimated on the cohort's data after every round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from atoll import rng
+from atoll.core import Algorithm, Chain, Context, Model, Outcome, Play, Program, Reducer, Round, Train
+from atoll.reducers import Mean
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True, eq=False)
+class Recompute(Round):
+    """A round around another: a second pass over the cohort, with a program that only gathers statistics."""
+
+    inner: Round
+    statistics: Algorithm
+    program: Program
+
+    @classmethod
+    def around(cls, inner: Round, statistics: Algorithm, buffers: Tree) -> Recompute:
+        """`buffers` are those of the model."""
+        return cls(inner, statistics, Program(statistics, Chain(), Mean(), {"buffers": buffers}))
+
+    @property
+    def per_client(self) -> bool:
+        return self.inner.per_client
+
+    def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
+        return self.inner.reducer(named)
+
+    def check(self, algorithm: Algorithm) -> None:
+        self.inner.check(algorithm)
+
+    def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
+        return self.inner.init(ctx, model, key)
+
+    def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
+        state, outcome = yield from self.inner.run(ctx, state, key)
+        if not outcome.changed or not len(outcome.ids):
+            return state, outcome
+        settings: Tree = {"algorithm": {}, "chain": {}}
+        sent = self.statistics.send(state["server"])
+        again = rng.child(key, "statistics")
+        trained = yield Train(self.program, settings, sent, {}, outcome.ids, again, ctx.order, client_state="none")
+        total, _, _ = self.program.reducer.finish(trained.partial, {}, again)
+        if trained.rows == 0 and not bool(total.weight > 0):
+            return state, outcome
+        return {**state, "server": self.statistics.apply(state["server"], total)}, outcome
+
+    def model(self, state: Tree) -> Model:
+        return self.inner.model(state)
+
+    def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
+        return self.inner.broadcast(ctx, state, ids)

@@ -29,7 +29,7 @@ class Halved(GaussianNoise):
     """Half the noise that its event says."""
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return GaussianNoise(self.multiplier / 2, None, self.bound).server(total, state, key)
+        return GaussianNoise(self.noise_multiplier / 2, sensitivity=self.sensitivity).server(total, state, key)
 
 
 def bound(noise: GaussianNoise, count: int, delta: float, seed: int) -> float:
@@ -47,18 +47,20 @@ def bound(noise: GaussianNoise, count: int, delta: float, seed: int) -> float:
 
 
 def main() -> None:
-    print("| delta | canaries | multiplier | claimed | honest, at least | halved, true | halved, at least |")
+    print("| delta | canaries | noise_multiplier | claimed | honest, at least | halved, true | halved, at least |")
     print("|---|---|---|---|---|---|---|")
     for delta in (1e-3, 1e-5):
         for count in (1000, 8000):
-            for multiplier in (4.0, 2.0, 1.0):
-                claimed, true = (gaussian_epsilon(m / ROUNDS**0.5, delta) for m in (multiplier, multiplier / 2))
+            for noise_multiplier in (4.0, 2.0, 1.0):
+                claimed, true = (
+                    gaussian_epsilon(m / ROUNDS**0.5, delta) for m in (noise_multiplier, noise_multiplier / 2)
+                )
                 honest, halved = (
-                    median(bound(kind(multiplier), count, delta, seed) for seed in range(5))
+                    median(bound(kind(noise_multiplier), count, delta, seed) for seed in range(5))
                     for kind in (GaussianNoise, Halved)
                 )
                 print(
-                    f"| {delta:g} | {count:,} | {multiplier:g} | {claimed:.2f} | {honest:.2f} "
+                    f"| {delta:g} | {count:,} | {noise_multiplier:g} | {claimed:.2f} | {honest:.2f} "
                     f"| {true:.2f} | {halved:.2f} |"
                 )
 

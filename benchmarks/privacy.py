@@ -37,18 +37,18 @@ from atoll.runs import Driver, Folder
 from atoll.runs.environment import hardware
 from atoll.tasks import MODELS
 
-CLIP: dict[str, Any] = {"name": "clip_l2", "bound": 0.4}
-NOISE: dict[str, Any] = {"name": "gaussian_noise", "multiplier": 1.0}
+CLIP: dict[str, Any] = {"name": "clip_l2", "max_norm": 0.4}
+NOISE: dict[str, Any] = {"name": "gaussian_noise", "noise_multiplier": 1.0}
 Mechanism = Mapping[str, Any]  # of an experiment: "transform", or "privacy" of [local]; "vmap" is ours
 MECHANISMS: dict[str, Mechanism] = {
     "none": {},
     "clip_l2 + gaussian_noise": {"transform": ["equal_weights", CLIP, NOISE]},
     "adaptive_clip + gaussian_noise": {"transform": ["equal_weights", "adaptive_clip", NOISE]},
     "clip_l2 + banded_noise": {
-        "transform": ["equal_weights", CLIP, {"name": "banded_noise", "multiplier": 1.0, "bands": 48}]
+        "transform": ["equal_weights", CLIP, {"name": "banded_noise", "noise_multiplier": 1.0, "bands": 48}]
     },
 }
-LOCAL: dict[str, Any] = {"clip": 1.0, "multiplier": 1.0}
+LOCAL: dict[str, Any] = {"max_norm": 1.0, "noise_multiplier": 1.0}
 EXAMPLES: dict[str, Mechanism] = {
     "none": {},
     "local.privacy": {"privacy": LOCAL},
@@ -113,7 +113,7 @@ def prepared(shape: Shape, how: Mechanism, rounds: int, folder: Path, options: a
     }
     if any(isinstance(layer, dict) and layer["name"] == "banded_noise" for layer in chain):
         # Everybody takes part in every round here, which bands do not allow: the noise of a system in which they wait.
-        raw["transform"][-1] = {**chain[-1], "noise_cohort": shape.clients, "separation": 48}
+        raw["transform"][-1] = {**chain[-1], "noise_cohort": shape.clients, "min_separation": 48}
         raw["privacy"] = {"simulate": {"population": 48 * shape.clients, "sampling": "cyclic"}}
     partition = Partition.from_lists(list(torch.arange(len(x)).reshape(shape.clients, each)))
     model = MODELS[shape.model](inputs=shape.inputs, outputs=10)

@@ -85,9 +85,9 @@ def audited(
 ) -> Canaries:
     update = like(count if size is None else size)
     fixed = {"population": 8, **more}["population"]
-    separation = getattr(sampler, "separation", 1)
+    min_separation = getattr(sampler, "min_separation", 1)
     cohort = getattr(sampler, "size", fixed)
-    spec = Spec(rounds=rounds, size=tree.count(update), cohort=cohort, separation=separation)  # type: ignore[arg-type]
+    spec = Spec(rounds=rounds, size=tree.count(update), cohort=cohort, min_separation=min_separation)  # type: ignore[arg-type]
     planted = Canaries.plant(count, update, rng.key(seed, "planted"), "cpu")
     Run(chain_of(*layers, spec=spec), sampler, update, planted, seed=seed, **more).rounds(0, rounds)  # type: ignore[arg-type]
     return planted

@@ -39,14 +39,14 @@ class Halved(GaussianNoise):
     """Half the noise that its event says."""
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return GaussianNoise(self.multiplier / 2, bound=self.bound).server(total, state, key)
+        return GaussianNoise(self.noise_multiplier / 2, sensitivity=self.sensitivity).server(total, state, key)
 
 
 class Loose(ClipL2):
     """Lets updates of twice its bound through."""
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return ClipL2(2 * self.bound).client(update, state, memory, key)
+        return ClipL2(2 * self.max_norm).client(update, state, memory, key)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Twice:
         return ids, replace(how, probability=self.probability)
 
 
-CLAIM = gaussian_epsilon(2.0 / 4**0.5, DELTA)  # multiplier 2, four rounds, everyone: 3.14
+CLAIM = gaussian_epsilon(2.0 / 4**0.5, DELTA)  # noise_multiplier 2, four rounds, everyone: 3.14
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -114,7 +114,7 @@ def test_a_sampler_that_draws_twice_as_many_as_it_says_is_caught() -> None:
 @pytest.mark.parametrize("knows", [True, False])
 def test_scores_of_those_in_are_as_far_off_as_the_account_says(knows: bool) -> None:
     found = audited((ClipL2(0.5), GaussianNoise(2.0)), Everyone(), 4, 8000, knows=knows)
-    # Four rounds at multiplier 2: one deviation apart. Eight honest clients add a little spread of their own.
+    # Four rounds at noise_multiplier 2: one deviation apart. Eight honest clients add a little spread of their own.
     assert told_apart(found) == pytest.approx(1.0, abs=5 * 2 / 8000**0.5)
     assert abs(float(found.score[~found.inside].mean())) < 5 * 2.0 / 4000**0.5
 
@@ -146,8 +146,8 @@ def test_banded_noise_is_read_where_it_is_independent() -> None:
     assert found.verdict(DELTA)["epsilon_lower"] < claim
 
 
-def found_event(layer: Transform, rounds: int, separation: int) -> object:
-    spec = Spec(rounds=rounds, separation=separation, equal_weights=True, l2=0.5)
+def found_event(layer: Transform, rounds: int, min_separation: int) -> object:
+    spec = Spec(rounds=rounds, min_separation=min_separation, equal_weights=True, l2=0.5)
     return layer.bind(spec)[0].event()
 
 
@@ -170,7 +170,7 @@ def test_whole_numbers_and_a_secure_sum_are_passed_for_real() -> None:
 
 
 def test_an_adaptive_bound_is_followed() -> None:
-    found = audited((AdaptiveClip(start=1.0, rate=0.0), GaussianNoise(2.0)), Everyone(), 4, 8000)
+    found = audited((AdaptiveClip(initial_max_norm=1.0, rate=0.0), GaussianNoise(2.0)), Everyone(), 4, 8000)
     assert told_apart(found) == pytest.approx((1 - 0.01) ** 0.5, abs=5 * 2 / 8000**0.5)
 
 

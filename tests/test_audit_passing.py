@@ -37,7 +37,7 @@ PASSED: dict[str, Transform] = {
     "clip_l1": ClipL1(0.3),
     "clip_per_layer": ClipPerLayer(0.3),
     "clip_layers": ClipLayers({"w": 0.1, "rest": 0.4}),
-    "adaptive_clip": AdaptiveClip(start=0.7),
+    "adaptive_clip": AdaptiveClip(initial_max_norm=0.7),
     "fixed_point": Chain((ClipL2(0.25), FixedPoint(2.0**-6))),
     "secure_sum": Chain((ClipL2(0.25), FixedPoint(2.0**-6), SecureSum(20))),
     "top_k": TopK(0.1),
@@ -172,8 +172,8 @@ def test_canaries_come_as_often_as_clients(sampler: Sampler) -> None:
 @pytest.mark.parametrize(
     "how",
     [
-        Participation("cyclic", 9, size=2, separation=3),
-        Participation("cyclic_poisson", 9, probability=0.7, separation=3),
+        Participation("cyclic", 9, size=2, min_separation=3),
+        Participation("cyclic_poisson", 9, probability=0.7, min_separation=3),
     ],
     ids=lambda how: how.scheme,
 )
@@ -208,7 +208,7 @@ def test_clients_that_come_and_go_have_canaries_that_come_and_go() -> None:
 )
 def test_scores_go_on_where_a_checkpoint_left_them(layers: tuple[Transform, ...], sampler: Sampler) -> None:
     update = like(400)
-    spec = Spec(rounds=10, size=tree.count(update), separation=getattr(sampler, "separation", 1), cohort=2)
+    spec = Spec(rounds=10, size=tree.count(update), min_separation=getattr(sampler, "min_separation", 1), cohort=2)
     chain = chain_of(*layers, spec=spec)
     whole = Canaries.plant(200, update, KEY, "cpu")
     Run(chain, sampler, update, whole).rounds(0, 10)
@@ -229,9 +229,9 @@ def test_scores_that_say_nothing_refute_nothing() -> None:
 
 
 def test_without_noise_only_the_noise_is_missing() -> None:
-    chain = chain_of(AdaptiveClip(start=0.5), GaussianNoise(1.0), spec=Spec(rounds=1))
+    chain = chain_of(AdaptiveClip(initial_max_norm=0.5), GaussianNoise(1.0), spec=Spec(rounds=1))
     state, _ = chain.init(SMALL)
-    quiet = Chain((*chain.layers[:2], GaussianNoise(0.0, bound=1.0)))
+    quiet = Chain((*chain.layers[:2], GaussianNoise(0.0, sensitivity=1.0)))
     total = Total({**tree.map(torch.ones_like, SMALL), "within": torch.ones(())}, torch.tensor(4.0), torch.tensor(4.0))
     a, b = (c.server(total, state, KEY)[0] for c in (without_noise(chain), quiet))
     for x, y in zip(tree.leaves(a.value), tree.leaves(b.value), strict=True):

@@ -110,7 +110,7 @@ CASES: dict[str, tuple[dict[str, Any], type[AtollError], str]] = {
     "one transform": ({"transforms": "top_k"}, ConfigError, "transform: must be a list (got"),
     "no table": ({"local": 3}, ConfigError, "local: must be a table (got 3)"),
     "noise without a bound": (
-        {"transforms": [{"name": "gaussian_noise", "multiplier": 1.0}]},
+        {"transforms": [{"name": "gaussian_noise", "noise_multiplier": 1.0}]},
         atoll.errors.SpecError,
         "gaussian_noise needs bounded updates: put clip_l2 before it",
     ),

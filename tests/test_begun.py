@@ -17,7 +17,7 @@ from atoll.runs import Run
 from atoll.testing.harness import federation
 from atoll.testing.problems import network
 
-PRIVATE = ["equal_weights", {"name": "clip_l2", "bound": 0.5}, {"name": "gaussian_noise", "multiplier": 1.0}]
+PRIVATE = ["equal_weights", {"name": "clip_l2", "max_norm": 0.5}, {"name": "gaussian_noise", "noise_multiplier": 1.0}]
 X, Y = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 2
 
 

@@ -203,8 +203,8 @@ def test_check_says_what_would_run_and_writes_nothing(sh: Shell, tmp_path: Path,
 
 
 def test_check_says_what_noise_of_a_larger_cohort_stands_for(sh: Shell) -> None:
-    noise = '{name="gaussian_noise",multiplier=1.0,noise_cohort=500}'
-    chain = f'transform=["equal_weights",{{name="clip_l2",bound=0.5}},{noise}]'
+    noise = '{name="gaussian_noise",noise_multiplier=1.0,noise_cohort=500}'
+    chain = f'transform=["equal_weights",{{name="clip_l2",max_norm=0.5}},{noise}]'
     said = sh(f"check e.toml --set privacy.simulate.population=10000 --set '{chain}'")
     assert said.code == 0, said.err
     told = " ".join(said.out.split())
@@ -283,7 +283,8 @@ def test_a_second_ctrl_c_stops_at_once(sh: Shell, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_command_is_installed_and_needs_no_torch_to_say_its_version() -> None:
-    code = "import sys; import atoll.cli.main as m; assert 'torch' not in sys.modules; sys.argv[1:] = ['version']; m.main()"
+    code = "import sys; import atoll.cli.main as m; assert 'torch' not in sys.modules; sys.argv[1:] = ['version']; "
+    code += "m.main()"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (out.returncode, out.stdout.strip(), out.stderr) == (0, atoll.__version__, "")
     help_ = subprocess.run([sys.executable, "-m", "atoll", "--help"], capture_output=True, text=True)

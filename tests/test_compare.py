@@ -352,8 +352,8 @@ def test_a_replay_has_the_threads_of_the_run_and_gives_them_back(ran: Make, tmp_
         {
             "transform": [
                 "equal_weights",
-                {"name": "clip_l2", "bound": 0.1},
-                {"name": "gaussian_noise", "multiplier": 0.1},
+                {"name": "clip_l2", "max_norm": 0.1},
+                {"name": "gaussian_noise", "noise_multiplier": 0.1},
             ]
         },
         {"algorithm": {"name": "fedper", "lr": 0.1}, "task": {"model": {"name": "mlp", "widths": [8]}}},

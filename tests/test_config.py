@@ -71,7 +71,7 @@ lr = 0.1
 mu = 0.01
 [[transform]]
 name = "clip_l2"
-bound = 1.0
+max_norm = 1.0
 [engine]
 name = "auto"
 """
@@ -114,7 +114,7 @@ def test_the_sample_file_parses() -> None:
     assert e.cohort == {"name": "fixed", "size": 10}
     assert e.task.model == {"name": "mlp", "widths": [64], "dropout": 0.0, "init": "default"}
     assert e.algorithm["optimizer"] == {"name": "sgd", "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
-    assert e.transform == [{"name": "clip_l2", "bound": 1.0}]
+    assert e.transform == [{"name": "clip_l2", "max_norm": 1.0}]
     assert (e.local.epochs, e.local.batch, e.local.shuffle, e.local.max_steps) == (1, 32, True, None)
     assert (e.evaluate.every, e.evaluate.clients, e.evaluate.holdout, e.evaluate.batch) == (1, 200, 0.0, 512)
     assert (e.stop, e.checkpoint.every, e.on_divergence) == (None, 10, "stop")
@@ -233,9 +233,9 @@ MISTAKES = [
     (
         "transform=clip_l2",
         'transform: must be a list (got "clip_l2"). '
-        'Write transform = ["equal_weights", { name = "clip_l2", bound = 1.0 }].',
+        'Write transform = ["equal_weights", { name = "clip_l2", max_norm = 1.0 }].',
     ),
-    ("transform.0.bound=0", "transform.0.bound: must be above 0 (got 0)."),
+    ("transform.0.max_norm=0", "transform.0.max_norm: must be above 0 (got 0)."),
     ("evaluate.clients=-1", "evaluate.clients: must be a whole number >= 0 or 'all' (got -1)."),
     (
         "evaluate.holdout=1",
@@ -292,9 +292,11 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
-    found = mistakes("rounds=0", "seeed=1", "algorithm.lr=-1", "local.batch='a'", "transform.0.bound=0", "data=digitz")
+    found = mistakes(
+        "rounds=0", "seeed=1", "algorithm.lr=-1", "local.batch='a'", "transform.0.max_norm=0", "data=digitz"
+    )
     places = [message.partition(":")[0] for message in found]
-    assert places == ["seeed", "rounds", "data.name", "local.batch", "algorithm.lr", "transform.0.bound"]
+    assert places == ["seeed", "rounds", "data.name", "local.batch", "algorithm.lr", "transform.0.max_norm"]
     assert str(ConfigError(found)) == "\n".join(found)
 
 
@@ -366,14 +368,15 @@ def test_build_makes_schedules() -> None:
 
 
 def test_build_refuses_what_check_refuses() -> None:
-    with pytest.raises(ConfigError, match=re.escape("x.bound: must be above 0 (got 0).")):
-        build(CATALOGUE["transforms"], {"name": "clip_l2", "bound": 0}, where="x")
+    with pytest.raises(ConfigError, match=re.escape("x.max_norm: must be above 0 (got 0).")):
+        build(CATALOGUE["transforms"], {"name": "clip_l2", "max_norm": 0}, where="x")
 
 
 def test_what_bind_finds_cannot_be_typed_in() -> None:
-    assert list(schema(GaussianNoise)) == ["multiplier", "noise_cohort", "epsilon", "delta"]
-    assert mistakes("transform=[{name='gaussian_noise', multiplier=1, bound=2}]") == [
-        "transform.0.bound: is not an option of gaussian_noise. Options: multiplier, noise_cohort, epsilon, delta."
+    assert list(schema(GaussianNoise)) == ["noise_multiplier", "noise_cohort", "epsilon", "delta"]
+    assert mistakes("transform=[{name='gaussian_noise', noise_multiplier=1, sensitivity=2}]") == [
+        "transform.0.sensitivity: is not an option of gaussian_noise. "
+        "Options: noise_multiplier, noise_cohort, epsilon, delta."
     ]
 
 
@@ -514,7 +517,7 @@ def test_an_experiment_survives_its_own_toml(
     raw = copy.deepcopy(RAW) | {"seed": seed, "label": label, "evaluate": {"clients": clients}}
     raw["algorithm"]["lr"] = lr
     raw["task"]["model"]["widths"] = widths
-    raw["transform"] = [{"name": "clip_l2", "bound": bound} for bound in bounds]
+    raw["transform"] = [{"name": "clip_l2", "max_norm": bound} for bound in bounds]
     e = Experiment.parse(raw)
     again = Experiment.parse(tomllib.loads(e.to_toml()))
     assert again == e
@@ -635,10 +638,13 @@ def test_set_changes_a_copy(raw: dict[str, Any], changes: Sequence[str], expecte
         ("=5", "--set =5: must be path=value. Example: --set algorithm.lr=0.05"),
         ("local..batch=5", "--set local..batch=5: must be path=value. Example: --set algorithm.lr=0.05"),
         ("rounds.x=5", "--set rounds.x=5: rounds is 50, not a table. Set rounds itself."),
-        ("transform.bound=1", "--set transform.bound=1: transform.bound is in a list. Count from 0: transform.0."),
         (
-            "transform.3.bound=1",
-            "--set transform.3.bound=1: there is no transform.3, the list has 1 items. Use transform.1 to add one.",
+            "transform.max_norm=1",
+            "--set transform.max_norm=1: transform.max_norm is in a list. Count from 0: transform.0.",
+        ),
+        (
+            "transform.3.max_norm=1",
+            "--set transform.3.max_norm=1: there is no transform.3, the list has 1 items. Use transform.1 to add one.",
         ),
     ],
 )
@@ -651,8 +657,8 @@ def test_a_change_that_cannot_be_made_is_refused(change: str, message: str) -> N
 @pytest.mark.parametrize(
     ("value", "what", "at"),
     [
-        ('[equal_weights,{name="clip_l2",bound=0.5}]', "Invalid value", "equal"),
-        ('["equal_weights",{name="clip_l2",bound=0.5,}]', "Invalid initial character for a key part", "}]"),
+        ('[equal_weights,{name="clip_l2",max_norm=0.5}]', "Invalid value", "equal"),
+        ('["equal_weights",{name="clip_l2",max_norm=0.5,}]', "Invalid initial character for a key part", "}]"),
         ("{name=clip_l2}", "Invalid value", "clip"),
         ('["equal_weights"', "Unclosed array", ""),
     ],
@@ -665,7 +671,7 @@ def test_a_list_or_table_that_is_not_toml_is_shown_with_what_is_wrong(value: str
     assert shown == f"    {value}"
     assert shown[mark.index("^") :].startswith(at)
     assert hint.startswith("Names need quotes")
-    assert """--set 'transform=["equal_weights", { name = "clip_l2", bound = 1.0 }]'""" in hint
+    assert """--set 'transform=["equal_weights", { name = "clip_l2", max_norm = 1.0 }]'""" in hint
 
 
 # what follows from the data

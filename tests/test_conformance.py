@@ -30,29 +30,29 @@ from atoll.tree import Tree
 
 TRANSFORM_OPTIONS: dict[str, dict[str, Any]] = {
     "equal_weights": {},
-    "clip_l2": {"bound": 0.5},
-    "clip_per_layer": {"bound": 0.5},
-    "clip_layers": {"bounds": {"a": 0.5, "delta": 0.3, "rest": 0.2}},
-    "clip_l1": {"bound": 0.5},
-    "adaptive_clip": {"start": 0.5},
+    "clip_l2": {"max_norm": 0.5},
+    "clip_per_layer": {"max_norm": 0.5},
+    "clip_layers": {"max_norms": {"a": 0.5, "delta": 0.3, "rest": 0.2}},
+    "clip_l1": {"max_norm": 0.5},
+    "adaptive_clip": {"initial_max_norm": 0.5},
     "joint_clip": {
-        "bounds": {"delta": 0.5, "delta/b": 0.3, "rest": 2.0},
+        "max_norms": {"delta": 0.5, "delta/b": 0.3, "rest": 2.0},
         "shares": {"delta": 0.5, "delta/b": 0.3, "rest": 0.2},
     },
-    "gaussian_noise": {"multiplier": 1.0},
-    "laplace_noise": {"multiplier": 1.0},
-    "banded_noise": {"multiplier": 1.0, "bands": 3},
-    "tree_noise": {"multiplier": 1.0},
+    "gaussian_noise": {"noise_multiplier": 1.0},
+    "laplace_noise": {"noise_multiplier": 1.0},
+    "banded_noise": {"noise_multiplier": 1.0, "bands": 3},
+    "tree_noise": {"noise_multiplier": 1.0},
     "fixed_point": {"step": 0.01},
-    "discrete_gaussian": {"multiplier": 1.0},
-    "skellam": {"multiplier": 1.0},
+    "discrete_gaussian": {"noise_multiplier": 1.0},
+    "skellam": {"noise_multiplier": 1.0},
     "secure_sum": {"bits": 16},
     "local_gaussian": {"epsilon": 2.0, "delta": 1e-5},
     "local_laplace": {"epsilon": 2.0},
     "privunit": {"epsilon": 4.0},
     "approximate_local": {"mechanism": "privunit", "epsilon": 4.0},
-    "weak_dp": {"bound": 0.5},
-    "nbafl": {"bound": 0.5, "epsilon": 8.0, "delta": 1e-3, "examples": 50, "rounds": 20, "clients": 50},
+    "weak_dp": {"max_norm": 0.5},
+    "nbafl": {"max_norm": 0.5, "epsilon": 8.0, "delta": 1e-3, "examples": 50, "rounds": 20, "clients": 50},
     "top_k": {"share": 0.3},
 }
 REDUCER_OPTIONS: dict[str, dict[str, Any]] = {"mean": {}, "median": {}, "trimmed_mean": {"share": 0.2}}
@@ -308,7 +308,7 @@ class PerTensor(LyingBound):
 
 class LyingSum(ClipL2):
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        return self, replace(spec, l1=self.bound)  # its length, which says less
+        return self, replace(spec, l1=self.max_norm)  # its length, which says less
 
 
 class LeavesPart(Transform):

@@ -61,27 +61,29 @@ def came(sampler: CyclicPoisson, population: int, rounds: int) -> Array:
 # Who comes
 
 
-@given(population=st.integers(1, 40), separation=st.integers(1, 12), share=st.floats(0.01, 1.0))
+@given(population=st.integers(1, 40), min_separation=st.integers(1, 12), share=st.floats(0.01, 1.0))
 @settings(max_examples=25, deadline=None)
-def test_a_client_never_comes_twice_within_the_separation(population: int, separation: int, share: float) -> None:
-    turns = came(CyclicPoisson(share * population / separation * (1 - 1e-12), separation), population, 4 * separation)
+def test_a_client_never_comes_twice_within_the_separation(population: int, min_separation: int, share: float) -> None:
+    turns = came(
+        CyclicPoisson(share * population / min_separation * (1 - 1e-12), min_separation), population, 4 * min_separation
+    )
     for client in turns.T:
         at = np.flatnonzero(client)
-        assert len(set(at % separation)) <= 1
-        assert (np.diff(at) >= separation).all()
+        assert len(set(at % min_separation)) <= 1
+        assert (np.diff(at) >= min_separation).all()
 
 
-@pytest.mark.parametrize(("population", "size", "separation"), [(43, 3.0, 4), (30, 2.5, 7)])
+@pytest.mark.parametrize(("population", "size", "min_separation"), [(43, 3.0, 4), (30, 2.5, 7)])
 def test_every_client_comes_to_its_turns_with_the_same_probability(
-    population: int, size: float, separation: int
+    population: int, size: float, min_separation: int
 ) -> None:
     cycles = 400
-    turns = came(CyclicPoisson(size, separation), population, cycles * separation)
-    rate = size * separation / population
-    group = (turns.reshape(cycles, separation, population).sum(0) > 0).argmax(0)
-    sizes = np.bincount(group, minlength=separation)
+    turns = came(CyclicPoisson(size, min_separation), population, cycles * min_separation)
+    rate = size * min_separation / population
+    group = (turns.reshape(cycles, min_separation, population).sum(0) > 0).argmax(0)
+    sizes = np.bincount(group, minlength=min_separation)
     assert sizes.max() - sizes.min() <= 1
-    coins = turns.reshape(cycles, separation, population)[:, group, np.arange(population)]
+    coins = turns.reshape(cycles, min_separation, population)[:, group, np.arange(population)]
     error = (rate * (1 - rate) / cycles) ** 0.5
     assert np.abs(coins.mean(0) - rate).max() < 5 * error
     together = np.corrcoef(coins.T)[~np.eye(population, dtype=bool)]  # coins of different clients
@@ -100,7 +102,7 @@ def test_at_rate_one_everyone_of_a_group_comes() -> None:
 @pytest.mark.parametrize(
     ("sampler", "words"),
     [
-        (CyclicPoisson(6.5, 4), "4 groups of 6.5 need 26 clients, and there are 20. Use separation at most 3"),
+        (CyclicPoisson(6.5, 4), "4 groups of 6.5 need 26 clients, and there are 20. Use min_separation at most 3"),
         (CyclicPoisson(50.0, 1), "50 clients cannot be drawn from 20"),
     ],
 )
@@ -111,19 +113,19 @@ def test_groups_that_are_too_small_are_refused(sampler: CyclicPoisson, words: st
 
 def test_the_expected_cohort_is_that_of_one_group() -> None:
     how = CyclicPoisson(3.0, 4).sample(20, 0, KEY)[1]
-    assert how == Participation("cyclic_poisson", 20, probability=0.6, separation=4)
+    assert how == Participation("cyclic_poisson", 20, probability=0.6, min_separation=4)
     assert how.expected == 3.0
     assert words_of(how) == "cyclic poisson, 3 of 20 clients on average, 4 rounds from turn to turn"
     found = sampled([Gaussian(1.0)], how)
     assert isinstance(found, Sampled)
-    assert (found.how, found.cohort, found.separation, found.rate) == ("cyclic_poisson", 3.0, 4, 0.6)
+    assert (found.how, found.cohort, found.min_separation, found.rate) == ("cyclic_poisson", 3.0, 4, 0.6)
 
 
 # What it costs
 
 
-def drawn(event: Event, how: str, cohort: float, separation: int = 1, count: int = 1) -> Composed:
-    return Composed(((Sampled(event, how, 100, cohort, separation), count),))  # type: ignore[arg-type]
+def drawn(event: Event, how: str, cohort: float, min_separation: int = 1, count: int = 1) -> Composed:
+    return Composed(((Sampled(event, how, 100, cohort, min_separation), count),))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("event", [Gaussian(2.0), Laplace(2.0), Banded(2.0, 1, 1, 12)], ids=repr)
@@ -172,7 +174,7 @@ def test_the_words_say_rate_groups_and_turns() -> None:
     ("make", "words"),
     [
         (lambda: drawn(Gaussian(1.0), "cyclic_poisson", 30, 4), "4 groups of 30 need more units than there are, 100"),
-        (lambda: Plan(5, 10, 4.5, "cyclic_poisson", separation=3), "3 groups of 4.5 need 13.5 units"),
+        (lambda: Plan(5, 10, 4.5, "cyclic_poisson", min_separation=3), "3 groups of 4.5 need 13.5 units"),
         (
             lambda: larger([Gaussian(1.0)], SimulateTable(population=100, sampling="cyclic_poisson"), 30, 4),
             "privacy.simulate.population: 4 groups of 30 need 120 clients",
@@ -202,10 +204,10 @@ def test_all_accountants_agree_from_above() -> None:
 
 def test_pfl_research_in_groups() -> None:
     """Population 1e6, cohort 1,000, 1,500 rounds, 48 bands and groups; without amplification 12.62."""
-    plan = Plan(1500, 1_000_000, 1000, "cyclic_poisson", "banded", separation=48)
+    plan = Plan(1500, 1_000_000, 1000, "cyclic_poisson", "banded", min_separation=48)
     assert noise_for(plan.event, 2.0, 1e-6, COARSE, tolerance=1e-3) == pytest.approx(1.143, abs=2e-3)
     assert COARSE.epsilon(plan.event(0.532), 1e-6) == pytest.approx(11.93, abs=0.02)
-    plain = Plan(1500, 1_000_000, 1000, "cyclic", "banded", separation=48)
+    plain = Plan(1500, 1_000_000, 1000, "cyclic", "banded", min_separation=48)
     assert noise_for(plain.event, 2.0, 1e-6, Analytic()) == pytest.approx(12.62, abs=5e-3)
 
 
@@ -290,10 +292,10 @@ BASE: dict[str, Any] = {
     "rounds": 8,
     "data": "digits",
     "partition": {"name": "iid", "clients": 60},
-    "cohort": {"name": "cyclic_poisson", "size": 8.0, "separation": 3},
+    "cohort": {"name": "cyclic_poisson", "size": 8.0, "min_separation": 3},
     "transform": [
         "equal_weights",
-        {"name": "clip_l2", "bound": 0.5},
+        {"name": "clip_l2", "max_norm": 0.5},
         {"name": "banded_noise", "epsilon": 3.0, "delta": 1e-3},
     ],
     "algorithm": {"name": "fedavg", "lr": 0.2},
@@ -335,12 +337,12 @@ def test_a_resumed_run_keeps_its_account(tmp_path: Path) -> None:
 
 def test_a_noisy_sum_is_divided_by_the_clients_of_a_group(tmp_path: Path) -> None:
     """Without noise, with everyone of a group: the same model as cyclic groups of that size."""
-    quiet = ["equal_weights", {"name": "clip_l2", "bound": 0.5}, {"name": "banded_noise", "multiplier": 0.0}]
+    quiet = ["equal_weights", {"name": "clip_l2", "max_norm": 0.5}, {"name": "banded_noise", "noise_multiplier": 0.0}]
     runs = [
         atoll.run({**BASE, "rounds": 3, "transform": quiet, "cohort": cohort}, tmp_path / cohort["name"])
         for cohort in (
-            {"name": "cyclic", "size": 20, "separation": 3},
-            {"name": "cyclic_poisson", "size": 20.0, "separation": 3},
+            {"name": "cyclic", "size": 20, "min_separation": 3},
+            {"name": "cyclic_poisson", "size": 20.0, "min_separation": 3},
         )
     ]
     gap = atoll.tree.norm(atoll.tree.sub(runs[0].params, runs[1].params)) / atoll.tree.norm(runs[0].params)

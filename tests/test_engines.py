@@ -90,8 +90,8 @@ EXPERIMENTS: dict[str, dict[str, Any]] = {
     "clipped, noisy, two epochs": {
         "transforms": [
             "equal_weights",
-            {"name": "clip_l2", "bound": 1.0},
-            {"name": "gaussian_noise", "multiplier": 0.1},
+            {"name": "clip_l2", "max_norm": 1.0},
+            {"name": "gaussian_noise", "noise_multiplier": 0.1},
         ],
         "epochs": 2,
     },

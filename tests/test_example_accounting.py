@@ -111,7 +111,7 @@ def test_more_rounds_cost_more_and_none_cost_nothing() -> None:
 
 
 def test_a_client_that_waits_for_its_turn_is_counted_only_then() -> None:
-    waits, never = (Examples((50,), batch=10, separation=s) for s in (4, 1))
+    waits, never = (Examples((50,), batch=10, min_separation=s) for s in (4, 1))
     assert waits.worst(2.0, 9, DELTA) == never.worst(2.0, 3, DELTA)
 
 
@@ -131,7 +131,7 @@ def test_nobody_has_anything_to_lose_where_there_is_no_example() -> None:
 
 
 def test_a_run_says_what_it_promises() -> None:
-    privacy = {"multiplier": None, "epsilon": 8.0, "delta": 1e-3}
+    privacy = {"noise_multiplier": None, "epsilon": 8.0, "delta": 1e-3}
     private = set_up(rounds=4, local={"epochs": 2}, privacy=privacy).example_privacy
     assert private is not None
     found = private.block(4)
@@ -140,9 +140,11 @@ def test_a_run_says_what_it_promises() -> None:
     assert found["accountant"] == "analytic"
     assert found["calibrated"] == {"epsilon": 8.0, "delta": 1e-3}
     assert found["sampler"].startswith("shuffled batches, 2 epochs a round")
-    assert private.task.multiplier == private.multiplier
+    assert private.task.noise_multiplier == private.noise_multiplier
     assert 7.98 < found["epsilon"] <= 8.0
-    assert gaussian_delta(math.sqrt(4 * 2) / private.multiplier, found["epsilon"]) == pytest.approx(1e-3, rel=1e-6)
+    assert gaussian_delta(math.sqrt(4 * 2) / private.noise_multiplier, found["epsilon"]) == pytest.approx(
+        1e-3, rel=1e-6
+    )
     assert private.block(2)["epsilon"] < found["epsilon"]
 
 
@@ -165,7 +167,7 @@ def test_a_run_with_drawn_batches_says_what_its_worst_client_is_promised(samplin
 
 def test_lines_of_a_record_never_say_less_than_what_was_spent() -> None:
     setup = set_up(lists=[list(range(20))], cohort="everyone", rounds=3,
-                   privacy={"sampling": "poisson", "multiplier": 2.0})  # fmt: skip
+                   privacy={"sampling": "poisson", "noise_multiplier": 2.0})  # fmt: skip
     private = setup.example_privacy
     assert private is not None
     for rounds in (0, 1, 3):
@@ -176,7 +178,7 @@ def test_lines_of_a_record_never_say_less_than_what_was_spent() -> None:
 
 
 def test_without_noise_nothing_is_promised() -> None:
-    private = set_up(privacy={"multiplier": 0.0}).example_privacy
+    private = set_up(privacy={"noise_multiplier": 0.0}).example_privacy
     assert private is not None
     assert private.epsilon_after(3) is None
     found = private.block(3)

@@ -32,7 +32,7 @@ def run(engine: str, first: float, module: nn.Module, **options: Any) -> atoll.R
     return atoll.simulate(
         module, (x, (x[:, 1] > 0).long()), clients=[list(range(10 * c, 10 * c + 10)) for c in range(4)], rounds=1,
         algorithm={"name": "fedavg", "lr": 0.5}, batch=2, epochs=20, evaluate={"clients": 0}, engine=engine,
-        local={"privacy": {"clip": 0.5, "multiplier": 1.0, "sampling": "poisson"}}, **options,
+        local={"privacy": {"max_norm": 0.5, "noise_multiplier": 1.0, "sampling": "poisson"}}, **options,
     )  # fmt: skip
 
 

@@ -169,11 +169,11 @@ def test_extra_terms_are_added_as_they_are() -> None:
 # Noise
 
 
-def noise(keys: Tensor, clip: float = 0.5, multiplier: float = 3.0, expected: float = 4.0) -> Tensor:
+def noise(keys: Tensor, clip: float = 0.5, noise_multiplier: float = 3.0, expected: float = 4.0) -> Tensor:
     """What batches without a real example give: (keys, parameters)."""
     module = nn.Sequential(nn.Flatten(), nn.Linear(36, 1))
     task = Supervised(module, Regression(), {"x": X[:2], "y": torch.zeros(2, 1), "mask": torch.ones(2)})
-    private, params = PrivateTask(task, clip, multiplier, expected), task.init(KEY)["params"]
+    private, params = PrivateTask(task, clip, noise_multiplier, expected), task.init(KEY)["params"]
 
     def one(key: Tensor) -> Tensor:
         batch = {"x": X[:1], "y": torch.zeros(1, 1), "mask": torch.zeros(1), "key": key}
@@ -236,7 +236,7 @@ def test_a_step_that_drew_nobody_still_adds_its_noise_on_every_engine(make: Any)
 
 
 def simulate(engine: Any, sampling: str = "shuffled", module: nn.Module | None = None, **changed: Any) -> atoll.Run:
-    privacy = {"clip": 0.5, "multiplier": 0.8, "sampling": sampling, **changed.pop("privacy", {})}
+    privacy = {"max_norm": 0.5, "noise_multiplier": 0.8, "sampling": sampling, **changed.pop("privacy", {})}
     options: dict[str, Any] = {
         "clients": LISTS,
         "algorithm": {"name": "fedavg", "lr": 0.5},
@@ -291,14 +291,14 @@ def test_a_resumed_run_has_the_noise_that_it_would_have_had(tmp_path: Path) -> N
 def test_the_seed_decides_the_noise_and_no_noise_is_ordinary_training() -> None:
     assert gap(simulate("vector", seed=1), simulate("vector")) > 1e-3
     lists = [list(range(20 * c, 20 * c + 20)) for c in range(12)]
-    quiet = simulate("vector", module=mlp(), clients=lists, privacy={"clip": 1e9, "multiplier": 0.0})
+    quiet = simulate("vector", module=mlp(), clients=lists, privacy={"max_norm": 1e9, "noise_multiplier": 0.0})
     plain = simulate("vector", module=mlp(), clients=lists, local={})
     assert gap(quiet, plain) < 1e-5
 
 
 def test_runs_that_go_together_have_each_their_own_noise(tmp_path: Path) -> None:
     def given(seed: int) -> Experiment:
-        privacy = {"clip": 1.0, "multiplier": 1.0, "sampling": "poisson"}
+        privacy = {"max_norm": 1.0, "noise_multiplier": 1.0, "sampling": "poisson"}
         parts = {"rounds": 2, "seed": seed, "data": "digits", "partition": {"name": "iid", "clients": 3}}
         parts |= {"algorithm": {"name": "fedavg", "lr": 0.1}, "engine": "vector", "evaluate": {"clients": 0}}
         return Experiment.parse({**parts, "local": {"batch": 16, "max_steps": 2, "privacy": privacy}})
@@ -313,7 +313,7 @@ def test_runs_that_go_together_have_each_their_own_noise(tmp_path: Path) -> None
 
 
 def set_up(module: nn.Module | None = None, lists: Any = LISTS, **changed: Any) -> Setup:
-    privacy = {"clip": 0.5, "multiplier": 0.8, **changed.pop("privacy", {})}
+    privacy = {"max_norm": 0.5, "noise_multiplier": 0.8, **changed.pop("privacy", {})}
     local = {"batch": 4, **changed.pop("local", {}), "privacy": {k: v for k, v in privacy.items() if v is not None}}
     parts = {"algorithm": {"name": "fedavg", "lr": 0.5}, "rounds": 3, "cohort": {"name": "fixed", "size": 5}, **changed}
     data = {"name": "atoll.runs.python_inputs:arrays", "digest": "-"}
@@ -362,15 +362,15 @@ class Keeps(nn.Module):
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "clip of 0": ({"privacy": {"clip": 0.0}}, "local.privacy.clip: must be above 0"),
-    "no clip": ({"privacy": {"clip": None}}, "local.privacy.clip: is missing"),
-    "endless noise": ({"privacy": {"multiplier": math.inf}}, "local.privacy.multiplier: must be a finite number"),
-    "less than no noise": ({"privacy": {"multiplier": -1.0}}, "local.privacy.multiplier: must be at least 0"),
-    "epsilon of 0": ({"privacy": {"multiplier": None, "epsilon": 0.0}}, "local.privacy.epsilon: must be above 0"),
+    "clip of 0": ({"privacy": {"max_norm": 0.0}}, "local.privacy.max_norm: must be above 0"),
+    "no clip": ({"privacy": {"max_norm": None}}, "local.privacy.max_norm: is missing"),
+    "endless noise": ({"privacy": {"noise_multiplier": math.inf}}, "privacy.noise_multiplier: must be a finite number"),
+    "less than no noise": ({"privacy": {"noise_multiplier": -1.0}}, "privacy.noise_multiplier: must be at least 0"),
+    "epsilon of 0": ({"privacy": {"noise_multiplier": None, "epsilon": 0.0}}, "local.privacy.epsilon: must be above 0"),
     "delta of 1": ({"privacy": {"delta": 1.0}}, "local.privacy.delta: must be below 1"),
     "delta above 1 / n": ({"privacy": {"delta": 0.06}}, "above 1 / 20"),
-    "both": ({"privacy": {"epsilon": 2.0}}, "one of multiplier and epsilon, and not both"),
-    "neither": ({"privacy": {"multiplier": None}}, "one of multiplier and epsilon"),
+    "both": ({"privacy": {"epsilon": 2.0}}, "one of noise_multiplier and epsilon, and not both"),
+    "neither": ({"privacy": {"noise_multiplier": None}}, "one of noise_multiplier and epsilon"),
     "unknown sampling": ({"privacy": {"sampling": "random"}}, "'shuffled', 'poisson' or 'fixed'"),
     "an order to keep": ({"privacy": {"sampling": "poisson"}, "local": {"shuffle": False}}, "local.shuffle: false"),
     "batch norm": ({"module": NORM}, "Use task.batch_norm = 'group', or 'freeze'"),
@@ -388,10 +388,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"algorithm": {"name": "fedavg", "lr": {"name": "plateau", "start": 0.1, "patience": 2,
                                                 "metric": "train_loss"}}}, "plateau, metric: 'train_loss'"),
     "a plateau of the loss in a transform": (
-        {"transform": [{"name": "clip_l2", "bound": {"name": "plateau", "start": 1.0, "metric": "train_loss"}}]},
+        {"transform": [{"name": "clip_l2", "max_norm": {"name": "plateau", "start": 1.0, "metric": "train_loss"}}]},
         "plateau, metric: 'train_loss' is read from the clients, which local.privacy does not cover"),
     "a schedule of one's own": (
-        {"transform": [{"name": "clip_l2", "bound": {"name": f"{__name__}:Nosy", "start": 1.0}}]},
+        {"transform": [{"name": "clip_l2", "max_norm": {"name": f"{__name__}:Nosy", "start": 1.0}}]},
         "schedule Nosy: 'train_loss' is read"),
 }  # fmt: skip
 
@@ -417,9 +417,9 @@ def test_what_would_not_be_private_is_refused_with_advice(name: str) -> None:
         {"algorithm": {"name": "centralised", "lr": 0.1}, "privacy": {"delta": 1e-4}},
         {"algorithm": {"name": "local", "lr": 0.1}},
         {"algorithm": {"name": "fedsgd", "lr": 0.1}},
-        {"privacy": {"multiplier": None, "epsilon": 30.0}},
-        {"transform": [{"name": "clip_l2", "bound": {"name": "plateau", "start": 1.0, "metric": "loss"}}]},
-        {"transform": [{"name": "clip_l2", "bound": {"name": "cosine", "start": 1.0, "over": 3}}]},
+        {"privacy": {"noise_multiplier": None, "epsilon": 30.0}},
+        {"transform": [{"name": "clip_l2", "max_norm": {"name": "plateau", "start": 1.0, "metric": "loss"}}]},
+        {"transform": [{"name": "clip_l2", "max_norm": {"name": "cosine", "start": 1.0, "over": 3}}]},
     ],
 )
 def test_what_reads_private_gradients_alone_is_taken(changed: dict[str, Any]) -> None:
@@ -432,6 +432,6 @@ def test_old_experiments_keep_their_fingerprint_and_new_ones_read_back() -> None
     old: dict[str, Any] = {"rounds": 5, "data": "digits", "algorithm": {"name": "fedavg", "lr": 0.1}}
     old["partition"] = {"name": "iid", "clients": 4}
     assert Experiment.parse(old).digest() == "05d3ef14b09e37c7c63be65651ea7f09"
-    new = Experiment.parse({**old, "local": {"privacy": {"clip": 1.0, "epsilon": 2.0}}})
+    new = Experiment.parse({**old, "local": {"privacy": {"max_norm": 1.0, "epsilon": 2.0}}})
     assert new.digest() != Experiment.parse(old).digest()
     assert Experiment.parse(tomllib.loads(new.to_toml())) == new

@@ -66,20 +66,20 @@ CASES = {
         "algorithm": {"name": "fedprox", "lr": 0.05, "mu": 0.1},
         "transforms": [
             "equal_weights",
-            {"name": "clip_l2", "bound": 1.0},
-            {"name": "gaussian_noise", "multiplier": 0.01},
+            {"name": "clip_l2", "max_norm": 1.0},
+            {"name": "gaussian_noise", "noise_multiplier": 0.01},
         ],
     },
     "a bound that moves": {
         "algorithm": {"name": "fedavg", "lr": 0.05},
-        "transforms": ["equal_weights", "adaptive_clip", {"name": "tree_noise", "multiplier": 0.01}],
+        "transforms": ["equal_weights", "adaptive_clip", {"name": "tree_noise", "noise_multiplier": 0.01}],
     },
     "noise that is taken back": {
         "algorithm": {"name": "fedavg", "lr": 0.05},
         "transforms": [
             "equal_weights",
-            {"name": "clip_l2", "bound": 1.0},
-            {"name": "banded_noise", "multiplier": 0.01, "bands": 3, "noise_cohort": 5},
+            {"name": "clip_l2", "max_norm": 1.0},
+            {"name": "banded_noise", "noise_multiplier": 0.01, "bands": 3, "noise_cohort": 5},
         ],
         "privacy": {"simulate": {"population": 100, "sampling": "cyclic_poisson"}},
     },
@@ -87,15 +87,15 @@ CASES = {
         "algorithm": {"name": "fedavg", "lr": 0.05},
         "transforms": [
             "equal_weights",
-            {"name": "clip_l2", "bound": 1.0},
+            {"name": "clip_l2", "max_norm": 1.0},
             {"name": "fixed_point", "step": 1e-4},
-            {"name": "skellam", "multiplier": 0.01},
+            {"name": "skellam", "noise_multiplier": 0.01},
             "secure_sum",
         ],
     },
     "private before it leaves": {
         "algorithm": {"name": "fedavg", "lr": 0.05},
-        "transforms": ["equal_weights", {"name": "clip_l2", "bound": 0.1}, {"name": "privunit", "epsilon": 50.0}],
+        "transforms": ["equal_weights", {"name": "clip_l2", "max_norm": 0.1}, {"name": "privunit", "epsilon": 50.0}],
     },
     "sparse": {"algorithm": {"name": "fedavg", "lr": 0.05}, "transforms": [{"name": "top_k", "share": 0.3}]},
     "gossip": {"algorithm": {"name": "fedavg", "lr": 0.05}, "round": "gossip"},
@@ -211,7 +211,7 @@ def test_private_convolutions_on_a_gpu_are_those_of_the_cpu_and_of_vmap() -> Non
             batch=8,
             engine=EXACT,
             device=device,
-            local={"privacy": {"clip": 0.5, "multiplier": 0.05}},
+            local={"privacy": {"max_norm": 0.5, "noise_multiplier": 0.05}},
         )
         return torch.cat([v.double().flatten() for v in run.params.values()])
 

@@ -37,7 +37,7 @@ def drawn(event: Event) -> Event:
 
 
 def in_turns(event: Event) -> Event:
-    return Sampled(event, "cyclic", 1000, 100, separation=7)
+    return Sampled(event, "cyclic", 1000, 100, min_separation=7)
 
 
 def filled(event: Event, rounds: int, of: int | None = None) -> Ledger:
@@ -96,9 +96,11 @@ def test_noise_that_changes_in_every_round_is_bounded_without_composing_it_all_a
     assert book.bound() == Rdp().epsilon(book.event(), 1e-5)
 
 
-@pytest.mark.parametrize("noise", [Banded(2.0, 4, 4, 100), Tree(2.0, 100, separation=4, pattern="cyclic")], ids=repr)
+@pytest.mark.parametrize(
+    "noise", [Banded(2.0, 4, 4, 100), Tree(2.0, 100, min_separation=4, pattern="cyclic")], ids=repr
+)
 def test_noise_for_a_whole_run_is_charged_for_the_rounds_so_far(noise: Banded | Tree) -> None:
-    drawn = Sampled(noise, "cyclic", 100, 10, separation=4)
+    drawn = Sampled(noise, "cyclic", 100, 10, min_separation=4)
     few, many = filled(drawn, 4, 100), filled(drawn, 100)
     assert few.bound() < many.bound()
     assert many.epsilon() == pytest.approx(ACCOUNTANTS["analytic"].epsilon(Composed(((drawn, 1),)), 1e-5))

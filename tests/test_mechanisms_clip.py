@@ -97,8 +97,8 @@ def test_names_that_no_tensor_has_are_refused() -> None:
 # ------------------------------------------------------------------------------------------------- a bound that moves
 
 
-def adaptive(multiplier: float, **options: float) -> Chain:
-    layers = (EqualWeights(), AdaptiveClip(**options), GaussianNoise(multiplier))
+def adaptive(noise_multiplier: float, **options: float) -> Chain:
+    layers = (EqualWeights(), AdaptiveClip(**options), GaussianNoise(noise_multiplier))
     return Chain(layers).bind(Spec())[0]
 
 
@@ -122,7 +122,7 @@ def rounds(chain: Chain, norms: list[list[float]]) -> tuple[list[float], list[Tr
 
 def test_the_bound_follows_the_rule_of_the_paper() -> None:
     lengths = np.random.default_rng(0).lognormal(0.0, 1.0, (30, 8))
-    path, totals = rounds(adaptive(0.0, start=0.3, quantile=0.7, rate=0.4), lengths.tolist())
+    path, totals = rounds(adaptive(0.0, initial_max_norm=0.3, quantile=0.7, rate=0.4), lengths.tolist())
     bound = 0.3
     for row, got, total in zip(lengths, path, totals, strict=True):
         assert float(total["w"][0]) == pytest.approx(np.minimum(row, bound).sum(), rel=1e-5)
@@ -132,16 +132,16 @@ def test_the_bound_follows_the_rule_of_the_paper() -> None:
 
 def test_the_bound_reaches_the_quantile_and_a_rate_of_zero_leaves_it_alone() -> None:
     lengths = np.random.default_rng(1).uniform(0.0, 10.0, (80, 40)).tolist()
-    path, _ = rounds(adaptive(0.0, start=0.1, quantile=0.8, rate=0.2), lengths)
+    path, _ = rounds(adaptive(0.0, initial_max_norm=0.1, quantile=0.8, rate=0.2), lengths)
     assert np.mean(path[-40:]) == pytest.approx(8.0, abs=0.5)
-    assert rounds(adaptive(0.0, start=0.1, rate=0.0), lengths[:5])[0] == pytest.approx([0.1] * 5)
+    assert rounds(adaptive(0.0, initial_max_norm=0.1, rate=0.0), lengths[:5])[0] == pytest.approx([0.1] * 5)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.3])
 def test_noise_is_split_between_update_and_count_as_the_theorem_says(share: float) -> None:
     """2,000 draws of a variance: five standard errors are 16 %; a false alarm in a million keys."""
     z, bound = 1.3, 0.25
-    chain = adaptive(z, start=bound, count_share=share, rate=1.0)
+    chain = adaptive(z, initial_max_norm=bound, count_share=share, rate=1.0)
     state, memory = chain.init({"w": torch.zeros(1)})
     one, _ = chain.client(Update({"w": torch.zeros(1)}, torch.ones(())), state, memory, KEY)
     total = Total(one.value, torch.ones(()), torch.ones(()))
@@ -181,7 +181,7 @@ def test_what_is_sent_is_within_its_sensitivity_for_any_bound_and_update(
     bound: float, size: float, n: int, share: float
 ) -> None:
     spec = Spec(equal_weights=True)
-    clip, spec = AdaptiveClip(start=1.0, count_share=share).bind(spec)
+    clip, spec = AdaptiveClip(initial_max_norm=1.0, count_share=share).bind(spec)
     clip = inject(clip, extract(clip))  # as an engine hands it over
     given = Update({"w": size * rng.normal(rng.key(n), (n,)).clamp(-3, 3)}, torch.ones(()))
     value, state = sent(clip, given, {"bound": torch.tensor(bound)}), {"bound": torch.tensor(bound)}

@@ -20,8 +20,8 @@ ROUNDS, BOUND = 13, 0.5
 Noise = BandedNoise | TreeNoise
 
 
-def bound(noise: Noise, rounds: int = ROUNDS, separation: int = 5) -> Noise:
-    made, _ = Chain((EqualWeights(), ClipL2(BOUND), noise)).bind(Spec(rounds=rounds, separation=separation))
+def bound(noise: Noise, rounds: int = ROUNDS, min_separation: int = 5) -> Noise:
+    made, _ = Chain((EqualWeights(), ClipL2(BOUND), noise)).bind(Spec(rounds=rounds, min_separation=min_separation))
     return made.layers[-1]  # type: ignore[return-value]
 
 
@@ -59,13 +59,13 @@ def test_banded_noise_is_the_inverse_of_the_matrix_times_fresh_noise(bands: int)
 
 
 def test_a_run_of_fewer_rounds_than_bands_has_a_band_for_every_round() -> None:
-    found, _ = run(bound(BandedNoise(2.0, 8), rounds=4, separation=8), 4)
+    found, _ = run(bound(BandedNoise(2.0, 8), rounds=4, min_separation=8), 4)
     assert np.allclose(found, run(bound(BandedNoise(2.0, 4), rounds=4), 4)[0])
 
 
 def test_one_band_is_independent_gaussian_noise() -> None:
     total = Total({"a": torch.zeros(50)}, torch.tensor(4.0), torch.tensor(4.0))
-    plain = GaussianNoise(2.0, bound=BOUND)
+    plain = GaussianNoise(2.0, sensitivity=BOUND)
     noise = bound(BandedNoise(2.0, 1))
     state, _ = noise.init(total.value)
     for t in range(3):

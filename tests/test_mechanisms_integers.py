@@ -25,7 +25,7 @@ KEY = rng.key("integers")
 
 
 def chain(*layers: Any, clients: int = 6, size: int = 50) -> Chain:
-    pairs = ["equal_weights", ("clip_l2", {"bound": 1.0}), *layers]
+    pairs = ["equal_weights", ("clip_l2", {"max_norm": 1.0}), *layers]
     built = [TRANSFORMS[x]() if isinstance(x, str) else TRANSFORMS[x[0]](**x[1]) for x in pairs]
     return Chain(tuple(built)).bind(Spec(cohort=clients, size=size))[0]
 
@@ -100,7 +100,7 @@ def test_a_sum_that_does_not_fit_wraps_around() -> None:
 
 
 @pytest.mark.parametrize(
-    "noise", [[], [("discrete_gaussian", {"multiplier": 0.0})], [("skellam", {"multiplier": 0.0})]]
+    "noise", [[], [("discrete_gaussian", {"noise_multiplier": 0.0})], [("skellam", {"noise_multiplier": 0.0})]]
 )
 def test_a_secure_sum_is_the_plain_sum_within_the_rounding(noise: list[Any]) -> None:
     x = rng.normal(KEY, (6, 50)) * 0.2
@@ -114,7 +114,7 @@ def test_a_secure_sum_is_the_plain_sum_within_the_rounding(noise: list[Any]) -> 
 @pytest.mark.parametrize("law", ["discrete_gaussian", "skellam"])
 def test_a_secure_noisy_sum_does_not_depend_on_chunks_at_all(law: str) -> None:
     x = rng.normal(KEY, (6, 50))
-    made = chain(("fixed_point", {"step": 1e-3}), (law, {"multiplier": 0.5}), ("secure_sum", {"bits": 20}))
+    made = chain(("fixed_point", {"step": 1e-3}), (law, {"noise_multiplier": 0.5}), ("secure_sum", {"bits": 20}))
     whole = summed(made, x)
     for chunk in (1, 2, 5):  # integers add up in any order
         assert tree.digest(summed(made, x, chunk).value) == tree.digest(whole.value)
@@ -180,9 +180,11 @@ def test_skellam_has_the_variance_it_says() -> None:
 
 @pytest.mark.parametrize("law", ["discrete_gaussian", "skellam"])
 def test_integer_noise_on_a_sum_is_measured_in_steps(law: str) -> None:
-    """Deviation: multiplier x (bound / step + sqrt(numbers)) steps; 50,000 numbers, five standard errors."""
+    """Deviation: noise_multiplier x (bound / step + sqrt(numbers)) steps; 50,000 numbers, five standard errors."""
     n, step = 50_000, 2e-3
-    made = chain(("fixed_point", {"step": step}), (law, {"multiplier": 0.2}), ("secure_sum", {"bits": 22}), size=n)
+    made = chain(
+        ("fixed_point", {"step": step}), (law, {"noise_multiplier": 0.2}), ("secure_sum", {"bits": 22}), size=n
+    )
     noise = summed(made, torch.zeros(6, n)).value["w"].double().numpy()
     wanted = 0.2 * (1.0 / step + n**0.5) * step
     assert noise.std() == pytest.approx(wanted, rel=5 / (2 * n) ** 0.5)

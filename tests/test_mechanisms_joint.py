@@ -24,7 +24,7 @@ from atoll.transforms.weights import EqualWeights
 from atoll.tree import Tree
 
 KEY = rng.key("joint")
-NOISE = {"name": "gaussian_noise", "multiplier": 0.1}
+NOISE = {"name": "gaussian_noise", "noise_multiplier": 0.1}
 BOUNDS, SHARES = {"delta": 0.4, "control": 0.1}, {"delta": 0.8, "control": 0.2}
 numbers = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=6)
 bounds = st.floats(1e-3, 1e3)
@@ -127,9 +127,9 @@ def test_integers_and_a_secure_sum_may_follow() -> None:
 @pytest.mark.parametrize(
     ("limits", "shares", "message"),
     [
-        ({}, {}, r"joint_clip\.bounds: is empty\. Name groups"),
-        ({"a": 0.0}, {"a": 1.0}, r"joint_clip\.bounds\.a: must be above 0 and finite \(got 0\.0\)"),
-        ({"a": float("inf")}, {"a": 1.0}, r"joint_clip\.bounds\.a: must be above 0 and finite"),
+        ({}, {}, r"joint_clip\.max_norms: is empty\. Name groups"),
+        ({"a": 0.0}, {"a": 1.0}, r"joint_clip\.max_norms\.a: must be above 0 and finite \(got 0\.0\)"),
+        ({"a": float("inf")}, {"a": 1.0}, r"joint_clip\.max_norms\.a: must be above 0 and finite"),
         ({"a": 1.0, "b": 1.0}, {"a": 1.5, "b": -0.5}, r"joint_clip\.shares\.b: must be above 0"),
         ({"a": 1.0, "b": 1.0}, {"a": 1.0}, "'b' has a bound and no share. Give every group both"),
         ({"a": 1.0}, {"a": 0.5, "b": 0.5}, "'b' has a share and no bound"),
@@ -146,7 +146,7 @@ def test_bounds_and_shares_that_make_no_sense_are_refused(
 
 def test_groups_that_are_not_there_are_refused() -> None:
     like = update([0.0], [0.0]).value
-    with pytest.raises(ConfigError, match=r"joint_clip\.bounds: no tensor is called 'loss'\. There are delta/w"):
+    with pytest.raises(ConfigError, match=r"joint_clip\.max_norms: no tensor is called 'loss'\. There are delta/w"):
         JointClip({"loss": 1.0, "rest": 1.0}, {"loss": 0.5, "rest": 0.5}).init(like)
     with pytest.raises(ConfigError, match=r"'control/w' has no bound\. Add one for it, or one for 'rest'"):
         JointClip({"delta": 1.0}, {"delta": 1.0}).init(like)
@@ -178,7 +178,7 @@ def simulate(out: Path, engine: Any, algorithm: str, **options: Any) -> atoll.Ru
 def test_a_run_with_two_statistics_is_the_same_on_every_engine(
     algorithm: str, second: str, bound: float, tmp_path: Path
 ) -> None:
-    options = {"bounds": {"delta": 0.4, second: bound}, "shares": {"delta": 0.9, second: 0.1}}
+    options = {"max_norms": {"delta": 0.4, second: bound}, "shares": {"delta": 0.9, second: 0.1}}
     truth = simulate(tmp_path / "loop", "loop", algorithm, **options)
     for i, engine in enumerate([{"name": "vector"}, {"name": "vector", "chunk": 2}]):
         other = simulate(tmp_path / str(i), engine, algorithm, **options)
@@ -187,4 +187,4 @@ def test_a_run_with_two_statistics_is_the_same_on_every_engine(
 
 def test_a_statistic_that_nobody_bounded_ends_the_run_before_it_starts(tmp_path: Path) -> None:
     with pytest.raises(AtollError, match=r"'control/.*' has no bound"):
-        simulate(tmp_path / "run", "loop", "scaffold", bounds={"delta": 0.4}, shares={"delta": 1.0})
+        simulate(tmp_path / "run", "loop", "scaffold", max_norms={"delta": 0.4}, shares={"delta": 1.0})

@@ -124,7 +124,7 @@ def test_draws_are_the_same_alone_and_stacked(draw: draws.Draw) -> None:
 
 
 def nbafl(**changed: float) -> Nbafl:
-    options = {"bound": 2.0, "epsilon": 20.0, "delta": 1e-2, "examples": 100, "rounds": 25, "clients": 50}
+    options = {"max_norm": 2.0, "epsilon": 20.0, "delta": 1e-2, "examples": 100, "rounds": 25, "clients": 50}
     return Nbafl(**{**options, **changed})  # type: ignore[arg-type]
 
 
@@ -151,11 +151,11 @@ def test_the_guarantee_of_nbafl_is_the_one_that_is_certain() -> None:
     event = bound(nbafl()).event()
     assert isinstance(event, Approximate)
     assert event.delta == 1e-2
-    multiplier = nbafl().up() / (2 * 2.0)
-    # the exact trade-off of a Gaussian of this multiplier, by Balle and Wang
+    noise_multiplier = nbafl().up() / (2 * 2.0)
+    # the exact trade-off of a Gaussian of this noise_multiplier, by Balle and Wang
     e = event.epsilon
-    found = stats.norm.cdf(0.5 / multiplier - e * multiplier) - np.exp(
-        e + stats.norm.logcdf(-0.5 / multiplier - e * multiplier)
+    found = stats.norm.cdf(0.5 / noise_multiplier - e * noise_multiplier) - np.exp(
+        e + stats.norm.logcdf(-0.5 / noise_multiplier - e * noise_multiplier)
     )
     assert found == pytest.approx(1e-2, rel=1e-6)
     assert e > 100 * 20.0  # the paper says 20: its sensitivity is that of one example in a mean of a hundred

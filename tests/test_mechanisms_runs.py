@@ -14,29 +14,29 @@ from atoll import rng, tree
 from atoll.errors import AtollError
 
 E = "equal_weights"
-CLIP = {"name": "clip_l2", "bound": 0.5}
+CLIP = {"name": "clip_l2", "max_norm": 0.5}
 FIXED = {"name": "fixed_point", "step": 1e-3}
 SUM = {"name": "secure_sum", "bits": 20}
-CYCLE = {"name": "cyclic", "size": 4, "separation": 3}
+CYCLE = {"name": "cyclic", "size": 4, "min_separation": 3}
 CHAINS: dict[str, tuple[list[Any], Any]] = {
-    "adaptive clipping": ([E, {"name": "adaptive_clip"}, {"name": "gaussian_noise", "multiplier": 0.1}], 5),
-    "layers": ([E, {"name": "clip_per_layer", "bound": 0.5},
-                {"name": "gaussian_noise", "multiplier": 0.1, "noise_cohort": 50}], 5),
-    "groups": ([E, {"name": "clip_layers", "bounds": {"weight": 0.5, "rest": 0.1}}], 5),
-    "laplace": ([E, {"name": "clip_l1", "bound": 0.5}, {"name": "laplace_noise", "multiplier": 0.1}], 5),
-    "discrete": ([E, CLIP, FIXED, {"name": "discrete_gaussian", "multiplier": 0.1}, SUM], 5),
-    "skellam": ([E, "adaptive_clip", FIXED, {"name": "skellam", "multiplier": 0.1}, SUM], 5),
+    "adaptive clipping": ([E, {"name": "adaptive_clip"}, {"name": "gaussian_noise", "noise_multiplier": 0.1}], 5),
+    "layers": ([E, {"name": "clip_per_layer", "max_norm": 0.5},
+                {"name": "gaussian_noise", "noise_multiplier": 0.1, "noise_cohort": 50}], 5),
+    "groups": ([E, {"name": "clip_layers", "max_norms": {"weight": 0.5, "rest": 0.1}}], 5),
+    "laplace": ([E, {"name": "clip_l1", "max_norm": 0.5}, {"name": "laplace_noise", "noise_multiplier": 0.1}], 5),
+    "discrete": ([E, CLIP, FIXED, {"name": "discrete_gaussian", "noise_multiplier": 0.1}, SUM], 5),
+    "skellam": ([E, "adaptive_clip", FIXED, {"name": "skellam", "noise_multiplier": 0.1}, SUM], 5),
     "local": ([E, CLIP, {"name": "local_gaussian", "epsilon": 50.0, "delta": 1e-5}], 5),
-    "local laplace": ([E, {"name": "clip_l1", "bound": 0.5}, {"name": "local_laplace", "epsilon": 50.0}], 5),
+    "local laplace": ([E, {"name": "clip_l1", "max_norm": 0.5}, {"name": "local_laplace", "epsilon": 50.0}], 5),
     "privunit": ([E, CLIP, {"name": "privunit", "epsilon": 20.0}], 5),
     "approximation": ([E, CLIP, {"name": "approximate_local", "mechanism": "privunit", "epsilon": 20.0}], 5),
-    "weak": ([{"name": "weak_dp", "bound": 0.5, "std": 0.01}], 5),
-    "nbafl": ([E, {"name": "nbafl", "bound": 0.5, "epsilon": 50.0, "delta": 1e-3, "examples": 20, "rounds": 20,
+    "weak": ([{"name": "weak_dp", "max_norm": 0.5, "std": 0.01}], 5),
+    "nbafl": ([E, {"name": "nbafl", "max_norm": 0.5, "epsilon": 50.0, "delta": 1e-3, "examples": 20, "rounds": 20,
                    "clients": 12}], 5),
-    "banded": ([E, CLIP, {"name": "banded_noise", "multiplier": 0.1, "bands": 3}], CYCLE),
-    "tree": ([E, "adaptive_clip", {"name": "tree_noise", "multiplier": 0.1}], CYCLE),
-    "scheduled": ([E, {"name": "clip_l2", "bound": {"name": "cosine", "start": 1.0, "end": 0.1, "over": 4}}, FIXED,
-                   {"name": "skellam", "multiplier": 0.1}, SUM], 5),
+    "banded": ([E, CLIP, {"name": "banded_noise", "noise_multiplier": 0.1, "bands": 3}], CYCLE),
+    "tree": ([E, "adaptive_clip", {"name": "tree_noise", "noise_multiplier": 0.1}], CYCLE),
+    "scheduled": ([E, {"name": "clip_l2", "max_norm": {"name": "cosine", "start": 1.0, "end": 0.1, "over": 4}}, FIXED,
+                   {"name": "skellam", "noise_multiplier": 0.1}, SUM], 5),
 }  # fmt: skip
 
 X = rng.normal(rng.key("x"), (240, 6))
@@ -75,10 +75,10 @@ def test_a_mechanism_gives_the_same_model_on_every_engine_and_in_any_chunks(name
 @pytest.mark.parametrize(
     ("cohort", "chain", "advice"),
     [
-        (5, "banded", "with separation = 3"),
-        ({"name": "cyclic", "size": 4, "separation": 2}, "banded", "with separation = 3"),
-        ({"name": "cyclic_poisson", "size": 4.0, "separation": 2}, "banded", "with separation = 3"),
-        ({"name": "cyclic_poisson", "size": 4.0, "separation": 3}, "discrete", "use cohort.name = 'fixed'"),
+        (5, "banded", "with min_separation = 3"),
+        ({"name": "cyclic", "size": 4, "min_separation": 2}, "banded", "with min_separation = 3"),
+        ({"name": "cyclic_poisson", "size": 4.0, "min_separation": 2}, "banded", "with min_separation = 3"),
+        ({"name": "cyclic_poisson", "size": 4.0, "min_separation": 3}, "discrete", "use cohort.name = 'fixed'"),
         ({"name": "poisson", "size": 5.0}, "discrete", "use cohort.name = 'fixed'"),
     ],
 )

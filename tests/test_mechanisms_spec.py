@@ -25,21 +25,21 @@ from atoll.reducers import REDUCERS
 from atoll.testing import check_transform
 from atoll.transforms import TRANSFORMS, draws
 
-RUN: dict[str, Any] = {"cohort": 10, "size": 100, "rounds": 40, "separation": 4}
+RUN: dict[str, Any] = {"cohort": 10, "size": 100, "rounds": 40, "min_separation": 4}
 EQUAL: list[Any] = ["equal_weights"]
-CLIP: list[Any] = [*EQUAL, ("clip_l2", {"bound": 0.5})]
-CLIP1: list[Any] = [*EQUAL, ("clip_l1", {"bound": 0.5})]
+CLIP: list[Any] = [*EQUAL, ("clip_l2", {"max_norm": 0.5})]
+CLIP1: list[Any] = [*EQUAL, ("clip_l1", {"max_norm": 0.5})]
 FIXED: list[Any] = [*CLIP, ("fixed_point", {"step": 0.01})]
-NOISE = ("gaussian_noise", {"multiplier": 2.0})
-LAPLACE = ("laplace_noise", {"multiplier": 2.0})
-DISCRETE, SKELLAM = ("discrete_gaussian", {"multiplier": 2.0}), ("skellam", {"multiplier": 2.0})
+NOISE = ("gaussian_noise", {"noise_multiplier": 2.0})
+LAPLACE = ("laplace_noise", {"noise_multiplier": 2.0})
+DISCRETE, SKELLAM = ("discrete_gaussian", {"noise_multiplier": 2.0}), ("skellam", {"noise_multiplier": 2.0})
 SUM = ("secure_sum", {"bits": 24})
 TOP = ("top_k", {"share": 0.5})
 LOCAL, LOCAL1 = ("local_gaussian", {"epsilon": 1.0, "delta": 1e-5}), ("local_laplace", {"epsilon": 1.0})
 UNIT = ("privunit", {"epsilon": 1.0})
-BANDED = ("banded_noise", {"multiplier": 2.0, "bands": 4})
+BANDED = ("banded_noise", {"noise_multiplier": 2.0, "bands": 4})
 ADAPTIVE = [*EQUAL, "adaptive_clip"]
-NBAFL = {"bound": 0.5, "epsilon": 8.0, "delta": 1e-3, "examples": 50, "rounds": 20, "clients": 50}
+NBAFL = {"max_norm": 0.5, "epsilon": 8.0, "delta": 1e-3, "examples": 50, "rounds": 20, "clients": 50}
 
 
 def chain(*layers: Any) -> Chain:
@@ -54,20 +54,20 @@ def bound(*layers: Any, reducer: str = "mean", **run: Any) -> tuple[Chain, Spec]
 
 REFUSED: list[tuple[list[Any], dict[str, Any], str]] = [
     # noise before clipping, or without
-    ([*EQUAL, NOISE, ("clip_l2", {"bound": 0.5})], {}, "needs bounded updates: put clip_l2 before it"),
+    ([*EQUAL, NOISE, ("clip_l2", {"max_norm": 0.5})], {}, "needs bounded updates: put clip_l2 before it"),
     ([*CLIP, LAPLACE], {}, "needs updates bounded in L1: put clip_l1 before it"),
     ([*EQUAL, BANDED], {}, "put clip_l2 before it"),
-    ([*EQUAL, ("tree_noise", {"multiplier": 1.0})], {}, "put clip_l2 before it"),
+    ([*EQUAL, ("tree_noise", {"noise_multiplier": 1.0})], {}, "put clip_l2 before it"),
     ([*EQUAL, LOCAL], {}, "put clip_l2 before it"),
     ([*CLIP, LOCAL1], {}, "put clip_l1 before it"),
     ([*EQUAL, UNIT], {}, "put clip_l2 before it"),
     ([*EQUAL, ("fixed_point", {"step": 0.1})], {}, "put clip_l2 before it"),
     # unequal weights
-    ([("clip_l2", {"bound": 0.5}), NOISE], {}, "put equal_weights before it"),
-    ([("clip_l1", {"bound": 0.5}), LAPLACE], {}, "put equal_weights before it"),
+    ([("clip_l2", {"max_norm": 0.5}), NOISE], {}, "put equal_weights before it"),
+    ([("clip_l1", {"max_norm": 0.5}), LAPLACE], {}, "put equal_weights before it"),
     (["adaptive_clip"], {}, "put equal_weights before it"),
-    ([("clip_l2", {"bound": 0.5}), ("fixed_point", {"step": 0.1})], {}, "put equal_weights before it"),
-    ([("clip_l2", {"bound": 0.5}), LOCAL], {}, "put equal_weights before it"),
+    ([("clip_l2", {"max_norm": 0.5}), ("fixed_point", {"step": 0.1})], {}, "put equal_weights before it"),
+    ([("clip_l2", {"max_norm": 0.5}), LOCAL], {}, "put equal_weights before it"),
     ([("nbafl", NBAFL)], {}, "put equal_weights before it"),
     # reducers that look at every update
     ([*CLIP, NOISE], {"reducer": "median"}, "use reducer = 'mean'"),
@@ -84,7 +84,7 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str]] = [
     ([*CLIP, DISCRETE], {}, "put fixed_point before it"),
     ([*CLIP, SKELLAM], {}, "put fixed_point before it"),
     ([*CLIP, SUM], {}, "put fixed_point before it"),
-    ([*FIXED, ("clip_l2", {"bound": 0.1})], {}, "one of integers here: put it before fixed_point"),
+    ([*FIXED, ("clip_l2", {"max_norm": 0.1})], {}, "one of integers here: put it before fixed_point"),
     ([*FIXED, TOP], {}, "put it before fixed_point"),
     # error feedback after clipping
     ([*CLIP, TOP, NOISE], {}, "(top_k adds what it held back, after clipping): put clip_l2 before it"),
@@ -92,9 +92,9 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str]] = [
     ([*CLIP, TOP, LOCAL], {}, "(top_k adds what it held back, after clipping)"),
     ([*CLIP, NOISE, TOP], {}, "top_k changes what the noise before it was measured for: put it before the noise"),
     # clipping, or anything else that moves the sum, after the noise
-    ([*CLIP, NOISE, ("clip_l2", {"bound": 0.1})], {}, "clip_l2 changes what the noise before it was measured for"),
-    ([*CLIP1, LAPLACE, ("clip_l1", {"bound": 0.1})], {}, "put it before the noise"),
-    ([*CLIP, LOCAL, ("clip_l2", {"bound": 0.1})], {}, "put it before the noise"),
+    ([*CLIP, NOISE, ("clip_l2", {"max_norm": 0.1})], {}, "clip_l2 changes what the noise before it was measured for"),
+    ([*CLIP1, LAPLACE, ("clip_l1", {"max_norm": 0.1})], {}, "put it before the noise"),
+    ([*CLIP, LOCAL, ("clip_l2", {"max_norm": 0.1})], {}, "put it before the noise"),
     ([*CLIP, BANDED, "adaptive_clip"], {}, "put it before the noise"),
     ([*CLIP, NOISE, ("fixed_point", {"step": 0.1}), SUM], {}, "put it before the noise"),
     # two noises
@@ -102,13 +102,13 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str]] = [
     ([*CLIP, LOCAL, NOISE], {}, "follows another noise"),
     ([*CLIP, NOISE, BANDED], {}, "follows another noise"),
     ([*FIXED, DISCRETE, SKELLAM], {}, "follows another noise"),
-    ([*CLIP, NOISE, ("weak_dp", {"bound": 1.0})], {}, "put it before the noise"),
+    ([*CLIP, NOISE, ("weak_dp", {"max_norm": 1.0})], {}, "put it before the noise"),
     # what must be known of the run
     ([*FIXED, DISCRETE], {"cohort": None}, "the same number of clients in every round: use cohort.name = 'fixed'"),
     ([*FIXED, SUM], {"cohort": None}, "use cohort.name = 'fixed'"),
     (FIXED, {"size": None}, "needs to know how many numbers an update has"),
     ([*CLIP, BANDED], {"rounds": None}, "needs to know its rounds"),
-    ([*CLIP, BANDED], {"separation": 3}, "Use cohort.name = 'cyclic_poisson' or 'cyclic' with separation = 4, or"),
+    ([*CLIP, BANDED], {"min_separation": 3}, "Use cohort.name = 'cyclic_poisson' or 'cyclic' with min_separation = 4"),
     ([*FIXED, ("secure_sum", {"bits": 10})], {}, "a sum may reach 600 steps, which needs 11 bits and not 10"),
     ([*FIXED, DISCRETE, ("secure_sum", {"bits": 11})], {}, "a sum may reach 2040 steps, which needs 12 bits"),
     ([*FIXED, ("secure_sum", {"bits": 48})], {"cohort": 50}, "Use bits = 47 or fewer"),
@@ -125,17 +125,23 @@ def test_a_chain_that_cannot_hold_is_refused_with_advice(layers: list[Any], run:
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (("clip_l2", {"bound": 0.0}), r"clip_l2\.bound: must be above 0 and finite \(got 0\.0\)"),
-        (("clip_per_layer", {"bound": 0.0}), r"clip_per_layer\.bound: must be above 0"),
-        (("clip_l1", {"bound": -1.0}), r"clip_l1\.bound: must be above 0"),
-        (("clip_layers", {"bounds": {"a": math.inf}}), r"clip_layers\.bounds\.a: must be above 0 and finite"),
-        (("clip_layers", {"bounds": {}}), "is empty. Name groups of tensors"),
-        (("gaussian_noise", {"multiplier": math.inf}), r"gaussian_noise\.multiplier: must be at least 0 and finite"),
-        (("gaussian_noise", {"multiplier": -1.0}), r"gaussian_noise\.multiplier: must be at least 0"),
-        (("laplace_noise", {"multiplier": math.nan}), r"laplace_noise: needs multiplier, or epsilon and delta"),
-        (("banded_noise", {"multiplier": math.inf, "bands": 2}), r"banded_noise\.multiplier"),
-        (("banded_noise", {"multiplier": 1.0, "bands": 2, "separation": 4}), "is that of the cohort"),
-        (("tree_noise", {"multiplier": 1.0, "separation": 4}), "is that of the cohort"),
+        (("clip_l2", {"max_norm": 0.0}), r"clip_l2\.max_norm: must be above 0 and finite \(got 0\.0\)"),
+        (("clip_per_layer", {"max_norm": 0.0}), r"clip_per_layer\.max_norm: must be above 0"),
+        (("clip_l1", {"max_norm": -1.0}), r"clip_l1\.max_norm: must be above 0"),
+        (("clip_layers", {"max_norms": {"a": math.inf}}), r"clip_layers\.max_norms\.a: must be above 0 and finite"),
+        (("clip_layers", {"max_norms": {}}), "is empty. Name groups of tensors"),
+        (
+            ("gaussian_noise", {"noise_multiplier": math.inf}),
+            r"gaussian_noise\.noise_multiplier: must be at least 0 and finite",
+        ),
+        (("gaussian_noise", {"noise_multiplier": -1.0}), r"gaussian_noise\.noise_multiplier: must be at least 0"),
+        (
+            ("laplace_noise", {"noise_multiplier": math.nan}),
+            r"laplace_noise: needs noise_multiplier, or epsilon and delta",
+        ),
+        (("banded_noise", {"noise_multiplier": math.inf, "bands": 2}), r"banded_noise\.noise_multiplier"),
+        (("banded_noise", {"noise_multiplier": 1.0, "bands": 2, "min_separation": 4}), "is that of the cohort"),
+        (("tree_noise", {"noise_multiplier": 1.0, "min_separation": 4}), "is that of the cohort"),
         (("local_gaussian", {"epsilon": 0.0, "delta": 1e-5}), r"local_gaussian\.epsilon: must be above 0"),
         (("local_gaussian", {"epsilon": 1.0, "delta": 1.0}), r"local_gaussian\.delta: must be above 0 and below 1"),
         (("nbafl", {**NBAFL, "delta": 2.0}), r"nbafl\.delta: must be above 0 and below 1"),
@@ -145,7 +151,7 @@ def test_a_chain_that_cannot_hold_is_refused_with_advice(layers: list[Any], run:
 )
 def test_a_number_that_makes_no_sense_is_refused(layer: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        bound(*CLIP, ("clip_l1", {"bound": 0.5}), layer)
+        bound(*CLIP, ("clip_l1", {"max_norm": 0.5}), layer)
 
 
 def test_integer_noise_that_is_too_fine_to_draw_is_refused() -> None:
@@ -164,9 +170,9 @@ EVENTS: list[tuple[list[Any], Any]] = [
     ([*CLIP, LOCAL], Approximate(1.0, 1e-5)),
     ([*CLIP1, LOCAL1], Pure(1.0)),
     ([*CLIP, UNIT], Pure(1.0)),
-    ([*CLIP, BANDED], Banded(2.0, bands=4, separation=4, rounds=40)),
-    ([*CLIP, ("tree_noise", {"multiplier": 2.0, "restart": 8})],
-     TreeEvent(2.0, rounds=40, separation=4, restart=8, pattern="cyclic")),
+    ([*CLIP, BANDED], Banded(2.0, bands=4, min_separation=4, rounds=40)),
+    ([*CLIP, ("tree_noise", {"noise_multiplier": 2.0, "restart": 8})],
+     TreeEvent(2.0, rounds=40, min_separation=4, restart=8, pattern="cyclic")),
 ]  # fmt: skip
 
 
@@ -181,10 +187,10 @@ def test_a_mechanism_says_what_it_did(layers: list[Any], event: Any) -> None:
 @pytest.mark.parametrize(
     ("layers", "why"),
     [
-        ([*CLIP, ("gaussian_noise", {"multiplier": 0.0})], "the multiplier is 0"),
-        ([*FIXED, ("skellam", {"multiplier": 0.0})], "the multiplier is 0"),
-        ([("weak_dp", {"bound": 1.0})], "is not measured for privacy"),
-        ([*CLIP, ("gaussian_noise", {"multiplier": 1.0, "noise_cohort": 1000})], "Simulation only"),
+        ([*CLIP, ("gaussian_noise", {"noise_multiplier": 0.0})], "the noise multiplier is 0"),
+        ([*FIXED, ("skellam", {"noise_multiplier": 0.0})], "the noise multiplier is 0"),
+        ([("weak_dp", {"max_norm": 1.0})], "is not measured for privacy"),
+        ([*CLIP, ("gaussian_noise", {"noise_multiplier": 1.0, "noise_cohort": 1000})], "Simulation only"),
         ([*CLIP, ("approximate_local", {"mechanism": "gaussian", "epsilon": 1.0})], "Simulation only"),
     ],
 )
@@ -196,10 +202,10 @@ def test_what_has_no_guarantee_says_so(layers: list[Any], why: str) -> None:
 
 def test_a_simulation_says_what_it_stands_for() -> None:
     simulated = {
-        ("gaussian_noise", "l2"): ({"multiplier": 1.5}, Gaussian(1.5)),
-        ("laplace_noise", "l1"): ({"multiplier": 1.5}, Laplace(1.5)),
-        ("banded_noise", "l2"): ({"multiplier": 1.5, "bands": 8, "separation": 9}, Banded(1.5, 8, 9, 40)),
-        ("tree_noise", "l2"): ({"multiplier": 1.5, "separation": 9}, TreeEvent(1.5, 40, 9, pattern="cyclic")),
+        ("gaussian_noise", "l2"): ({"noise_multiplier": 1.5}, Gaussian(1.5)),
+        ("laplace_noise", "l1"): ({"noise_multiplier": 1.5}, Laplace(1.5)),
+        ("banded_noise", "l2"): ({"noise_multiplier": 1.5, "bands": 8, "min_separation": 9}, Banded(1.5, 8, 9, 40)),
+        ("tree_noise", "l2"): ({"noise_multiplier": 1.5, "min_separation": 9}, TreeEvent(1.5, 40, 9, pattern="cyclic")),
     }
     for (name, _), (options, event) in simulated.items():
         made, _ = bound(*CLIP1, (name, {**options, "noise_cohort": 1000}))
@@ -209,13 +215,13 @@ def test_a_simulation_says_what_it_stands_for() -> None:
 
 def test_bounds_go_through_the_chain() -> None:
     assert bound(*CLIP1)[1].l2 == 0.5  # an update is no longer than its entries added up
-    assert bound(*CLIP1, ("clip_l2", {"bound": 0.1}))[1].l1 == 0.5
-    assert bound(*CLIP1, ("clip_l2", {"bound": 0.1}))[1].l2 == 0.1
-    assert bound(*EQUAL, ("clip_layers", {"bounds": {"a": 3.0, "rest": 4.0}}))[1].l2 == 5.0
+    assert bound(*CLIP1, ("clip_l2", {"max_norm": 0.1}))[1].l1 == 0.5
+    assert bound(*CLIP1, ("clip_l2", {"max_norm": 0.1}))[1].l2 == 0.1
+    assert bound(*EQUAL, ("clip_layers", {"max_norms": {"a": 3.0, "rest": 4.0}}))[1].l2 == 5.0
     assert bound(*ADAPTIVE)[1].l2 == pytest.approx(0.99**-0.5)
     assert bound(*ADAPTIVE)[1].size == 101
     assert bound(*CLIP, NOISE)[1].noise == 1.0
-    assert bound(*CLIP, TOP, ("clip_l2", {"bound": 2.0}))[1].l2 == 2.0
+    assert bound(*CLIP, TOP, ("clip_l2", {"max_norm": 2.0}))[1].l2 == 2.0
 
 
 class Doubles(Transform):

@@ -40,14 +40,14 @@ def test_calibrated_noise_keeps_the_budget_and_hardly_more(epsilon: float, delta
 
 @pytest.mark.parametrize("sampling", ["poisson", "without_replacement", "with_replacement", "cyclic"])
 def test_calibrate_then_account_is_a_round_trip_for_every_sampler(sampling: str) -> None:
-    plan = Plan(40, 1000, 20, sampling, separation=5 if sampling == "cyclic" else 1)  # type: ignore[arg-type]
+    plan = Plan(40, 1000, 20, sampling, min_separation=5 if sampling == "cyclic" else 1)  # type: ignore[arg-type]
     z = noise_for(plan.event, 2.0, 1e-5, Rdp(), tolerance=1e-3)
     assert Rdp().epsilon(plan.event(z), 1e-5) <= 2.0 < Rdp().epsilon(plan.event(z * 0.998), 1e-5)
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "banded", "tree"])
 def test_calibrate_then_account_is_a_round_trip_for_every_mechanism(mechanism: str) -> None:
-    plan = Plan(12, 1000, 20, "cyclic", mechanism, separation=4)  # type: ignore[arg-type]
+    plan = Plan(12, 1000, 20, "cyclic", mechanism, min_separation=4)  # type: ignore[arg-type]
     chosen = suited(plan.event(1.0), ACCOUNTANTS)
     z = noise_for(plan.event, 2.0, 1e-5, chosen, tolerance=1e-3)
     assert chosen.epsilon(plan.event(z), 1e-5) <= 2.0 < chosen.epsilon(plan.event(z * 0.998), 1e-5)
@@ -150,7 +150,7 @@ def test_pfl_research_takes_the_scale_of_laplace_noise_upside_down_in_prv() -> N
         (lambda: Plan(0, 10), "rounds: must be at least 1"),
         (lambda: Plan(5, 10, sampling="poisson"), "cohort: poisson sampling needs a cohort size"),
         (
-            lambda: Plan(5, 10, 4, "cyclic", separation=3),
+            lambda: Plan(5, 10, 4, "cyclic", min_separation=3),
             "3 groups of 4 need 12 units, and there are 10. Use at most 2",
         ),
         (lambda: Plan(5, 10, mechanism="magic"), "mechanism: 'magic' is unknown"),  # type: ignore[arg-type]

@@ -108,7 +108,7 @@ def test_the_command_says_it_of_two_runs(
         "local": {"max_steps": 2}, "algorithm": {"name": "fedavg", "lr": 0.1}, "engine": "loop",
     }  # fmt: skip
     noise = {"name": "gaussian_noise", "epsilon": 4.0, "delta": 1e-3}
-    a = atoll.run({**base, "transform": ["equal_weights", {"name": "clip_l2", "bound": 1.0}, noise]}, tmp_path / "a")
+    a = atoll.run({**base, "transform": ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}, noise]}, tmp_path / "a")
     b = atoll.run(base, tmp_path / "b")
     monkeypatch.setenv("COLUMNS", "300")
     asked = f"atoll compare {a.folder} {b.folder} --no-replay --json {tmp_path / 'found.json'}"
@@ -206,10 +206,10 @@ def test_methods_of_a_setting_that_promise_unlike_things_are_told() -> None:
     ("more", "private"),
     [
         ("", False),
-        ('transform = [{ name = "clip_l2", bound = 1.0 }]', False),
-        ('transform = ["equal_weights", { name = "clip_l2", bound = 1.0 }, { name = "gaussian_noise", epsilon = 2.0 }]',
+        ('transform = [{ name = "clip_l2", max_norm = 1.0 }]', False),
+        ('transform = ["equal_weights", {name = "clip_l2", max_norm = 1.0}, {name = "gaussian_noise", epsilon = 2.0}]',
          True),
-        ("[local.privacy]\nclip = 1.0\nepsilon = 2.0", True),
+        ("[local.privacy]\nmax_norm = 1.0\nepsilon = 2.0", True),
     ],
 )  # fmt: skip
 def test_a_file_with_a_mechanism_asks_a_private_question(more: str, private: bool, tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ from atoll.privacy.composition import Term, combined
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Gaussian(-1.0), r"gaussian.multiplier: must be 0 or between 1e-10 and 1e10 \(got -1.0\)"),
-        (lambda: Gaussian(math.inf), "gaussian.multiplier: must be 0 or between 1e-10 and 1e10"),
-        (lambda: Gaussian(math.nan), "gaussian.multiplier: must be 0 or between 1e-10 and 1e10"),
-        (lambda: Gaussian(1e-200), "gaussian.multiplier: must be 0 or between 1e-10 and 1e10"),
-        (lambda: Skellam(1e200, 1.0, 1.0), "skellam.multiplier: must be 0 or between 1e-10 and 1e10"),
+        (lambda: Gaussian(-1.0), r"gaussian.noise_multiplier: must be 0 or between 1e-10 and 1e10 \(got -1.0\)"),
+        (lambda: Gaussian(math.inf), "gaussian.noise_multiplier: must be 0 or between 1e-10 and 1e10"),
+        (lambda: Gaussian(math.nan), "gaussian.noise_multiplier: must be 0 or between 1e-10 and 1e10"),
+        (lambda: Gaussian(1e-200), "gaussian.noise_multiplier: must be 0 or between 1e-10 and 1e10"),
+        (lambda: Skellam(1e200, 1.0, 1.0), "skellam.noise_multiplier: must be 0 or between 1e-10 and 1e10"),
         (lambda: Laplace(-0.1), "laplace.scale"),
         (lambda: Pure(0.0), r"pure.epsilon: must be above 0 and finite \(got 0.0\). Usual values"),
         (lambda: Approximate(1.0, 1.0), r"approximate.delta: must be above 0 and below 1 .* 1 / population"),
@@ -45,7 +45,7 @@ from atoll.privacy.composition import Term, combined
         (lambda: DiscreteGaussian(1.0, l2=0.0), "discrete_gaussian.l2: must be above 0"),
         (lambda: DiscreteGaussian(1.0, clients=0), "discrete_gaussian.clients: must be a whole number"),
         (lambda: Skellam(1.0, 1.0, -1.0), "skellam.l1"),
-        (lambda: Banded(1.0, bands=5, separation=4, rounds=10), "Use bands at most 4, or a larger separation"),
+        (lambda: Banded(1.0, bands=5, min_separation=4, rounds=10), "Use bands at most 4, or a larger min_separation"),
         (lambda: Banded(1.0, 2, 4, 10, participations=4), r"leave a unit at most 3 turns \(got 4\)"),
         (lambda: Tree(1.0, rounds=0), "tree.rounds: must be a whole number, at least 1"),
         (lambda: Tree(1.0, 8, pattern="odd"), "tree.pattern: 'odd' is unknown"),  # type: ignore[arg-type]
@@ -77,13 +77,13 @@ def rounds(event: Event, how: str, count: int = 12, **more: int) -> Composed:
         (rounds(Laplace(2.0), "poisson"), (Term(Laplace(2.0), 12, rate=0.1),), "add-or-remove"),
         (rounds(Gaussian(2.0), "without_replacement"), (Term(Gaussian(1.0), 12, drawn=(10, 100)),), "replace-one"),
         (rounds(Gaussian(2.0), "with_replacement"), (Term(Gaussian(2.0), 12, repeated=(10, 100)),), "zero-out"),
-        (rounds(Gaussian(2.0), "cyclic", separation=5), (Term(Gaussian(2.0), 3),), "zero-out"),
+        (rounds(Gaussian(2.0), "cyclic", min_separation=5), (Term(Gaussian(2.0), 3),), "zero-out"),
         (rounds(Gaussian(2.0), "cyclic"), (Term(Gaussian(2.0), 12),), "zero-out"),
         (rounds(Gaussian(2.0), "everyone"), (Term(Gaussian(2.0), 12),), "zero-out"),
         (rounds(Laplace(2.0), "without_replacement"), (Term(Laplace(2.0), 12),), "zero-out"),
         (rounds(Pure(0.5), "poisson"), (Term(Pure(0.5), 12),), "zero-out"),
         (rounds(Skellam(1.0, 1.0, 1.0), "poisson"), (Term(Skellam(1.0, 1.0, 1.0), 12),), "zero-out"),
-        (rounds(Pure(0.5), "cyclic", separation=4), (Term(Pure(0.5), 3),), "zero-out"),
+        (rounds(Pure(0.5), "cyclic", min_separation=4), (Term(Pure(0.5), 3),), "zero-out"),
         (Banded(4.0, 2, 3, rounds=10), (Term(Gaussian(2.0), 1),), "zero-out"),
         (Gaussian(1.0), (Term(Gaussian(1.0), 1),), "add-or-remove"),
     ],
@@ -113,13 +113,13 @@ def test_gaussians_on_one_cohort_are_amplified_as_one() -> None:
             rounds(Banded(1.0, 4, 4, 12), "poisson", 1),
             "needs 4 rounds between two turns of a unit; poisson sampling keeps 1",
         ),
-        (rounds(Banded(1.0, 4, 4, 12), "cyclic", 1, separation=3), "cyclic sampling keeps 3"),
+        (rounds(Banded(1.0, 4, 4, 12), "cyclic", 1, min_separation=3), "cyclic sampling keeps 3"),
         (
-            rounds(Banded(1.0, 4, 4, 12, 2), "cyclic", 1, separation=4),
+            rounds(Banded(1.0, 4, 4, 12, 2), "cyclic", 1, min_separation=4),
             "counts 2 turns of a unit; cyclic sampling allows 3",
         ),
         (rounds(Tree(1.0, 12), "with_replacement", 1), "drawing with replacement does not keep it"),
-        (rounds(Tree(1.0, 12, 4, pattern="cyclic"), "cyclic", 1, separation=5), "needs turns every 4 rounds"),
+        (rounds(Tree(1.0, 12, 4, pattern="cyclic"), "cyclic", 1, min_separation=5), "needs turns every 4 rounds"),
         (
             Composed(
                 ((Sampled(Gaussian(1.0), "poisson", 9, 3), 1), (Sampled(Gaussian(1.0), "without_replacement", 9, 3), 1))
@@ -137,7 +137,7 @@ def test_what_has_no_guarantee_has_an_infinite_epsilon_and_a_reason(event: Event
 
 
 def test_a_separation_that_the_sampler_keeps_is_accepted() -> None:
-    event = rounds(Banded(1.0, 4, 4, 12), "cyclic", 1, separation=5)
+    event = rounds(Banded(1.0, 4, 4, 12), "cyclic", 1, min_separation=5)
     assert flatten(event) == flatten(Banded(1.0, 4, 4, 12))
 
 
@@ -167,9 +167,11 @@ def test_what_an_accountant_cannot_do_it_says_and_refuses(accountant: Pld, event
 
 def test_the_words_name_the_adjacency_and_what_was_assumed() -> None:
     words = explain(rounds(Gaussian(1.0), "without_replacement"))
-    for part in ("adjacency replace-one", "10 of 100 without replacement", "half its multiplier"):
+    for part in ("adjacency replace-one", "10 of 100 without replacement", "half its noise multiplier"):
         assert part in words
-    assert "3 turns of a unit in 12 rounds, no amplification" in explain(rounds(Gaussian(1.0), "cyclic", separation=5))
+    assert "3 turns of a unit in 12 rounds, no amplification" in explain(
+        rounds(Gaussian(1.0), "cyclic", min_separation=5)
+    )
     assert "no amplification is known for Pure" in explain(rounds(Pure(1.0), "poisson"))
 
 

@@ -21,20 +21,20 @@ def matrix(coefficients: tuple[float, ...], rounds: int) -> np.ndarray:
     return np.tril(toeplitz(column))
 
 
-def patterns(rounds: int, separation: int, participations: int) -> list[tuple[int, ...]]:
-    """Every set of turns that lie `separation` rounds apart or more."""
+def patterns(rounds: int, min_separation: int, participations: int) -> list[tuple[int, ...]]:
+    """Every set of turns that lie `min_separation` rounds apart or more."""
     found = []
     for k in range(1, participations + 1):
         for turns in itertools.combinations(range(rounds), k):
-            if all(b - a >= separation for a, b in itertools.pairwise(turns)):
+            if all(b - a >= min_separation for a, b in itertools.pairwise(turns)):
                 found.append(turns)
     return found
 
 
-def brute(c: np.ndarray, rounds: int, separation: int, participations: int) -> float:
+def brute(c: np.ndarray, rounds: int, min_separation: int, participations: int) -> float:
     """The longest move of C x over every pattern and every sign of a contribution (dimension 1, the extreme points)."""
     worst = 0.0
-    for turns in patterns(rounds, separation, participations):
+    for turns in patterns(rounds, min_separation, participations):
         for signs in itertools.product((1.0, -1.0), repeat=len(turns)):
             worst = max(worst, float(np.linalg.norm(c[:, list(turns)] @ np.array(signs))))
     return worst
@@ -52,9 +52,9 @@ def test_the_sensitivity_is_the_worst_over_every_pattern_and_sign(
 
 
 def test_the_event_counts_the_sensitivity_of_the_run() -> None:
-    """A banded run costs what one Gaussian costs of its multiplier over the exact sensitivity."""
+    """A banded run costs what one Gaussian costs of its noise multiplier over the exact sensitivity."""
     c = banded(60, 6)
-    event = Banded(5.0, bands=6, separation=10, rounds=60)
+    event = Banded(5.0, bands=6, min_separation=10, rounds=60)
     exact = Analytic().epsilon(Gaussian(5.0 / sensitivity(c, 60, 10, 6)), 1e-6)
     assert exact <= Analytic().epsilon(event, 1e-6) <= exact * (1 + 1e-9)
 
@@ -123,30 +123,30 @@ def tree_matrix(rounds: int, restart: int | None) -> np.ndarray:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 11), st.integers(1, 5), st.one_of(st.none(), st.integers(1, 11)))
 def test_a_cyclic_tree_is_exactly_as_sensitive_as_its_worst_phase(
-    rounds: int, separation: int, restart: int | None
+    rounds: int, min_separation: int, restart: int | None
 ) -> None:
     c = tree_matrix(rounds, restart)
-    phases = [list(range(p, rounds, separation)) for p in range(min(separation, rounds))]
+    phases = [list(range(p, rounds, min_separation)) for p in range(min(min_separation, rounds))]
     slow = max(
         np.linalg.norm(c[:, turns] @ np.array(signs))
         for turns in phases
         for signs in itertools.product((1.0, 0.0, -1.0), repeat=len(turns))
         if len(turns) <= 6 or min(signs) == 1.0
     )
-    event = Tree(1.0, rounds, separation, restart=restart, pattern="cyclic")
+    event = Tree(1.0, rounds, min_separation, restart=restart, pattern="cyclic")
     assert tree_sensitivity(event) == pytest.approx(slow)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 10), st.integers(1, 5), st.integers(1, 3), st.one_of(st.none(), st.integers(1, 10)))
 def test_a_separated_tree_is_at_most_as_sensitive_as_counted(
-    rounds: int, separation: int, times: int, restart: int | None
+    rounds: int, min_separation: int, times: int, restart: int | None
 ) -> None:
-    times = min(times, -(-rounds // separation))
-    slow = brute(tree_matrix(rounds, restart), rounds, separation, times)
-    counted = tree_sensitivity(Tree(1.0, rounds, separation, times, restart, "separated"))
+    times = min(times, -(-rounds // min_separation))
+    slow = brute(tree_matrix(rounds, restart), rounds, min_separation, times)
+    counted = tree_sensitivity(Tree(1.0, rounds, min_separation, times, restart, "separated"))
     assert slow - 1e-12 <= counted <= slow * math.sqrt(3)
-    assert tree_sensitivity(Tree(1.0, rounds, separation, times, restart, "cyclic")) <= counted + 1e-12
+    assert tree_sensitivity(Tree(1.0, rounds, min_separation, times, restart, "cyclic")) <= counted + 1e-12
 
 
 @settings(max_examples=30, deadline=None)
@@ -157,7 +157,7 @@ def test_the_squares_over_nodes_are_those_of_the_matrix(turns: set[int], restart
 
 
 def test_one_turn_in_a_tree_costs_its_height() -> None:
-    assert tree_sensitivity(Tree(1.0, 16, separation=16)) == pytest.approx(math.sqrt(5))
+    assert tree_sensitivity(Tree(1.0, 16, min_separation=16)) == pytest.approx(math.sqrt(5))
 
 
 def test_a_restart_every_round_is_independent_noise() -> None:

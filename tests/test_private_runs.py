@@ -42,7 +42,7 @@ BASE: dict[str, Any] = {
 
 
 def noisy(*noise: Any, **more: Any) -> dict[str, Any]:
-    return {**BASE, "transform": ["equal_weights", {"name": "clip_l2", "bound": 0.5}, *noise], **more}
+    return {**BASE, "transform": ["equal_weights", {"name": "clip_l2", "max_norm": 0.5}, *noise], **more}
 
 
 def gaussian(**options: Any) -> dict[str, Any]:
@@ -64,8 +64,8 @@ def block(run: atoll.Run) -> dict[str, Any]:
         (Participation("fixed_with_replacement", 9, size=12, replacement=True), ("with_replacement", 9, 12, 1)),
         (Participation("poisson", 10, probability=0.3), ("poisson", 10, 3, 1)),
         (Participation("poisson", 10, probability=1.0), ("everyone", 10, 10, 1)),
-        (Participation("cyclic", 9, size=2, separation=4), ("cyclic", 9, 2, 4)),
-        (Participation("cyclic_poisson", 10, probability=0.5, separation=5), ("cyclic_poisson", 10, 1, 5)),
+        (Participation("cyclic", 9, size=2, min_separation=4), ("cyclic", 9, 2, 4)),
+        (Participation("cyclic_poisson", 10, probability=0.5, min_separation=5), ("cyclic_poisson", 10, 1, 5)),
         (Participation("available", 9), ("any", 9, 9, 1)),
     ],
     ids=lambda x: getattr(x, "scheme", None),
@@ -73,7 +73,7 @@ def block(run: atoll.Run) -> dict[str, Any]:
 def test_every_sampler_has_its_own_event(how: Participation, event: tuple[Any, ...]) -> None:
     found = sampled([Gaussian(1.0)], how)
     assert isinstance(found, Sampled)
-    assert (found.how, found.population, found.cohort, found.separation) == event
+    assert (found.how, found.population, found.cohort, found.min_separation) == event
 
 
 def test_a_sampler_without_known_amplification_is_accounted_without_any() -> None:
@@ -93,7 +93,7 @@ def test_a_sampler_without_known_amplification_is_accounted_without_any() -> Non
         (gaussian(epsilon=3.0, delta=1e-3), {"cohort": {"name": "fixed_with_replacement", "size": 12}}, "analytic"),
         (
             {"name": "banded_noise", "epsilon": 3.0, "delta": 1e-3},
-            {"cohort": {"name": "cyclic", "size": 12, "separation": 3}},
+            {"cohort": {"name": "cyclic", "size": 12, "min_separation": 3}},
             "analytic",
         ),
         ({"name": "tree_noise", "epsilon": 3.0, "delta": 1e-3}, {"cohort": "everyone"}, "analytic"),
@@ -119,7 +119,7 @@ def test_an_epsilon_in_the_file_is_kept_by_the_run(
 def test_other_mechanisms_take_an_epsilon_too(tmp_path: Path) -> None:
     chain = [
         "equal_weights",
-        {"name": "clip_l2", "bound": 0.5},
+        {"name": "clip_l2", "max_norm": 0.5},
         {"name": "fixed_point", "step": 0.001},
         {"name": "skellam", "epsilon": 20.0, "delta": 1e-3},
     ]
@@ -130,9 +130,9 @@ def test_other_mechanisms_take_an_epsilon_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("experiment", "kind", "line"),
     [
-        (noisy(gaussian(multiplier=1.5), rounds=8), "client", "epsilon"),
+        (noisy(gaussian(noise_multiplier=1.5), rounds=8), "client", "epsilon"),
         (
-            {**BASE, "rounds": 8, "local": {"batch": 8, "privacy": {"clip": 1.0, "multiplier": 1.0}}},
+            {**BASE, "rounds": 8, "local": {"batch": 8, "privacy": {"max_norm": 1.0, "noise_multiplier": 1.0}}},
             "example",
             "example_epsilon",
         ),
@@ -166,7 +166,7 @@ def test_a_run_without_an_account_writes_its_info_twice(tmp_path: Path, monkeypa
 
 
 def test_a_resumed_run_keeps_its_account(tmp_path: Path) -> None:
-    experiment = noisy(gaussian(multiplier=1.5), rounds=8)
+    experiment = noisy(gaussian(noise_multiplier=1.5), rounds=8)
 
     def watch(done: int, rounds: int, entry: Any) -> None:
         if done == 5:
@@ -181,7 +181,9 @@ def test_a_resumed_run_keeps_its_account(tmp_path: Path) -> None:
 
 
 def test_training_stops_before_the_budget_is_overspent(tmp_path: Path) -> None:
-    run = atoll.run(noisy(gaussian(multiplier=4.0), rounds=50, cohort="everyone", privacy={"budget": 2.0}), tmp_path)
+    run = atoll.run(
+        noisy(gaussian(noise_multiplier=4.0), rounds=50, cohort="everyone", privacy={"budget": 2.0}), tmp_path
+    )
     said = block(run)["client"]
     rounds = len(run.history)
     assert run.status.startswith("stopped early: one more round would cost more than the privacy budget")
@@ -211,7 +213,7 @@ def test_a_run_without_a_mechanism_says_nothing_of_privacy(tmp_path: Path) -> No
 
 
 def test_no_noise_is_no_privacy(tmp_path: Path) -> None:
-    said = block(atoll.run(noisy(gaussian(multiplier=0.0), rounds=1), tmp_path))["client"]
+    said = block(atoll.run(noisy(gaussian(noise_multiplier=0.0), rounds=1), tmp_path))["client"]
     assert said["holds"] is False
     assert "epsilon" not in said
 
@@ -222,26 +224,29 @@ def test_no_noise_is_no_privacy(tmp_path: Path) -> None:
         (noisy(gaussian(epsilon=-1.0, delta=1e-3)), "transform.2.epsilon: must be above 0"),
         (noisy(gaussian(epsilon=1.0, delta=1.5)), "transform.2.delta: must be below 1"),
         (noisy(gaussian(epsilon=1.0, delta=0.02)), "gaussian_noise.delta: 0.02 is above 1 / clients"),
-        (noisy(gaussian(multiplier=1.0), privacy={"delta": 0.5}), "privacy.delta: 0.5 is above 1 / clients"),
+        (noisy(gaussian(noise_multiplier=1.0), privacy={"delta": 0.5}), "privacy.delta: 0.5 is above 1 / clients"),
         (
             noisy(gaussian(epsilon=1.0, delta=1e-3), privacy={"delta": 1e-4}),
             "privacy.delta: 0.0001, and",
         ),
         (noisy(gaussian(epsilon=1.0)), "gaussian_noise.delta: is missing"),
         (noisy(gaussian(delta=1e-3)), "gaussian_noise.epsilon: is missing"),
-        (noisy(gaussian(epsilon=1.0, delta=1e-3, multiplier=1.0)), "has a multiplier and an epsilon"),
-        (noisy(gaussian()), "needs multiplier, or epsilon and delta"),
+        (noisy(gaussian(epsilon=1.0, delta=1e-3, noise_multiplier=1.0)), "has a noise_multiplier and an epsilon"),
+        (noisy(gaussian()), "needs noise_multiplier, or epsilon and delta"),
         (noisy(gaussian(epsilon=1e-9, delta=1e-9)), "no noise multiplier up to 2"),
         (noisy(gaussian(epsilon=2.0, delta=1e-6, noise_cohort=1000)), "how large it is was not said"),
         ({**BASE, "privacy": {"budget": 1.0}}, "nothing in transform adds noise"),
-        (noisy(gaussian(multiplier=1.0), privacy={"accountant": "prv"}, cohort={"name": "fixed", "size": 5}), "prv"),
+        (
+            noisy(gaussian(noise_multiplier=1.0), privacy={"accountant": "prv"}, cohort={"name": "fixed", "size": 5}),
+            "prv",
+        ),
         ({**BASE, "transform": [gaussian(epsilon=1.0, delta=1e-3)]}, "put clip_l2 before it"),
         (
-            {**BASE, "transform": [{"name": "clip_l2", "bound": 1.0}, gaussian(epsilon=1.0, delta=1e-3)]},
+            {**BASE, "transform": [{"name": "clip_l2", "max_norm": 1.0}, gaussian(epsilon=1.0, delta=1e-3)]},
             "needs equal client weights",
         ),
         (
-            noisy(gaussian(multiplier=1.0), stop={"patience": 2, "metric": "train_loss", "better": "lower"}),
+            noisy(gaussian(noise_multiplier=1.0), stop={"patience": 2, "metric": "train_loss", "better": "lower"}),
             "stop.metric: 'train_loss' is read from the clients, which the noise on updates does not cover",
         ),
     ],
@@ -263,7 +268,7 @@ class Normed(nn.Module):
 
 def test_statistics_past_the_noise_are_refused() -> None:
     data = torch.randn(40, 4), torch.randint(0, 3, (40,))
-    chain = ["equal_weights", {"name": "clip_l2", "bound": 0.5}, gaussian(multiplier=1.0)]
+    chain = ["equal_weights", {"name": "clip_l2", "max_norm": 0.5}, gaussian(noise_multiplier=1.0)]
     with pytest.raises(ConfigError, match="past the noise"):
         atoll.simulate(
             Normed(),
@@ -289,7 +294,7 @@ def test_a_noisy_sum_is_divided_by_the_clients_that_were_to_come() -> None:
 
 
 def test_a_round_to_which_nobody_came_adds_its_noise(tmp_path: Path) -> None:
-    seldom = noisy(gaussian(multiplier=1.0), rounds=3, cohort={"name": "poisson", "probability": 1e-9})
+    seldom = noisy(gaussian(noise_multiplier=1.0), rounds=3, cohort={"name": "poisson", "probability": 1e-9})
     run = atoll.run(seldom, tmp_path)
     assert [e["cohort"]["size"] for e in run.history] == [0, 0, 0]
     assert len({e["model"] for e in run.history}) == 3
@@ -297,7 +302,7 @@ def test_a_round_to_which_nobody_came_adds_its_noise(tmp_path: Path) -> None:
 
 
 def test_a_bound_that_finds_itself_does_not_learn_how_many_came(tmp_path: Path) -> None:
-    chain = ["equal_weights", {"name": "adaptive_clip", "start": 0.5}, gaussian(multiplier=0.5)]
+    chain = ["equal_weights", {"name": "adaptive_clip", "initial_max_norm": 0.5}, gaussian(noise_multiplier=0.5)]
     seldom = {**BASE, "rounds": 8, "cohort": {"name": "poisson", "probability": 0.02}, "transform": chain}
     run = atoll.run(seldom, tmp_path)
     assert min(e["cohort"]["size"] for e in run.history) == 0
@@ -318,8 +323,12 @@ def test_a_bound_that_finds_itself_does_not_learn_how_many_came(tmp_path: Path) 
 
 
 def test_clients_that_are_left_out_take_their_share_of_shared_noise_with_them() -> None:
-    names = [("fixed_point", {"step": 0.01}), ("discrete_gaussian", {"multiplier": 2.0})]
-    layers = [TRANSFORMS["equal_weights"](), TRANSFORMS["clip_l2"](bound=1.0), *(TRANSFORMS[n](**o) for n, o in names)]
+    names = [("fixed_point", {"step": 0.01}), ("discrete_gaussian", {"noise_multiplier": 2.0})]
+    layers = [
+        TRANSFORMS["equal_weights"](),
+        TRANSFORMS["clip_l2"](max_norm=1.0),
+        *(TRANSFORMS[n](**o) for n, o in names),
+    ]
     chain, _ = Chain(tuple(layers)).bind(Spec(cohort=10, size=5, rounds=3))
     how = Participation("fixed", 100, size=10)
     assert isinstance(event_of(chain, how, 0), Sampled)
@@ -338,7 +347,7 @@ def test_runs_that_differ_in_epsilon_run_as_one_stack(tmp_path: Path) -> None:
 
 
 def test_privacy_of_examples_is_said_beside_that_of_clients(tmp_path: Path) -> None:
-    table = {"clip": 1.0, "epsilon": 8.0, "delta": 1e-3, "sampling": "shuffled"}
+    table = {"max_norm": 1.0, "epsilon": 8.0, "delta": 1e-3, "sampling": "shuffled"}
     both = noisy(gaussian(epsilon=4.0, delta=1e-3), local={"batch": 8, "privacy": table}, rounds=3)
     alone = {**both, "transform": []}
     for number, experiment in enumerate((both, alone)):
@@ -351,7 +360,7 @@ def test_privacy_of_examples_is_said_beside_that_of_clients(tmp_path: Path) -> N
         assert run.history[-1]["privacy"]["example_epsilon"] >= said["example"]["epsilon"] * (1 - 1e-9)
 
 
-AUDITED = noisy(gaussian(multiplier=2.0), rounds=4, cohort="everyone", privacy={"canaries": 600, "delta": 1e-3})
+AUDITED = noisy(gaussian(noise_multiplier=2.0), rounds=4, cohort="everyone", privacy={"canaries": 600, "delta": 1e-3})
 
 
 def test_canaries_in_a_run_show_less_than_is_accounted(tmp_path: Path) -> None:
@@ -367,7 +376,7 @@ def test_noise_that_is_silently_halved_is_caught_by_the_audit_of_the_run(
     right = GaussianNoise.server
 
     def halved(self: GaussianNoise, *args: Any) -> Any:
-        return right(replace(self, multiplier=self.multiplier / 2), *args)
+        return right(replace(self, noise_multiplier=self.noise_multiplier / 2), *args)
 
     monkeypatch.setattr(GaussianNoise, "server", halved)
     said = block(atoll.run(AUDITED, tmp_path))

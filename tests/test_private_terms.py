@@ -24,8 +24,8 @@ from atoll.experiment.setup import set_up
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, Sampled
 from atoll.privacy.run.policy import with_privacy
 
-CLIP = {"name": "clip_l2", "bound": 0.5}
-NOISE = {"name": "gaussian_noise", "multiplier": 2.0}
+CLIP = {"name": "clip_l2", "max_norm": 0.5}
+NOISE = {"name": "gaussian_noise", "noise_multiplier": 2.0}
 BASE: dict[str, Any] = {
     "rounds": 3,
     "data": "digits",
@@ -90,7 +90,7 @@ def test_statistics_of_all_rows_in_a_file_are_refused(
     options: dict[str, Any], message: str, where: str, table: Callable[..., Path]
 ) -> None:
     path = table(gap="missing" in options)
-    private: dict[str, Any] = {"transform": [], "local": {"privacy": {"clip": 1.0, "multiplier": 1.0}}}
+    private: dict[str, Any] = {"transform": [], "local": {"privacy": {"max_norm": 1.0, "noise_multiplier": 1.0}}}
     with pytest.raises(ConfigError, match=message):
         set_up(Experiment.parse(of_file(path, options, **(private if where == "local" else {}))))
 
@@ -182,7 +182,7 @@ def federation(**more: Any) -> atoll.Run:
     ids=lambda n: str(n["name"]),
 )
 def test_who_is_left_out_of_local_noise_ends_the_guarantee(noise: dict[str, Any]) -> None:
-    clip = {"name": "clip_l1" if "laplace" in noise["name"] else "clip_l2", "bound": 0.5}
+    clip = {"name": "clip_l1" if "laplace" in noise["name"] else "clip_l2", "max_norm": 0.5}
     chain = ["equal_weights", clip, noise]
     assert told(federation(bad=False, transforms=chain))["holds"]
     said = told(federation(bad=True, transforms=chain))
@@ -195,7 +195,7 @@ def test_who_is_left_out_of_local_noise_ends_the_guarantee(noise: dict[str, Any]
 def test_who_is_left_out_of_a_trace_still_counts_for_the_mean(here: list[int], tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("\n".join("1" if client in here else "0" for client in range(4)))
-    loud = ["equal_weights", {"name": "clip_l2", "bound": 1e-7}, {"name": "gaussian_noise", "multiplier": 1e7}]
+    loud = ["equal_weights", {"name": "clip_l2", "max_norm": 1e-7}, {"name": "gaussian_noise", "noise_multiplier": 1e7}]
     runs = [
         federation(bad=bad, transforms=loud, cohort={"name": "available", "trace": str(path)}) for bad in (False, True)
     ]
@@ -255,7 +255,7 @@ def test_a_schedule_that_reads_what_comes_from_clients_is_refused(name: str) -> 
 @pytest.mark.parametrize("local", [False, True], ids=["client", "example"])
 def test_a_schedule_sees_nothing_of_clients_even_if_it_does_not_ask(local: bool, tmp_path: Path) -> None:
     SEEN.clear()
-    more = {"transform": [], "local": {"privacy": {"clip": 1.0, "multiplier": 1.0}}} if local else {}
+    more = {"transform": [], "local": {"privacy": {"max_norm": 1.0, "noise_multiplier": 1.0}}} if local else {}
     lr = {"name": f"{__name__}:Sly", "start": 0.1}
     atoll.run({**BASE, "algorithm": {"name": "fedavg", "lr": lr}, **more}, tmp_path / "run")
     assert set.union(set(), *SEEN) == {"round", "settings", "loss", "accuracy"}
@@ -281,7 +281,7 @@ def test_a_run_that_ends_by_what_it_measures_counts_all_its_rounds(tmp_path: Pat
 
 
 def test_examples_of_a_run_that_ends_by_what_it_measures_count_all_its_rounds(tmp_path: Path) -> None:
-    private = {"transform": [], "local": {"privacy": {"clip": 1.0, "multiplier": 2.0}}}
+    private = {"transform": [], "local": {"privacy": {"max_norm": 1.0, "noise_multiplier": 2.0}}}
     stop = {"patience": 1, "metric": "accuracy", "threshold": 1.0}
     short = atoll.run({**BASE, **private, "rounds": 9, "stop": stop}, tmp_path / "short").info["privacy"]["example"]
     whole = atoll.run({**BASE, **private, "rounds": 9}, tmp_path / "whole").info["privacy"]["example"]
@@ -317,14 +317,14 @@ def test_a_rate_that_ends_the_run_counts_all_rounds(lr: dict[str, Any], tmp_path
 
 def test_noise_must_not_follow_what_is_measured() -> None:
     def chain(schedule: dict[str, Any]) -> dict[str, Any]:
-        return {**BASE, "transform": ["equal_weights", CLIP, {**NOISE, "multiplier": schedule}]}
+        return {**BASE, "transform": ["equal_weights", CLIP, {**NOISE, "noise_multiplier": schedule}]}
 
     with pytest.raises(ConfigError, match="gaussian_noise: its schedule follows what the run measures"):
         set_up(Experiment.parse(chain({"name": "plateau", "start": 1.0})))
     with pytest.raises(ConfigError, match="gaussian_noise: its schedule follows what the run measures"):
         set_up(Experiment.parse(chain({"name": f"{__name__}:Sly", "start": 1.0})))
     setup = set_up(Experiment.parse(chain({"name": "step", "start": 2.0, "every": 1, "factor": 0.5})))
-    assert resolve(setup.chain, 1, []).layers[-1].multiplier == 1.0  # type: ignore[attr-defined]
+    assert resolve(setup.chain, 1, []).layers[-1].noise_multiplier == 1.0  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,11 @@ def test_noise_must_not_follow_what_is_measured() -> None:
         ({"algorithm": {"name": "fedper", "lr": 0.1}}, "fedper sends nothing of this model"),
         ({"transform": ["equal_weights", CLIP, {**NOISE, "delta": 1e-3}]}, "Use privacy.delta = 0.001"),
         (
-            {"transform": [], "privacy": {"delta": 1e-5}, "local": {"privacy": {"clip": 1.0, "multiplier": 1.0}}},
+            {
+                "transform": [],
+                "privacy": {"delta": 1e-5},
+                "local": {"privacy": {"max_norm": 1.0, "noise_multiplier": 1.0}},
+            },
             "privacy.delta: 1e-05 is for noise on updates",
         ),
     ],

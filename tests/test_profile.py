@@ -15,7 +15,7 @@ EXPERIMENT = {
     "partition": {"name": "iid", "clients": 6},
     "cohort": {"name": "fixed", "size": 3},
     "algorithm": {"name": "fedavg", "lr": 0.1},
-    "transform": [{"name": "clip_l2", "bound": 1.0}],
+    "transform": [{"name": "clip_l2", "max_norm": 1.0}],
 }
 
 

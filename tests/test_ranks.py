@@ -37,7 +37,7 @@ from atoll.runs.evaluate import _ends
 ROOT = Path(atoll.__file__).parents[1]
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["atoll.runs", "atoll.cli.main", "atoll.report", "sklearn.datasets", "pytest"])
-NOISY = ["equal_weights", {"name": "clip_l2", "bound": 0.5}, {"name": "gaussian_noise", "multiplier": 0.1}]
+NOISY = ["equal_weights", {"name": "clip_l2", "max_norm": 0.5}, {"name": "gaussian_noise", "noise_multiplier": 0.1}]
 FEDAVG = {"name": "fedavg", "lr": 0.1}
 
 
@@ -107,7 +107,7 @@ KINDS: dict[str, dict[str, Any]] = {
             "equal_weights",
             "adaptive_clip",
             {"name": "fixed_point", "step": 0.001},
-            {"name": "skellam", "multiplier": 0.5},
+            {"name": "skellam", "noise_multiplier": 0.5},
             {"name": "secure_sum", "bits": 24},
         ],
     },

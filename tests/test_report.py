@@ -161,7 +161,7 @@ def test_under_one_label_the_kind_is_named_and_not_what_follows_from_it(tmp_path
 
 
 def test_names_tell_transforms_apart(tmp_path: Path) -> None:
-    clip, noise = {"name": "clip_l2", "bound": 1.0}, {"name": "noise", "std": 0.5}
+    clip, noise = {"name": "clip_l2", "max_norm": 1.0}, {"name": "noise", "std": 0.5}
     chains = ([], [clip], [clip, noise], [clip, {**noise, "std": 0.7}])
     names = [one.name for one in group(report.read([write_run(tmp_path, transform=chain) for chain in chains]))]
     assert names == [

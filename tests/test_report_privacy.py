@@ -33,8 +33,8 @@ WHY = "the weights are not equal"
 def holds(epsilon: float = 1.87, **more: Any) -> dict[str, Any]:
     return {
         "holds": True, "epsilon": epsilon, "delta": 1e-3, "unit": "client", "adjacency": "add-or-remove",
-        "sampler": "poisson, 10 of 100 clients", "mechanism": "gaussian_noise, multiplier 1.2", "accountant": "pld",
-        "rounds": 3, "assumed": ["amplified by Poisson sampling at rate 0.1"],
+        "sampler": "poisson, 10 of 100 clients", "mechanism": "gaussian_noise, noise multiplier 1.2",
+        "accountant": "pld", "rounds": 3, "assumed": ["amplified by Poisson sampling at rate 0.1"],
         "calibrated": {"epsilon": 2.0, "delta": 1e-3}, "budget": 8.0, **more,
     }  # fmt: skip
 
@@ -183,7 +183,7 @@ def test_the_section_says_everything_that_an_epsilon_depends_on(tmp_path: Path) 
     for word in (
         "fedavg 1.871 1e-3 client, add-or-remove",
         "poisson, 10 of 100 clients",
-        "gaussian_noise, multiplier 1.2",
+        "gaussian_noise, noise multiplier 1.2",
         "pld, 3 rounds",
         "epsilon 2 at delta 1e-3; budget 8",
         "Audit: not audited Assumed: amplified by Poisson sampling at rate 0.1",

@@ -100,11 +100,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "a server with momentum": {"algorithm": {"name": "fedadam", "lr": 0.05}, "transform": []},
     "personal models": {"algorithm": {"name": "ditto", "lr": 0.05}, "transform": []},
     "noise on the sum": {
-        "transform": ["equal_weights", {"name": "clip_l2", "bound": 1.0}, {"name": "gaussian_noise", "multiplier": 0.1}]
+        "transform": [
+            "equal_weights",
+            {"name": "clip_l2", "max_norm": 1.0},
+            {"name": "gaussian_noise", "noise_multiplier": 0.1},
+        ]
     },
     "a bound that moves, banded noise": {
-        "transform": ["equal_weights", "adaptive_clip", {"name": "banded_noise", "multiplier": 0.1, "bands": 3}],
-        "cohort": {"name": "cyclic", "size": 2, "separation": 3},
+        "transform": ["equal_weights", "adaptive_clip", {"name": "banded_noise", "noise_multiplier": 0.1, "bands": 3}],
+        "cohort": {"name": "cyclic", "size": 2, "min_separation": 3},
     },
     "a transform that remembers": {"transform": [{"name": "test_resume:Fading"}]},
     "no server": {"algorithm": {"name": "fedavg", "lr": 0.1}, "round": "gossip"},

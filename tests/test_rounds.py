@@ -182,7 +182,11 @@ def test_gossip_refuses_what_needs_a_server_also_when_it_is_wrapped() -> None:
 
 
 def test_noise_for_privacy_is_refused_under_gossip(tmp_path: Path) -> None:
-    layers = ["equal_weights", {"name": "clip_l2", "bound": 1.0}, {"name": "gaussian_noise", "multiplier": 1.0}]
+    layers = [
+        "equal_weights",
+        {"name": "clip_l2", "max_norm": 1.0},
+        {"name": "gaussian_noise", "noise_multiplier": 1.0},
+    ]
     with pytest.raises(SpecError, match="protects a sum"):
         simulated(tmp_path, "dp", "gossip", transforms=layers)
 

@@ -73,8 +73,8 @@ def test_participation_says_how_it_was_drawn():
         Participation("fraction", 20, size=6),
         Participation("poisson", 20, probability=0.3),
         Participation("poisson", 20, probability=0.25),
-        Participation("cyclic", 20, size=3, separation=4),
-        Participation("cyclic_poisson", 20, probability=0.6, separation=4),
+        Participation("cyclic", 20, size=3, min_separation=4),
+        Participation("cyclic_poisson", 20, probability=0.6, min_separation=4),
         Participation("available", 20),
     ]
 
@@ -150,9 +150,9 @@ def test_a_poisson_draw_goes_on_until_the_last_client(monkeypatch):
     assert len(wanted) < 5_000
 
 
-@pytest.mark.parametrize(("population", "size", "separation"), [(20, 3, 5), (23, 2, 10), (12, 12, 1), (48, 1, 48)])
-def test_a_turn_in_a_cycle_comes_no_sooner_than_the_separation(population, size, separation):
-    sampler = Cyclic(size, separation)
+@pytest.mark.parametrize(("population", "size", "min_separation"), [(20, 3, 5), (23, 2, 10), (12, 12, 1), (48, 1, 48)])
+def test_a_turn_in_a_cycle_comes_no_sooner_than_the_separation(population, size, min_separation):
+    sampler = Cyclic(size, min_separation)
     sampler.check(population)
     last, gaps = {}, []
     for r in range(200):
@@ -160,7 +160,7 @@ def test_a_turn_in_a_cycle_comes_no_sooner_than_the_separation(population, size,
         assert len(set(ids)) == size
         gaps += [r - last[i] for i in ids if i in last]
         last |= dict.fromkeys(ids, r)
-    assert min(gaps) >= separation
+    assert min(gaps) >= min_separation
     assert len(last) == population  # everyone has a turn
 
 
@@ -214,7 +214,7 @@ def test_a_trace_that_is_none_is_refused(tmp_path):
         (Poisson(probability=0.1, size=2.0), "one of probability and size"),
         (Poisson(probability=1.5), r"cohort\.probability: must be above 0 and at most 1 \(got 1\.5\)"),
         (Fraction(0.0), r"cohort\.share: must be above 0"),
-        (Cyclic(6, 4), r"4 groups of 6 need 24 clients, and there are 20\. Use separation at most 3"),
+        (Cyclic(6, 4), r"4 groups of 6 need 24 clients, and there are 20\. Use min_separation at most 3"),
         (Cyclic(50, 1), "50 clients cannot be drawn from 20"),
         (available(TRACE), r"cohort\.trace: has 4 clients, the population 20"),
     ],

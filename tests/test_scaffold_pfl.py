@@ -93,7 +93,7 @@ def test_the_profile_keeps_the_contract_of_an_algorithm() -> None:
 
 def after(rounds: int, tmp_path: Path, **options: Any) -> tuple[float, float, float]:
     """Accuracy on digits, the length of the server's control, and that of the mean of the clients'."""
-    clip = [{"name": "clip_l2", "bound": 0.05}] if options.pop("clip") else []
+    clip = [{"name": "clip_l2", "max_norm": 0.05}] if options.pop("clip") else []
     experiment = {
         "rounds": rounds + 1,
         "data": "digits",

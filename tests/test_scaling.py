@@ -23,7 +23,13 @@ VALUE = {
     "buffers": {},
     "gradients": torch.tensor([1.0, 2.0, 3.0]),
 }
-CLIPS = [ClipL2(0.5), ClipL1(2.0), ClipPerLayer(0.5), ClipLayers({"a": 0.3, "rest": 0.1}), AdaptiveClip(start=2.0)]
+CLIPS = [
+    ClipL2(0.5),
+    ClipL1(2.0),
+    ClipPerLayer(0.5),
+    ClipLayers({"a": 0.3, "rest": 0.1}),
+    AdaptiveClip(initial_max_norm=2.0),
+]
 
 
 def sent(chain: Chain) -> tuple[Update, Update, Tree]:

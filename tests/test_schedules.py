@@ -128,11 +128,11 @@ def test_following_reads_evaluations_not_rounds() -> None:
 
 
 def test_a_schedule_is_found_resolved_and_extracted_wherever_a_number_stands() -> None:
-    clip = TRANSFORMS["clip_l2"](bound=Step(4.0, every=1, factor=0.5))
-    assert schedules([clip, (clip,)]) == [clip.bound, clip.bound]
-    assert resolve((clip,), 2, [])[0].bound == 1.0
-    assert float(extract(resolve(clip, 1, []))["bound"]) == 2.0
-    assert resolve(resolve(clip, 2, []), 5, []).bound == 1.0  # a number stays what it is
+    clip = TRANSFORMS["clip_l2"](max_norm=Step(4.0, every=1, factor=0.5))
+    assert schedules([clip, (clip,)]) == [clip.max_norm, clip.max_norm]
+    assert resolve((clip,), 2, [])[0].max_norm == 1.0
+    assert float(extract(resolve(clip, 1, []))["max_norm"]) == 2.0
+    assert resolve(resolve(clip, 2, []), 5, []).max_norm == 1.0  # a number stays what it is
 
 
 def test_every_schedule_is_in_the_catalogue_and_runs_from_a_file(tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_a_scheduled_rate_of_a_constant_is_the_constant_run(tmp_path: Path) -> N
 def test_settings_of_optimizers_and_transforms_are_scheduled_and_recorded_too(tmp_path: Path) -> None:
     falling = {"name": "step", "start": 0.8, "every": 1, "factor": 0.5}
     algorithm = {"name": "fedprox", "lr": 0.1, "mu": falling, "optimizer": {"name": "sgd", "momentum": falling}}
-    run = atoll.run(small(algorithm=algorithm, transform=[{"name": "clip_l2", "bound": falling}]), tmp_path / "r")
-    for name in ("algorithm.mu", "algorithm.optimizer.momentum", "chain.layers.0.bound"):
+    run = atoll.run(small(algorithm=algorithm, transform=[{"name": "clip_l2", "max_norm": falling}]), tmp_path / "r")
+    for name in ("algorithm.mu", "algorithm.optimizer.momentum", "chain.layers.0.max_norm"):
         assert [e["settings"].get(name) for e in run.history] == pytest.approx([0.8, 0.4, 0.2]), run.history[0]
 
 

@@ -97,7 +97,7 @@ def test_every_entry_and_the_section_say_what_holds() -> None:
     text = said(page(suite()))
     assert "epsilon 0.495" in text
     assert "digits/0.5/fedavg 0.495 1e-3 client, add-or-remove poisson, 10 of 100 clients" in text
-    assert "gaussian_noise, multiplier 1.2 pld, 3 rounds" in text
+    assert "gaussian_noise, noise multiplier 1.2 pld, 3 rounds" in text
     assert "An epsilon holds in 12 of 14 cells that ran." in text
     assert "not covered by epsilon" in text
     assert "simulation only" not in text

@@ -56,7 +56,7 @@ def test_a_larger_budget_is_learned_better(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "cohort"),
     [("gaussian", {"name": "everyone"}), ("adaptive clip", {"name": "everyone"}), ("secure sum", {"name": "everyone"}),
-     ("banded", {"name": "cyclic", "size": 36, "separation": 4})],
+     ("banded", {"name": "cyclic", "size": 36, "min_separation": 4})],
 )  # fmt: skip
 def test_runs_that_differ_in_epsilon_share_a_stack_and_are_what_they_are_alone(
     row: str, cohort: Any, tmp_path: Path
@@ -86,7 +86,9 @@ def test_what_imitates_pfl_research_is_a_simulation_and_what_holds_is_not() -> N
             clients = e.partition["clients"]  # type: ignore[index]
             assert noise["delta"] < 1 / clients
             assert e.cohort["name"] in ("poisson", "cyclic_poisson")
-            assert e.cohort["size"] * e.cohort.get("separation", 1) < clients  # some stay away, or nothing is amplified
+            assert (
+                e.cohort["size"] * e.cohort.get("min_separation", 1) < clients
+            )  # some stay away, or nothing is amplified
     assert {p.block for p in places} == {"cifar10", "3,000 rounds", "private"}
 
 
@@ -101,7 +103,9 @@ def test_pfl_research_has_its_published_settings() -> None:
         assert e.privacy.simulate is not None
         assert e.privacy.simulate.population == 1_000_000
         assert (e.algorithm["lr"], e.algorithm["server_lr"]) == (0.1, 1.0)
-        assert [x["bound"] for x in place.base["transform"] if x != "equal_weights" and x["name"] == "clip_l2"] == [0.4]
+        assert [x["max_norm"] for x in place.base["transform"] if x != "equal_weights" and x["name"] == "clip_l2"] == [
+            0.4
+        ]
         if not place.quirk or "noise" not in place.quirk:
             assert (noise["epsilon"], noise["delta"]) == (2.0, 1e-6)
 
@@ -110,9 +114,9 @@ def test_the_published_noise_of_banded_factorisation_costs_more_than_it_says() -
     """A user of one of 48 groups is drawn with probability 0.048; the published account has 0.001."""
     suite = tomllib.loads((resources.files("atoll") / "suites" / "pfl-cifar10-dp.toml").read_text())
     noise = suite["value"]["algorithm"]["fedavg+bmf (as published)"]["transform"][-1]
-    run = Banded(noise["multiplier"], noise["bands"], noise["separation"], 1500)
+    run = Banded(noise["noise_multiplier"], noise["bands"], noise["min_separation"], 1500)
     assert run.turns == 32
-    published = Composed(((Sampled(Gaussian(run.multiplier), "poisson", 1_000_000, 1_000), run.turns),))
+    published = Composed(((Sampled(Gaussian(run.noise_multiplier), "poisson", 1_000_000, 1_000), run.turns),))
     in_groups = Sampled(run, "cyclic_poisson", 1_000_000, 1_000, 48)
     assert Pld().epsilon(published, 1e-6) == pytest.approx(2.0, abs=0.01)
     assert Pld().epsilon(in_groups, 1e-6) == pytest.approx(11.9, abs=0.1)
@@ -125,7 +129,7 @@ def test_every_budget_of_oarf_is_kept_for_each_example() -> None:
         budgets.setdefault(place.path["data"], []).append(table["epsilon"] if table else None)
         if table:
             clip = 1.0 if place.block == "smaller" else 0.1
-            assert table == {"clip": clip, "epsilon": table["epsilon"], "delta": 1e-5, "sampling": "poisson"}
+            assert table == {"max_norm": clip, "epsilon": table["epsilon"], "delta": 1e-5, "sampling": "poisson"}
             name = f"fedsgd, epsilon {table['epsilon']:g}"
             assert place.path["algorithm"] == (f"{name}, clip 1" if place.block == "smaller" else name)
     assert all(found == [None, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0] for found in budgets.values())

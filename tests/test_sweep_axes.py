@@ -82,10 +82,10 @@ def test_a_whole_table_is_replaced_and_then_keys_inside_of_it() -> None:
 
 
 def test_axes_may_count_into_lists() -> None:
-    clip = [{"name": "clip_l2", "bound": 1.0}]
-    found = cells({"transform.0.bound": [0.5, 2.0]}, transform=clip)
-    assert [c.experiment.transform[0]["bound"] for c in found] == [0.5, 2.0]
-    assert clip == [{"name": "clip_l2", "bound": 1.0}]
+    clip = [{"name": "clip_l2", "max_norm": 1.0}]
+    found = cells({"transform.0.max_norm": [0.5, 2.0]}, transform=clip)
+    assert [c.experiment.transform[0]["max_norm"] for c in found] == [0.5, 2.0]
+    assert clip == [{"name": "clip_l2", "max_norm": 1.0}]
 
 
 def test_an_axis_may_be_written_without_quotes() -> None:
@@ -101,9 +101,9 @@ def test_an_axis_may_be_written_without_quotes() -> None:
             {"partition": [{"name": "iid", "clients": 3}, {"name": "iid", "clients": 4}]},
             ["iid,clients=3", "iid,clients=4"],
         ),
-        ({"transform": [[], [{"name": "clip_l2", "bound": 1.0}, "equal_weights"]]}, ["transform=none",
+        ({"transform": [[], [{"name": "clip_l2", "max_norm": 1.0}, "equal_weights"]]}, ["transform=none",
                                                                                      "clip_l2+equal_weights"]),
-        ({"transform": [[{"name": "clip_l2", "bound": b}] for b in (1.0, 2.0)]}, ["clip_l2~1", "clip_l2~2"]),
+        ({"transform": [[{"name": "clip_l2", "max_norm": b}] for b in (1.0, 2.0)]}, ["clip_l2~1", "clip_l2~2"]),
         ({"evaluate.batch": [8], "local.batch": [8, 16]}, ["evaluate.batch=8,local.batch=8",
                                                            "evaluate.batch=8,local.batch=16"]),
         ({"label": ["../../a b/c", "a:b"]}, ["label=..-..-a-b-c", "label=a-b"]),
@@ -171,7 +171,7 @@ def test_digests_and_names_are_unique_and_every_combination_is_there(data: st.Da
         ({"algorithm.mu": []}, "sweep.algorithm.mu: is an empty list, which leaves no cell. Give it a value, or leave"),
         ({"algorithm..mu": [1]}, "sweep.algorithm..mu: must be a path of keys with points between. Example:"),
         ({"rounds.x": [1]}, "sweep.rounds.x: rounds is 5, not a table. Set rounds itself."),
-        ({"transform.1.bound": [1]}, "sweep.transform.1.bound: there is no transform.1, the list has 0 items."),
+        ({"transform.1.max_norm": [1]}, "sweep.transform.1.max_norm: there is no transform.1, the list has 0 items."),
         (
             {"seeds": 0},
             "sweep.seeds: must be a whole number >= 1 or list of at least 1 whole numbers >= 0 (got 0). Exa",
@@ -252,7 +252,7 @@ def stacks(sweep: Any, **changes: Any) -> list[int]:
     return [len(group) for group in stackable(cells(sweep, **changes))]
 
 
-CLIP = [{"name": "clip_l2", "bound": 1.0}]
+CLIP = [{"name": "clip_l2", "max_norm": 1.0}]
 SGD = {"name": "fedavg", "lr": 0.1, "optimizer": "sgd"}
 
 
@@ -264,7 +264,7 @@ SGD = {"name": "fedavg", "lr": 0.1, "optimizer": "sgd"}
         ({"algorithm.server_lr": [0.5, 1.0]}, {"engine": "vector"}),
         ({"algorithm.optimizer.momentum": [0.5, 0.9]}, {"algorithm": SGD}),
         ({"algorithm.optimizer": [{"name": "adam", "b1": b} for b in (0.8, 0.9)]}, {}),
-        ({"transform.0.bound": [0.5, 1.0]}, {"transform": CLIP}),
+        ({"transform.0.max_norm": [0.5, 1.0]}, {"transform": CLIP}),
         ({"algorithm.mu": [0.1, 1.0]}, {"partition": {"name": "noise", "clients": 4, "level": 0.1}}),
     ],
 )

@@ -62,12 +62,12 @@ def normed(policy: str, **options: Any) -> dict[str, Any]:
     return {"model": {"name": "test_together:Normed", **options}, "batch_norm": policy}
 
 
-def noise(bound: Any, multiplier: float) -> list[Any]:
+def noise(bound: Any, noise_multiplier: float) -> list[Any]:
     return [
         {"name": "top_k", "share": 0.3},
         "equal_weights",
-        {"name": "clip_l2", "bound": bound},
-        {"name": "gaussian_noise", "multiplier": multiplier},
+        {"name": "clip_l2", "max_norm": bound},
+        {"name": "gaussian_noise", "noise_multiplier": noise_multiplier},
     ]
 
 
@@ -82,7 +82,7 @@ def seeds(*numbers: int, **changes: Any) -> list[dict[str, Any]]:
 COSINE = {"name": "cosine", "start": 0.2, "over": 3, "end": 0.01}
 PLATEAU = {"name": "plateau", "start": 0.1, "patience": 1, "threshold": 0.9}
 
-INTEGERS = [{"name": "fixed_point", "step": 0.001}, {"name": "skellam", "multiplier": 0.1}, "secure_sum"]
+INTEGERS = [{"name": "fixed_point", "step": 0.001}, {"name": "skellam", "noise_multiplier": 0.1}, "secure_sum"]
 BENCH = {"profile": "niid-bench"}
 
 KINDS: dict[str, list[dict[str, Any]]] = {
@@ -93,12 +93,12 @@ KINDS: dict[str, list[dict[str, Any]]] = {
     "momentum": [algorithm("fedavg", optimizer={"name": "sgd", "momentum": m}) for m in (0.5, 0.9)],
     "residuals, bounds and noise": [{"transform": noise(b, m)} for b, m in ((0.1, 0.5), (1.0, 0.5), (COSINE, 0.1))],
     "bounds that move": [
-        {"transform": ["equal_weights", {"name": "adaptive_clip", "start": b, "rate": r}, *INTEGERS]}
+        {"transform": ["equal_weights", {"name": "adaptive_clip", "initial_max_norm": b, "rate": r}, *INTEGERS]}
         for b, r in ((0.1, 0.5), (1.0, COSINE))
     ],
     "privacy of examples": [
         {"seed": s, "local": {"max_steps": 3, "privacy": {"sampling": "poisson", **numbers}}}
-        for s, numbers in enumerate(({"clip": 1.0, "epsilon": 4.0}, {"clip": 0.1, "multiplier": 1.0}))
+        for s, numbers in enumerate(({"max_norm": 1.0, "epsilon": 4.0}, {"max_norm": 0.1, "noise_multiplier": 1.0}))
     ],
     "schedules": [algorithm("fedavg", lr=lr) for lr in (0.1, COSINE, PLATEAU)],
     "averaged statistics": seeds(0, 1, task=normed("average")),
@@ -446,7 +446,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "data.name": {"data": "breast_cancer"},
     "task.model": {"task": {"model": "mlp"}},
     "task.batch_norm": {"task": {"model": "linear", "batch_norm": "freeze"}},
-    "local.privacy": {"local": {"max_steps": 4, "privacy": {"clip": 1.0, "multiplier": 1.0}}},
+    "local.privacy": {"local": {"max_steps": 4, "privacy": {"max_norm": 1.0, "noise_multiplier": 1.0}}},
     "local.batch": {"local": {"max_steps": 4, "batch": 16}},
     "round.name": {"round": "gossip"},
     "reducer.name": {"reducer": "median"},

@@ -64,13 +64,13 @@ def test_a_chain_that_holds_is_bound_to_its_bound(layers: list[Transform]) -> No
     bound, spec = chain(*layers).bind(Spec())
     assert spec.l2 == 0.5
     assert spec.equal_weights
-    assert bound.layers[-1] == GaussianNoise(2.0, bound=0.5)
+    assert bound.layers[-1] == GaussianNoise(2.0, sensitivity=0.5)
 
 
 def test_binding_leaves_the_template_alone() -> None:
     template = chain(EQUAL, CLIP, NOISE)
     template.bind(Spec())
-    assert math.isnan(template.layers[-1].bound)  # type: ignore[attr-defined]
+    assert math.isnan(template.layers[-1].sensitivity)  # type: ignore[attr-defined]
 
 
 def test_the_tighter_of_two_bounds_counts() -> None:
@@ -172,7 +172,7 @@ def test_layers_keep_their_memories_apart_and_draw_from_different_keys() -> None
     _, memory = two.client(Update({"w": torch.tensor([4.0, 3.0, 2.0, 1.0])}, torch.ones(())), state, memory, KEY)
     assert memory["0"]["residual"]["w"].tolist() == [0.0, 3.0, 2.0, 1.0]
     assert memory["1"]["residual"]["w"].tolist() == [0.0, 0.0, 0.0, 0.0]
-    noise = GaussianNoise(1.0, bound=1.0)
+    noise = GaussianNoise(1.0, sensitivity=1.0)
     total = Total({"w": torch.zeros(100)}, torch.ones(()), torch.ones(()))
     once, _ = chain(noise).server(total, {"0": {}}, KEY)
     twice, _ = chain(noise, noise).server(total, {"0": {}, "1": {}}, KEY)
@@ -184,10 +184,10 @@ def test_settings_of_a_chain_are_data() -> None:
     settings = extract(bound)
     assert {p: pytest.approx(float(x)) for p, x in tree.paths(settings)} == {
         "layers/1/bound": 0.5,
-        "layers/2/multiplier": 2.0,
+        "layers/2/noise_multiplier": 2.0,
         "layers/2/bound": 0.5,
     }
-    settings["layers"]["1"]["bound"] = torch.tensor(0.25)
+    settings["layers"]["1"]["max_norm"] = torch.tensor(0.25)
     clipped, _ = inject(bound, settings).client(
         update(3.0, 4.0), {str(i): {} for i in range(3)}, {str(i): {} for i in range(3)}, KEY
     )
@@ -195,4 +195,4 @@ def test_settings_of_a_chain_are_data() -> None:
 
 
 def test_a_file_builds_what_python_does() -> None:
-    assert build(TRANSFORMS, {"name": "clip_l2", "bound": 0.5}, where="transform.0") == CLIP
+    assert build(TRANSFORMS, {"name": "clip_l2", "max_norm": 0.5}, where="transform.0") == CLIP

@@ -34,8 +34,8 @@ def by_law(how: Participation, count: int, round: int, run: Tensor, key: Tensor)
         return torch.ones(count, dtype=torch.int64)
     if how.scheme == "poisson" and how.probability is not None:
         return _bernoulli(key, how.probability, count)
-    if how.scheme == "cyclic_poisson" and how.probability is not None and how.separation is not None:
-        return _bernoulli(key, how.probability, count) * _has_turn(how.separation, count, round, run)
+    if how.scheme == "cyclic_poisson" and how.probability is not None and how.min_separation is not None:
+        return _bernoulli(key, how.probability, count) * _has_turn(how.min_separation, count, round, run)
     if how.size is None or how.scheme == "available":
         raise ConfigError(
             f"privacy.canaries: nobody can say how often a canary takes part if cohort.name = {how.scheme!r}. "
@@ -43,9 +43,9 @@ def by_law(how: Participation, count: int, round: int, run: Tensor, key: Tensor)
         )
     if how.scheme == "fixed_with_replacement":
         return _binomial(key, how.size, 1.0 / how.population, count)
-    if how.scheme == "cyclic" and how.separation is not None:
-        clients = len(range(round % how.separation, how.population, how.separation))
-        return _bernoulli(key, how.size / clients, count) * _has_turn(how.separation, count, round, run)
+    if how.scheme == "cyclic" and how.min_separation is not None:
+        clients = len(range(round % how.min_separation, how.population, how.min_separation))
+        return _bernoulli(key, how.size / clients, count) * _has_turn(how.min_separation, count, round, run)
     return _bernoulli(key, how.size / how.population, count)
 
 
@@ -54,9 +54,9 @@ def public(how: Participation) -> bool:
     return how.scheme not in _SHARED
 
 
-def _has_turn(separation: int, count: int, round: int, run: Tensor) -> Tensor:
+def _has_turn(min_separation: int, count: int, round: int, run: Tensor) -> Tensor:
     """Is this round one of its group's?"""
-    return rng.bits(rng.child(run, "group"), (count,)) % separation == round % separation
+    return rng.bits(rng.child(run, "group"), (count,)) % min_separation == round % min_separation
 
 
 def _bernoulli(key: Tensor, p: float, count: int) -> Tensor:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperCommand
 
 from atoll.errors import ConfigError
 
@@ -21,8 +22,22 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 console = Console()
+_RENAMED = {"--noise": "--noise-multiplier", "--separation": "--min-separation"}  # since the first version
 
-Noise = Annotated[float, typer.Option(help="Noise over the most that one unit adds: std (L2), or scale for laplace.")]
+
+class _Command(TyperCommand):
+    """Refuses options of the first version with what they are called now."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        for option in (word.partition("=")[0] for word in args):
+            if option in _RENAMED:
+                raise ConfigError(f"{option}: is called {_RENAMED[option]} now.")
+        return super().parse_args(ctx, args)
+
+
+NoiseMultiplier = Annotated[
+    float, typer.Option(help="Noise over the most that one unit adds: std (L2), or scale for laplace.")
+]
 Delta = Annotated[float, typer.Option(help="Below 1 / population.")]
 Rounds = Annotated[int, typer.Option(help="Rounds of the run.")]
 Population = Annotated[int, typer.Option(help="Units in all: clients, or examples.")]
@@ -35,15 +50,17 @@ AccountantName = Annotated[
     Literal["auto", "pld", "prv", "rdp", "analytic"], typer.Option(help="auto: the tightest that knows this.")
 ]
 MechanismName = Annotated[Literal["gaussian", "laplace", "banded", "tree"], typer.Option(help="Where the noise goes.")]
-Separation = Annotated[int, typer.Option(help="Rounds from one turn of a unit to its next, kept by cyclic sampling.")]
+MinSeparation = Annotated[
+    int, typer.Option(help="Rounds from one turn of a unit to its next, kept by cyclic sampling.")
+]
 Bands = Annotated[int | None, typer.Option(help="Bands of banded. Default: as many as the separation.")]
 Restart = Annotated[int | None, typer.Option(help="A new tree every so many rounds.")]
 Unit = Annotated[Literal["client", "example"], typer.Option(help="Whose data is protected.")]
 
 
-@app.command()
+@app.command(cls=_Command)
 def epsilon(
-    noise: Noise,
+    noise_multiplier: NoiseMultiplier,
     delta: Delta,
     rounds: Rounds,
     population: Population,
@@ -51,21 +68,21 @@ def epsilon(
     sampling: Sampling = None,
     accountant: AccountantName = "auto",
     mechanism: MechanismName = "gaussian",
-    separation: Separation = 1,
+    min_separation: MinSeparation = 1,
     bands: Bands = None,
     restart: Restart = None,
     unit: Unit = "client",
 ) -> None:
     """What a run with this noise costs: epsilon at delta."""
-    _check(delta, noise=noise)
-    plan = _plan(rounds, population, cohort, sampling, mechanism, separation, bands, restart)
-    chosen = _accountant(plan, accountant, noise)
-    facts = [("noise multiplier", f"{noise:g}"), *_said(plan, noise, delta, chosen, unit)]
+    _check(delta, noise_multiplier=noise_multiplier)
+    plan = _plan(rounds, population, cohort, sampling, mechanism, min_separation, bands, restart)
+    chosen = _accountant(plan, accountant, noise_multiplier)
+    facts = [("noise multiplier", f"{noise_multiplier:g}"), *_said(plan, noise_multiplier, delta, chosen, unit)]
     _print("Privacy of the run", facts)
     _warn(delta, population)
 
 
-@app.command()
+@app.command(cls=_Command)
 def calibrate(
     epsilon: Annotated[float, typer.Option(help="The budget.")],
     delta: Delta,
@@ -75,7 +92,7 @@ def calibrate(
     sampling: Sampling = None,
     accountant: AccountantName = "auto",
     mechanism: MechanismName = "gaussian",
-    separation: Separation = 1,
+    min_separation: MinSeparation = 1,
     bands: Bands = None,
     restart: Restart = None,
     unit: Unit = "client",
@@ -84,17 +101,17 @@ def calibrate(
     from atoll.privacy import noise_for
 
     _check(delta, epsilon=epsilon)
-    plan = _plan(rounds, population, cohort, sampling, mechanism, separation, bands, restart)
+    plan = _plan(rounds, population, cohort, sampling, mechanism, min_separation, bands, restart)
     chosen = _accountant(plan, accountant)
-    noise = _up(noise_for(plan.event, epsilon, delta, chosen))
-    facts = [("noise multiplier", f"{noise:.6g}"), ("budget", f"{epsilon:g}")]
-    _print("Noise for the budget", facts + _said(plan, noise, delta, chosen, unit))
+    noise_multiplier = _up(noise_for(plan.event, epsilon, delta, chosen))
+    facts = [("noise multiplier", f"{noise_multiplier:.6g}"), ("budget", f"{epsilon:g}")]
+    _print("Noise for the budget", facts + _said(plan, noise_multiplier, delta, chosen, unit))
     _warn(delta, population)
 
 
-@app.command()
+@app.command(cls=_Command)
 def curve(
-    noise: Noise,
+    noise_multiplier: NoiseMultiplier,
     delta: Delta,
     rounds: Rounds,
     population: Population,
@@ -103,7 +120,7 @@ def curve(
     sampling: Sampling = None,
     accountant: AccountantName = "auto",
     mechanism: MechanismName = "gaussian",
-    separation: Separation = 1,
+    min_separation: MinSeparation = 1,
     bands: Bands = None,
     restart: Restart = None,
     unit: Unit = "client",
@@ -115,18 +132,18 @@ def curve(
 
     if out is not None and out.suffix not in (".csv", ".svg"):
         raise ConfigError(f"--out: {out.name!r} must end in .csv or .svg.")
-    _check(delta, noise, epsilon)
-    plan = _plan(rounds, population, cohort, sampling, mechanism, separation, bands, restart)
-    chosen = _accountant(plan, accountant, noise)
+    _check(delta, noise_multiplier, epsilon)
+    plan = _plan(rounds, population, cohort, sampling, mechanism, min_separation, bands, restart)
+    chosen = _accountant(plan, accountant, noise_multiplier)
     at = sorted({max(1, round(i * rounds / points)) for i in range(1, points + 1)})
-    found = [(r, chosen.epsilon(plan.event(noise, r), delta)) for r in at]
+    found = [(r, chosen.epsilon(plan.event(noise_multiplier, r), delta)) for r in at]
     table = Table("round", "epsilon")
     for r, spent in found:
         table.add_row(str(r), _number(spent))
     console.print(table)
-    facts = _said(plan, noise, delta, chosen, unit)
+    facts = _said(plan, noise_multiplier, delta, chosen, unit)
     if epsilon is not None:
-        most = rounds_for(lambda r: plan.event(noise, r), epsilon, delta, chosen, rounds)
+        most = rounds_for(lambda r: plan.event(noise_multiplier, r), epsilon, delta, chosen, rounds)
         facts.append((f"rounds within {epsilon:g}", f"{most} of {rounds}"))
     _print("The whole run", facts)
     _warn(delta, population)
@@ -134,13 +151,13 @@ def curve(
         _write(out, found, facts)
 
 
-def _check(delta: float, noise: float | None = None, epsilon: float | None = None) -> None:
+def _check(delta: float, noise_multiplier: float | None = None, epsilon: float | None = None) -> None:
     """Refuse what was typed before anything is computed, by the names it was typed with."""
     from atoll.privacy import check_delta, check_epsilon, check_noise
 
     check_delta("--delta", delta)
-    if noise is not None:
-        check_noise("--noise", noise)
+    if noise_multiplier is not None:
+        check_noise("--noise-multiplier", noise_multiplier)
     if epsilon is not None:
         check_epsilon("--epsilon", epsilon)
 
@@ -151,7 +168,7 @@ def _plan(
     cohort: float | None,
     sampling: str | None,
     mechanism: Literal["gaussian", "laplace", "banded", "tree"],
-    separation: int,
+    min_separation: int,
     bands: int | None,
     restart: int | None,
 ) -> Plan:
@@ -180,7 +197,7 @@ def _plan(
     }
     if sampling == "everyone" and cohort is not None and cohort != population:
         raise ConfigError(f"--cohort: everyone is {population} units (got {cohort:g}). Leave --cohort out.")
-    return Plan(rounds, population, cohort, names[sampling], mechanism, separation, bands, restart)
+    return Plan(rounds, population, cohort, names[sampling], mechanism, min_separation, bands, restart)
 
 
 def _accountant(plan: Plan, name: str, noise: float = 1.0) -> Accountant:

@@ -35,7 +35,7 @@ class Spec:
     expected: float | None = None  # clients in a sum, on average, where that is fixed
     size: int | None = None  # numbers in an update, where that is known
     rounds: int | None = None  # of the run, where that is known
-    separation: int = 1  # rounds from one turn of a client to its next, at least, always in the same phase
+    min_separation: int = 1  # rounds from one turn of a client to its next, at least, always in the same phase
 
 
 class Transform:

@@ -120,16 +120,16 @@ class Participation:
     population: int
     size: int | None = None  # clients drawn, where that is fixed
     probability: float | None = None  # of each client that has its turn, on its own, where they are independent
-    separation: int | None = None  # rounds between two turns of one client, at least
+    min_separation: int | None = None  # rounds between two turns of one client, at least
     replacement: bool = False
 
     @property
     def expected(self) -> float | None:
         """Clients in a round, on average; None where that is not fixed.
 
-        >>> Participation("cyclic_poisson", 100, probability=0.5, separation=10).expected
+        >>> Participation("cyclic_poisson", 100, probability=0.5, min_separation=10).expected
         5.0
         """
         if self.probability is None:
             return self.size
-        return self.probability * self.population / (self.separation or 1)
+        return self.probability * self.population / (self.min_separation or 1)

@@ -125,22 +125,22 @@ class Poisson:
 
 @dataclass(frozen=True)
 class Cyclic:
-    """Groups in turn: a client that took part waits at least `separation` rounds for its next turn.
+    """Groups in turn: a client that took part waits at least `min_separation` rounds for its next turn.
 
-    A random order, fixed for the run, deals the clients into `separation` groups; round r draws `size` different
-    clients of group r mod separation. What banded matrix factorisation assumes (Choquette-Choo et al., 2023).
+    A random order, fixed for the run, deals the clients into `min_separation` groups; round r draws `size` different
+    clients of group r mod min_separation. What banded matrix factorisation assumes (Choquette-Choo et al., 2023).
     """
 
     size: Annotated[int, Field(ge=1)]
-    separation: Annotated[int, Field(ge=1)]
+    min_separation: Annotated[int, Field(ge=1)]
 
     def check(self, population: int) -> None:
-        _groups_fit(self.size, self.separation, population)
+        _groups_fit(self.size, self.min_separation, population)
 
     def sample(self, population: int, round: int, key: Tensor) -> tuple[Tensor, Participation]:
-        group = _group(key, round, population, self.separation)
+        group = _group(key, round, population, self.min_separation)
         chosen = _different(key, round, len(group), self.size)
-        how = Participation("cyclic", population, size=self.size, separation=self.separation)
+        how = Participation("cyclic", population, size=self.size, min_separation=self.min_separation)
         return group[chosen], how
 
 
@@ -148,22 +148,22 @@ class Cyclic:
 class CyclicPoisson:
     """Groups in turn, and every client of the group on its own with the same probability: `cyclic` with coins.
 
-    Groups as `cyclic` deals them; a client of group r mod separation comes to round r with probability
-    size x separation / population, so that `size` come on average. What the amplification of banded matrix
+    Groups as `cyclic` deals them; a client of group r mod min_separation comes to round r with probability
+    size x min_separation / population, so that `size` come on average. What the amplification of banded matrix
     factorisation assumes (Choquette-Choo et al., 2023, its second algorithm).
     """
 
     size: Annotated[float, Field(gt=0)]
-    separation: Annotated[int, Field(ge=1)]
+    min_separation: Annotated[int, Field(ge=1)]
 
     def check(self, population: int) -> None:
-        _groups_fit(self.size, self.separation, population)
+        _groups_fit(self.size, self.min_separation, population)
 
     def sample(self, population: int, round: int, key: Tensor) -> tuple[Tensor, Participation]:
-        rate = self.size * self.separation / population  # of every client, though one group may be larger by one
-        group = _group(key, round, population, self.separation)
+        rate = self.size * self.min_separation / population  # of every client, though one group may be larger by one
+        group = _group(key, round, population, self.min_separation)
         came = _bernoulli(rate, len(group), draws.fold(key, round))
-        how = Participation("cyclic_poisson", population, probability=rate, separation=self.separation)
+        how = Participation("cyclic_poisson", population, probability=rate, min_separation=self.min_separation)
         return group[came], how
 
 
@@ -183,9 +183,9 @@ def _bernoulli(rate: float, n: int, key: Tensor) -> Tensor:
         draw *= 2  # a draw is addressed by its counter, so the first ones stay what they were
 
 
-def _group(key: Tensor, round: int, population: int, separation: int) -> Tensor:
+def _group(key: Tensor, round: int, population: int, min_separation: int) -> Tensor:
     """The clients that may come to this round."""
-    return _order_of_run(*key.tolist(), population)[round % separation :: separation]
+    return _order_of_run(*key.tolist(), population)[round % min_separation :: min_separation]
 
 
 @lru_cache(maxsize=4)
@@ -202,12 +202,12 @@ def _fits(size: float, population: int) -> None:
         )
 
 
-def _groups_fit(size: float, separation: int, population: int) -> None:
+def _groups_fit(size: float, min_separation: int, population: int) -> None:
     _fits(size, population)
-    if size * separation > population:
+    if size * min_separation > population:
         raise ConfigError(
-            f"cohort.separation: {separation} groups of {size:g} need {size * separation:g} clients, "
-            f"and there are {population}. Use separation at most {int(population // size)}, or a smaller size."
+            f"cohort.min_separation: {min_separation} groups of {size:g} need {size * min_separation:g} clients, "
+            f"and there are {population}. Use min_separation at most {int(population // size)}, or a smaller size."
         )
 
 

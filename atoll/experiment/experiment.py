@@ -8,8 +8,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -20,6 +18,7 @@ from atoll.experiment import toml
 from atoll.experiment.arguments import Of, schema
 from atoll.experiment.registry import Entry, check_options
 from atoll.experiment.type_names import shown
+from atoll.records.upgrade import digest
 
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
@@ -40,15 +39,20 @@ class TaskTable(Table):
 
 
 class LocalPrivacyTable(Table):
-    """[local.privacy]: DP-SGD inside a client, for each of its examples. One of multiplier and epsilon."""
+    """[local.privacy]: DP-SGD inside a client, for each of its examples. One of noise_multiplier and epsilon."""
 
-    clip: Annotated[float, Field(gt=0)]  # the most that the gradient of ONE example may be long
-    multiplier: Annotated[float, Field(ge=0)] | None = None  # noise on a batch's sum, over clip
+    max_norm: Annotated[float, Field(gt=0)]  # the most that the gradient of ONE example may be long
+    noise_multiplier: Annotated[float, Field(ge=0)] | None = None  # noise on a batch's sum, over max_norm
     epsilon: Annotated[float, Field(gt=0)] | None = None  # of the worst client, over the whole run
     delta: Annotated[float, Field(gt=0, lt=1)] | None = None  # None: a tenth of 1 / examples of the largest client
     sampling: Literal["shuffled", "poisson", "fixed"] = "shuffled"  # how the batch of a step is drawn
 
-    numbers: ClassVar[tuple[str, ...]] = ("clip", "multiplier", "epsilon", "delta")  # of which engines see values only
+    numbers: ClassVar[tuple[str, ...]] = (
+        "max_norm",
+        "noise_multiplier",
+        "epsilon",
+        "delta",
+    )  # of which engines see values only
 
 
 class LocalTable(Table):
@@ -151,8 +155,7 @@ class Experiment(BaseModel):
 
     def digest(self) -> str:
         """A short fingerprint: the same for the same experiment, however it was written."""
-        text = json.dumps(self.complete(), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return digest(self.complete())
 
     def to_toml(self) -> str:
         """A file that reads back as this experiment."""

@@ -121,7 +121,7 @@ def _value(text: str, said: str) -> Any:
         what = str(e).partition(" (at ")[0]
         raise ConfigError(
             f"{said}: {what}.\n    {text}\n    {' ' * column}^\nNames need quotes, and no comma stands before a }}. "
-            'Example: --set \'transform=["equal_weights", { name = "clip_l2", bound = 1.0 }]\''
+            'Example: --set \'transform=["equal_weights", { name = "clip_l2", max_norm = 1.0 }]\''
         ) from None
     return parsed["value"] if set(parsed) == {"value"} else text
 

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 from atoll.experiment import toml
 from atoll.experiment.arguments import Argument
 from atoll.experiment.type_names import has_choice, sentence, shown
+from atoll.records.upgrade import renamed
 
 # More than the bound itself says, by the place of the value.
 HINTS = {
@@ -89,11 +90,18 @@ def unknown_name(at: str, name: str, known: Collection[str]) -> str:
 
 def unknown_option(at: str, key: str, owner: str, known: Collection[str]) -> str:
     """A key that is no argument."""
+    if now := renamed(owner, key):
+        return f"{at}: is called {now} now."
     if not known:
         return f"{at}: is not an option of {owner}, which has none.{_misplaced(key, owner)}"
     meant = near(key, known)
     guess = f" Did you mean {meant}?" if meant else _misplaced(key, owner)
     return f"{at}: is not an option of {owner}.{guess} Options: {', '.join(known)}."
+
+
+def intended(key: str, owner: str, known: Iterable[str]) -> str | None:
+    """The option that was meant: what it is called now, or what it is most like."""
+    return renamed(owner, key) or near(key, known)
 
 
 def missing(at: str, owner: str, argument: Argument) -> str:

@@ -1,10 +1,10 @@
 """Names in a file become calls to plain builders; the builder's signature is the schema.
 
 >>> from atoll.transforms import TRANSFORMS
->>> check(TRANSFORMS, {"name": "clip_l2", "bound": 1}, "transform.0")
+>>> check(TRANSFORMS, {"name": "clip_l2", "max_norm": 1}, "transform.0")
 ({'name': 'clip_l2', 'bound': 1.0}, [])
->>> check(TRANSFORMS, {"name": "clip_l2", "bound": 0}, "transform.0")[1]
-['transform.0.bound: must be above 0 (got 0).']
+>>> check(TRANSFORMS, {"name": "clip_l2", "max_norm": 0}, "transform.0")[1]
+['transform.0.max_norm: must be above 0 (got 0).']
 """
 
 import importlib
@@ -17,11 +17,11 @@ from pydantic import BaseModel
 from atoll.errors import ConfigError
 from atoll.experiment.arguments import Argument, schema
 from atoll.experiment.catalogue import CATALOGUE, GIVEN, Registry
-from atoll.experiment.messages import EXAMPLES, missing, mistakes, near, unknown_name, unknown_option
+from atoll.experiment.messages import EXAMPLES, intended, missing, mistakes, near, unknown_name, unknown_option
 from atoll.experiment.type_names import shown
 
 Entry = dict[str, Any]  # {"name": ..., and its options}
-_CHAIN = '["equal_weights", { name = "clip_l2", bound = 1.0 }]'
+_CHAIN = '["equal_weights", { name = "clip_l2", max_norm = 1.0 }]'
 
 
 def check(registry: Registry, entry: Any, where: str, given: Collection[str] = ()) -> tuple[Entry, list[str]]:
@@ -77,7 +77,7 @@ def check_options(
     """The options with every default filled in (what is None is left out), and everything that is wrong with them."""
     unknown = [k for k in options if k not in arguments]
     problems = [unknown_option(_at(where, k), k, owner, arguments) for k in unknown]
-    meant = {near(k, arguments) for k in unknown}  # a misspelt option is not missing as well
+    meant = {intended(k, owner, arguments) for k in unknown}  # a misspelt option is not missing as well
     clean: Entry = {}
     for name, argument in arguments.items():
         value = options.get(name)

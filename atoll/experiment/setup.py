@@ -91,7 +91,7 @@ class Setup:
         """What is fixed for the run: the clients of a cohort, the numbers in an update, rounds, and their distance."""
         how = self.how
         size, rounds = tree.count(self.update_like()), self.experiment.rounds
-        return {"cohort": how.size, "size": size, "rounds": rounds, "separation": how.separation or 1}
+        return {"cohort": how.size, "size": size, "rounds": rounds, "min_separation": how.min_separation or 1}
 
 
 def set_up(
@@ -145,7 +145,7 @@ def assemble(
     )
     sampler = build(SAMPLERS, "everyone" if pooled else experiment.cohort, where="cohort")
     sampler.check(population.size)
-    apart = getattr(sampler, "separation", 1)
+    apart = getattr(sampler, "min_separation", 1)
     private = make_private(experiment, dataset, task, model, population, apart, lambda t: learner(task=t))
     algorithm = learner(task=private.task) if private else algorithm
     _check_repeats(algorithm, sampler)

@@ -44,7 +44,7 @@ def reach(term: Term) -> float:
     """About the largest loss of a term that matters."""
     event = term.event
     if isinstance(event, Gaussian):
-        cost = 1 / event.multiplier * (math.sqrt(term.count) if term.rate is None else 1.0)
+        cost = 1 / event.noise_multiplier * (math.sqrt(term.count) if term.rate is None else 1.0)
         turns = 0.0 if term.rate is None else term.count * term.rate
         return (cost**2 / 2 + 10 * cost) * (1 + turns + 6 * math.sqrt(turns))
     if isinstance(event, Laplace):
@@ -112,7 +112,7 @@ def _settle(term: Term, slack: float) -> Parts:
     worst = squares(*term.repeated, term.count, slack)
     if worst == 0:
         return ()
-    noise = min(MOST_NOISE, term.event.multiplier / math.sqrt(worst))
+    noise = min(MOST_NOISE, term.event.noise_multiplier / math.sqrt(worst))
     return (replace(term, event=Gaussian(noise), count=1, repeated=None),)
 
 

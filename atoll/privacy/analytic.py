@@ -16,7 +16,7 @@ from atoll.privacy.events import DiscreteGaussian, Event, Gaussian, Laplace, Ske
 LITTLE = 1e-5
 
 
-def gaussian_delta(multiplier: float, epsilon: float) -> float:
+def gaussian_delta(noise_multiplier: float, epsilon: float) -> float:
     """Balle and Wang's theorem 8: δ = Φ(1/2z - εz) - e^ε Φ(-1/2z - εz).
 
     >>> round(gaussian_delta(1.0, 1.0), 6)
@@ -24,32 +24,32 @@ def gaussian_delta(multiplier: float, epsilon: float) -> float:
     """
     from scipy.special import log_ndtr
 
-    if multiplier < LITTLE:
-        cost = 0.5 / multiplier**2
+    if noise_multiplier < LITTLE:
+        cost = 0.5 / noise_multiplier**2
         return 1.0 if epsilon <= cost else math.exp(-((epsilon - cost) ** 2) / (4 * cost))
-    near, far = 0.5 / multiplier, epsilon * multiplier
+    near, far = 0.5 / noise_multiplier, epsilon * noise_multiplier
     first, second = float(log_ndtr(near - far)), epsilon + float(log_ndtr(-near - far))
     return 0.0 if second >= first else math.exp(first) * -math.expm1(second - first)
 
 
-def gaussian_epsilon(multiplier: float, delta: float, tolerance: float = 1e-13) -> float:
+def gaussian_epsilon(noise_multiplier: float, delta: float, tolerance: float = 1e-13) -> float:
     """The smallest epsilon at this delta, from above, by bisection.
 
     >>> round(gaussian_epsilon(1.0, 1e-5), 4)
     4.3772
     """
-    if multiplier < LITTLE:
-        cost = 0.5 / multiplier**2
+    if noise_multiplier < LITTLE:
+        cost = 0.5 / noise_multiplier**2
         return cost + 2 * math.sqrt(cost * -math.log(delta))
-    if gaussian_delta(multiplier, 0.0) <= delta:
+    if gaussian_delta(noise_multiplier, 0.0) <= delta:
         return 0.0
     high = 1.0
-    while gaussian_delta(multiplier, high) > delta:
+    while gaussian_delta(noise_multiplier, high) > delta:
         high *= 2
     low = 0.0
     while high - low > tolerance * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if gaussian_delta(multiplier, middle) > delta else (low, middle)
+        low, high = (middle, high) if gaussian_delta(noise_multiplier, middle) > delta else (low, middle)
         if middle in (low, high) and math.nextafter(low, high) >= high:
             break
     return high

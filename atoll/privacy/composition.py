@@ -7,17 +7,17 @@ Only amplification that holds for the sampler that ran is used; everything else 
 | poisson | Poisson-sampled Gaussian or Laplace | add-or-remove |
 | without_replacement | Gaussian sampled without replacement, its sensitivity doubled | replace-one |
 | with_replacement | Gaussian, by how often one unit is drawn with all but a small probability | zero-out |
-| cyclic | every turn of one unit: ceil(rounds / separation), no amplification | zero-out |
-| cyclic_poisson | every turn of one unit, Poisson-sampled at rate cohort x separation / population | zero-out |
+| cyclic | every turn of one unit: ceil(rounds / min_separation), no amplification | zero-out |
+| cyclic_poisson | every turn of one unit, Poisson-sampled at rate cohort x min_separation / population | zero-out |
 | everyone | every round, no amplification | zero-out |
 | any (a trace, a stranger's sampler) | every round, no amplification | zero-out |
 
 Banded factorisation is amplified where a coin that nobody sees decides at every turn (Choquette-Choo et al., 2023,
 theorem 4). Take a unit whose turns are rounds t, t + b, ..., b at least the bands, everybody else's coins as they fell.
 To release x is to release y = C x, whose noise is independent. The coin of round t moves y in rounds t to t + b - 1 and
-nowhere else, by column t of C (length at most 1) times what the unit sends (at most 1): a Gaussian of multiplier z,
-sampled once. The rest of y in those rounds is the same function of its past with and without the unit, and the coin is
-independent of that past. So the run is an adaptive composition of ceil(rounds / b) sampled Gaussians.
+nowhere else, by column t of C (length at most 1) times what the unit sends (at most 1): a Gaussian of noise multiplier
+z, sampled once. The rest of y in those rounds is the same function of its past with and without the unit, and the coin
+is independent of that past. So the run is an adaptive composition of ceil(rounds / b) sampled Gaussians.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def flatten(event: Event) -> Terms:
 
     >>> flatten(Sampled(Gaussian(1.0), "everyone", 10, 10)).adjacency
     'zero-out'
-    >>> flatten(Composed(((Sampled(Gaussian(1.0), "cyclic", 100, 5, separation=4), 10),))).terms
-    (Term(event=Gaussian(multiplier=1.0), count=3, rate=None, drawn=None, repeated=None),)
+    >>> flatten(Composed(((Sampled(Gaussian(1.0), "cyclic", 100, 5, min_separation=4), 10),))).terms
+    (Term(event=Gaussian(noise_multiplier=1.0), count=3, rate=None, drawn=None, repeated=None),)
     """
     found = _walk(event, 1)
     if found.broken:
@@ -104,7 +104,7 @@ def flatten(event: Event) -> Terms:
             "replacing one: there is no common adjacency",
         )
     doubled = tuple(_double(term) for term in found.terms)
-    note = "replacing a unit moves the sum twice as far as removing it: noise counts for half its multiplier"
+    note = "replacing a unit moves the sum twice as far as removing it: noise counts for half its noise multiplier"
     return Terms(doubled, "replace-one", (*found.notes, note))
 
 
@@ -130,7 +130,7 @@ def _walk(event: Event, count: int) -> _Found:
         return _sampled(event, count)
     if isinstance(event, Banded | Tree):
         return _whole_run(event, count)
-    if isinstance(event, Gaussian | DiscreteGaussian | Skellam) and event.multiplier == 0:
+    if isinstance(event, Gaussian | DiscreteGaussian | Skellam) and event.noise_multiplier == 0:
         return _Found(broken=("the noise multiplier is 0: no noise is added",))
     if isinstance(event, Laplace) and event.scale == 0:
         return _Found(broken=("the noise scale is 0: no noise is added",))
@@ -138,7 +138,7 @@ def _walk(event: Event, count: int) -> _Found:
 
 
 def _whole_run(event: Banded | Tree, count: int) -> _Found:
-    if event.multiplier == 0:
+    if event.noise_multiplier == 0:
         return _walk(Gaussian(0.0), count)
     if isinstance(event, Banded):
         sensitivity, what = math.sqrt(event.turns), f"banded factorisation with {event.bands} bands"
@@ -148,9 +148,9 @@ def _whole_run(event: Banded | Tree, count: int) -> _Found:
         sensitivity, what = tree_sensitivity(event), "tree aggregation"
     note = (
         f"{what} over {event.rounds} rounds: a unit takes part at most {event.turns} times, at least "
-        f"{event.separation} rounds apart; sensitivity {sensitivity:.4g}, no amplification"
+        f"{event.min_separation} rounds apart; sensitivity {sensitivity:.4g}, no amplification"
     )
-    return _Found((Term(Gaussian(event.multiplier / sensitivity), count),), (note,), fixed=True)
+    return _Found((Term(Gaussian(event.noise_multiplier / sensitivity), count),), (note,), fixed=True)
 
 
 def _sampled(event: Sampled, count: int) -> _Found:
@@ -161,10 +161,10 @@ def _sampled(event: Sampled, count: int) -> _Found:
         why = _not_separated(inner, event)
         if why:
             return _Found(broken=(why,))
-        if isinstance(inner, Tree) or inner.multiplier == 0 or not _by_coin(event):
+        if isinstance(inner, Tree) or inner.noise_multiplier == 0 or not _by_coin(event):
             return _walk(inner, count)
         what = f"banded factorisation with {inner.bands} bands over {inner.rounds} rounds: "
-        return _coins(event, Gaussian(inner.multiplier), count * turns(inner.rounds, event.apart), what)
+        return _coins(event, Gaussian(inner.noise_multiplier), count * turns(inner.rounds, event.apart), what)
     if _walk(inner, 1).broken:
         return _walk(inner, count)
     if event.how == "everyone":
@@ -220,8 +220,8 @@ def _joint(event: Event) -> Gaussian | None:
 
 
 def combined(terms: tuple[Term, ...]) -> float:
-    """The multiplier of one Gaussian that costs what these Gaussians cost together: 1/z² = Σ count / z²."""
-    return 1 / math.sqrt(sum(t.count / t.event.multiplier**2 for t in terms if isinstance(t.event, Gaussian)))
+    """The noise multiplier of one Gaussian that costs what these Gaussians cost together: 1/z² = Σ count / z²."""
+    return 1 / math.sqrt(sum(t.count / t.event.noise_multiplier**2 for t in terms if isinstance(t.event, Gaussian)))
 
 
 def _not_separated(event: Banded | Tree, sampled: Sampled) -> str | None:
@@ -230,12 +230,12 @@ def _not_separated(event: Banded | Tree, sampled: Sampled) -> str | None:
     name, how = type(event).__name__.lower(), sampled.how.replace("_", " ")
     if sampled.how == "with_replacement":
         return f"{name} needs at most one turn per round, and drawing with replacement does not keep it"
-    if apart < event.separation:
-        return f"{name} needs {event.separation} rounds between two turns of a unit; {how} sampling keeps {apart}"
+    if apart < event.min_separation:
+        return f"{name} needs {event.min_separation} rounds between two turns of a unit; {how} sampling keeps {apart}"
     if event.turns < turns(event.rounds, apart):
         return f"{name} counts {event.turns} turns of a unit; {how} sampling allows {turns(event.rounds, apart)}"
-    if isinstance(event, Tree) and event.pattern == "cyclic" and apart % event.separation:
-        return f"{name} needs turns every {event.separation} rounds; {how} sampling has them every {apart}"
+    if isinstance(event, Tree) and event.pattern == "cyclic" and apart % event.min_separation:
+        return f"{name} needs turns every {event.min_separation} rounds; {how} sampling has them every {apart}"
     return None
 
 
@@ -243,11 +243,11 @@ def _double(term: Term) -> Term:
     """The same noise where one unit moves the sum twice as far."""
     event = term.event
     if isinstance(event, Gaussian):
-        return replace(term, event=Gaussian(event.multiplier / 2))
+        return replace(term, event=Gaussian(event.noise_multiplier / 2))
     if isinstance(event, Laplace):
         return replace(term, event=Laplace(event.scale / 2))
     if isinstance(event, DiscreteGaussian):
-        return replace(term, event=replace(event, multiplier=event.multiplier / 2, l2=event.l2 * 2))
+        return replace(term, event=replace(event, noise_multiplier=event.noise_multiplier / 2, l2=event.l2 * 2))
     if isinstance(event, Skellam):
-        return replace(term, event=Skellam(event.multiplier / 2, event.l2 * 2, event.l1 * 2))
+        return replace(term, event=Skellam(event.noise_multiplier / 2, event.l2 * 2, event.l1 * 2))
     return term

@@ -46,7 +46,7 @@ class Examples:
     epochs: int = 1
     max_steps: int | None = None
     sampling: Batches = "shuffled"
-    separation: int = 1  # rounds from one turn of a client to its next, at least
+    min_separation: int = 1  # rounds from one turn of a client to its next, at least
     _curves: dict[tuple[float, int], Curve] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Examples:
 
     def event(self, noise: float, rounds: int, n: int) -> Event:
         """What `rounds` rounds do to them at most."""
-        return Composed(((self.round(noise, n), turns(rounds, self.separation)),))
+        return Composed(((self.round(noise, n), turns(rounds, self.min_separation)),))
 
     @cached_property
     def suspects(self) -> tuple[int, ...]:
@@ -105,7 +105,7 @@ class Examples:
         Rényi bounds rank the suspects; one whose bound is no larger than what was found need not be looked at closely.
         """
         check_delta("local.privacy.delta", delta)
-        close, times = accountant or self.accountant(noise, rounds), turns(rounds, self.separation)
+        close, times = accountant or self.accountant(noise, rounds), turns(rounds, self.min_separation)
         found: tuple[float, int | None] = (0.0, None)
         for loose, n in sorted(((self._curve(noise, n).epsilon(times, delta), n) for n in self.suspects), reverse=True):
             if times and (found[1] is None or loose > found[0]):
@@ -116,11 +116,11 @@ class Examples:
         """An upper bound of that epsilon, at little cost for one more round."""
         if self.sampling == "shuffled":
             return self.worst(noise, rounds, delta)[0]
-        times = turns(rounds, self.separation)
+        times = turns(rounds, self.min_separation)
         return max((self._curve(noise, n).epsilon(times, delta) for n in self.suspects), default=0.0)
 
     def noise(self, epsilon: float, delta: float, rounds: int, accountant: Accountant | None = None) -> float:
-        """The smallest multiplier (to 0.1 %) with which no client's epsilon is above this one."""
+        """The smallest noise multiplier (to 0.1 %) with which no client's epsilon is above this one."""
         check_epsilon("local.privacy.epsilon", epsilon)
         close = accountant or self.accountant(1.0, rounds)
         noise, n = 0.0, self._likely()

@@ -8,7 +8,7 @@ rounds are added by the run, from the sampler that really ran:
 0.01
 >>> Gaussian(-1.0)
 Traceback (most recent call last):
-atoll.errors.ConfigError: gaussian.multiplier: must be 0 or between 1e-10 and 1e10 (got -1.0). ...
+atoll.errors.ConfigError: gaussian.noise_multiplier: must be 0 or between 1e-10 and 1e10 (got -1.0). ...
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ How = Literal["poisson", "without_replacement", "with_replacement", "cyclic", "c
 class Gaussian:
     """Normal noise on a sum: its standard deviation over the most that one unit adds (L2)."""
 
-    multiplier: float
+    noise_multiplier: float
 
     def __post_init__(self) -> None:
-        check_noise("gaussian.multiplier", self.multiplier)
+        check_noise("gaussian.noise_multiplier", self.noise_multiplier)
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,17 @@ class Laplace:
 class DiscreteGaussian:
     """Integer noise that `clients` of a secure sum add together (Kairouz, Liu and Steinke, 2021).
 
-    `multiplier` is the standard deviation of the whole noise over `l2`, the most that one unit adds, in grid steps.
-    With one client it is the central mechanism of Canonne, Kamath and Steinke (2020).
+    `noise_multiplier` is the standard deviation of the whole noise over `l2`, the most that one unit adds, in grid
+    steps. With one client it is the central mechanism of Canonne, Kamath and Steinke (2020).
     """
 
-    multiplier: float
+    noise_multiplier: float
     l2: float = 1.0
     clients: int = 1
     dimension: int = 1
 
     def __post_init__(self) -> None:
-        check_noise("discrete_gaussian.multiplier", self.multiplier)
+        check_noise("discrete_gaussian.noise_multiplier", self.noise_multiplier)
         _positive("discrete_gaussian.l2", self.l2)
         _whole("discrete_gaussian.clients", self.clients)
         _whole("discrete_gaussian.dimension", self.dimension)
@@ -65,17 +65,17 @@ class DiscreteGaussian:
 
 @dataclass(frozen=True)
 class Skellam:
-    """Skellam noise on a secure sum (Agarwal, Kairouz and Liu, 2021): variance (multiplier x l2)², in grid steps.
+    """Skellam noise on a secure sum (Agarwal, Kairouz and Liu, 2021): variance (noise_multiplier x l2)², in grid steps.
 
     `l2` and `l1` bound what one unit adds, in grid steps.
     """
 
-    multiplier: float
+    noise_multiplier: float
     l2: float
     l1: float
 
     def __post_init__(self) -> None:
-        check_noise("skellam.multiplier", self.multiplier)
+        check_noise("skellam.noise_multiplier", self.noise_multiplier)
         _positive("skellam.l2", self.l2)
         _positive("skellam.l1", self.l1)
 
@@ -106,54 +106,56 @@ class Approximate:
 class Banded:
     """Banded matrix factorisation over a whole run (Choquette-Choo et al., 2023).
 
-    Noise C⁻¹z, z of standard deviation `multiplier` x the most that one unit adds in ONE round; C has `bands` bands
-    and columns of length at most 1 (what `factorisation.banded` makes). A unit takes part at most `participations`
-    times (None: as often as the separation allows), never twice within `separation` rounds; with bands at most the
-    separation its columns do not overlap, so the sensitivity is the square root of the participations. Where a coin
-    decides at every turn ("cyclic_poisson"), each turn is one sampled Gaussian instead: see `terms`.
+    Noise C⁻¹z, z of standard deviation `noise_multiplier` x the most that one unit adds in ONE round; C has `bands`
+    bands and columns of length at most 1 (what `factorisation.banded` makes). A unit takes part at most
+    `participations` times (None: as often as min_separation allows), never twice within `min_separation` rounds; with
+    no more bands than that its columns do not overlap, so the sensitivity is the square root of the participations.
+    Where a coin decides at every turn ("cyclic_poisson"), each turn is one sampled Gaussian instead: see `terms`.
     """
 
-    multiplier: float
+    noise_multiplier: float
     bands: int
-    separation: int
+    min_separation: int
     rounds: int
     participations: int | None = None
 
     def __post_init__(self) -> None:
-        check_noise("banded.multiplier", self.multiplier)
-        _run("banded", self.rounds, self.separation, self.participations)
+        check_noise("banded.noise_multiplier", self.noise_multiplier)
+        _run("banded", self.rounds, self.min_separation, self.participations)
         _whole("banded.bands", self.bands)
-        if self.bands > self.separation:
+        if self.bands > self.min_separation:
             raise ConfigError(
                 f"banded.bands: {self.bands} bands need a unit to wait {self.bands} rounds for its next turn, and "
-                f"separation is {self.separation}. Use bands at most {self.separation}, or a larger separation."
+                f"min_separation is {self.min_separation}. Use bands at most {self.min_separation}, or a larger "
+                "min_separation."
             )
 
     @property
     def turns(self) -> int:
         """The most often that one unit takes part."""
-        return self.participations or turns(self.rounds, self.separation)
+        return self.participations or turns(self.rounds, self.min_separation)
 
 
 @dataclass(frozen=True)
 class Tree:
     """Binary tree aggregation over a whole run (Kairouz et al., 2021): noise on every complete node.
 
-    `multiplier` is the standard deviation on one node over the most that one unit adds in ONE round. `restart` starts
-    a new tree every so many rounds (None: one tree). `pattern` "cyclic": a unit has its turn every `separation`
-    rounds, in the same phase for the whole run; "separated": at least `separation` rounds lie between two turns.
+    `noise_multiplier` is the standard deviation on one node over the most that one unit adds in ONE round. `restart`
+    starts a new tree every so many rounds (None: one tree). `pattern` "cyclic": a unit has its turn every
+    `min_separation` rounds, in the same phase for the whole run; "separated": at least `min_separation` rounds lie
+    between two turns.
     """
 
-    multiplier: float
+    noise_multiplier: float
     rounds: int
-    separation: int = 1
+    min_separation: int = 1
     participations: int | None = None
     restart: int | None = None
     pattern: Literal["cyclic", "separated"] = "separated"
 
     def __post_init__(self) -> None:
-        check_noise("tree.multiplier", self.multiplier)
-        _run("tree", self.rounds, self.separation, self.participations)
+        check_noise("tree.noise_multiplier", self.noise_multiplier)
+        _run("tree", self.rounds, self.min_separation, self.participations)
         if self.restart is not None:
             _whole("tree.restart", self.restart)
         if self.pattern not in ("cyclic", "separated"):
@@ -162,7 +164,7 @@ class Tree:
     @property
     def turns(self) -> int:
         """The most often that one unit takes part."""
-        return self.participations or turns(self.rounds, self.separation)
+        return self.participations or turns(self.rounds, self.min_separation)
 
 
 @dataclass(frozen=True)
@@ -176,10 +178,10 @@ class NotPrivate:
 class Sampled:
     """An event on a cohort drawn like this. `cohort` is the expected size where it varies (Poisson).
 
-    `separation` belongs to "cyclic" and "cyclic_poisson": units are dealt into so many groups, independently of their
-    data, and a unit has its turn every so many rounds, with its group. It comes to its turns with `rate`:
+    `min_separation` belongs to "cyclic" and "cyclic_poisson": units are dealt into so many groups, independently of
+    their data, and a unit has its turn every so many rounds, with its group. It comes to its turns with `rate`:
 
-    >>> Sampled(Gaussian(1.0), "cyclic_poisson", population=1_000_000, cohort=1000, separation=48).rate
+    >>> Sampled(Gaussian(1.0), "cyclic_poisson", population=1_000_000, cohort=1000, min_separation=48).rate
     0.048
     """
 
@@ -187,13 +189,13 @@ class Sampled:
     how: How
     population: int
     cohort: float
-    separation: int = 1
+    min_separation: int = 1
 
     def __post_init__(self) -> None:
         if self.how not in get_args(How):
             raise ConfigError(f"sampled.how: {self.how!r} is unknown. Use one of {', '.join(get_args(How))}.")
         _whole("sampled.population", self.population)
-        _whole("sampled.separation", self.separation)
+        _whole("sampled.min_separation", self.min_separation)
         most = math.inf if self.how == "with_replacement" else self.population
         if not 0 < self.cohort <= most:
             smaller = "a smaller cohort, or " if self.cohort > 0 else ""
@@ -203,16 +205,16 @@ class Sampled:
             )
         if self.how not in ("poisson", "cyclic_poisson") and self.cohort != int(self.cohort):
             raise ConfigError(f"sampled.cohort: must be a whole number for {self.how!r} (got {self.cohort}).")
-        if self.how == "cyclic_poisson" and self.cohort * self.separation > self.population * (1 + 1e-9):
+        if self.how == "cyclic_poisson" and self.cohort * self.min_separation > self.population * (1 + 1e-9):
             raise ConfigError(
-                f"sampled.separation: {self.separation} groups of {self.cohort:g} need more units than there are, "
-                f"{self.population}. Use at most {int(self.population // self.cohort)}, or a smaller cohort."
+                f"sampled.min_separation: {self.min_separation} groups of {self.cohort:g} need more units than there "
+                f"are, {self.population}. Use at most {int(self.population // self.cohort)}, or a smaller cohort."
             )
 
     @property
     def apart(self) -> int:
         """Rounds from one turn of a unit to its next, as far as the sampler sees to it."""
-        return self.separation if self.how in ("cyclic", "cyclic_poisson") else 1
+        return self.min_separation if self.how in ("cyclic", "cyclic_poisson") else 1
 
     @property
     def rate(self) -> float:
@@ -247,9 +249,9 @@ Event = (
 )
 
 
-def turns(rounds: int, separation: int) -> int:
-    """The most turns of one unit in so many rounds, if it waits: ceil(rounds / separation)."""
-    return -(-rounds // separation)
+def turns(rounds: int, min_separation: int) -> int:
+    """The most turns of one unit in so many rounds, if it waits: ceil(rounds / min_separation)."""
+    return -(-rounds // min_separation)
 
 
 def check_epsilon(where: str, value: float) -> None:
@@ -283,14 +285,14 @@ def _whole(where: str, value: int) -> None:
         raise ConfigError(f"{where}: must be a whole number, at least 1 (got {value}).")
 
 
-def _run(where: str, rounds: int, separation: int, participations: int | None) -> None:
+def _run(where: str, rounds: int, min_separation: int, participations: int | None) -> None:
     _whole(f"{where}.rounds", rounds)
-    _whole(f"{where}.separation", separation)
+    _whole(f"{where}.min_separation", min_separation)
     if participations is None:
         return
     _whole(f"{where}.participations", participations)
-    if participations > turns(rounds, separation):
+    if participations > turns(rounds, min_separation):
         raise ConfigError(
-            f"{where}.participations: {rounds} rounds with a separation of {separation} leave a unit at most "
-            f"{turns(rounds, separation)} turns (got {participations})."
+            f"{where}.participations: {rounds} rounds with a separation of {min_separation} leave a unit at most "
+            f"{turns(rounds, min_separation)} turns (got {participations})."
         )

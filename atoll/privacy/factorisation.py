@@ -57,7 +57,7 @@ def square_root(terms: int) -> Array:
 def error(coefficients: tuple[float, ...], rounds: int) -> float:
     """The mean square error of the prefix sums, for z of variance 1: Σ_t (n - t) r_t² / n, r the first column of A C⁻¹.
 
-    Times (multiplier x clip)² it is the expected square error of one coordinate, on average over the rounds.
+    Times (noise_multiplier x clip)² it is the expected square error of one coordinate, on average over the rounds.
     """
     import numpy as np
 
@@ -65,17 +65,19 @@ def error(coefficients: tuple[float, ...], rounds: int) -> float:
     return float(np.sum(weight * _responses(np.array(coefficients), rounds) ** 2) / rounds)
 
 
-def sensitivity(coefficients: tuple[float, ...], rounds: int, separation: int, participations: int) -> float:
+def sensitivity(coefficients: tuple[float, ...], rounds: int, min_separation: int, participations: int) -> float:
     """How far C moves with one unit whose contributions have length 1, exactly.
 
     Columns do not overlap, and earlier ones are not shorter: the worst turns are the first ones, close together.
     """
     import numpy as np
 
-    if len(coefficients) > separation:
-        raise ConfigError(f"banded: {len(coefficients)} bands need a separation of as many rounds (got {separation}).")
+    if len(coefficients) > min_separation:
+        raise ConfigError(
+            f"banded: {len(coefficients)} bands need a separation of as many rounds (got {min_separation})."
+        )
     squares = np.cumsum(np.square(coefficients))
-    times = [i * separation for i in range(min(participations, turns(rounds, separation)))]
+    times = [i * min_separation for i in range(min(participations, turns(rounds, min_separation)))]
     return float(np.sqrt(sum(squares[min(len(squares), rounds - t) - 1] for t in times)))
 
 

@@ -3,7 +3,7 @@
 One round is discretised by connecting the dots (Doroshenko et al., 2022), rounds are composed by a Fourier transform
 (Koskela, Jälkö and Honkela, 2020). Both are pessimistic: a loss is never taken for a smaller one.
 
->>> removed, added = drawn_gaussian(multiplier=1.0, rate=0.01, grid=1e-3)
+>>> removed, added = drawn_gaussian(noise_multiplier=1.0, rate=0.01, grid=1e-3)
 >>> round(max(x.times(100).epsilon(1e-6) for x in (removed, added)), 2)
 0.95
 """
@@ -81,15 +81,15 @@ class Losses:
         return found
 
 
-def drawn_gaussian(multiplier: float, rate: float, grid: float) -> tuple[Losses, Losses]:
+def drawn_gaussian(noise_multiplier: float, rate: float, grid: float) -> tuple[Losses, Losses]:
     """One round on a cohort that a unit is in with probability `rate` < 1: the unit is removed, or added."""
     from scipy.special import ndtri
 
-    cost, stay = (0.5 - multiplier * float(ndtri(_TAIL))) / multiplier**2, math.log1p(-rate)
+    cost, stay = (0.5 - noise_multiplier * float(ndtri(_TAIL))) / noise_multiplier**2, math.log1p(-rate)
     most, least = _join(stay, math.log(rate) + cost), _join(stay, math.log(rate) - cost)
     return (
-        _connected(least, most, grid, lambda e: _removed(e, multiplier, rate)),
-        _connected(-most, -least, grid, lambda e: _added(e, multiplier, rate)),
+        _connected(least, most, grid, lambda e: _removed(e, noise_multiplier, rate)),
+        _connected(-most, -least, grid, lambda e: _added(e, noise_multiplier, rate)),
     )
 
 

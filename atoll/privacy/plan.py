@@ -1,7 +1,7 @@
 """A run in numbers, before it is made: which event it will be, for any noise and any number of rounds.
 
 >>> Plan(rounds=3, population=10).event(noise=1.0)
-Composed(parts=((Sampled(event=Gaussian(multiplier=1.0), how='everyone', population=10, cohort=10, separation=1), 3),))
+Composed(parts=((Sampled(event=Gaussian(noise_multiplier=1.0), how='everyone', population=10, cohort=10, ...), 3),))
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Plan:
     cohort: float | None = None
     sampling: How = "everyone"
     mechanism: Mechanism = "gaussian"
-    separation: int = 1
+    min_separation: int = 1
     bands: int | None = None  # None: as many as the separation allows
     restart: int | None = None
 
@@ -38,10 +38,10 @@ class Plan:
             raise ConfigError(f"mechanism: {self.mechanism!r} is unknown. Use one of {', '.join(PLANNED)}.")
         if self.cohort is None and self.sampling != "everyone":
             raise ConfigError(f"cohort: {self.sampling} sampling needs a cohort size. For all of them: 'everyone'.")
-        needed = (self.cohort or 0) * self.separation
+        needed = (self.cohort or 0) * self.min_separation
         if self.cohort is not None and self.sampling in _GROUPS and needed > self.population:
             raise ConfigError(
-                f"separation: {self.separation} groups of {self.cohort:g} need {needed:g} units, "
+                f"min_separation: {self.min_separation} groups of {self.cohort:g} need {needed:g} units, "
                 f"and there are {self.population}. Use at most {int(self.population // self.cohort)}."
             )
 
@@ -49,7 +49,7 @@ class Plan:
         """The event of the first `rounds` rounds (None: of all) with this noise multiplier."""
         n = self.rounds if rounds is None else rounds
         cohort = self.population if self.cohort is None or self.sampling == "everyone" else self.cohort
-        one = Sampled(self._mechanism(noise, n), self.sampling, self.population, cohort, self.separation)
+        one = Sampled(self._mechanism(noise, n), self.sampling, self.population, cohort, self.min_separation)
         return Composed(((one, 1 if self.mechanism in ("banded", "tree") else n),))
 
     def _mechanism(self, noise: float, rounds: int) -> Event:
@@ -58,11 +58,11 @@ class Plan:
         if self.mechanism == "laplace":
             return Laplace(noise)
         if self.mechanism == "banded":
-            return Banded(noise, self.bands or self.separation, self.separation, rounds)
+            return Banded(noise, self.bands or self.min_separation, self.min_separation, rounds)
         pattern: Literal["cyclic", "separated"] = (
-            "cyclic" if self.sampling in _GROUPS or self.separation == 1 else "separated"
+            "cyclic" if self.sampling in _GROUPS or self.min_separation == 1 else "separated"
         )
-        return Tree(noise, rounds, self.separation, restart=self.restart, pattern=pattern)
+        return Tree(noise, rounds, self.min_separation, restart=self.restart, pattern=pattern)
 
 
 def suited(event: Event, accountants: dict[str, Accountant], name: str = "auto") -> Accountant:

@@ -69,7 +69,7 @@ def _spread(term: Term) -> float:
     """About the standard deviation of the loss of one round: a grid as wide would add as much again every round."""
     event, rate = term.event, 1.0 if term.rate is None else term.rate
     if isinstance(event, Gaussian):
-        return rate * math.sqrt(math.expm1(min(50.0, event.multiplier**-2)))
+        return rate * math.sqrt(math.expm1(min(50.0, event.noise_multiplier**-2)))
     if isinstance(event, Laplace):
         return rate / event.scale
     assert isinstance(event, Pure | Approximate)
@@ -84,7 +84,7 @@ def _is_drawn(term: Term) -> bool:
 def _drawn(term: Term, grid: float) -> tuple[Losses, Losses]:
     assert isinstance(term.event, Gaussian)
     assert term.rate is not None
-    removed, added = _drawn_round(term.event.multiplier, term.rate, grid)
+    removed, added = _drawn_round(term.event.noise_multiplier, term.rate, grid)
     return removed.times(term.count), added.times(term.count)
 
 
@@ -100,7 +100,7 @@ def _of_one(term: Term, grid: float, quick: bool) -> Any:
         return pld.PrivacyLossDistribution(*both)
     event, rate = term.event, 1.0 if term.rate is None else term.rate
     if isinstance(event, Gaussian) and term.rate is None:  # many Gaussians are one: 1/z² adds up
-        std = event.multiplier / math.sqrt(term.count)
+        std = event.noise_multiplier / math.sqrt(term.count)
         return pld.from_gaussian_mechanism(std, value_discretization_interval=grid)
     return _round(event, rate, grid).self_compose(term.count)
 
@@ -112,7 +112,9 @@ def _round(event: Plain, rate: float, grid: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     if isinstance(event, Gaussian):
-        return pld.from_gaussian_mechanism(event.multiplier, value_discretization_interval=grid, sampling_prob=rate)
+        return pld.from_gaussian_mechanism(
+            event.noise_multiplier, value_discretization_interval=grid, sampling_prob=rate
+        )
     if isinstance(event, Laplace):
         return pld.from_laplace_mechanism(event.scale, value_discretization_interval=grid, sampling_prob=rate)
     assert isinstance(event, Pure | Approximate)

@@ -66,7 +66,7 @@ class Prv:
 def _joined(terms: Parts) -> Parts:
     """Many Gaussians without sampling are one: 1/z² adds up."""
     return tuple(
-        Term(Gaussian(t.event.multiplier / math.sqrt(t.count)), 1)
+        Term(Gaussian(t.event.noise_multiplier / math.sqrt(t.count)), 1)
         if isinstance(t.event, Gaussian) and t.rate is None
         else t
         for t in terms
@@ -78,9 +78,9 @@ def _variable(term: Term) -> Any:
 
     event = term.event
     if isinstance(event, Gaussian) and term.rate is not None and term.rate < 1:
-        return prv.PoissonSubsampledGaussianMechanism(term.rate, event.multiplier)
+        return prv.PoissonSubsampledGaussianMechanism(term.rate, event.noise_multiplier)
     if isinstance(event, Gaussian):
-        return prv.GaussianMechanism(event.multiplier)
+        return prv.GaussianMechanism(event.noise_multiplier)
     if isinstance(event, Laplace):
         return prv.LaplaceMechanism(mu=1 / event.scale)
     if isinstance(event, Pure):

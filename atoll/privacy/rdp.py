@@ -121,13 +121,13 @@ def _round(term: Term, orders: tuple[float, ...]) -> Orders:
         event = dp.LaplaceDpEvent(term.event.scale)
     else:
         assert isinstance(term.event, Gaussian)
-        event = dp.GaussianDpEvent(term.event.multiplier)
+        event = dp.GaussianDpEvent(term.event.noise_multiplier)
     if term.rate is not None:
         event = dp.PoissonSampledDpEvent(term.rate, event)
     elif term.drawn is not None:
         neighbours = dp.NeighboringRelation.REPLACE_ONE
         event = dp.SampledWithoutReplacementDpEvent(term.drawn[1], term.drawn[0], event)
-    plain = np.asarray(orders) / (2 * term.event.multiplier**2) if isinstance(term.event, Gaussian) else np.inf
+    plain = np.asarray(orders) / (2 * term.event.noise_multiplier**2) if isinstance(term.event, Gaussian) else np.inf
     try:
         with _quiet():  # an order that does not converge is left out, and the others decide
             found: Orders = RdpAccountant(orders, neighbours).compose(event, 1).rdp
@@ -167,11 +167,11 @@ def discrete_gaussian(event: DiscreteGaussian, orders: Orders) -> Orders:
     """
     import numpy as np
 
-    variance = (event.multiplier * event.l2) ** 2 / event.clients
+    variance = (event.noise_multiplier * event.l2) ** 2 / event.clients
     if event.clients > 1 and variance < 0.25:
         return np.full_like(orders, np.inf)
     tau = 10 * (event.clients - 1) * math.exp(-(math.pi**2) * variance)  # the first term is the largest
-    cost, size = 1 / event.multiplier, event.dimension
+    cost, size = 1 / event.noise_multiplier, event.dimension
     found: Orders = np.minimum(orders / 2 * cost**2 + tau * size, orders / 2 * (cost + tau * math.sqrt(size)) ** 2)
     return found
 
@@ -183,7 +183,7 @@ def skellam(event: Skellam, orders: Orders) -> Orders:
     """
     import numpy as np
 
-    v = (event.multiplier * event.l2) ** 2
+    v = (event.noise_multiplier * event.l2) ** 2
     more = np.minimum(((2 * orders - 1) * event.l2**2 + 6 * event.l1) / (4 * v**2), 3 * event.l1 / (2 * v))
     found: Orders = orders * event.l2**2 / (2 * v) + more
     return found

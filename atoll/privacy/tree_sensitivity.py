@@ -18,7 +18,7 @@ def tree_sensitivity(event: Tree) -> float:
 
     Exact for the pattern "cyclic"; for "separated" a bound that holds level by level.
 
-    >>> tree_sensitivity(Tree(1.0, rounds=8, separation=8)) ** 2  # one turn: a leaf and the three nodes above it
+    >>> tree_sensitivity(Tree(1.0, rounds=8, min_separation=8)) ** 2  # one turn: a leaf and the three nodes above it
     4.0
     """
     square = _cyclic(event) if event.pattern == "cyclic" else _separated(event)
@@ -46,18 +46,18 @@ def nodes_square(turns: Sequence[int], rounds: int, restart: int | None = None) 
 
 def _cyclic(event: Tree) -> int:
     """The worst phase. Where a unit may take only some turns of its phase, the bound for separated turns."""
-    if event.turns < -(-event.rounds // event.separation):
+    if event.turns < -(-event.rounds // event.min_separation):
         return _separated(event)
-    phases = (range(p, event.rounds, event.separation) for p in range(min(event.separation, event.rounds)))
+    phases = (range(p, event.rounds, event.min_separation) for p in range(min(event.min_separation, event.rounds)))
     return max(nodes_square(phase, event.rounds, event.restart) for phase in phases)
 
 
 def _separated(event: Tree) -> int:
-    """At most ceil(width / separation) turns in a node, and at most `turns` on a level: as full as they can be."""
+    """At most ceil(width / min_separation) turns in a node, and at most `turns` on a level: as full as they can be."""
     length = min(event.restart or event.rounds, event.rounds)
     total, width = 0, 1
     while width <= length:
-        full = min(event.turns, -(-width // event.separation))
+        full = min(event.turns, -(-width // event.min_separation))
         groups, rest = divmod(event.turns, full)
         total += groups * full**2 + rest**2
         width *= 2

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from atoll.errors import RecordError
 from atoll.records.privacy_claims import Claim, claims
+from atoll.records.upgrade import upgraded_info
 
 FORMAT = 1
 
@@ -144,7 +145,7 @@ def _run(path: Path) -> Mapping[str, Any]:
     wrong = [key for key, kind in wanted.items() if not isinstance(run.get(key), kind)]
     if wrong:
         raise RecordError(f"{path}: lacks {', '.join(wrong)}, or holds something else there. Run the experiment again.")
-    return run
+    return upgraded_info(run)
 
 
 def _json(path: Path) -> dict[str, Any]:

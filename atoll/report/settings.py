@@ -20,8 +20,9 @@ DEFAULTS: Settings = {
 def flatten(experiment: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted settings, without the seed; a list of tables becomes its names and then each table.
 
-    >>> flatten({"seed": 3, "algorithm": {"name": "fedprox", "mu": 0.1}, "transform": [{"name": "clip", "bound": 1.0}]})
-    {'algorithm.name': 'fedprox', 'algorithm.mu': 0.1, 'transform': 'clip', 'transform.clip.bound': 1.0}
+    >>> clip = {"name": "clip_l2", "max_norm": 1.0}
+    >>> flatten({"seed": 3, "algorithm": {"name": "fedprox", "mu": 0.1}, "transform": [clip]})
+    {'algorithm.name': 'fedprox', 'algorithm.mu': 0.1, 'transform': 'clip_l2', 'transform.clip_l2.max_norm': 1.0}
     """
     flat: dict[str, Any] = {}
     for key, value in experiment.items():

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from atoll.errors import RecordError
+from atoll.records.upgrade import upgraded_info
 from atoll.tree import Tree
 
 FORMAT = 1
@@ -45,7 +46,7 @@ class Folder:
         wrong = [key for key, kind in _INFO.items() if not isinstance(found.get(key), kind)]
         if wrong:
             raise RecordError(f"{self.path / 'run.json'}: lacks {wrong[0]!r}. Start again in a new folder.")
-        return found
+        return upgraded_info(found)
 
     def exists(self) -> bool:
         """Is there a run here already?"""

@@ -22,13 +22,13 @@ from atoll.tree import Tree
 
 _NOISE = 1 << 32  # folded into the key of the step; examples fold in 2 << 32 and their place
 _EXAMPLES = 2
-_SAFE = 1 - 4e-6  # rounding must not make an example longer than `clip`
+_SAFE = 1 - 4e-6  # rounding must not make an example longer than `max_norm`
 _LARGE = 1e20  # no loss counts for more: whether a client is left out must not hang on one example
 
 
 @dataclass(frozen=True)
 class PrivateTask:
-    """A task whose gradient is (sum of g_i min(1, clip / |g_i|) + N(0, (multiplier clip)^2)) / expected.
+    """A task whose gradient is (sum of g_i min(1, max_norm / |g_i|) + N(0, (noise_multiplier max_norm)^2)) / expected.
 
     g_i is the gradient of example i's own loss, over all parameters. `expected` is the size of a batch as planned,
     never as drawn; a whole client (`full`) is as large as it is. The noise comes from the key of client, round and
@@ -36,8 +36,8 @@ class PrivateTask:
     """
 
     task: Task
-    clip: Positive
-    multiplier: Unsigned
+    max_norm: Positive
+    noise_multiplier: Unsigned
     expected: Positive = 1.0
     full: bool = False
     keyed: bool = False  # does a forward pass draw from the key?
@@ -49,7 +49,7 @@ class PrivateTask:
         total, loss = self._stacked(params, buffers, batch) if is_functional() else self._loop(params, buffers, batch)
         noise = _flat_noise(params, rng.fold(batch["key"], _NOISE))
         expected = size if self.full else self.expected
-        std = self.multiplier * self.clip
+        std = self.noise_multiplier * self.max_norm
         g = tree.map(lambda x, z: (x + (std * z).to(x.dtype)) / expected, total, noise)
         return g, loss / size.clamp(min=1)
 
@@ -98,7 +98,7 @@ class PrivateTask:
         return self.task.loss(params, buffers, {**alone, "mask": mask, "key": key})[0]
 
     def _factor(self, norm: Tensor) -> Tensor:
-        return (self.clip * _SAFE / norm).clamp(max=1.0)
+        return (self.max_norm * _SAFE / norm).clamp(max=1.0)
 
     def _keys(self, batch: Tree) -> Tensor:
         """A key for every example, by its place in the batch, where the model draws from one."""

@@ -17,7 +17,7 @@ from atoll.testing.assertions import distance, need, need_close, need_same, need
 from atoll.tree import Tree
 
 _SIZE = 29  # numbers in the updates below
-_STRONG = Spec(l2=1.0, l1=3.0, equal_weights=True, cohort=5, size=_SIZE, rounds=6, separation=3)
+_STRONG = Spec(l2=1.0, l1=3.0, equal_weights=True, cohort=5, size=_SIZE, rounds=6, min_separation=3)
 _INTEGER = Spec(l2=200.0, l1=600.0, equal_weights=True, domain="integer", cohort=5, size=_SIZE)
 _SCALES = (1.0, 1e6, 1e-6, 0.0, 30.0)  # of the updates of five clients: huge, tiny and none at all among them
 
@@ -71,7 +71,7 @@ def check_transform(transform: Transform, spec: Spec | None = None) -> list[str]
     or (if it refuses that too) integers.
 
     >>> from atoll.transforms.clip import ClipL2
-    >>> "keeps its bound" in check_transform(ClipL2(bound=0.5))
+    >>> "keeps its bound" in check_transform(ClipL2(max_norm=0.5))
     True
     """
     case = _bound(resolve(transform, 0, []), spec)

@@ -26,20 +26,20 @@ class AdaptiveClip(Scaling):
     """Clip to a bound that moves to a quantile of the updates' lengths: C <- C exp(-rate (b - quantile)).
 
     b is the share of clients within the bound C, and noise after this transform falls on their count as well: both go
-    out as one vector, the update over C and the count with `count_share` of the squared sensitivity. With a
-    multiplier z that is noise z_d = z / sqrt(1 - count_share) on the update and sigma_b = z / (2 sqrt(count_share)) on
+    out as one vector, the update over C and the count with `count_share` of the squared sensitivity. With a noise
+    multiplier z that is z_d = z / sqrt(1 - count_share) on the update and sigma_b = z / (2 sqrt(count_share)) on
     the count, hence z_d = (z^-2 - (2 sigma_b)^-2)^(-1/2) (Andrew et al., 2021, theorem 1), and the event of the noise
     counts both. Since the update is over C, the noise follows the bound of the round. C stays within 1e-12 and 1e20.
     """
 
-    start: Positive = 0.1
+    initial_max_norm: Positive = 0.1
     quantile: Share = 0.5
     rate: Unsigned = 0.2
     count_share: Annotated[float, Field(gt=0, lt=1), Scheduled()] = 0.01
     unit: Found = float("nan")  # what the count is multiplied by: half of that has `count_share` of the sensitivity
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_number("adaptive_clip.start", self.start)
+        check_number("adaptive_clip.initial_max_norm", self.initial_max_norm)
         if not 0 < self.count_share < 1:
             raise ConfigError(f"adaptive_clip.count_share: must be above 0 and below 1 (got {self.count_share}).")
         needs_equal_weights(spec, "adaptive_clip")
@@ -51,7 +51,7 @@ class AdaptiveClip(Scaling):
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
-        return {"bound": torch.tensor(float(self.start), device=device)}, {}
+        return {"bound": torch.tensor(float(self.initial_max_norm), device=device)}, {}
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
         norm, bound = length(update.value), _kept(state["bound"])

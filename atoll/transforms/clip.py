@@ -21,38 +21,38 @@ Norm = Literal["l2", "l1"]
 
 @dataclass(frozen=True)
 class ClipL2(Scaling):
-    """Scale an update down to length `bound` if it is longer: u * min(1, bound / |u|)."""
+    """Scale an update down to length `max_norm` if it is longer: u * min(1, max_norm / |u|)."""
 
-    bound: Positive
+    max_norm: Positive
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_number("clip_l2.bound", self.bound)
+        check_number("clip_l2.max_norm", self.max_norm)
         needs_real(spec, "clip_l2")
-        return self, _bounded(spec, self.bound, "l2")
+        return self, _bounded(spec, self.max_norm, "l2")
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
-        return update, _factors(update.value, self.bound)
+        return update, _factors(update.value, self.max_norm)
 
 
 @dataclass(frozen=True)
 class ClipPerLayer(Scaling):
-    """Each of the L tensors scaled down to bound / sqrt(L), so that the whole is no longer than `bound`.
+    """Each of the L tensors scaled down to max_norm / sqrt(L), so that the whole is no longer than `max_norm`.
 
-    In L1 lengths add up, so that each gets bound / L. McMahan et al., Learning differentially private recurrent
-    language models, 2018. For bounds of one's own: clip_layers.
+    In L1 lengths add up, so that each gets max_norm / L. McMahan et al., Learning differentially private recurrent
+    language models, 2018. For norms of one's own: clip_layers.
     """
 
-    bound: Positive
+    max_norm: Positive
     norm: Norm = "l2"
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_number("clip_per_layer.bound", self.bound)
+        check_number("clip_per_layer.max_norm", self.max_norm)
         needs_real(spec, "clip_per_layer")
-        return self, _bounded(spec, self.bound, self.norm)
+        return self, _bounded(spec, self.max_norm, self.norm)
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
         tensors = len(tree.leaves(update.value))
-        each = self.bound / (tensors if self.norm == "l1" else tensors**0.5)
+        each = self.max_norm / (tensors if self.norm == "l1" else tensors**0.5)
         return update, tree.map(lambda x: _factors({"x": x}, each, self.norm)["x"], update.value)
 
 
@@ -60,48 +60,50 @@ class ClipPerLayer(Scaling):
 class ClipLayers(Scaling):
     """Groups of tensors, each scaled down to its own length; the whole is at most sqrt(sum of squares) long.
 
-    In L1 the bounds add up. A name takes every tensor whose path has it in ("fc1" takes "delta/fc1.weight"), the
+    In L1 they add up. A name takes every tensor whose path has it in ("fc1" takes "delta/fc1.weight"), the
     longest name first; "rest" takes the others (McMahan et al., 2018). Several statistics in one update are bounded so,
     each to its share.
     """
 
-    bounds: dict[str, float]
+    max_norms: dict[str, float]
     norm: Norm = "l2"
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        for name, bound in self.bounds.items():
-            check_number(f"clip_layers.bounds.{name}", bound)
-        if not self.bounds:
-            raise ConfigError("clip_layers.bounds: is empty. Name groups of tensors, such as {fc1 = 0.5, rest = 0.1}.")
+        for name, max_norm in self.max_norms.items():
+            check_number(f"clip_layers.max_norms.{name}", max_norm)
+        if not self.max_norms:
+            raise ConfigError(
+                "clip_layers.max_norms: is empty. Name groups of tensors, such as {fc1 = 0.5, rest = 0.1}."
+            )
         needs_real(spec, "clip_layers")
-        each = self.bounds.values()
+        each = self.max_norms.values()
         whole = sum(each) if self.norm == "l1" else sum(b * b for b in each) ** 0.5
         return self, _bounded(spec, whole, self.norm)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        parameter_groups.check(like, self.bounds, "clip_layers.bounds")
+        parameter_groups.check(like, self.max_norms, "clip_layers.max_norms")
         return {}, {}
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
         def factors(name: str, group: Tree) -> Tree:
-            return _factors(group, self.bounds[name], self.norm)
+            return _factors(group, self.max_norms[name], self.norm)
 
-        return update, parameter_groups.each(update.value, self.bounds, "clip_layers.bounds", factors)
+        return update, parameter_groups.each(update.value, self.max_norms, "clip_layers.max_norms", factors)
 
 
 @dataclass(frozen=True)
 class ClipL1(Scaling):
-    """Scale an update down until its entries, without their signs, add up to `bound`: u * min(1, bound / |u|_1)."""
+    """Scale an update down to `max_norm`, its entries added up without their signs: u * min(1, max_norm / |u|_1)."""
 
-    bound: Positive
+    max_norm: Positive
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_number("clip_l1.bound", self.bound)
+        check_number("clip_l1.max_norm", self.max_norm)
         needs_real(spec, "clip_l1")
-        return self, _bounded(spec, self.bound, "l1")
+        return self, _bounded(spec, self.max_norm, "l1")
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
-        return update, _factors(update.value, self.bound, "l1")
+        return update, _factors(update.value, self.max_norm, "l1")
 
 
 def l1_norm(value: Tree) -> Tensor:
@@ -127,19 +129,19 @@ def _lengths(x: Tensor) -> list[Tensor]:
     return [torch.linalg.vector_norm(part, dim=1) for part in (whole, tail) if part.numel()]
 
 
-def _factors(value: Tree, bound: float | Tensor, norm: Norm = "l2") -> Tree:
-    """What every tensor is multiplied by, so that together they are no longer than the bound."""
+def _factors(value: Tree, max_norm: float | Tensor, norm: Norm = "l2") -> Tree:
+    """What every tensor is multiplied by, so that together they are no longer than max_norm."""
     size = l1_norm(value) if norm == "l1" else length(value)
-    by = (bound * SAFE / (size + TINY)).clamp(max=1.0)
+    by = (max_norm * SAFE / (size + TINY)).clamp(max=1.0)
     return tree.map(lambda _: by, value)  # type: ignore[no-any-return]
 
 
-def _bounded(spec: Spec, bound: float, norm: Norm) -> Spec:
+def _bounded(spec: Spec, max_norm: float, norm: Norm) -> Spec:
     if norm == "l2":
-        return replace(spec, l2=_least(bound, spec.l2))
-    l1 = _least(bound, spec.l1)
+        return replace(spec, l2=_least(max_norm, spec.l2))
+    l1 = _least(max_norm, spec.l1)
     return replace(spec, l1=l1, l2=_least(l1, spec.l2))  # |u|_2 is at most |u|_1
 
 
-def _least(bound: float, before: float | None) -> float:
-    return bound if before is None else min(bound, before)
+def _least(max_norm: float, before: float | None) -> float:
+    return max_norm if before is None else min(max_norm, before)

@@ -34,33 +34,35 @@ _NAN = float("nan")
 class BandedNoise(Transform):
     """Banded matrix factorisation: noise C^-1 z, x_t = (z_t - sum_k c_k x_(t-k)) / c_0 (Choquette-Choo et al., 2023).
 
-    C has `bands` coefficients of length 1, the best for prefix sums over the run. z has deviation multiplier x the most
-    that one client can add in one round. Holds if a client waits `bands` rounds for its next turn, which the cohort
-    must see to: `cyclic`, or `cyclic_poisson`, which costs less. With `noise_cohort` (see gaussian_noise) the run
-    simulates a larger one, in which a client waits `separation` rounds (as many as there are bands, unless given).
+    C has `bands` coefficients of length 1, the best for prefix sums over the run. z has deviation noise_multiplier x
+    the most that one client can add in one round. Holds if a client waits `bands` rounds for its next turn, which the
+    cohort must see to: `cyclic`, or `cyclic_poisson`, which costs less. With `noise_cohort` (see gaussian_noise) the
+    run simulates a larger one, in which a client waits `min_separation` rounds (as many as there are bands, unless
+    given).
     """
 
     follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
     wishes: ClassVar[tuple[str, ...]] = WISHES
 
-    multiplier: Constant = _NAN
+    noise_multiplier: Constant = _NAN
     bands: Annotated[int, Field(ge=0)] = 0  # 0: as many as a client waits rounds for its next turn
     noise_cohort: Clients | None = None
-    separation: Clients | None = None
+    min_separation: Clients | None = None
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    bound: Found = _NAN
+    sensitivity: Found = _NAN
     rounds: Known = 0
-    waits: Known = 0
+    effective_min_separation: Known = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("banded_noise", self.multiplier, self.epsilon)
-        bound = checked(spec, "banded_noise", "l2")
-        waits, rounds = self._waits(spec), needs_rounds(spec, "banded_noise")
-        bands = self.bands or min(waits, rounds)
-        noise = self.multiplier * bound / banded(rounds, bands)[0]
-        return replace(self, bound=bound, rounds=rounds, waits=waits, bands=bands), replace(spec, noise=noise)
+        check_noise("banded_noise", self.noise_multiplier, self.epsilon)
+        sensitivity = checked(spec, "banded_noise", "l2")
+        separation, rounds = self._effective_min_separation(spec), needs_rounds(spec, "banded_noise")
+        bands = self.bands or min(separation, rounds)
+        noise = self.noise_multiplier * sensitivity / banded(rounds, bands)[0]
+        found = replace(self, sensitivity=sensitivity, rounds=rounds, effective_min_separation=separation, bands=bands)
+        return found, replace(spec, noise=noise)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         c = torch.tensor(banded(self.rounds, self.bands), dtype=torch.float64, device=_device(like))
@@ -72,29 +74,29 @@ class BandedNoise(Transform):
         z = draws.vector(total.value, key, draws.normal, draws.at_hand)
         x = (z - c[1:] @ past) / c[0]
         kept = torch.cat([x[None], past[:-1]])[: len(past)]
-        std = self.multiplier * self.bound * share(total, self.noise_cohort)
+        std = self.noise_multiplier * self.sensitivity * share(total, self.noise_cohort)
         return replace(total, value=draws.added(total.value, std * x)), {**state, "past": kept}
 
     def event(self) -> Event:
-        return really("banded_noise", self.multiplier, self.noise_cohort, self._event())
+        return really("banded_noise", self.noise_multiplier, self.noise_cohort, self._event())
 
     def stands_for(self) -> Event | None:
         return None if self.noise_cohort is None else self._event()
 
     def _event(self) -> Event:
-        return Banded(float(self.multiplier), self.bands, self.waits, self.rounds)
+        return Banded(float(self.noise_multiplier), self.bands, self.effective_min_separation, self.rounds)
 
-    def _waits(self, spec: Spec) -> int:
-        told = self.noise_cohort is None or self.separation is not None
-        simulated = self.separation if told or not self.bands else self.bands
-        waits = waiting(spec, "banded_noise", self.noise_cohort, simulated)
-        if waits < self.bands:
+    def _effective_min_separation(self, spec: Spec) -> int:
+        told = self.noise_cohort is None or self.min_separation is not None
+        simulated = self.min_separation if told or not self.bands else self.bands
+        separation = effective_min_separation(spec, "banded_noise", self.noise_cohort, simulated)
+        if separation < self.bands:
             raise SpecError(
                 f"banded_noise: {self.bands} bands need a client to wait {self.bands} rounds for its next turn, and "
-                f"the cohort sees to {waits}. "
-                f"Use cohort.name = 'cyclic_poisson' or 'cyclic' with separation = {self.bands}, or fewer bands."
+                f"the cohort sees to {separation}. "
+                f"Use cohort.name = 'cyclic_poisson' or 'cyclic' with min_separation = {self.bands}, or fewer bands."
             )
-        return waits
+        return separation
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class TreeNoise(Transform):
 
     Round t completes a node of level j, j the number of ones that t ends in: its fresh noise replaces that of the j
     nodes below it (Kairouz et al., 2021, DP-FTRL; Chan et al., 2011). `restart` begins a new tree every so many rounds.
-    The fewer turns a client has, the less it costs: cohort.name = "cyclic". `noise_cohort` and `separation` as in
+    The fewer turns a client has, the less it costs: cohort.name = "cyclic". `noise_cohort` and `min_separation` as in
     banded_noise.
     """
 
@@ -111,22 +113,23 @@ class TreeNoise(Transform):
 
     wishes: ClassVar[tuple[str, ...]] = WISHES
 
-    multiplier: Constant = _NAN
+    noise_multiplier: Constant = _NAN
     restart: Clients | None = None
     noise_cohort: Clients | None = None
-    separation: Clients | None = None
+    min_separation: Clients | None = None
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    bound: Found = _NAN
+    sensitivity: Found = _NAN
     rounds: Known = 0
-    waits: Known = 0
+    effective_min_separation: Known = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("tree_noise", self.multiplier, self.epsilon)
-        bound, rounds = checked(spec, "tree_noise", "l2"), needs_rounds(spec, "tree_noise")
-        noise = self.multiplier * bound * (self._levels(rounds) + 1) ** 0.5
-        waits = waiting(spec, "tree_noise", self.noise_cohort, self.separation)
-        return replace(self, bound=bound, rounds=rounds, waits=waits), replace(spec, noise=noise)
+        check_noise("tree_noise", self.noise_multiplier, self.epsilon)
+        sensitivity, rounds = checked(spec, "tree_noise", "l2"), needs_rounds(spec, "tree_noise")
+        noise = self.noise_multiplier * sensitivity * (self._levels(rounds) + 1) ** 0.5
+        separation = effective_min_separation(spec, "tree_noise", self.noise_cohort, self.min_separation)
+        found = replace(self, sensitivity=sensitivity, rounds=rounds, effective_min_separation=separation)
+        return found, replace(spec, noise=noise)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         levels = self._levels(self.rounds)
@@ -139,29 +142,35 @@ class TreeNoise(Transform):
         # What an earlier tree left on a level is written over before it could be taken away.
         x = z - _below(at, len(state["nodes"])) @ state["nodes"]
         nodes = _carried(at, z, state["nodes"])
-        std = self.multiplier * self.bound * share(total, self.noise_cohort)
+        std = self.noise_multiplier * self.sensitivity * share(total, self.noise_cohort)
         return replace(total, value=draws.added(total.value, std * x)), {"round": state["round"] + 1, "nodes": nodes}
 
     def event(self) -> Event:
-        return really("tree_noise", self.multiplier, self.noise_cohort, self._event())
+        return really("tree_noise", self.noise_multiplier, self.noise_cohort, self._event())
 
     def stands_for(self) -> Event | None:
         return None if self.noise_cohort is None else self._event()
 
     def _event(self) -> Event:
-        return TreeEvent(float(self.multiplier), self.rounds, self.waits, restart=self.restart, pattern="cyclic")
+        return TreeEvent(
+            float(self.noise_multiplier),
+            self.rounds,
+            self.effective_min_separation,
+            restart=self.restart,
+            pattern="cyclic",
+        )
 
     def _levels(self, rounds: int) -> int:
         return math.floor(math.log2(min(rounds, self.restart or rounds))) + 1
 
 
-def waiting(spec: Spec, name: str, noise_cohort: int | None, separation: int | None) -> int:
+def effective_min_separation(spec: Spec, name: str, noise_cohort: int | None, min_separation: int | None) -> int:
     """Rounds between two turns of a client: what the cohort sees to, or what is said of a simulated one."""
-    if separation is None:
-        return spec.separation
+    if min_separation is None:
+        return spec.min_separation
     if noise_cohort is None:
-        raise ConfigError(f"{name}.separation: is that of the cohort. Use cohort.separation, or noise_cohort.")
-    return separation
+        raise ConfigError(f"{name}.min_separation: is that of the cohort. Use cohort.min_separation, or noise_cohort.")
+    return min_separation
 
 
 def needs_rounds(spec: Spec, name: str) -> int:

@@ -36,7 +36,7 @@ _NAN = float("nan")
 
 @dataclass(frozen=True)
 class DiscreteGaussian(Transform):
-    """Discrete Gaussian noise on a sum of integers: P(k) ~ exp(-k^2 / 2 s^2), s = multiplier x sensitivity.
+    """Discrete Gaussian noise on a sum of integers: P(k) ~ exp(-k^2 / 2 s^2), s = noise_multiplier x sensitivity.
 
     Every client of a secure sum adds its share, of variance s^2 / clients (Canonne et al., 2020; Kairouz, Liu and
     Steinke, 2021). It is drawn here as one: shares add up to it but for a difference that the event is charged for.
@@ -46,32 +46,32 @@ class DiscreteGaussian(Transform):
 
     wishes: ClassVar[tuple[str, ...]] = WISHES
 
-    multiplier: Unsigned = _NAN
+    noise_multiplier: Unsigned = _NAN
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    bound: Found = _NAN
+    sensitivity: Found = _NAN
     clients: Annotated[int, Derived()] = 0
     size: Annotated[int, Derived()] = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("discrete_gaussian", self.multiplier, self.epsilon)
+        check_noise("discrete_gaussian", self.noise_multiplier, self.epsilon)
         l2, clients, size = _checked(spec, "discrete_gaussian")
-        std = self.multiplier * l2
+        std = self.noise_multiplier * l2
         if std:
             table("discrete_gaussian", std)  # refuses what cannot be drawn
-        return replace(self, bound=l2, clients=clients, size=size), replace(spec, noise=std)
+        return replace(self, sensitivity=l2, clients=clients, size=size), replace(spec, noise=std)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return _noisy(total, key, "discrete_gaussian", float(self.multiplier * self.bound)), state
+        return _noisy(total, key, "discrete_gaussian", float(self.noise_multiplier * self.sensitivity)), state
 
     def event(self) -> Event:
-        event = DiscreteGaussianEvent(float(self.multiplier), self.bound, self.clients, self.size)
-        return really("discrete_gaussian", self.multiplier, None, event)
+        event = DiscreteGaussianEvent(float(self.noise_multiplier), self.sensitivity, self.clients, self.size)
+        return really("discrete_gaussian", self.noise_multiplier, None, event)
 
 
 @dataclass(frozen=True)
 class Skellam(Transform):
-    """Skellam noise on a sum of integers: the difference of two Poisson numbers, variance (multiplier x l2)^2.
+    """Skellam noise on a sum of integers: the difference of two Poisson numbers, variance (noise_multiplier x l2)^2.
 
     Every client of a secure sum adds its share, and shares add up to it exactly (Agarwal, Kairouz and Liu, 2021).
     """
@@ -80,26 +80,31 @@ class Skellam(Transform):
 
     wishes: ClassVar[tuple[str, ...]] = WISHES
 
-    multiplier: Unsigned = _NAN
+    noise_multiplier: Unsigned = _NAN
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    bound: Found = _NAN
+    sensitivity: Found = _NAN
     l1: Found = _NAN
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("skellam", self.multiplier, self.epsilon)
+        check_noise("skellam", self.noise_multiplier, self.epsilon)
         l2, _, size = _checked(spec, "skellam")
         l1 = min(spec.l1 or math.inf, math.sqrt(size) * l2, l2 * l2)  # of whole numbers, |k| is at most k^2
-        std = self.multiplier * l2
+        std = self.noise_multiplier * l2
         if std:
             table("skellam", std)
-        return replace(self, bound=l2, l1=l1), replace(spec, noise=std)
+        return replace(self, sensitivity=l2, l1=l1), replace(spec, noise=std)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return _noisy(total, key, "skellam", float(self.multiplier * self.bound)), state
+        return _noisy(total, key, "skellam", float(self.noise_multiplier * self.sensitivity)), state
 
     def event(self) -> Event:
-        return really("skellam", self.multiplier, None, SkellamEvent(float(self.multiplier), self.bound, self.l1))
+        return really(
+            "skellam",
+            self.noise_multiplier,
+            None,
+            SkellamEvent(float(self.noise_multiplier), self.sensitivity, self.l1),
+        )
 
 
 def _checked(spec: Spec, name: str) -> tuple[float, int, int]:

@@ -16,58 +16,58 @@ from atoll.transforms.clip import SAFE, TINY, length
 from atoll.transforms.requirements import check_number, needs_real
 from atoll.tree import Tree
 
-_WHERE = "joint_clip.bounds"
+_WHERE = "joint_clip.max_norms"
 
 
 @dataclass(frozen=True)
 class JointClip(Transform):
     """Groups of tensors, each clipped to its own bound and sent with its own share of the squared sensitivity.
 
-    Group i goes out as sqrt(share_i) / bound_i times itself, so that the whole is no longer than 1, and the server
-    multiplies back. With a multiplier z that is noise z_i = z / sqrt(share_i) on a group of bound_i, hence
+    Group i goes out as sqrt(share_i) / max_norm_i times itself, so that the whole is no longer than 1, and the server
+    multiplies back. With a noise multiplier z that is noise z_i = z / sqrt(share_i) on a group of max_norm_i, hence
     1 / z^2 = sum of 1 / z_i^2: the event of the noise counts all groups (the joint mechanism of Granqvist et al.,
     2024, appendix B.5). Names as in clip_layers; shares add up to 1.
     """
 
     keyed: ClassVar[bool] = False
 
-    bounds: dict[str, float]
+    max_norms: dict[str, float]
     shares: dict[str, float]
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        for name, bound in self.bounds.items():
-            check_number(f"{_WHERE}.{name}", bound)
+        for name, max_norm in self.max_norms.items():
+            check_number(f"{_WHERE}.{name}", max_norm)
         for name, share in self.shares.items():
             check_number(f"joint_clip.shares.{name}", share)
-        _check(self.bounds, self.shares)
+        _check(self.max_norms, self.shares)
         needs_real(spec, "joint_clip")
         return self, replace(spec, l2=1.0, l1=None, lost="joint_clip has a scale of its own for every group")
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        groups.check(like, self.bounds, _WHERE, rest=True)
+        groups.check(like, self.max_norms, _WHERE, rest=True)
         return {}, {}
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=groups.each(update.value, self.bounds, _WHERE, self._sent)), memory
+        return update._replace(value=groups.each(update.value, self.max_norms, _WHERE, self._sent)), memory
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return replace(total, value=groups.each(total.value, self.bounds, _WHERE, self._back)), state
+        return replace(total, value=groups.each(total.value, self.max_norms, _WHERE, self._back)), state
 
     def _sent(self, name: str, group: Tree) -> Tree:
         long = (length(group) + TINY) / SAFE
-        by = self.shares[name] ** 0.5 / long.clamp(min=self.bounds[name])
+        by = self.shares[name] ** 0.5 / long.clamp(min=self.max_norms[name])
         return tree.map(lambda x: x.float() * by, group)  # type: ignore[no-any-return]
 
     def _back(self, name: str, group: Tree) -> Tree:
-        return tree.scale(group, self.bounds[name] / self.shares[name] ** 0.5)
+        return tree.scale(group, self.max_norms[name] / self.shares[name] ** 0.5)
 
 
-def _check(bounds: dict[str, float], shares: dict[str, float]) -> None:
-    if not bounds:
+def _check(max_norms: dict[str, float], shares: dict[str, float]) -> None:
+    if not max_norms:
         raise ConfigError(f"{_WHERE}: is empty. Name groups of tensors, such as {{delta = 0.4, control = 0.1}}.")
-    if bounds.keys() != shares.keys():
-        odd = sorted(bounds.keys() ^ shares.keys())[0]
-        has, lacks = ("bound", "share") if odd in bounds else ("share", "bound")
+    if max_norms.keys() != shares.keys():
+        odd = sorted(max_norms.keys() ^ shares.keys())[0]
+        has, lacks = ("max_norm", "share") if odd in max_norms else ("share", "max_norm")
         raise ConfigError(f"joint_clip.shares: {odd!r} has a {has} and no {lacks}. Give every group both.")
     whole = math.fsum(shares.values())
     if not math.isclose(whole, 1.0, rel_tol=0, abs_tol=1e-9):

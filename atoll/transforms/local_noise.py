@@ -83,13 +83,13 @@ class Privunit(Transform):
     For a unit vector u: a u + w, where w is standard normal across u and a standard normal as well, but above a cut
     with probability p; p and the cut are chosen for the least error with log(p / (1-p)) + log(q / (1-q)) = epsilon,
     q = Phi(cut). Divided by E a it is u on average. A shorter update is first u or -u, u with probability
-    (1 + |update| / bound) / 2. PrivUnit (Bhowmick et al., 2018) does the same on a sphere.
+    (1 + |update| / max_norm) / 2. PrivUnit (Bhowmick et al., 2018) does the same on a sphere.
     """
 
     follows_noise: ClassVar[bool] = True
 
     epsilon: Positive
-    bound: Found = _NAN
+    max_norm: Found = _NAN
     lean: Found = _NAN  # p
     above: Found = _NAN  # 1 - q
     mean: Found = _NAN  # E a
@@ -97,12 +97,12 @@ class Privunit(Transform):
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         bound = _checked(spec, "privunit", self.epsilon, "l2")
         best = cap(float(self.epsilon))
-        bound_one = replace(self, bound=bound, lean=best.lean, above=best.above, mean=best.mean)
+        bound_one = replace(self, max_norm=bound, lean=best.lean, above=best.above, mean=best.mean)
         return bound_one, _told(spec, "privunit", bound / best.mean)
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
         chosen = Cap(self.lean, self.above, self.mean)
-        return update._replace(value=privunit(update.value, self.bound, chosen, key)), memory
+        return update._replace(value=privunit(update.value, self.max_norm, chosen, key)), memory
 
     def event(self) -> Event:
         return Pure(float(self.epsilon))

@@ -30,9 +30,9 @@ WISHES = ("epsilon", "delta")
 
 @dataclass(frozen=True)
 class GaussianNoise(Transform):
-    """Normal noise on the sum: standard deviation = multiplier x the most that one client can add to it.
+    """Normal noise on the sum: standard deviation = noise_multiplier x the most that one client can add to it.
 
-    `epsilon` and `delta` in place of the multiplier: the least noise with which the whole run keeps them.
+    `epsilon` and `delta` in place of the noise multiplier: the least noise with which the whole run keeps them.
     `noise_cohort` scales the noise by (clients in the sum) / noise_cohort, so that a small cohort trains as noisily as
     that larger one would (Granqvist et al., 2024, appendix C.4). Then the run itself is not private: simulation only.
     """
@@ -41,59 +41,61 @@ class GaussianNoise(Transform):
 
     wishes: ClassVar[tuple[str, ...]] = WISHES
 
-    multiplier: Unsigned = float("nan")
+    noise_multiplier: Unsigned = float("nan")
     noise_cohort: Clients | None = None
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    bound: Found = float("nan")
+    sensitivity: Found = float("nan")
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("gaussian_noise", self.multiplier, self.epsilon)
-        bound = checked(spec, "gaussian_noise", "l2")
-        return replace(self, bound=bound), replace(spec, noise=self.multiplier * bound)
+        check_noise("gaussian_noise", self.noise_multiplier, self.epsilon)
+        sensitivity = checked(spec, "gaussian_noise", "l2")
+        return replace(self, sensitivity=sensitivity), replace(spec, noise=self.noise_multiplier * sensitivity)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        std = self.multiplier * self.bound * share(total, self.noise_cohort)
+        std = self.noise_multiplier * self.sensitivity * share(total, self.noise_cohort)
         return replace(total, value=draws.on_sum(total.value, key, draws.normal, std)), state
 
     def event(self) -> Event:
-        return really("gaussian_noise", self.multiplier, self.noise_cohort, Gaussian(float(self.multiplier)))
+        return really(
+            "gaussian_noise", self.noise_multiplier, self.noise_cohort, Gaussian(float(self.noise_multiplier))
+        )
 
     def stands_for(self) -> Event | None:
-        return None if self.noise_cohort is None else Gaussian(float(self.multiplier))
+        return None if self.noise_cohort is None else Gaussian(float(self.noise_multiplier))
 
 
 @dataclass(frozen=True)
 class LaplaceNoise(Transform):
-    """Laplace noise on the sum: scale = multiplier x the most that one client can add to it in L1.
+    """Laplace noise on the sum: scale = noise_multiplier x the most that one client can add to it in L1.
 
-    One round is (1 / multiplier)-DP (Dwork et al., 2006). The other options are as in gaussian_noise.
+    One round is (1 / noise_multiplier)-DP (Dwork et al., 2006). The other options are as in gaussian_noise.
     """
 
     follows_noise: ClassVar[bool] = True
 
     wishes: ClassVar[tuple[str, ...]] = WISHES
 
-    multiplier: Unsigned = float("nan")
+    noise_multiplier: Unsigned = float("nan")
     noise_cohort: Clients | None = None
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    bound: Found = float("nan")
+    sensitivity: Found = float("nan")
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("laplace_noise", self.multiplier, self.epsilon)
-        bound = checked(spec, "laplace_noise", "l1")
-        return replace(self, bound=bound), replace(spec, noise=2**0.5 * self.multiplier * bound)
+        check_noise("laplace_noise", self.noise_multiplier, self.epsilon)
+        sensitivity = checked(spec, "laplace_noise", "l1")
+        return replace(self, sensitivity=sensitivity), replace(spec, noise=2**0.5 * self.noise_multiplier * sensitivity)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        scale = self.multiplier * self.bound * share(total, self.noise_cohort)
+        scale = self.noise_multiplier * self.sensitivity * share(total, self.noise_cohort)
         return replace(total, value=draws.on_sum(total.value, key, draws.laplace, scale)), state
 
     def event(self) -> Event:
-        return really("laplace_noise", self.multiplier, self.noise_cohort, Laplace(float(self.multiplier)))
+        return really("laplace_noise", self.noise_multiplier, self.noise_cohort, Laplace(float(self.noise_multiplier)))
 
     def stands_for(self) -> Event | None:
-        return None if self.noise_cohort is None else Laplace(float(self.multiplier))
+        return None if self.noise_cohort is None else Laplace(float(self.noise_multiplier))
 
 
 def share(total: Total, noise_cohort: int | None) -> float | Tensor:
@@ -101,18 +103,18 @@ def share(total: Total, noise_cohort: int | None) -> float | Tensor:
     return 1.0 if noise_cohort is None else total.count / noise_cohort
 
 
-def really(name: str, multiplier: float, noise_cohort: int | None, event: Event) -> Event:
+def really(name: str, noise_multiplier: float, noise_cohort: int | None, event: Event) -> Event:
     """The event of the run that is made: rescaled noise and no noise have no guarantee."""
     if noise_cohort is not None:
         return NotPrivate(f"{name}: the noise is that of a cohort of {noise_cohort}, scaled down. Simulation only.")
-    return NotPrivate(f"{name}: the multiplier is 0, so there is no noise.") if multiplier == 0 else event
+    return NotPrivate(f"{name}: the noise multiplier is 0, so there is no noise.") if noise_multiplier == 0 else event
 
 
 def checked(spec: Spec, name: str, norm: str) -> float:
     """The sensitivity of a real sum, or a refusal."""
     needs_no_noise(spec, name)
-    bound = needs_bound(spec, name, "l1" if norm == "l1" else "l2")
+    sensitivity = needs_bound(spec, name, "l1" if norm == "l1" else "l2")
     needs_equal_weights(spec, name)
     needs_sum(spec, name)
     needs_real(spec, name)
-    return bound
+    return sensitivity

@@ -31,17 +31,17 @@ class WeakDp(Transform):
 
     keyed: ClassVar[bool] = False
 
-    bound: Positive
+    max_norm: Positive
     std: Unsigned = 0.025
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_number("weak_dp.std", self.std, zero=True)
         needs_no_noise(spec, "weak_dp")
-        _, clipped = ClipL2(self.bound).bind(spec)
+        _, clipped = ClipL2(self.max_norm).bind(spec)
         return self, replace(clipped, noise=self.std)
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return ClipL2(self.bound).client(update, state, memory, key)
+        return ClipL2(self.max_norm).client(update, state, memory, key)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         return replace(total, value=draws.on_sum(total.value, key, draws.normal, self.std * total.weight)), state
@@ -54,15 +54,16 @@ class WeakDp(Transform):
 class Nbafl(Transform):
     """NbAFL: clients clip and add normal noise before they send, the server adds more (Wei et al., 2020).
 
-    sigma_up = c L s / epsilon on every update, s = 2 bound / examples, c = sqrt(2 ln(1.25 / delta)); on the mean
+    sigma_up = c L s / epsilon on every update, s = 2 max_norm / examples, c = sqrt(2 ln(1.25 / delta)); on the mean
     sigma_down = c s sqrt(T^2 - L^2 N) / (N epsilon) where T > L sqrt(N), with L = exposures, T = rounds, N = clients.
 
     The paper takes s for one example among `examples`. That would hold for a mean over examples; a trained update is
-    none, so its epsilon is not earned. What is certain: any two updates of a client are at most 2 bound apart, so one
-    upload is a local Gaussian mechanism of deviation sigma_up over 2 bound. The event says that, for the whole client.
+    none, so its epsilon is not earned. What is certain: any two updates of a client are at most 2 max_norm apart, so
+    one upload is a local Gaussian mechanism of deviation sigma_up over 2 max_norm. The event says that, for the whole
+    client.
     """
 
-    bound: Positive
+    max_norm: Positive
     epsilon: Positive
     delta: Delta
     examples: Whole
@@ -77,19 +78,19 @@ class Nbafl(Transform):
         needs_no_noise(spec, "nbafl")
         needs_equal_weights(spec, "nbafl")
         needs_real(spec, "nbafl")
-        ClipL2(self.bound).bind(spec)
+        ClipL2(self.max_norm).bind(spec)
         return self, replace(spec, l2=None, l1=None, lost="nbafl adds noise", noise=self.up())
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        update, memory = ClipL2(self.bound).client(update, state, memory, key)
+        update, memory = ClipL2(self.max_norm).client(update, state, memory, key)
         return update._replace(value=draws.noisy(update.value, key, draws.normal, self.up())), memory
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         return replace(total, value=draws.on_sum(total.value, key, draws.normal, self.down() * total.weight)), state
 
     def event(self) -> Event:
-        multiplier = self.exposures * self._c() / (self.examples * self.epsilon)
-        return Approximate(max(1e-9, gaussian_epsilon(float(multiplier), self.delta)), self.delta)
+        noise_multiplier = self.exposures * self._c() / (self.examples * self.epsilon)
+        return Approximate(max(1e-9, gaussian_epsilon(float(noise_multiplier), self.delta)), self.delta)
 
     def up(self) -> float:
         """The deviation of a client's noise on each number of its update."""
@@ -101,7 +102,7 @@ class Nbafl(Transform):
         return self._unit() * math.sqrt(max(0, spare)) / self.clients
 
     def _unit(self) -> float:
-        return self._c() * 2.0 * self.bound / (self.examples * self.epsilon)
+        return self._c() * 2.0 * self.max_norm / (self.examples * self.epsilon)
 
     def _c(self) -> float:
         return math.sqrt(2.0 * math.log(1.25 / self.delta))

@@ -16,7 +16,7 @@ _KIND = {"l2": "bounded updates", "l1": "updates bounded in L1"}
 def needs_no_noise(spec: Spec, name: str) -> None:
     """Refuse a second mechanism: neither would know of the other."""
     if spec.noise is not None:
-        raise SpecError(f"{name} follows another noise. Use one mechanism, with the larger multiplier.")
+        raise SpecError(f"{name} follows another noise. Use one mechanism, with the larger noise multiplier.")
 
 
 def needs_bound(spec: Spec, name: str, norm: Literal["l2", "l1"] = "l2") -> float:
@@ -80,11 +80,13 @@ def check_number(where: str, value: float, zero: bool = False) -> None:
         raise ConfigError(f"{where}: must be {least} and finite (got {value}).")
 
 
-def check_noise(name: str, multiplier: float, epsilon: float | None) -> None:
+def check_noise(name: str, noise_multiplier: float, epsilon: float | None) -> None:
     """Refuse a mechanism that is not told how much noise it adds."""
-    if not math.isnan(multiplier):
-        check_number(f"{name}.multiplier", multiplier, zero=True)
+    if not math.isnan(noise_multiplier):
+        check_number(f"{name}.noise_multiplier", noise_multiplier, zero=True)
     elif epsilon is None:
-        raise ConfigError(f"{name}: needs multiplier, or epsilon and delta for the whole run.")
+        raise ConfigError(f"{name}: needs noise_multiplier, or epsilon and delta for the whole run.")
     else:
-        raise ConfigError(f"{name}.epsilon: becomes a multiplier when a run is set up. Without a run use multiplier.")
+        raise ConfigError(
+            f"{name}.epsilon: becomes a noise multiplier when a run is set up. Without a run use noise_multiplier."
+        )

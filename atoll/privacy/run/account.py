@@ -15,6 +15,7 @@ from atoll.experiment.setup import Setup
 from atoll.privacy import Approximate, DiscreteGaussian, Event, Ledger, NotPrivate, Pure, Skellam, signal_to_noise
 from atoll.privacy.run.dpsgd import QUICK
 from atoll.privacy.run.request import Asked, described, sampled, standing_for
+from atoll.records.upgrade import upgraded_participation
 from atoll.tree import Tree
 
 Told = dict[str, Any]
@@ -56,7 +57,7 @@ class Account:
     def replay(self, history: Iterable[Mapping[str, Any]], layers: Callable[[int], Chain]) -> None:
         """What a resumed run had spent, from its record: who was drawn how, and who was left out."""
         for number, entry in enumerate(history):
-            how = Participation(**entry["cohort"]["how"])
+            how = Participation(**upgraded_participation(entry["cohort"]["how"]))
             self.add(layers(number), how, len(entry.get("dropped", ())))
 
     def ended_by_a_client(self) -> None:
@@ -200,14 +201,14 @@ def mechanism(layers: Chain) -> str:
 
     >>> from atoll.transforms import GaussianNoise
     >>> mechanism(Chain((GaussianNoise(1.2),)))
-    'gaussian_noise, multiplier 1.2'
+    'gaussian_noise, noise multiplier 1.2'
     """
     found = []
     for layer in layers.layers:
         if layer.event() is None:
             continue
-        number = getattr(layer, "multiplier", None)
-        found.append(named(layer) + ("" if number is None else f", multiplier {float(number):.6g}"))
+        number = getattr(layer, "noise_multiplier", None)
+        found.append(named(layer) + ("" if number is None else f", noise multiplier {float(number):.6g}"))
     return "; ".join(found)
 
 
@@ -220,7 +221,7 @@ def sampler(how: Participation) -> str:
     name = how.scheme.replace("_", " ")
     number = "" if how.expected is None else f" {how.expected:g}"
     drawn = f"{name},{number} of {how.population} clients" + (" on average" if how.probability is not None else "")
-    return drawn + (f", {how.separation} rounds from turn to turn" if how.separation else "")
+    return drawn + (f", {how.min_separation} rounds from turn to turn" if how.min_separation else "")
 
 
 def _words(block: Told) -> str:

@@ -32,7 +32,7 @@ class ExamplePrivacy:
     task: PrivateTask
     table: LocalPrivacyTable
     plan: Examples
-    multiplier: float
+    noise_multiplier: float
     delta: float
     rounds: int  # of the whole run
     copies: int = 1  # how often the data hold one row, at most
@@ -40,24 +40,25 @@ class ExamplePrivacy:
 
     def epsilon_after(self, rounds: int) -> float | None:
         """An upper bound after so many rounds, quick enough for every line of a record; None without noise."""
-        if self.multiplier == 0:
+        if self.noise_multiplier == 0:
             return None
-        loose = self.plan.bound(self.multiplier, rounds, self.delta)
+        loose = self.plan.bound(self.noise_multiplier, rounds, self.delta)
         return min(loose, self._whole[0]) if rounds <= self.rounds else loose
 
     def block(self, rounds: int, quick: bool = False) -> dict[str, Any]:
         """What run.json says after so many rounds, of the client for whom it is worst. `quick`: an upper bound."""
-        head: dict[str, Any] = {"holds": self.multiplier > 0}
-        if self.multiplier == 0:
-            head["why"] = "local.privacy.multiplier is 0, so there is no noise."
+        head: dict[str, Any] = {"holds": self.noise_multiplier > 0}
+        if self.noise_multiplier == 0:
+            head["why"] = "local.privacy.noise_multiplier is 0, so there is no noise."
         else:
             epsilon, n = (self.epsilon_after(rounds), self._whole[1]) if quick else self._worst(rounds)
             head |= {"epsilon": epsilon, "delta": self.delta, "sampler": self._sampler(n)}
         found = head | {
             "unit": "example",
             "adjacency": self.plan.adjacency,
-            "mechanism": f"DP-SGD in each client, clip {self.table.clip:g}, multiplier {self.multiplier:.6g}",
-            "accountant": QUICK if quick else self.plan.accountant(self.multiplier, rounds).name,
+            "mechanism": f"DP-SGD in each client, max_norm {self.table.max_norm:g}, "
+            f"noise multiplier {self.noise_multiplier:.6g}",
+            "accountant": QUICK if quick else self.plan.accountant(self.noise_multiplier, rounds).name,
             "rounds": rounds,
             "assumed": self._assumed(),
         }
@@ -71,7 +72,7 @@ class ExamplePrivacy:
 
     def _worst(self, rounds: int) -> tuple[float, int | None]:
         if rounds not in self._known:
-            self._known[rounds] = self.plan.worst(self.multiplier, rounds, self.delta)
+            self._known[rounds] = self.plan.worst(self.noise_multiplier, rounds, self.delta)
         return self._known[rounds]
 
     def _sampler(self, n: int | None) -> str:
@@ -89,7 +90,7 @@ class ExamplePrivacy:
             "fixed": "amplified by sampling examples without replacement in every step; replacing one moves a sum by "
             "twice the clip",
         }
-        turns = "every round" if self.plan.separation == 1 else f"every {self.plan.separation}th round"
+        turns = "every round" if self.plan.min_separation == 1 else f"every {self.plan.min_separation}th round"
         found = [
             notes[self.plan.sampling],
             f"a client counts in {turns}; no amplification by the sampling of clients",
@@ -106,7 +107,7 @@ def make_private(
     task: Supervised,
     model: Model,
     population: Population,
-    separation: int,
+    min_separation: int,
     make: Make,
 ) -> ExamplePrivacy | None:
     """What [local.privacy] asks for, its noise found; None without that table. `make` builds the algorithm."""
@@ -117,23 +118,31 @@ def make_private(
     delta = table.delta if table.delta is not None else 0.1 / max(1, largest)
     _check(experiment, table, task, delta, largest)
     sizes = tuple(torch.unique(population.sizes).tolist())
-    plan = Examples(sizes, local.batch, local.epochs, local.max_steps, table.sampling, separation)
+    plan = Examples(sizes, local.batch, local.epochs, local.max_steps, table.sampling, min_separation)
     size, ghost = float(min(local.batch, largest) or 1), quick_layers(task)
-    private = PrivateTask(task, table.clip, 0.0, size, local.batch == 0, task.keyed, ghost)
+    private = PrivateTask(task, table.max_norm, 0.0, size, local.batch == 0, task.keyed, ghost)
     check_algorithm(make, dataset, private, model, table.sampling == "poisson")
     if table.epsilon is not None:
-        multiplier = plan.noise(table.epsilon, delta, experiment.rounds)
+        noise_multiplier = plan.noise(table.epsilon, delta, experiment.rounds)
     else:
-        multiplier = float(table.multiplier or 0.0)
+        noise_multiplier = float(table.noise_multiplier or 0.0)
     return ExamplePrivacy(
-        replace(private, multiplier=multiplier), table, plan, multiplier, delta, experiment.rounds, _copies(population)
+        replace(private, noise_multiplier=noise_multiplier),
+        table,
+        plan,
+        noise_multiplier,
+        delta,
+        experiment.rounds,
+        _copies(population),
     )
 
 
 def _check(experiment: Experiment, table: LocalPrivacyTable, task: Supervised, delta: float, largest: int) -> None:
     problems = []
-    if (table.multiplier is None) == (table.epsilon is None):
-        problems.append("local.privacy: needs one of multiplier and epsilon, and not both. Example: epsilon = 2.0")
+    if (table.noise_multiplier is None) == (table.epsilon is None):
+        problems.append(
+            "local.privacy: needs one of noise_multiplier and epsilon, and not both. Example: epsilon = 2.0"
+        )
     if largest and delta > 1 / largest:
         problems.append(
             f"local.privacy.delta: {delta:g} is above 1 / {largest}, the examples of the largest client: with that, "

@@ -80,7 +80,7 @@ def _check_table(setup: Setup) -> None:
     if table.budget is not None or table.canaries:
         raise ConfigError(
             "privacy: there is a budget or an audit, but nothing in transform adds noise. "
-            'Add "equal_weights", { name = "clip_l2", bound = 1.0 } and { name = "gaussian_noise", ... }.'
+            'Add "equal_weights", { name = "clip_l2", max_norm = 1.0 } and { name = "gaussian_noise", ... }.'
         )
     if examples is not None and table.delta not in (None, examples.delta):
         raise ConfigError(
@@ -121,7 +121,7 @@ def _check_budget(bound: Chain, how: Participation, known: Asked) -> None:
     if (cost := suited(first, ACCOUNTANTS, known.accountant).epsilon(first, known.delta)) > known.budget:
         raise ConfigError(
             f"privacy.budget: {known.budget:g} is less than one round costs (epsilon {cost:.4g} at delta "
-            f"{known.delta:g}). Use a larger multiplier, a smaller cohort, or a budget above that."
+            f"{known.delta:g}). Use a larger noise multiplier, a smaller cohort, or a budget above that."
         )
 
 

@@ -54,11 +54,11 @@ def sampled(events: Sequence[Event], how: Participation) -> Event:
     if known == "poisson" and how.probability is not None and how.probability < 1:
         return Sampled(one, "poisson", n, how.probability * n)
     if known == "cyclic_poisson" and how.expected is not None:
-        return Sampled(one, known, n, how.expected, how.separation or 1)
+        return Sampled(one, known, n, how.expected, how.min_separation or 1)
     if known in ("without_replacement", "with_replacement", "cyclic") and how.size is not None:
         if known == "without_replacement" and how.size == n:
             return Sampled(one, "everyone", n, n)
-        return Sampled(one, known, n, how.size, how.separation or 1)
+        return Sampled(one, known, n, how.size, how.min_separation or 1)
     return Sampled(one, "everyone" if known in ("everyone", "poisson") else "any", n, n)
 
 
@@ -71,10 +71,10 @@ def larger(events: Sequence[Event], simulate: SimulateTable, cohort: int, apart:
         if groups and rate > 1:
             raise ConfigError(
                 f"privacy.simulate.population: {groups} groups of {cohort} need {groups * cohort} clients (got {n}). "
-                "Use a larger population, or fewer groups (separation)."
+                "Use a larger population, or fewer groups (min_separation)."
             )
-        return sampled(events, Participation(scheme, n, probability=rate, separation=groups))
-    return sampled(events, Participation(scheme, n, size=cohort, separation=groups))
+        return sampled(events, Participation(scheme, n, probability=rate, min_separation=groups))
+    return sampled(events, Participation(scheme, n, size=cohort, min_separation=groups))
 
 
 def asked(experiment: Experiment, layers: Sequence[Transform], population: int) -> Asked:
@@ -98,26 +98,27 @@ def asked(experiment: Experiment, layers: Sequence[Transform], population: int) 
 
 
 def calibrated(chain: Chain, spec: Spec, how: Participation, rounds: int, known: Asked) -> tuple[Chain, Asked]:
-    """The chain with a multiplier in place of an epsilon: the least with which the whole run keeps it."""
+    """The chain with a noise multiplier in place of an epsilon: the least with which the whole run keeps it."""
     at = [i for i, layer in enumerate(chain.layers) if _wished(layer)]
     if not at:
         return chain, known
     layer: Any = chain.layers[at[0]]
     name = named(layer)
     if len(at) > 1:
-        raise ConfigError(f"{name}.epsilon: two mechanisms have an epsilon. Use one, or multipliers.")
-    if is_schedule(layer.multiplier) or layer.multiplier == layer.multiplier:
+        raise ConfigError(f"{name}.epsilon: two mechanisms have an epsilon. Use one, or noise_multiplier.")
+    if is_schedule(layer.noise_multiplier) or layer.noise_multiplier == layer.noise_multiplier:
         if layer.epsilon is None:
             raise ConfigError(
-                f"{name}.delta: goes with an epsilon, and there is a multiplier. Use privacy.delta = {layer.delta:g}."
+                f"{name}.delta: goes with an epsilon, and there is a noise_multiplier. "
+                f"Use privacy.delta = {layer.delta:g}."
             )
-        raise ConfigError(f"{name}: has a multiplier and an epsilon. Leave one of them out.")
+        raise ConfigError(f"{name}: has a noise_multiplier and an epsilon. Leave one of them out.")
     if layer.epsilon is None or layer.delta is None:
         missing = "delta" if layer.epsilon is not None else "epsilon"
         raise ConfigError(f"{name}.{missing}: is missing: a budget is an epsilon and a delta.")
 
     def with_noise(z: float) -> Chain:
-        new = replace(layer, multiplier=z, epsilon=None, delta=None)
+        new = replace(layer, noise_multiplier=z, epsilon=None, delta=None)
         return Chain((*chain.layers[: at[0]], new, *chain.layers[at[0] + 1 :]))
 
     def event(z: float) -> Event:
@@ -128,7 +129,7 @@ def calibrated(chain: Chain, spec: Spec, how: Participation, rounds: int, known:
     accountant = suited(first, ACCOUNTANTS, known.accountant)
     terms = checked(accountant, first)
     if terms.broken:
-        raise ConfigError(f"{name}.epsilon: cannot be kept: {terms.broken}. Use a multiplier, and no epsilon.")
+        raise ConfigError(f"{name}.epsilon: cannot be kept: {terms.broken}. Use a noise_multiplier, and no epsilon.")
     noise = _noise_for(_Same(event, repr(first)), layer.epsilon, layer.delta, accountant.name)
     return with_noise(noise), replace(known, calibrated=(layer.epsilon, layer.delta))
 
@@ -179,7 +180,7 @@ def standing_for(bound: Chain, events: Sequence[Event], how: Participation, know
             f"{named(layer)}.noise_cohort: stands for a larger system, and how large it is was not said. "
             'Add [privacy] with simulate = { population = 1_000_000, sampling = "poisson" }.'
         )
-    apart = getattr(layer, "waits", None) or getattr(layer, "separation", None) or 1
+    apart = getattr(layer, "effective_min_separation", None) or getattr(layer, "min_separation", None) or 1
     return larger(events, known.simulate, cohort, apart)
 
 

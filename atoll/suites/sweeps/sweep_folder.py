@@ -82,7 +82,13 @@ class SweepFolder:
             ) from e
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise RecordError(f"{path}: was written in another format. Go on with the version that wrote it.")
-        return found
+        return {**found, **{part: [self._listed(c) for c in found.get(part, [])] for part in ("cells", "others")}}
+
+    def _listed(self, cell: dict[str, Any]) -> dict[str, Any]:
+        """A cell of sweep.json, with the digest that its folder has today: the first version had other names."""
+        with suppress(RecordError):
+            return {**cell, "digest": Folder(self.path / cell["folder"]).info["digest"]}
+        return cell
 
     def write(self, axes: Mapping[str, Any], cells: Sequence[Cell], states: Mapping[str, str]) -> None:
         """Replace sweep.json, in one step. Cells of an earlier file are remembered under "others"."""

@@ -1,0 +1,89 @@
+"""What options and modules were called in the first version, and its experiments in the names of today.
+
+>>> upgraded({"rounds": 3, "transform": ["equal_weights", {"name": "clip_l2", "bound": 0.5}]})
+{'rounds': 3, 'transform': ['equal_weights', {'name': 'clip_l2', 'max_norm': 0.5}]}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+_NOISE = {"multiplier": "noise_multiplier"}
+_CLIP = {"bound": "max_norm"}
+_APART = {"separation": "min_separation"}
+
+# The name of an entry, or the path of a table -> what its options were called -> what they are called.
+RENAMED: dict[str, dict[str, str]] = {
+    "adaptive_clip": {"start": "initial_max_norm"},
+    "banded_noise": _NOISE | _APART,
+    "clip_l1": _CLIP,
+    "clip_l2": _CLIP,
+    "clip_layers": {"bounds": "max_norms"},
+    "clip_per_layer": _CLIP,
+    "cyclic": _APART,
+    "cyclic_poisson": _APART,
+    "discrete_gaussian": _NOISE,
+    "gaussian_noise": _NOISE,
+    "joint_clip": {"bounds": "max_norms"},
+    "laplace_noise": _NOISE,
+    "local.privacy": _NOISE | {"clip": "max_norm"},
+    "nbafl": _CLIP,
+    "skellam": _NOISE,
+    "tree_noise": _NOISE | _APART,
+    "weak_dp": _CLIP,
+}
+
+# Modules that records name because a program handed something over, or an attack trained its own models.
+_MOVED = {
+    "atoll.runs.given:": "atoll.runs.python_inputs:",
+    "atoll.attack.halves:": "atoll.attacks.membership.random_half:",
+}
+
+
+def renamed(owner: str, option: str) -> str | None:
+    """What an option of this entry or table is called now; None where it always was called so."""
+    return RENAMED.get(owner, {}).get(option)
+
+
+def upgraded(experiment: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole experiment, as a record holds it, in the names of today; itself where it has them already."""
+    return {key: _upgraded(value, key) for key, value in experiment.items()}
+
+
+def upgraded_participation(drawn: Mapping[str, Any]) -> dict[str, Any]:
+    """How a line of a record says that its cohort was drawn, in the names of today."""
+    return {_APART.get(key, key): value for key, value in drawn.items()}
+
+
+def upgraded_info(info: Mapping[str, Any]) -> dict[str, Any]:
+    """What run.json says, with the experiment and its digest as this version would write them."""
+    experiment = upgraded(info["experiment"])
+    if experiment == info["experiment"]:
+        return dict(info)
+    return {**info, "experiment": experiment, "digest": digest(experiment)}
+
+
+def digest(experiment: Mapping[str, Any]) -> str:
+    """A short fingerprint of a complete experiment."""
+    text = json.dumps(experiment, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _upgraded(value: Any, path: str) -> Any:
+    """A value and all that is inside of it; `path` is where it stands."""
+    if isinstance(value, list):
+        return [_upgraded(item, path) for item in value]
+    if not isinstance(value, Mapping):
+        return _moved(value) if isinstance(value, str) else value
+    owner = str(value.get("name", path))
+    names = RENAMED.get(owner, {})
+    return {names.get(key, key): _upgraded(item, f"{path}.{key}") for key, item in value.items()}
+
+
+def _moved(name: str) -> str:
+    """The import path of a builder, where it is now."""
+    old = next((module for module in _MOVED if name.startswith(module)), "")
+    return _MOVED.get(old, "") + name.removeprefix(old)

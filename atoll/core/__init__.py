@@ -6,6 +6,7 @@ from atoll.core.engine import Begun, Engine, Job, Result, begun
 from atoll.core.reducer import Partial, Reducer, lift
 from atoll.core.settings import Positive, Share, Unsigned
 from atoll.core.task import GivesGradient, Model, Task
+from atoll.core.traits import Traits
 from atoll.core.transform import Chain, Scaling, Spec, Transform
 from atoll.core.types import Cohort, Info, Participation, Total, Update
 
@@ -29,6 +30,7 @@ __all__ = [
     "Spec",
     "Task",
     "Total",
+    "Traits",
     "Transform",
     "Unsigned",
     "Update",

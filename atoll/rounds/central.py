@@ -73,7 +73,7 @@ def _applied(parts: Parts, server: Tree, state: Tree, key: Tensor, total: Total 
     else:
         signal = private.signal(total)
         total, state = private.server(parts.layers, total, state, key)
-    return _After(parts.now.apply(server, total), state, found, signal)
+    return _After(parts.now.apply(server, total, rng.child(key, "apply")), state, found, signal)
 
 
 def _rows(cohort: Cohort, result: Result) -> float:
@@ -87,7 +87,7 @@ def _reestimated(parts: Parts, statistics: Algorithm, cohort: Cohort, server: Tr
     settings: Tree = {"algorithm": {}, "chain": {}}
     job = Job(statistics, _PLAIN, Mean(), settings, statistics.send(server), {}, cohort, none, key)
     total = parts.engine.run(job).total
-    return server if total is None else statistics.apply(server, total)
+    return server if total is None else statistics.apply(server, total, rng.child(key, "apply"))
 
 
 def nobody() -> Result:
@@ -100,9 +100,9 @@ def nobody() -> Result:
 class Central:
     """One server sends, every client of the cohort trains, the server applies the reduced update."""
 
-    def init(self, algorithm: Algorithm, model: Model, population: int) -> Tree:
+    def init(self, algorithm: Algorithm, model: Model, population: int, key: Tensor) -> Tree:
         """The server's state."""
-        return algorithm.init(model)
+        return algorithm.init(model, key)
 
     def run(self, parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: Tensor) -> tuple[Tree, Tree, Result]:
         """One round."""

@@ -42,18 +42,19 @@ def gossip_round(
     )
     result = parts.engine.run(job)
     if result.total is not None:
-        servers = _applied(parts.now, servers, here[result.order.to(here.device)], result.total.updates)
+        trained = here[result.order.to(here.device)]
+        servers = _applied(parts.now, servers, trained, result.total.updates, rng.child(key, "apply").to(here.device))
     mixed = tree.map(lambda x: torch.einsum("ij,j...->i...", weights, x), model_of(servers))
     return {**servers, **mixed}, state, result
 
 
-def _applied(now: Algorithm, servers: Tree, ids: Tensor, updates: tuple[Tree, Tensor]) -> Tree:
-    def alone(server: Tree, value: Tree, weight: Tensor) -> Tree:
+def _applied(now: Algorithm, servers: Tree, ids: Tensor, updates: tuple[Tree, Tensor], key: Tensor) -> Tree:
+    def alone(server: Tree, node: Tensor, value: Tree, weight: Tensor) -> Tree:
         one = torch.ones_like(weight)
         some = torch.where(weight > 0, weight, one)  # a node without examples stays where it is
-        return now.apply(server, Total(tree.scale(value, weight), some, one))
+        return now.apply(server, Total(tree.scale(value, weight), some, one), rng.fold(key, node))
 
-    new = vmap(alone)(tree.rows(servers, ids), *updates)
+    new = vmap(alone)(tree.rows(servers, ids), ids, *updates)
     return tree.map(lambda old, x: old.index_copy(0, ids, x), servers, new)  # type: ignore[no-any-return]
 
 
@@ -64,15 +65,14 @@ class Gossip:
     graph: GraphName = "ring"
     probability: Annotated[float, Field(ge=0, le=1)] = 0.1
 
-    def init(self, algorithm: Algorithm, model: Model, population: int) -> Tree:
+    def init(self, algorithm: Algorithm, model: Model, population: int, key: Tensor) -> Tree:
         """Every node's own server state; all start alike."""
-        inner = getattr(algorithm, "inner", algorithm)
-        if getattr(inner, "population", None) is not None:
+        if algorithm.traits().counts_clients:
             raise ConfigError(
-                f"round.name: gossip has no server to keep what {type(inner).__name__} keeps there. "
+                "round.name: gossip has no server to keep this algorithm's mean over all clients' states. "
                 "Use round.name = 'central', or an algorithm such as fedavg or fedprox."
             )
-        return tree.map(torch.clone, tree.stack(algorithm.init(model), population))  # type: ignore[no-any-return]
+        return tree.map(torch.clone, tree.stack(algorithm.init(model, key), population))  # type: ignore[no-any-return]
 
     def run(self, parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: Tensor) -> tuple[Tree, Tree, Result]:
         """One round. The graph is the same in every round."""

@@ -1,6 +1,6 @@
 """Contracts: what a task, an algorithm, a transform, a reducer and an engine are. No implementations."""
 
-from atoll.core.algorithm import Algorithm
+from atoll.core.algorithm import Algorithm, missing_hooks
 from atoll.core.autograd import functional, gradient_and_value, is_functional
 from atoll.core.engine import Begun, Engine, Job, Result, begun
 from atoll.core.reducer import Partial, Reducer, lift
@@ -39,4 +39,5 @@ __all__ = [
     "gradient_and_value",
     "is_functional",
     "lift",
+    "missing_hooks",
 ]

@@ -49,3 +49,12 @@ class Algorithm(Protocol):
     def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         """The server's next state; `key` is this round's, for what the server draws."""
         ...
+
+
+def missing_hooks(thing: object) -> list[str]:
+    """What an algorithm must have and this does not: for errors that say so before the first round.
+
+    >>> missing_hooks(object())[:2]
+    ['traits', 'init']
+    """
+    return [name for name in vars(Algorithm) if name[0] != "_" and not callable(getattr(thing, name, None))]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from atoll import rng, tree
 from atoll.algorithms import ALGORITHMS
 from atoll.algorithms.wrappers import Snapshot, Statistics, keep_statistics_local
-from atoll.core import Algorithm, Chain, Info, Model, Participation, Reducer, Spec
+from atoll.core import Algorithm, Chain, Info, Model, Participation, Reducer, Spec, missing_hooks
 from atoll.core.settings import resolve, schedules
 from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
 from atoll.engines import ENGINES, Choice
@@ -132,7 +132,7 @@ def assemble(
     known = measured(task, dataset)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     learner = partial(build, ALGORITHMS, experiment.algorithm, where="algorithm", population=partition.size)
-    algorithm = learner(task=task.to(where))
+    algorithm = _whole(experiment, learner(task=task.to(where)))
     statistics = None
     if model["buffers"] and experiment.task.batch_norm == "local":
         algorithm = keep_statistics_local(algorithm)
@@ -185,6 +185,17 @@ def assemble(
     setup = with_privacy(setup, [name for name in known if name != TRAIN_LOSS])
     setup.topology.init(resolve(algorithm, 0, []), model, 1, setup.server_key)
     return setup
+
+
+def _whole(experiment: Experiment, algorithm: Algorithm) -> Algorithm:
+    """The algorithm, if it has all that is asked of one: a name may be an import path to anything."""
+    missing = missing_hooks(algorithm)
+    if missing:
+        raise ConfigError(
+            f"algorithm.name: {experiment.algorithm['name']!r} gives a {type(algorithm).__name__}, which has no "
+            f"{missing[0]!r}. `atoll check {experiment.algorithm['name']}` says what an algorithm needs."
+        )
+    return algorithm
 
 
 def _check_repeats(experiment: Experiment, algorithm: Algorithm, sampler: Any) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from atoll import tree
-from atoll.core import Algorithm
+from atoll.algorithms.wrappers import LocalStatistics, Snapshot
+from atoll.core import Algorithm, missing_hooks
 from atoll.core.settings import resolve
 from atoll.engines import Loop, Scratch, Threads
 from atoll.errors import ConformanceError
@@ -20,6 +21,7 @@ from atoll.testing.assertions import distance, need, need_close, need_same
 from atoll.testing.harness import Cohorts, EngineFactory, Federation, one_thread, some, stack, train
 from atoll.testing.hooks import check_hooks
 from atoll.testing.problems import Problem, flat, mirrored, network, optimum, quadratics
+from atoll.testing.traits import check_traits, check_wrapper
 from atoll.tree import Tree
 
 Builder = Callable[..., Any]
@@ -89,6 +91,18 @@ def check_algorithm(
     """
     case = Case(builder, options, lr, exact, sampled, alone, control, rounds)
     return [name for check in CHECKS for name in [check(case)] if name]
+
+
+def declares_its_traits(case: Case) -> str:
+    """Before anything runs, and through every wrapper that a run may put around it."""
+    algorithm = case.on(quadratics())
+    missing = missing_hooks(algorithm)
+    cause = "a hook that is spelt differently, or a class for an earlier version (memory is now client_state)"
+    need(not missing, "has every hook and traits", f"no {', '.join(missing)}", "all of them", cause)
+    check_traits(algorithm)
+    for wrap in (LocalStatistics, Snapshot):
+        check_wrapper(wrap, algorithm)
+    return "declares its traits, and wrappers keep them"
 
 
 def hooks_keep_their_word(case: Case) -> str:
@@ -232,6 +246,7 @@ def reaches_the_optimum_sampled(case: Case) -> str | None:
 
 
 CHECKS: tuple[Callable[[Case], str | None], ...] = (
+    declares_its_traits,
     hooks_keep_their_word,
     absent_clients_stay,
     no_rate_no_move,

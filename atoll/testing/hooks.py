@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,7 @@ def check_hooks(algorithm: Algorithm, problem: Problem) -> None:
 
 def _call(name: str, hook: Callable[..., Any], *args: Any) -> Any:
     """What the hook gives, if it gives it twice and leaves what it was given alone."""
+    _takes(name, hook, len(args))
     before = [tree.digest(_plain(a)) for a in args]
     out = hook(*args)
     copy = tree.map(torch.clone, _tensors(name, out))
@@ -54,6 +56,15 @@ def _call(name: str, hook: Callable[..., Any], *args: Any) -> Any:
     need(not touched, f"{name} leaves what it is given alone", f"argument {touched} changed", "no change", cause)
     need_same(again, copy, f"{name} gives the same twice", "a draw without a key, or state kept in the object")
     return out
+
+
+def _takes(name: str, hook: Callable[..., Any], arguments: int) -> None:
+    wanted = inspect.signature(getattr(Algorithm, name)).parameters
+    order = ", ".join(list(wanted)[1:])
+    parameters = [p for p in inspect.signature(hook).parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    good = len(parameters) == arguments or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    cause = "a hook for an earlier version: init and apply take a key"
+    need(good, f"{name} takes what it is given", f"{len(parameters)} arguments", f"{name}({order})", cause)
 
 
 def _kept(hook: str, what: str, old: Tree, new: Tree) -> Tree:

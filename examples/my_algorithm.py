@@ -6,9 +6,11 @@ PYTHONPATH=examples atoll run examples/my_algorithm.toml
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from atoll.algorithms.local import begin, descend, difference, gradient, move
 from atoll.algorithms.optimizers import SGD, Optimizer
-from atoll.core import Info, Model, Positive, Task, Total, Update
+from atoll.core import Info, Model, Positive, Task, Total, Traits, Update
 from atoll.tree import Tree
 
 
@@ -20,24 +22,27 @@ class RootAvg:
     lr: Positive
     optimizer: Optimizer = SGD()
 
-    def init(self, model: Model) -> Tree:
+    def traits(self) -> Traits:
+        return Traits()
+
+    def init(self, model: Model, key: Tensor) -> Tree:
         return model
 
-    def memory(self, model: Model) -> Tree:
+    def client_state(self, model: Model) -> Tree:
         return {}
 
     def send(self, server: Tree) -> Tree:
         return server
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
+    def start(self, sent: Tree, own: Tree) -> Tree:
         return begin(self.optimizer, sent)
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         g, carry = gradient(self.task, carry, batch)
         return descend(self.optimizer, carry, g, self.lr)
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
-        return Update(difference(carry, sent), info.examples.sqrt()), memory
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
+        return Update(difference(carry, sent), info.examples.sqrt()), own
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         return move(server, total.mean(), 1.0)

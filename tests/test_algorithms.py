@@ -421,7 +421,7 @@ def test_fedbn_with_everything_kept_apart_but_norms_shared_is_fedper() -> None:
 def test_a_name_that_the_model_does_not_have_is_refused(build: Any) -> None:
     problem = network()
     with pytest.raises(ConfigError, match=r"algorithm.keep: the model has no 'fc9.weight'. It has 0.weight, 0.bias"):
-        build(problem.task, LR, keep=["fc9.weight"]).memory(problem.model)
+        build(problem.task, LR, keep=["fc9.weight"]).client_state(problem.model)
 
 
 # Formulas by hand.
@@ -472,12 +472,13 @@ def train_once(made: Federation, client: int) -> Tree:
 def test_adafedprox_raises_mu_with_the_loss_and_lowers_it_after_patience() -> None:
     problem = quadratics()
     ada = AdaFedProx(problem.task, LR, mu=0.2, change=0.1, patience=2)
-    server = ada.init(problem.model)
+    key = rng.key("server")
+    server = ada.init(problem.model, key)
     still = tree.zeros_like(problem.model["params"])
     seen = []
     for loss in (5.0, 4.0, 3.0, 6.0, 5.0, 4.0, 4.0, 3.0):
         value = {"delta": still, "buffers": tree.zeros_like(problem.model["buffers"]), "loss": torch.tensor(loss)}
-        server = ada.apply(server, Total(value, torch.ones(()), torch.ones(())))
+        server = ada.apply(server, Total(value, torch.ones(()), torch.ones(())), key)
         seen.append(round(float(server["mu"]), 4))
     assert seen == [0.2, 0.1, 0.1, 0.2, 0.2, 0.1, 0.1, 0.1]
     assert (
@@ -485,12 +486,14 @@ def test_adafedprox_raises_mu_with_the_loss_and_lowers_it_after_patience() -> No
             ada.apply(
                 {**server, "mu": torch.tensor(0.05), "falls": torch.tensor(1.0)},
                 Total({**value, "loss": torch.tensor(1.0)}, torch.ones(()), torch.ones(())),
+                key,
             )["mu"]
         )
         == 0.0
     )
     for loss in range(100):  # rises all the time
-        server = ada.apply(server, Total({**value, "loss": torch.tensor(float(loss))}, torch.ones(()), torch.ones(())))
+        total = Total({**value, "loss": torch.tensor(float(loss))}, torch.ones(()), torch.ones(()))
+        server = ada.apply(server, total, key)
     assert float(server["mu"]) == ada.most == 1.0
 
 

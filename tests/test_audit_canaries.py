@@ -45,8 +45,8 @@ class Halved(GaussianNoise):
 class Loose(ClipL2):
     """Lets updates of twice its bound through."""
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return ClipL2(2 * self.max_norm).client(update, state, memory, key)
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return ClipL2(2 * self.max_norm).client(update, state, own, key)
 
 
 @dataclass(frozen=True)

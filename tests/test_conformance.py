@@ -165,7 +165,7 @@ def test_the_examples_of_the_kit_run(name: str) -> None:
 
 @dataclass(frozen=True)
 class InPlace(FedAvg):
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         g, carry = gradient(self.task, carry, batch)
         for k, p in carry["params"].items():
             p.sub_(self.lr * g[k])
@@ -174,19 +174,19 @@ class InPlace(FedAvg):
 
 @dataclass(frozen=True)
 class GrowingCarry(FedAvg):
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
-        return {**super().step(carry, sent, memory, batch), "last": batch["mask"]}
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
+        return {**super().step(carry, sent, own, batch), "last": batch["mask"]}
 
 
 @dataclass(frozen=True)
 class GrowingServer(FedAvg):
-    def apply(self, server: Tree, total: Total) -> Tree:
-        return {**super().apply(server, total), "rounds": total.count}
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
+        return {**super().apply(server, total, key), "rounds": total.count}
 
 
 @dataclass(frozen=True)
-class ChangingMemory(FedAvg):
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
+class ChangingClientState(FedAvg):
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
         return change(carry, sent, info), {"steps": info.steps}
 
 
@@ -198,49 +198,49 @@ class PythonNumber(FedAvg):
 
 @dataclass(frozen=True)
 class OtherNames(FedAvg):
-    def start(self, sent: Tree, memory: Tree) -> Tree:
+    def start(self, sent: Tree, own: Tree) -> Tree:
         return {"weights": sent["params"]}
 
 
 @dataclass(frozen=True)
 class Unkeyed(FedAvg):
-    def start(self, sent: Tree, memory: Tree) -> Tree:
-        carry = super().start(sent, memory)
+    def start(self, sent: Tree, own: Tree) -> Tree:
+        carry = super().start(sent, own)
         return {**carry, "params": tree.map(lambda p: p + 1e-3 * torch.randn_like(p), carry["params"])}
 
 
 class Counting(FedAvg):
     calls: ClassVar[list[int]] = [0]
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         self.calls[0] += 1
         return move(server, total.mean(), 1.0 + self.calls[0])
 
 
 @dataclass(frozen=True)
 class Branching(FedAvg):
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         g, new = gradient(self.task, carry, batch)
         return descend(self.optimizer, new, g, self.lr) if float(new["loss"]) > 0 else new
 
 
 @dataclass(frozen=True)
 class KnowsItsEngine(FedAvg):
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
         update = change(carry, sent, info)
         stacked = torch._C._functorch.is_batchedtensor(info.examples)
-        return update._replace(value=tree.scale(update.value, 2.0 if stacked else 1.0)), memory
+        return update._replace(value=tree.scale(update.value, 2.0 if stacked else 1.0)), own
 
 
 @dataclass(frozen=True)
 class Uphill(FedAvg):
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         return move(server, total.mean(), -1.0)
 
 
 @dataclass(frozen=True)
 class Wandering(FedAvg):
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         new = move(server, total.mean(), 1.0)
         return {**new, "params": tree.map(lambda p: 0.99 * p, new["params"])}
 
@@ -251,7 +251,7 @@ class Wandering(FedAvg):
         (InPlace, "step leaves what it is given alone"),
         (GrowingCarry, "step keeps the structure of the carry"),
         (GrowingServer, "apply keeps the structure of the server's state"),
-        (ChangingMemory, "finish keeps the structure of the memory"),
+        (ChangingClientState, "finish keeps the structure of the client state"),
         (PythonNumber, "send gives only tensors"),
         (OtherNames, "what start gives has params and buffers"),
         (Unkeyed, "start gives the same twice"),
@@ -301,9 +301,9 @@ class LyingBound(Transform):
 
 
 class PerTensor(LyingBound):
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         value = tree.map(lambda x: x / x.norm().clamp(min=1.0), update.value)
-        return update._replace(value=value), memory
+        return update._replace(value=value), own
 
 
 class LyingSum(ClipL2):
@@ -312,8 +312,8 @@ class LyingSum(ClipL2):
 
 
 class LeavesPart(Transform):
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value={**update.value, "extra": torch.ones(())}), memory
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(value={**update.value, "extra": torch.ones(())}), own
 
 
 class LyingWeights(Transform):
@@ -322,8 +322,8 @@ class LyingWeights(Transform):
 
 
 class SilentWeights(Transform):
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(weight=torch.ones_like(update.weight)), memory
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(weight=torch.ones_like(update.weight)), own
 
 
 class UnkeyedNoise(Transform):
@@ -332,36 +332,36 @@ class UnkeyedNoise(Transform):
 
 
 class OneDraw(Transform):
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=tree.map(lambda x: x + rng.normal(key, tuple(x.shape)), update.value)), memory
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(value=tree.map(lambda x: x + rng.normal(key, tuple(x.shape)), update.value)), own
 
 
 class Forgetful(TopK):
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         sent = tree.map(self._largest, update.value)
         return update._replace(value=sent), {"residual": tree.sub(update.value, sent)}
 
 
 class Divides(Transform):
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=tree.scale(update.value, 1.0 / tree.norm(update.value))), memory
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(value=tree.scale(update.value, 1.0 / tree.norm(update.value))), own
 
 
 class Renames(Transform):
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value={"delta": update.value["delta"]}), memory
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(value={"delta": update.value["delta"]}), own
 
 
 class Scales(Transform):
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         for x in tree.leaves(update.value):
             x.mul_(0.5)
-        return update, memory
+        return update, own
 
 
 class Asks(Transform):
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return (update._replace(value=tree.scale(update.value, 0.5)) if tree.norm(update.value) > 1 else update), memory
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return (update._replace(value=tree.scale(update.value, 0.5)) if tree.norm(update.value) > 1 else update), own
 
 
 @pytest.mark.parametrize(

@@ -326,8 +326,8 @@ def set_up(module: nn.Module | None = None, lists: Any = LISTS, **changed: Any) 
 class Greedy(FedAvg):
     """Sends the largest pixel along."""
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
-        new = super().step(carry, sent, memory, batch)
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
+        new = super().step(carry, sent, own, batch)
         return {**new, "params": tree.map(lambda p: p + 1e-6 * batch["x"].max(), new["params"])}
 
 

@@ -81,7 +81,7 @@ def parts(made: Federation) -> Parts:
 def gossip(problem: Problem, algorithm: Algorithm, topology: Gossip, rounds: int, who: list[int] | None = None) -> Tree:
     """Every node's state after so many rounds."""
     made = federation(problem, algorithm)
-    servers = topology.init(algorithm, problem.model, 6)
+    servers = topology.init(algorithm, problem.model, 6, rng.key("server"))
     for r in range(rounds):
         servers, _, _ = topology.run(parts(made), made.cohort(who or range(6)), servers, {}, rng.key("round", r))
     return servers
@@ -126,7 +126,7 @@ def test_a_node_runs_the_client_program_of_a_central_round() -> None:
     problem = network()
     algorithm = FedProx(problem.task, 0.1, mu=0.3)
     made, key = federation(problem, algorithm, Vector), rng.key("round")  # which trains the longest first
-    servers = Gossip().init(algorithm, problem.model, 6)
+    servers = Gossip().init(algorithm, problem.model, 6, rng.key("server"))
     nodes, _, _ = gossip_round(parts(made), made.cohort([0, 3, 5]), servers, {}, torch.eye(6), key)
     for node in (0, 3, 5):
         alone, _, _ = Central().run(parts(made), made.cohort([node]), made.server, {}, key)
@@ -151,7 +151,7 @@ def test_mixing_alone_keeps_the_mean_and_reaches_it() -> None:
     problem = quadratics()
     algorithm = FedAvg(problem.task, 1e-12)
     made = federation(problem, algorithm)
-    servers = Gossip("ring").init(algorithm, problem.model, 6)
+    servers = Gossip("ring").init(algorithm, problem.model, 6, rng.key("server"))
     spread = torch.arange(6.0)[:, None]
     servers = {**servers, "params": tree.map(lambda x: x + spread, servers["params"])}
     mean = Gossip().model(servers)["params"]
@@ -172,13 +172,13 @@ def test_nodes_that_do_not_train_still_mix() -> None:
 def test_gossip_refuses_what_needs_a_server(build: Any) -> None:
     problem = network()
     with pytest.raises(ConfigError, match=r"gossip has no server .* Use round.name = 'central'"):
-        Gossip().init(build(problem.task, 0.1, 6), problem.model, 6)
+        Gossip().init(build(problem.task, 0.1, 6), problem.model, 6, rng.key("server"))
 
 
 def test_gossip_refuses_what_needs_a_server_also_when_it_is_wrapped() -> None:
     problem = network()
     with pytest.raises(ConfigError, match="gossip has no server"):
-        Gossip().init(LocalStatistics(Scaffold(problem.task, 0.1, 6)), problem.model, 6)
+        Gossip().init(LocalStatistics(Scaffold(problem.task, 0.1, 6)), problem.model, 6, rng.key("server"))
 
 
 def test_noise_for_privacy_is_refused_under_gossip(tmp_path: Path) -> None:

@@ -79,8 +79,8 @@ def test_only_the_last_layer_is_left_to_the_sum() -> None:
 def test_a_clip_with_a_client_side_of_its_own_is_asked_for_it() -> None:
     @dataclass(frozen=True)
     class Half(ClipL2):
-        def client(self, update: Update, state: Tree, memory: Tree, key: torch.Tensor) -> tuple[Update, Tree]:
-            return update._replace(value=tree.scale(update.value, 0.5)), memory
+        def client(self, update: Update, state: Tree, own: Tree, key: torch.Tensor) -> tuple[Update, Tree]:
+            return update._replace(value=tree.scale(update.value, 0.5)), own
 
     assert issubclass(Half, Scaling)
     whole, update, by = sent(bound(Half(0.5)))

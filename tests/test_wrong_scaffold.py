@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
+from torch import Tensor
 
 from atoll import rng, tree
 from atoll.algorithms.local import descend, gradient, move
@@ -25,10 +26,10 @@ def check(builder: Callable[..., object]) -> list[str]:
 class StartsAtRandom(Scaffold):
     """c and every c_i start from one random network (NIID-Bench)."""
 
-    def init(self, model: Model) -> Tree:
+    def init(self, model: Model, key: Tensor) -> Tree:
         return {**model, "control": self._network()}
 
-    def memory(self, model: Model) -> Tree:
+    def client_state(self, model: Model) -> Tree:
         return {"control": self._network()}
 
     def _network(self) -> Tree:
@@ -39,10 +40,10 @@ class StartsAtRandom(Scaffold):
 class StartsAtTheModel(Scaffold):
     """c and every c_i start from the model itself: another network, as far as controls are concerned."""
 
-    def init(self, model: Model) -> Tree:
+    def init(self, model: Model, key: Tensor) -> Tree:
         return {**model, "control": model["params"]}
 
-    def memory(self, model: Model) -> Tree:
+    def client_state(self, model: Model) -> Tree:
         return {"control": model["params"]}
 
 
@@ -50,10 +51,10 @@ class StartsAtTheModel(Scaffold):
 class InvertedSign(Scaffold):
     """g + c_i + c."""
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         carry = {**carry, "worth": count_gradients(self.optimizer, carry["worth"])}
         g, carry = gradient(self.task, carry, batch)
-        g = tree.add(tree.add(g, memory["control"]), sent["control"])
+        g = tree.add(tree.add(g, own["control"]), sent["control"])
         return descend(self.optimizer, carry, g, self.lr)
 
 
@@ -61,16 +62,16 @@ class InvertedSign(Scaffold):
 class NeverStored(Scaffold):
     """The new c_i is computed, sent, and forgotten (FedML)."""
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
-        return super().finish(carry, sent, memory, info)[0], memory
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
+        return super().finish(carry, sent, own, info)[0], own
 
 
 @dataclass(frozen=True)
 class ServerStepTimesLr(Scaffold):
     """x += lr * mean(y_i - x) (FedEval)."""
 
-    def apply(self, server: Tree, total: Total) -> Tree:
-        good = super().apply(server, total)
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
+        good = super().apply(server, total, key)
         return {**move(server, total.mean(), self.server_lr * self.lr), "control": good["control"]}
 
 
@@ -78,8 +79,8 @@ class ServerStepTimesLr(Scaffold):
 class NotScaledBySampling(Scaffold):
     """c += mean(dc), without |S|/N."""
 
-    def apply(self, server: Tree, total: Total) -> Tree:
-        return super().apply(server, replace(total, count=total.count * 0 + self.population))
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
+        return super().apply(server, replace(total, count=total.count * 0 + self.population), key)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ from typing import Annotated
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from atoll import tree
 from atoll.algorithms.local import begin, descend, difference, gradient, move
 from atoll.algorithms.optimizers import SGD, Optimizer, zero
-from atoll.core import Info, Model, Positive, Task, Total, Unsigned, Update
+from atoll.core import Info, Model, Positive, Task, Total, Traits, Unsigned, Update
 from atoll.tree import Tree
 
 
@@ -30,28 +31,31 @@ class AdaFedProx:
     optimizer: Optimizer = SGD()
     server_lr: Positive = 1.0
 
-    def init(self, model: Model) -> Tree:
+    def traits(self) -> Traits:
+        return Traits()
+
+    def init(self, model: Model, key: Tensor) -> Tree:
         none = zero(model["params"])
         return {**model, "mu": none + self.mu, "loss": none + torch.inf, "falls": none}
 
-    def memory(self, model: Model) -> Tree:
+    def client_state(self, model: Model) -> Tree:
         return {}
 
     def send(self, server: Tree) -> Tree:
         return {"params": server["params"], "buffers": server["buffers"], "mu": server["mu"]}
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
+    def start(self, sent: Tree, own: Tree) -> Tree:
         return begin(self.optimizer, sent)
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         g, carry = gradient(self.task, carry, batch)
         g = tree.add_scaled(g, tree.sub(carry["params"], sent["params"]), sent["mu"])
         return descend(self.optimizer, carry, g, self.lr)
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
-        return Update({**difference(carry, sent), "loss": carry["loss"] / info.steps}, info.examples), memory
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
+        return Update({**difference(carry, sent), "loss": carry["loss"] / info.steps}, info.examples), own
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         mean = total.mean()
         falls = torch.where(mean["loss"] < server["loss"], server["falls"] + 1, 0.0)
         calm, rose = falls >= self.patience, mean["loss"] > server["loss"]

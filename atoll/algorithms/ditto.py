@@ -1,12 +1,13 @@
 """Ditto."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+
+from torch import Tensor
 
 from atoll import tree
 from atoll.algorithms.local import begin, change, descend, gradient, model_of, move
 from atoll.algorithms.optimizers import SGD, Optimizer
-from atoll.core import Info, Model, Positive, Task, Total, Unsigned, Update
+from atoll.core import Info, Model, Positive, Task, Total, Traits, Unsigned, Update
 from atoll.tree import Tree
 
 
@@ -17,35 +18,36 @@ class Ditto:
     Shared: FedAvg. Own: v <- v - lr (grad F_k(v) + mu (v - w)), kept by the client, never sent.
     """
 
-    personal: ClassVar[bool] = True
-
     task: Task
     lr: Positive
     mu: Unsigned = 0.1
     optimizer: Optimizer = SGD()
     server_lr: Positive = 1.0
 
-    def init(self, model: Model) -> Tree:
+    def traits(self) -> Traits:
+        return Traits(personal=True)
+
+    def init(self, model: Model, key: Tensor) -> Tree:
         return model
 
-    def memory(self, model: Model) -> Tree:
+    def client_state(self, model: Model) -> Tree:
         return {"own": model}
 
     def send(self, server: Tree) -> Tree:
         return server
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
-        return {**begin(self.optimizer, memory["own"]), "shared": begin(self.optimizer, sent)}
+    def start(self, sent: Tree, own: Tree) -> Tree:
+        return {**begin(self.optimizer, own["own"]), "shared": begin(self.optimizer, sent)}
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         g, shared = gradient(self.task, carry["shared"], batch)
         shared = descend(self.optimizer, shared, g, self.lr)
         g, carry = gradient(self.task, carry, batch)
         g = tree.add_scaled(g, tree.sub(carry["params"], sent["params"]), self.mu)
         return {**descend(self.optimizer, carry, g, self.lr), "shared": shared}
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
         return change(carry["shared"], sent, info), {"own": model_of(carry)}
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         return move(server, total.mean(), self.server_lr)

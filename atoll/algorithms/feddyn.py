@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from atoll import tree
 from atoll.algorithms.local import begin, descend, difference, gradient, move, one
 from atoll.algorithms.optimizers import SGD, Optimizer
-from atoll.core import Info, Model, Positive, Task, Total, Update
+from atoll.core import Info, Model, Positive, Task, Total, Traits, Update
 from atoll.tree import Tree
 
 
@@ -23,29 +25,32 @@ class FedDyn:
     alpha: Positive = 0.01
     optimizer: Optimizer = SGD()
 
-    def init(self, model: Model) -> Tree:
+    def traits(self) -> Traits:
+        return Traits(counts_clients=True)
+
+    def init(self, model: Model, key: Tensor) -> Tree:
         return {**model, "h": tree.zeros_like(model["params"])}
 
-    def memory(self, model: Model) -> Tree:
+    def client_state(self, model: Model) -> Tree:
         return {"h": tree.zeros_like(model["params"])}
 
     def send(self, server: Tree) -> Tree:
         return {"params": server["params"], "buffers": server["buffers"]}
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
+    def start(self, sent: Tree, own: Tree) -> Tree:
         return begin(self.optimizer, sent)
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         g, carry = gradient(self.task, carry, batch)
         pull = tree.sub(carry["params"], sent["params"])
-        g = tree.add_scaled(tree.sub(g, memory["h"]), pull, self.alpha)
+        g = tree.add_scaled(tree.sub(g, own["h"]), pull, self.alpha)
         return descend(self.optimizer, carry, g, self.lr)
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
         parts = difference(carry, sent)
-        return Update(parts, one(info)), {"h": tree.add_scaled(memory["h"], parts["delta"], -self.alpha)}
+        return Update(parts, one(info)), {"h": tree.add_scaled(own["h"], parts["delta"], -self.alpha)}
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         mean, share = total.mean(), total.count / self.population
         h = tree.add_scaled(server["h"], mean["delta"], -self.alpha * share)
         return {**move(server, {**mean, "delta": tree.add_scaled(mean["delta"], h, -1.0 / self.alpha)}, 1.0), "h": h}

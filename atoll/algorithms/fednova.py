@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from atoll import tree
 from atoll.algorithms.local import begin, change, descend, gradient, move
 from atoll.algorithms.optimizers import SGD, Optimizer, count_gradients, linear, worth
-from atoll.core import Info, Model, Positive, Task, Total, Update
+from atoll.core import Info, Model, Positive, Task, Total, Traits, Update
 from atoll.errors import ConfigError
 from atoll.tree import Tree
 
@@ -30,28 +32,31 @@ class FedNova:
                 "Use optimizer = 'sgd' (momentum is fine)."
             )
 
-    def init(self, model: Model) -> Tree:
+    def traits(self) -> Traits:
+        return Traits()
+
+    def init(self, model: Model, key: Tensor) -> Tree:
         return model
 
-    def memory(self, model: Model) -> Tree:
+    def client_state(self, model: Model) -> Tree:
         return {}
 
     def send(self, server: Tree) -> Tree:
         return server
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
+    def start(self, sent: Tree, own: Tree) -> Tree:
         return {**begin(self.optimizer, sent), "worth": worth(self.optimizer, sent["params"])}
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         g, carry = gradient(self.task, carry, batch)
         carry = descend(self.optimizer, carry, g, self.lr)
         return {**carry, "worth": count_gradients(self.optimizer, carry["worth"])}
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
         update, n = change(carry, sent, info), carry["worth"]["gradients"]
         per_gradient = tree.scale(update.value["delta"], 1.0 / n)
-        return update._replace(value={**update.value, "delta": per_gradient, "gradients": n}), memory
+        return update._replace(value={**update.value, "delta": per_gradient, "gradients": n}), own
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         mean = total.mean()
         return move(server, {**mean, "delta": tree.scale(mean["delta"], mean["gradients"])}, self.server_lr)

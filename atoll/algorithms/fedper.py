@@ -1,12 +1,13 @@
 """FedPer."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+
+from torch import Tensor
 
 from atoll.algorithms.local import begin, descend, gradient, move
 from atoll.algorithms.optimizers import SGD, Optimizer
-from atoll.algorithms.partial_sharing import complete, joined, known, own, shared_change
-from atoll.core import Info, Model, Positive, Task, Total, Update
+from atoll.algorithms.partial_sharing import client_part, complete, joined, known, shared_change
+from atoll.core import Info, Model, Positive, Task, Total, Traits, Update
 from atoll.tree import Tree
 
 
@@ -17,35 +18,35 @@ class FedPer:
     `keep` names other parameters to keep, e.g. ["fc2.weight", "fc2.bias"].
     """
 
-    personal: ClassVar[bool] = True
-    partial: ClassVar[bool] = True
-
     task: Task
     lr: Positive
     keep: list[str] = field(default_factory=list)
     optimizer: Optimizer = SGD()
     server_lr: Positive = 1.0
 
-    def init(self, model: Model) -> Tree:
+    def traits(self) -> Traits:
+        return Traits(personal=True, partial=True)
+
+    def init(self, model: Model, key: Tensor) -> Tree:
         return model
 
-    def memory(self, model: Model) -> Tree:
-        return own(known(model, self.keep), self._kept)
+    def client_state(self, model: Model) -> Tree:
+        return client_part(known(model, self.keep), self._kept)
 
     def send(self, server: Tree) -> Tree:
         return server
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
-        return begin(self.optimizer, joined(sent, memory))
+    def start(self, sent: Tree, own: Tree) -> Tree:
+        return begin(self.optimizer, joined(sent, own))
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         g, carry = gradient(self.task, carry, batch)
         return descend(self.optimizer, carry, g, self.lr)
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
-        return shared_change(carry, sent, self._kept, info), own(carry, self._kept)
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
+        return shared_change(carry, sent, self._kept, info), client_part(carry, self._kept)
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         return move(server, complete(total.mean(), server), self.server_lr)
 
     @property

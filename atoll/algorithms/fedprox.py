@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from atoll import tree
 from atoll.algorithms.local import begin, change, descend, gradient, move
 from atoll.algorithms.optimizers import SGD, Optimizer
-from atoll.core import Info, Model, Positive, Task, Total, Unsigned, Update
+from atoll.core import Info, Model, Positive, Task, Total, Traits, Unsigned, Update
 from atoll.tree import Tree
 
 
@@ -19,25 +21,28 @@ class FedProx:
     optimizer: Optimizer = SGD()
     server_lr: Positive = 1.0
 
-    def init(self, model: Model) -> Tree:
+    def traits(self) -> Traits:
+        return Traits()
+
+    def init(self, model: Model, key: Tensor) -> Tree:
         return model
 
-    def memory(self, model: Model) -> Tree:
+    def client_state(self, model: Model) -> Tree:
         return {}
 
     def send(self, server: Tree) -> Tree:
         return server
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
+    def start(self, sent: Tree, own: Tree) -> Tree:
         return begin(self.optimizer, sent)
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         g, carry = gradient(self.task, carry, batch)
         g = tree.add_scaled(g, tree.sub(carry["params"], sent["params"]), self.mu)
         return descend(self.optimizer, carry, g, self.lr)
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
-        return change(carry, sent, info), memory
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
+        return change(carry, sent, info), own
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         return move(server, total.mean(), self.server_lr)

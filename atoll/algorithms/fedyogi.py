@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from atoll import tree
 from atoll.algorithms.local import begin, change, descend, gradient, move
 from atoll.algorithms.optimizers import SGD, Optimizer
-from atoll.core import Info, Model, Positive, Task, Total, Update
+from atoll.core import Info, Model, Positive, Task, Total, Traits, Update
 from atoll.core.settings import Fraction
 from atoll.tree import Tree
 
@@ -26,27 +28,30 @@ class FedYogi:
     tau: Positive = 1e-3
     optimizer: Optimizer = SGD()
 
-    def init(self, model: Model) -> Tree:
+    def traits(self) -> Traits:
+        return Traits()
+
+    def init(self, model: Model, key: Tensor) -> Tree:
         v = tree.map(lambda p: 0 * p + self.tau**2, model["params"])
         return {**model, "m": tree.zeros_like(model["params"]), "v": v}
 
-    def memory(self, model: Model) -> Tree:
+    def client_state(self, model: Model) -> Tree:
         return {}
 
     def send(self, server: Tree) -> Tree:
         return {"params": server["params"], "buffers": server["buffers"]}
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
+    def start(self, sent: Tree, own: Tree) -> Tree:
         return begin(self.optimizer, sent)
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         g, carry = gradient(self.task, carry, batch)
         return descend(self.optimizer, carry, g, self.lr)
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
-        return change(carry, sent, info), memory
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
+        return change(carry, sent, info), own
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         mean = total.mean()
         m = tree.map(lambda m, d: self.b1 * m + (1 - self.b1) * d, server["m"], mean["delta"])
         v = tree.map(lambda v, d: v - (1 - self.b2) * d * d * (v - d * d).sign(), server["v"], mean["delta"])

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from atoll.algorithms.local import begin, change, descend, gradient, model_of, move
 from atoll.algorithms.optimizers import SGD, Optimizer
-from atoll.core import Info, Model, Positive, Task, Total, Unsigned, Update
+from atoll.core import Info, Model, Positive, Task, Total, Traits, Unsigned, Update
 from atoll.tree import Tree
 
 
@@ -25,20 +25,23 @@ class Moon:
     optimizer: Optimizer = SGD()
     server_lr: Positive = 1.0
 
-    def init(self, model: Model) -> Tree:
+    def traits(self) -> Traits:
+        return Traits()
+
+    def init(self, model: Model, key: Tensor) -> Tree:
         return model
 
-    def memory(self, model: Model) -> Tree:
+    def client_state(self, model: Model) -> Tree:
         return {"last": model}
 
     def send(self, server: Tree) -> Tree:
         return server
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
+    def start(self, sent: Tree, own: Tree) -> Tree:
         return begin(self.optimizer, sent)
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
-        near, far = self._features(sent, batch), self._features(memory["last"], batch)
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
+        near, far = self._features(sent, batch), self._features(own["last"], batch)
 
         def contrast(params: Tree) -> Tensor:
             z = self.task.features(params, carry["buffers"], batch)
@@ -49,10 +52,10 @@ class Moon:
         g, carry = gradient(self.task, carry, batch, extra=contrast)
         return descend(self.optimizer, carry, g, self.lr)
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
         return change(carry, sent, info), {"last": model_of(carry)}
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         return move(server, total.mean(), self.server_lr)
 
     def _features(self, model: Model, batch: Tree) -> Tensor:

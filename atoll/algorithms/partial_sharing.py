@@ -16,14 +16,14 @@ def known(model: Model, keep: list[str]) -> Model:
     return model
 
 
-def own(model: Model, names: tuple[str, ...]) -> Tree:
+def client_part(model: Model, names: tuple[str, ...]) -> Tree:
     """The part of a model that stays with the client."""
     return {part: tree.select(entries, names) for part, entries in model_of(model).items()}
 
 
-def joined(sent: Tree, memory: Tree) -> Model:
+def joined(sent: Tree, own: Tree) -> Model:
     """What was sent, with the client's own part in place."""
-    return {part: {**entries, **memory[part]} for part, entries in model_of(sent).items()}
+    return {part: {**entries, **own[part]} for part, entries in model_of(sent).items()}
 
 
 def shared_change(carry: Tree, sent: Tree, names: tuple[str, ...], info: Info) -> Update:

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from atoll.algorithms.local import begin, descend, difference, gradient, move, one
 from atoll.algorithms.optimizers import SGD, Optimizer
-from atoll.core import Info, Model, Share, Task, Total, Update
+from atoll.core import Info, Model, Share, Task, Total, Traits, Update
 from atoll.core.settings import Positive
 from atoll.tree import Tree
 
@@ -21,24 +23,27 @@ class Reptile:
     server_lr: Share = 0.5
     optimizer: Optimizer = SGD()
 
-    def init(self, model: Model) -> Tree:
+    def traits(self) -> Traits:
+        return Traits()
+
+    def init(self, model: Model, key: Tensor) -> Tree:
         return model
 
-    def memory(self, model: Model) -> Tree:
+    def client_state(self, model: Model) -> Tree:
         return {}
 
     def send(self, server: Tree) -> Tree:
         return server
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
+    def start(self, sent: Tree, own: Tree) -> Tree:
         return begin(self.optimizer, sent)
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         g, carry = gradient(self.task, carry, batch)
         return descend(self.optimizer, carry, g, self.lr)
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
-        return Update(difference(carry, sent), one(info)), memory
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
+        return Update(difference(carry, sent), one(info)), own
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         return move(server, total.mean(), self.server_lr)

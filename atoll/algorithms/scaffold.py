@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from atoll import tree
 from atoll.algorithms.local import begin, descend, difference, gradient, model_of, move, one
 from atoll.algorithms.optimizers import SGD, Optimizer, count_gradients, linear, worth, zero
-from atoll.core import Info, Model, Positive, Task, Total, Update
+from atoll.core import Info, Model, Positive, Task, Total, Traits, Update
 from atoll.errors import ConfigError
 from atoll.tree import Tree
 
@@ -51,22 +52,25 @@ class Scaffold:
                 "algorithm.option: the profile 'niid-bench' is a form of option II. Leave the option out."
             )
 
-    def init(self, model: Model) -> Tree:
+    def traits(self) -> Traits:
+        return Traits(counts_clients=True)
+
+    def init(self, model: Model, key: Tensor) -> Tree:
         return {**model, "control": tree.zeros_like(model["params"])}
 
-    def memory(self, model: Model) -> Tree:
+    def client_state(self, model: Model) -> Tree:
         return {"control": tree.zeros_like(model["params"])}
 
     def send(self, server: Tree) -> Tree:
         return server
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
+    def start(self, sent: Tree, own: Tree) -> Tree:
         carry = begin(self.optimizer, sent)
         if self.option == "I":
             return {**carry, "at_server": tree.zeros_like(sent["params"]), "seen": zero(sent["params"])}
         return {**carry, "worth": worth(self._counted(), sent["params"])}
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         if self.option == "I":
             there, _ = gradient(self.task, {**model_of(sent), "loss": carry["loss"]}, batch)
             n = batch["mask"].sum()
@@ -75,14 +79,14 @@ class Scaffold:
         else:
             carry = {**carry, "worth": count_gradients(self._counted(), carry["worth"])}
         g, carry = gradient(self.task, carry, batch)
-        away = tree.sub(sent["control"], memory["control"])
+        away = tree.sub(sent["control"], own["control"])
         if self.profile == "niid-bench":
             carry = descend(self.optimizer, carry, g, self.lr)
             return {**carry, "params": tree.add_scaled(carry["params"], away, -self.lr)}
         sign = -1.0 if self.profile == "pfl-research" else 1.0
         return descend(self.optimizer, carry, tree.add_scaled(g, away, sign), self.lr)
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
         parts = difference(carry, sent)
         if self.option == "I":
             new = tree.scale(carry["at_server"], 1.0 / carry["seen"])
@@ -90,13 +94,13 @@ class Scaffold:
             rate = carry["worth"]["gradients"] * self.lr
             moved = rate > 0  # a schedule may end at zero: who does not move learns nothing of its gradient
             mean = tree.scale(parts["delta"], -1.0 / torch.where(moved, rate, 1.0))
-            new = tree.add(tree.sub(memory["control"], sent["control"]), mean)
-            new = tree.where(moved, new, memory["control"])
+            new = tree.add(tree.sub(own["control"], sent["control"]), mean)
+            new = tree.where(moved, new, own["control"])
         if self.profile == "niid-bench":  # two weights in one sum: a client counts once, its model n_i times
             parts = {**tree.scale(parts, info.examples), "examples": info.examples}
-        return Update({**parts, "control": tree.sub(new, memory["control"])}, one(info)), {"control": new}
+        return Update({**parts, "control": tree.sub(new, own["control"])}, one(info)), {"control": new}
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         mean, share = total.mean(), total.count / self.population
         control = tree.add_scaled(server["control"], mean["control"], share)
         if self.profile == "niid-bench":

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from atoll import tree
 from atoll.algorithms.local import model_of
 from atoll.algorithms.optimizers import zero
-from atoll.core import Algorithm, Info, Model, Task, Total, Update
+from atoll.core import Algorithm, Info, Model, Task, Total, Traits, Update
 from atoll.tree import Tree
 
 
@@ -18,34 +18,39 @@ from atoll.tree import Tree
 class LocalStatistics:
     """BatchNorm's statistics stay with the client (Andreux et al., 2020); weights are shared as `inner` says."""
 
-    personal: ClassVar[bool] = True
-    partial: ClassVar[bool] = True
-
     inner: Algorithm
 
-    def init(self, model: Model) -> Tree:
-        return self.inner.init(model)
+    def traits(self) -> Traits:
+        return replace(self.inner.traits(), personal=True, partial=True)
 
-    def memory(self, model: Model) -> Tree:
-        return {"inner": self.inner.memory(model), "buffers": model["buffers"]}
+    def init(self, model: Model, key: Tensor) -> Tree:
+        return self.inner.init(model, key)
+
+    def client_state(self, model: Model) -> Tree:
+        return {"inner": self.inner.client_state(model), "buffers": model["buffers"]}
 
     def send(self, server: Tree) -> Tree:
         return self.inner.send(server)
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
-        return {**self.inner.start(sent, memory["inner"]), "buffers": memory["buffers"]}
+    def start(self, sent: Tree, own: Tree) -> Tree:
+        return {**self.inner.start(sent, own["inner"]), "buffers": own["buffers"]}
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
-        return self.inner.step(carry, sent, memory["inner"], batch)
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
+        return self.inner.step(carry, sent, own["inner"], batch)
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
-        update, kept = self.inner.finish(carry, sent, memory["inner"], info)
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
+        update, kept = self.inner.finish(carry, sent, own["inner"], info)
         value = {k: v for k, v in update.value.items() if k != "buffers"}
         return update._replace(value=value), {"inner": kept, "buffers": carry["buffers"]}
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         value = {**total.value, "buffers": tree.zeros_like(server["buffers"])}
-        return self.inner.apply(server, replace(total, value=value))
+        return self.inner.apply(server, replace(total, value=value), key)
+
+
+def keep_statistics_local(algorithm: Algorithm) -> Algorithm:
+    """`LocalStatistics`, unless all data is in one place: the statistics of the one client are the server's then."""
+    return algorithm if algorithm.traits().pooled else LocalStatistics(algorithm)
 
 
 @dataclass(frozen=True)
@@ -54,27 +59,30 @@ class Statistics:
 
     task: Task
 
-    def init(self, model: Model) -> Tree:
+    def traits(self) -> Traits:
+        return Traits()
+
+    def init(self, model: Model, key: Tensor) -> Tree:
         return model
 
-    def memory(self, model: Model) -> Tree:
+    def client_state(self, model: Model) -> Tree:
         return {}
 
     def send(self, server: Tree) -> Tree:
         return model_of(server)
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
+    def start(self, sent: Tree, own: Tree) -> Tree:
         return {**model_of(sent), "sum": tree.zeros_like(sent["buffers"]), "seen": zero(sent["params"])}
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         n = batch["mask"].sum()
         found = self.task.statistics(carry["params"], carry["buffers"], batch)
         return {**carry, "sum": tree.add_scaled(carry["sum"], found, n), "seen": carry["seen"] + n}
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
-        return Update({"buffers": tree.scale(carry["sum"], 1.0 / carry["seen"].clamp(min=1))}, carry["seen"]), memory
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
+        return Update({"buffers": tree.scale(carry["sum"], 1.0 / carry["seen"].clamp(min=1))}, carry["seen"]), own
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         return {**server, "buffers": total.mean()["buffers"]}
 
 
@@ -84,23 +92,26 @@ class Snapshot:
 
     inner: Algorithm
 
-    def init(self, model: Model) -> Tree:
-        return self.inner.init(model)
+    def traits(self) -> Traits:
+        return self.inner.traits()
 
-    def memory(self, model: Model) -> Tree:
-        return self.inner.memory(model)
+    def init(self, model: Model, key: Tensor) -> Tree:
+        return self.inner.init(model, key)
+
+    def client_state(self, model: Model) -> Tree:
+        return self.inner.client_state(model)
 
     def send(self, server: Tree) -> Tree:
         return self.inner.send(server)
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
-        return self.inner.start(sent, memory)
+    def start(self, sent: Tree, own: Tree) -> Tree:
+        return self.inner.start(sent, own)
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
-        return self.inner.step(carry, sent, memory, batch)
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
+        return self.inner.step(carry, sent, own, batch)
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
-        return Update(model_of(carry), torch.ones_like(info.examples)), memory
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
+        return Update(model_of(carry), torch.ones_like(info.examples)), own
 
-    def apply(self, server: Tree, total: Total) -> Tree:
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         return server

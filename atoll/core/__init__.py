@@ -1,6 +1,6 @@
 """Contracts and the small values that pass between rooms. No implementations."""
 
-from atoll.core.algorithm import Algorithm
+from atoll.core.algorithm import Algorithm, missing_hooks
 from atoll.core.autograd import functional, gradient_and_value, is_functional
 from atoll.core.engine import ClientStates, Engine
 from atoll.core.protocol import Client, Protocol, Server
@@ -20,6 +20,7 @@ from atoll.core.requests import (
 from atoll.core.round import Context, Outcome, Play, Round, Traffic, no_columns
 from atoll.core.settings import Positive, Share, Unsigned
 from atoll.core.task import GivesGradient, Model, Task
+from atoll.core.traits import Traits
 from atoll.core.transform import Chain, Scaling, Spec, Transform
 from atoll.core.types import Cohort, Info, Participation, Stack, Total, Update
 
@@ -59,11 +60,13 @@ __all__ = [
     "Traffic",
     "Train",
     "Trained",
+    "Traits",
     "Transform",
     "Unsigned",
     "Update",
     "functional",
     "gradient_and_value",
     "is_functional",
+    "missing_hooks",
     "no_columns",
 ]

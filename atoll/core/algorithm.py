@@ -2,7 +2,10 @@
 
 from typing import Protocol
 
+from torch import Tensor
+
 from atoll.core.task import Model
+from atoll.core.traits import Traits
 from atoll.core.types import Info, Total, Update
 from atoll.tree import Tree
 
@@ -13,36 +16,45 @@ class Algorithm(Protocol):
     Two names are fixed. `server["params"]` and `server["buffers"]` are the model that central metrics measure;
     `carry["params"]` and `carry["buffers"]` are the model that a client itself predicts with, so that
     `start` gives what it has before local training and the last `step` what it has after.
-
-    Class variables, all False unless set, say what is special: `personal` (a client predicts with a model of its
-    own), `partial` (the server's model is not a whole one: central metrics are the mean over clients' models),
-    `pooled` (all data in one place).
     """
 
-    def init(self, model: Model) -> Tree:
-        """The server's state before the first round."""
+    def traits(self) -> Traits:
+        """What is special about it; `Traits()` for nothing."""
         ...
 
-    def memory(self, model: Model) -> Tree:
+    def init(self, model: Model, key: Tensor) -> Tree:
+        """The server's state before the first round; `key` is for what it draws."""
+        ...
+
+    def client_state(self, model: Model) -> Tree:
         """What one client keeps between its rounds; {} for nothing."""
         ...
 
     def send(self, server: Tree) -> Tree:
-        """What goes from the server to every client of the round."""
+        """What is broadcast to every client of the round."""
         ...
 
-    def start(self, sent: Tree, memory: Tree) -> Tree:
-        """What a client carries through its local steps."""
+    def start(self, sent: Tree, own: Tree) -> Tree:
+        """What a client carries through its local steps; `own` is its client state."""
         ...
 
-    def step(self, carry: Tree, sent: Tree, memory: Tree, batch: Tree) -> Tree:
+    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         """One batch."""
         ...
 
-    def finish(self, carry: Tree, sent: Tree, memory: Tree, info: Info) -> tuple[Update, Tree]:
-        """What goes back to the server, and the client's new memory."""
+    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
+        """What goes back to the server, and the client's new state."""
         ...
 
-    def apply(self, server: Tree, total: Total) -> Tree:
-        """The server's next state."""
+    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
+        """The server's next state; `key` is this round's, for what the server draws."""
         ...
+
+
+def missing_hooks(thing: object) -> list[str]:
+    """What an algorithm must have and this does not: for errors that say so before the first round.
+
+    >>> missing_hooks(object())[:2]
+    ['traits', 'init']
+    """
+    return [name for name in vars(Algorithm) if name[0] != "_" and not callable(getattr(thing, name, None))]

@@ -50,12 +50,12 @@ class Transform:
         return self, spec
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        """The server's state and one client's memory, for updates like this one."""
+        """The server's state and one client's state, for updates like this one."""
         return {}, {}
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        """One client's update on its way to the server, and the client's new memory."""
-        return update, memory
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        """One client's update on its way to the server, and the client's new state."""
+        return update, own
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         """The total on its way to the algorithm, and the server's new state."""
@@ -87,9 +87,9 @@ class Scaling(Transform, ABC):
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
         """The update with its new parts, and what each tensor of it is to be multiplied by."""
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         update, by = self.scaled(update, state)
-        return update.scaled(by), memory
+        return update.scaled(by), own
 
 
 @dataclass(frozen=True)
@@ -107,26 +107,26 @@ class Chain(Transform):
         return Chain(tuple(bound)), spec
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        states, memories = {}, {}
+        states, own = {}, {}
         for i, layer in enumerate(self.layers):
-            states[str(i)], memories[str(i)] = layer.init(like)
-            like = _passed_on(layer, like, states[str(i)], memories[str(i)])
-        return states, memories
+            states[str(i)], own[str(i)] = layer.init(like)
+            like = _passed_on(layer, like, states[str(i)], own[str(i)])
+        return states, own
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        update, by, kept = self.unscaled(update, state, memory, key)
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        update, by, kept = self.unscaled(update, state, own, key)
         return update.scaled(by), kept
 
-    def unscaled(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree, Tree]:
+    def unscaled(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree, Tree]:
         """`client`, but the numbers that the last layer multiplies by come apart: a sum can do that in passing."""
-        kept = dict(memory)
+        kept = dict(own)
         active = [(i, layer) for i, layer in enumerate(self.layers) if _has(layer, "client")]
         for i, layer in active:
-            own = rng.fold(key, i) if layer.keyed else key
+            layer_key = rng.fold(key, i) if layer.keyed else key
             if i == active[-1][0] and _only_scales(layer):
                 update, by = layer.scaled(update, state[str(i)])
                 return update, by, kept
-            update, kept[str(i)] = layer.client(update, state[str(i)], memory[str(i)], own)
+            update, kept[str(i)] = layer.client(update, state[str(i)], own[str(i)], layer_key)
         return update, {}, kept
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
@@ -161,10 +161,10 @@ class Chain(Transform):
         found = (layer.stands_for() or layer.event() for layer in self.layers)
         return [e for e in found if e is not None]
 
-    def zeros(self, like: Tree, state: Tree, memory: Tree) -> Tree:
+    def zeros(self, like: Tree, state: Tree, own: Tree) -> Tree:
         """Zeros in the shape of what arrives at the server."""
         for i, layer in enumerate(self.layers):
-            like = _passed_on(layer, like, state[str(i)], memory[str(i)])
+            like = _passed_on(layer, like, state[str(i)], own[str(i)])
         return like
 
 
@@ -195,8 +195,8 @@ def _check_after_noise(layer: Transform, spec: Spec) -> None:
         raise SpecError(f"{named(layer)} changes what the noise before it was measured for: put it before the noise.")
 
 
-def _passed_on(layer: Transform, like: Tree, state: Tree, memory: Tree) -> Tree:
+def _passed_on(layer: Transform, like: Tree, state: Tree, own: Tree) -> Tree:
     """Zeros in the shape of what this layer hands to the next one: it may add a part of its own."""
     device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
     update = Update(like, torch.ones((), device=device))
-    return tree.zeros_like(layer.client(update, state, memory, rng.key("like").to(device))[0].value)
+    return tree.zeros_like(layer.client(update, state, own, rng.key("like").to(device))[0].value)

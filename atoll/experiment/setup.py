@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from atoll import rng, tree
 from atoll.algorithms import ALGORITHMS
-from atoll.algorithms.wrappers import LocalStatistics, Snapshot, Statistics
-from atoll.core import Algorithm, Chain, Info, Model, Participation, Reducer, Spec
+from atoll.algorithms.wrappers import Snapshot, Statistics, keep_statistics_local
+from atoll.core import Algorithm, Chain, Info, Model, Participation, Reducer, Spec, missing_hooks
 from atoll.core.settings import resolve, schedules
 from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
 from atoll.engines import ENGINES, Choice
@@ -75,10 +75,15 @@ class Setup:
     def update_like(self) -> Tree:
         """Zeros in the shape of one client's update."""
         now = resolve(self.algorithm, 0, [])
-        sent, memory = now.send(now.init(self.model)), now.memory(self.model)
+        sent, own = now.send(now.init(self.model, self.server_key)), now.client_state(self.model)
         one = torch.ones((), device=self.device)
         info = Info(torch.zeros((), dtype=torch.int64, device=self.device), one, one)
-        return tree.zeros_like(now.finish(now.start(sent, memory), sent, memory, info)[0].value)
+        return tree.zeros_like(now.finish(now.start(sent, own), sent, own, info)[0].value)
+
+    @property
+    def server_key(self) -> Tensor:
+        """What the server's first state is drawn from."""
+        return rng.key(self.experiment.seed, "server")
 
     @cached_property
     def how(self) -> Participation:
@@ -127,13 +132,13 @@ def assemble(
     known = measured(task, dataset)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     learner = partial(build, ALGORITHMS, experiment.algorithm, where="algorithm", population=partition.size)
-    algorithm = learner(task=task.to(where))
+    algorithm = _whole(experiment, learner(task=task.to(where)))
     statistics = None
     if model["buffers"] and experiment.task.batch_norm == "local":
-        algorithm = LocalStatistics(algorithm)
+        algorithm = keep_statistics_local(algorithm)
     if model["buffers"] and experiment.task.batch_norm == "recompute":
         statistics = Statistics(task)
-    pooled = getattr(algorithm, "pooled", False)
+    pooled = algorithm.traits().pooled
     local = experiment.local
     population = Population(
         training.pool() if pooled else training,
@@ -148,7 +153,7 @@ def assemble(
     apart = getattr(sampler, "min_separation", 1)
     private = make_private(experiment, dataset, task, model, population, apart, lambda t: learner(task=t))
     algorithm = learner(task=private.task) if private else algorithm
-    _check_repeats(algorithm, sampler)
+    _check_repeats(experiment, algorithm, sampler)
     layers = tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform))
     setup = Setup(
         experiment,
@@ -178,16 +183,26 @@ def assemble(
         )
     check_metrics(known, experiment.stop, setup.schedules())
     setup = with_privacy(setup, [name for name in known if name != TRAIN_LOSS])
-    setup.topology.init(resolve(algorithm, 0, []), model, 1)
+    setup.topology.init(resolve(algorithm, 0, []), model, 1, setup.server_key)
     return setup
 
 
-def _check_repeats(algorithm: Algorithm, sampler: Any) -> None:
-    """A client that comes twice would count twice in the server's mean and once in its own memory."""
-    inner = getattr(algorithm, "inner", algorithm)
-    if isinstance(sampler, FixedWithReplacement) and getattr(inner, "population", None) is not None:
+def _whole(experiment: Experiment, algorithm: Algorithm) -> Algorithm:
+    """The algorithm, if it has all that is asked of one: a name may be an import path to anything."""
+    missing = missing_hooks(algorithm)
+    if missing:
         raise ConfigError(
-            f"cohort.name: {type(inner).__name__} keeps the mean of all clients' memories on the server, which a "
+            f"algorithm.name: {experiment.algorithm['name']!r} gives a {type(algorithm).__name__}, which has no "
+            f"{missing[0]!r}. `atoll check {experiment.algorithm['name']}` says what an algorithm needs."
+        )
+    return algorithm
+
+
+def _check_repeats(experiment: Experiment, algorithm: Algorithm, sampler: Any) -> None:
+    """A client that comes twice would count twice in the server's mean and once in its own state."""
+    if isinstance(sampler, FixedWithReplacement) and algorithm.traits().counts_clients:
+        raise ConfigError(
+            f"cohort.name: {experiment.algorithm['name']} keeps the mean of all clients' states on the server, which a "
             "client that is drawn twice would put out of step. Use cohort.name = 'fixed'."
         )
 

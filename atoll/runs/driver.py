@@ -56,7 +56,7 @@ class Driver:
         self.together = 1  # runs that share its seconds, as one stack
         self.kept: Callable[[], None] | None = None  # what rank 0 does after a checkpoint
         first = resolve(setup.algorithm, 0, [])
-        server = setup.topology.init(first, setup.model, setup.population.size)
+        server = setup.topology.init(first, setup.model, setup.population.size, setup.server_key)
         layers, spec = resolve(setup.chain, 0, []).bind(setup.spec())
         self.like = setup.update_like()
         transforms, kept = layers.init(self.like)
@@ -64,7 +64,7 @@ class Driver:
         noisy = NoisySum.of(spec, setup.how, layers.zeros(self.like, transforms, kept))
         canaries = planted(setup, self.like)
         self.account = Account.of(setup, layers, canaries)
-        rows = {"algorithm": first.memory(setup.model), "chain": kept}
+        rows = {"algorithm": first.client_state(setup.model), "chain": kept}
         self.choice = choice = choice or setup.choice
         whole = int(choice.memory_gb * 1e9) if choice.memory_gb else default_budget(setup.device) // world.sharing
         where = Path(choice.spill) if choice.spill else folder.path

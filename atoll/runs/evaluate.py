@@ -64,9 +64,10 @@ class Evaluator:
         self.rows = None if test is None else _few_rows(len(test["y"]), self.table.rows, setup.experiment.seed)
         self.own = _own_rows(setup.held or setup.training, len(self.ids), self.table)
         self.key = rng.key(setup.experiment.seed, "measured", "own rows")
-        self.after = self.table.after and not getattr(setup.algorithm, "pooled", False)
-        self.personal = bool(getattr(setup.algorithm, "personal", False)) or isinstance(setup.topology, Gossip)
-        self.partial = bool(getattr(setup.algorithm, "partial", False))
+        traits = setup.algorithm.traits()
+        self.after = self.table.after and not traits.pooled
+        self.personal = traits.personal or isinstance(setup.topology, Gossip)
+        self.partial = traits.partial
         self.stacked = engine.name != "loop"
         self.block = max(1, min(1024, int(_BYTES // max(1, tree.nbytes(setup.model)))))
         self.measure = measure  # runs that go together put another in its place

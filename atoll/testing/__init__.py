@@ -6,6 +6,7 @@ found, what was expected, and what usually causes it.
 >>> from atoll.testing import check_algorithm
 >>> from atoll.algorithms.fedprox import FedProx
 >>> for name in check_algorithm(FedProx, mu=0.1): print(name)  # doctest: +ELLIPSIS
+declares its traits, and wrappers keep them
 hooks are pure and keep the structure of every state
 a vanishing lr moves nothing
 ...
@@ -16,6 +17,15 @@ from atoll.testing.claims import CLAIMS
 from atoll.testing.engine import check_engine
 from atoll.testing.partition import check_partition
 from atoll.testing.reducer import check_reducer
+from atoll.testing.traits import check_wrapper
 from atoll.testing.transform import check_transform
 
-__all__ = ["CLAIMS", "check_algorithm", "check_engine", "check_partition", "check_reducer", "check_transform"]
+__all__ = [
+    "CLAIMS",
+    "check_algorithm",
+    "check_engine",
+    "check_partition",
+    "check_reducer",
+    "check_transform",
+    "check_wrapper",
+]

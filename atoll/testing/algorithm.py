@@ -11,15 +11,17 @@ from typing import Any
 import torch
 
 from atoll import tree
-from atoll.core import Algorithm
+from atoll.algorithms.wrappers import LocalStatistics, Snapshot
+from atoll.core import Algorithm, missing_hooks
 from atoll.core.settings import resolve
 from atoll.engines import Loop, Scratch, Threads
 from atoll.errors import ConformanceError
 from atoll.reducers import Keep
 from atoll.testing.assertions import distance, need, need_close, need_same
-from atoll.testing.harness import Cohorts, EngineFactory, Federation, is_pooled, one_thread, some, stack, train
+from atoll.testing.harness import Cohorts, EngineFactory, Federation, one_thread, some, stack, train
 from atoll.testing.hooks import check_hooks
 from atoll.testing.problems import Problem, flat, mirrored, network, optimum, quadratics
+from atoll.testing.traits import check_traits, check_wrapper
 from atoll.tree import Tree
 
 Builder = Callable[..., Any]
@@ -80,7 +82,7 @@ def check_algorithm(
     `builder` takes `task`, `lr`, if it likes `population`, and `options`. What is claimed beyond the contract:
     `exact`: it reaches the true optimum however different the clients are, also when only some take part (unless
     `sampled=False`); False: it must not; None: the distance is only reported. `alone`: with one client it is plain
-    SGD. `control`: the server's state and every client's memory have an entry of this name, and the server's is
+    SGD. `control`: the server's state and every client's have an entry of this name, and the server's is
     the mean over all clients. `rounds` is how long it may take to get to the optimum.
 
     >>> from atoll.algorithms.fedavg import FedAvg
@@ -89,6 +91,18 @@ def check_algorithm(
     """
     case = Case(builder, options, lr, exact, sampled, alone, control, rounds)
     return [name for check in CHECKS for name in [check(case)] if name]
+
+
+def declares_its_traits(case: Case) -> str:
+    """Before anything runs, and through every wrapper that a run may put around it."""
+    algorithm = case.on(quadratics())
+    missing = missing_hooks(algorithm)
+    cause = "a hook that is spelt differently, or a class for an earlier version (memory is now client_state)"
+    need(not missing, "has every hook and traits", f"no {', '.join(missing)}", "all of them", cause)
+    check_traits(algorithm)
+    for wrap in (LocalStatistics, Snapshot):
+        check_wrapper(wrap, algorithm)
+    return "declares its traits, and wrappers keep them"
 
 
 def hooks_keep_their_word(case: Case) -> str:
@@ -132,7 +146,7 @@ def same_in_any_order(case: Case) -> str | None:
 
 
 def absent_clients_stay(case: Case) -> str | None:
-    """Who does not take part keeps its memory; who does gets its own."""
+    """Who does not take part keeps its state; who does gets its own."""
     problem = quadratics()
     made = train(problem, case.on(problem), 2)
     if made.memory.empty or made.memory.size == 1:
@@ -141,9 +155,9 @@ def absent_clients_stay(case: Case) -> str | None:
     made.run([1, 4])
     away = torch.tensor([0, 2, 3, 5])
     need_same(
-        tree.rows(made.rows(), away), tree.rows(before, away), "absent clients keep their memory", "a shared memory"
+        tree.rows(made.rows(), away), tree.rows(before, away), "absent clients keep their state", "a shared state"
     )
-    return "absent clients keep their memory"
+    return "absent clients keep their state"
 
 
 def no_rate_no_move(case: Case) -> str:
@@ -178,7 +192,7 @@ def same_in_the_mirror(case: Case) -> str:
     problem, mirror = quadratics(), mirrored(quadratics(), about)
     seen = case.train(problem, 6, 2).server["params"]
     image = tree.map(lambda w: about - w, case.train(mirror, 6, 2).server["params"])
-    cause = "controls or a memory that start from random numbers, or from the model, instead of zeros"
+    cause = "controls or client states that start from random numbers, or from the model, instead of zeros"
     need_close(image, seen, "a mirrored problem gives the mirrored model", cause, 1e-4)
     return "a mirrored problem gives the mirrored model"
 
@@ -227,11 +241,12 @@ def reaches_the_optimum(case: Case) -> str | None:
 
 
 def reaches_the_optimum_sampled(case: Case) -> str | None:
-    """With half of the clients in each round: exposes biased controls and memories that are not kept."""
+    """With half of the clients in each round: exposes biased controls and client states that are not kept."""
     return _optimum(case, 3) if case.sampled and case.exact else None
 
 
 CHECKS: tuple[Callable[[Case], str | None], ...] = (
+    declares_its_traits,
     hooks_keep_their_word,
     absent_clients_stay,
     no_rate_no_move,
@@ -267,7 +282,7 @@ def _optimum(case: Case, size: int) -> str | None:
 
 def _weights(made: Federation) -> torch.Tensor:
     """What each client's update is weighted with, as `finish` says: by examples or all alike."""
-    if is_pooled(made.algorithm):
+    if made.algorithm.traits().pooled:
         return made.problem.partition.sizes.float()
     job = made.job(made.everyone())
     result = made.engine.run(replace(job, reducer=Keep(), memory=Scratch(job.memory)))
@@ -279,7 +294,7 @@ def _weights(made: Federation) -> torch.Tensor:
 
 def _agree(a: Federation, b: Federation, what: str, cause: str) -> None:
     need_close(a.server, b.server, what, cause)
-    need_close(a.rows(), b.rows(), f"{what}, memory", cause)
+    need_close(a.rows(), b.rows(), f"{what}, client state", cause)
 
 
 def _mean_loss(made: Federation) -> float:
@@ -287,7 +302,7 @@ def _mean_loss(made: Federation) -> float:
     models, problem = made.models(), made.problem
     total = 0.0
     for i in range(problem.partition.size):
-        own: Tree = tree.rows(models, 0 if is_pooled(made.algorithm) else i)
+        own: Tree = tree.rows(models, 0 if made.algorithm.traits().pooled else i)
         rows = problem.partition.of(i)
         batch = {**tree.rows(problem.columns, rows), "mask": torch.ones(len(rows))}
         total += float(problem.task.loss(own["params"], own["buffers"], batch)[0])

@@ -78,7 +78,7 @@ class Federation:
     def cohort(self, ids: Sequence[int]) -> Cohort:
         """The examples that these clients see."""
         problem = self.problem
-        partition = problem.partition.pool() if is_pooled(self.algorithm) else problem.partition
+        partition = problem.partition.pool() if self.algorithm.traits().pooled else problem.partition
         population = Population(partition, problem.batch, shuffle=False)
         return population.cohort(torch.tensor(ids, dtype=torch.int64), rng.key("order", self.round))
 
@@ -120,10 +120,10 @@ def federation(
     reducer = reducer or Mean()
     bound, _ = (chain or Chain()).bind(reducer.spec())
     now = resolve(algorithm, 0, [])
-    server, memory = now.init(problem.model), now.memory(problem.model)
-    state, kept = bound.init(update_like(now, server, memory))
-    size = 1 if is_pooled(algorithm) else problem.partition.size
-    rows = RowStore({"algorithm": memory, "chain": kept}, size, CPU)
+    server, own = now.init(problem.model, rng.key("server")), now.client_state(problem.model)
+    state, kept = bound.init(update_like(now, server, own))
+    size = 1 if algorithm.traits().pooled else problem.partition.size
+    rows = RowStore({"algorithm": own, "chain": kept}, size, CPU)
     built = engine(problem.columns, Same(), CPU, problem.keyed)
     return Federation(problem, algorithm, built, bound, reducer, server, state, rows)
 
@@ -141,7 +141,7 @@ def train(
     made = federation(problem, algorithm, engine, chain, reducer)
     for r in range(rounds):
         if made.finite:
-            made.run(made.everyone() if cohorts is None or is_pooled(algorithm) else cohorts(r))
+            made.run(made.everyone() if cohorts is None or algorithm.traits().pooled else cohorts(r))
     return made
 
 
@@ -150,12 +150,7 @@ def some(size: int, population: int = len(SIZES)) -> Cohorts:
     return lambda r: rng.choice(rng.key("cohort", r), population, size).tolist()
 
 
-def is_pooled(algorithm: Algorithm) -> bool:
-    """Is all data in one place?"""
-    return bool(getattr(algorithm, "pooled", False))
-
-
-def update_like(now: Algorithm, server: Tree, memory: Tree) -> Tree:
+def update_like(now: Algorithm, server: Tree, own: Tree) -> Tree:
     """The shape of one client's update: `finish` straight after `start`, as runs find it before their first round."""
     sent, one = now.send(server), torch.ones(())
-    return now.finish(now.start(sent, memory), sent, memory, Info(torch.tensor(0), one, one))[0].value
+    return now.finish(now.start(sent, own), sent, own, Info(torch.tensor(0), one, one))[0].value

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from atoll import tree
+from atoll import rng, tree
 from atoll.core import Algorithm, Info, Total, Update
 from atoll.testing.assertions import need, need_same, need_shape
 from atoll.testing.problems import SIZES, Problem
@@ -20,28 +21,32 @@ _SHAPE = "a key that is added or dropped on the way, or arithmetic that changes 
 def check_hooks(algorithm: Algorithm, problem: Problem) -> None:
     """Two rounds of one client by hand; every hook is called twice and watched."""
     client = 3
-    server, memory = _call("init", algorithm.init, problem.model), _call("memory", algorithm.memory, problem.model)
-    need(isinstance(memory, dict), "memory gives a tree", type(memory).__name__, "a dict ({} for nothing)", "no return")
+    init_key, apply_key = rng.key("server"), rng.key("apply")
+    server = _call("init", algorithm.init, problem.model, init_key)
+    own = _call("client_state", algorithm.client_state, problem.model)
+    need(isinstance(own, dict), "client_state gives a tree", type(own).__name__, "a dict ({} for nothing)", "no return")
     sent = _call("send", algorithm.send, server)
-    begun = _call("start", algorithm.start, sent, memory)
+    begun = _call("start", algorithm.start, sent, own)
     _has_model("the server's state", server)
     _has_model("what start gives", begun)
     for _ in range(2):
         carry = begun
         for batch in _batches(problem, client):
-            carry = _kept("step", "carry", carry, _call("step", algorithm.step, carry, sent, memory, batch))
+            carry = _kept("step", "carry", carry, _call("step", algorithm.step, carry, sent, own, batch))
         steps = torch.tensor(float(len(_batches(problem, client))))
         info = Info(torch.tensor(client), torch.tensor(float(SIZES[client])), steps)
-        update, new = _call("finish", algorithm.finish, carry, sent, memory, info)
-        memory = _kept("finish", "memory", memory, new)
+        update, new = _call("finish", algorithm.finish, carry, sent, own, info)
+        own = _kept("finish", "client state", own, new)
         total = Total(tree.scale(update.value, update.weight), update.weight, torch.ones_like(update.weight))
-        server = _kept("apply", "server's state", server, _call("apply", algorithm.apply, server, total))
+        applied = _call("apply", algorithm.apply, server, total, apply_key)
+        server = _kept("apply", "server's state", server, applied)
         sent = _kept("send", "sent tree", sent, _call("send", algorithm.send, server))
-        begun = _kept("start", "carry", begun, _call("start", algorithm.start, sent, memory))
+        begun = _kept("start", "carry", begun, _call("start", algorithm.start, sent, own))
 
 
 def _call(name: str, hook: Callable[..., Any], *args: Any) -> Any:
     """What the hook gives, if it gives it twice and leaves what it was given alone."""
+    _takes(name, hook, len(args))
     before = [tree.digest(_plain(a)) for a in args]
     out = hook(*args)
     copy = tree.map(torch.clone, _tensors(name, out))
@@ -51,6 +56,15 @@ def _call(name: str, hook: Callable[..., Any], *args: Any) -> Any:
     need(not touched, f"{name} leaves what it is given alone", f"argument {touched} changed", "no change", cause)
     need_same(again, copy, f"{name} gives the same twice", "a draw without a key, or state kept in the object")
     return out
+
+
+def _takes(name: str, hook: Callable[..., Any], arguments: int) -> None:
+    wanted = inspect.signature(getattr(Algorithm, name)).parameters
+    order = ", ".join(list(wanted)[1:])
+    parameters = [p for p in inspect.signature(hook).parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    good = len(parameters) == arguments or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    cause = "a hook for an earlier version: init and apply take a key"
+    need(good, f"{name} takes what it is given", f"{len(parameters)} arguments", f"{name}({order})", cause)
 
 
 def _kept(hook: str, what: str, old: Tree, new: Tree) -> Tree:

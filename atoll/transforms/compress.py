@@ -34,8 +34,8 @@ class TopK(Transform):
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         return {}, {"residual": tree.zeros_like(like)}
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        full = tree.add(update.value, memory["residual"])
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        full = tree.add(update.value, own["residual"])
         sent = tree.map(self._largest, full)
         return update._replace(value=sent), {"residual": tree.sub(full, sent)}
 

@@ -51,14 +51,14 @@ class FixedPoint(Transform):
         l1 = None if spec.l1 is None else spec.l1 / self.step + size
         return self, replace(spec, l2=l2 / self.step + math.sqrt(size), l1=l1, domain="integer")
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         counter = iter(range(len(tree.leaves(update.value))))
 
         def rounded(x: Tensor) -> Tensor:
             u = rng.uniform(rng.fold(key, next(counter)).to(x.device), tuple(x.shape))
             return torch.floor(x.double() / self.step + u)
 
-        return update._replace(value=tree.map(rounded, update.value)), memory
+        return update._replace(value=tree.map(rounded, update.value)), own
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         return replace(total, value=tree.map(lambda x: (x * self.step).float(), total.value)), state
@@ -98,8 +98,8 @@ class SecureSum(Transform):
             )
         return self, replace(spec, domain="modular", bits=float(self.bits))
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=tree.map(lambda x: torch.remainder(x, 2.0**self.bits), update.value)), memory
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(value=tree.map(lambda x: torch.remainder(x, 2.0**self.bits), update.value)), own
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         half = 2.0 ** (self.bits - 1)

@@ -47,8 +47,8 @@ class JointClip(Transform):
         groups.check(like, self.max_norms, _WHERE, rest=True)
         return {}, {}
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=groups.each(update.value, self.max_norms, _WHERE, self._sent)), memory
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(value=groups.each(update.value, self.max_norms, _WHERE, self._sent)), own
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         return replace(total, value=groups.each(total.value, self.max_norms, _WHERE, self._back)), state

@@ -49,8 +49,8 @@ class LocalGaussian(Transform):
         std = 2.0 * bound * _deviation("local_gaussian", self.epsilon, self.delta)
         return replace(self, std=std), _told(spec, "local_gaussian", std)
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=draws.noisy(update.value, key, draws.normal, self.std)), memory
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(value=draws.noisy(update.value, key, draws.normal, self.std)), own
 
     def event(self) -> Event:
         return Approximate(float(self.epsilon), self.delta)
@@ -69,8 +69,8 @@ class LocalLaplace(Transform):
         scale = 2.0 * _checked(spec, "local_laplace", self.epsilon, "l1") / self.epsilon
         return replace(self, scale=scale), _told(spec, "local_laplace", 2**0.5 * scale)
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=draws.noisy(update.value, key, draws.laplace, self.scale)), memory
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(value=draws.noisy(update.value, key, draws.laplace, self.scale)), own
 
     def event(self) -> Event:
         return Pure(float(self.epsilon))
@@ -100,9 +100,9 @@ class Privunit(Transform):
         bound_one = replace(self, max_norm=bound, lean=best.lean, above=best.above, mean=best.mean)
         return bound_one, _told(spec, "privunit", bound / best.mean)
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         chosen = Cap(self.lean, self.above, self.mean)
-        return update._replace(value=privunit(update.value, self.max_norm, chosen, key)), memory
+        return update._replace(value=privunit(update.value, self.max_norm, chosen, key)), own
 
     def event(self) -> Event:
         return Pure(float(self.epsilon))

@@ -40,8 +40,8 @@ class WeakDp(Transform):
         _, clipped = ClipL2(self.max_norm).bind(spec)
         return self, replace(clipped, noise=self.std)
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return ClipL2(self.max_norm).client(update, state, memory, key)
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return ClipL2(self.max_norm).client(update, state, own, key)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         return replace(total, value=draws.on_sum(total.value, key, draws.normal, self.std * total.weight)), state
@@ -81,9 +81,9 @@ class Nbafl(Transform):
         ClipL2(self.max_norm).bind(spec)
         return self, replace(spec, l2=None, l1=None, lost="nbafl adds noise", noise=self.up())
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        update, memory = ClipL2(self.max_norm).client(update, state, memory, key)
-        return update._replace(value=draws.noisy(update.value, key, draws.normal, self.up())), memory
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        update, own = ClipL2(self.max_norm).client(update, state, own, key)
+        return update._replace(value=draws.noisy(update.value, key, draws.normal, self.up())), own
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         return replace(total, value=draws.on_sum(total.value, key, draws.normal, self.down() * total.weight)), state

@@ -19,5 +19,5 @@ class EqualWeights(Transform):
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         return self, replace(spec, equal_weights=True)
 
-    def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(weight=torch.ones_like(update.weight)), memory
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(weight=torch.ones_like(update.weight)), own

@@ -48,7 +48,7 @@ class Finished:
                 f"{folder.path}: its clients cannot be made again: the data or the program has changed since. "
                 "Run the experiment again, then audit that run."
             )
-        if getattr(setup.algorithm, "partial", False):
+        if setup.algorithm.traits().partial:
             raise ConfigError(
                 f"{folder.path}: {info['label']} keeps a part of the model with the clients, so the run released no "
                 "whole model to attack. Audit a run whose server has one."
@@ -148,7 +148,7 @@ def _seen(run: Finished) -> Tensor:
 
 def _clients(run: Finished) -> Scores:
     setup = run.setup
-    if getattr(setup.algorithm, "pooled", False):
+    if setup.algorithm.traits().pooled:
         raise ConfigError("--level: all data is pooled in this run, so there are no clients. Use --level example.")
     ids = torch.unique(torch.cat([*took_part(run.record), torch.zeros(0, dtype=torch.int64)]))
     inside = np.isin(np.arange(setup.training.size), ids.numpy())

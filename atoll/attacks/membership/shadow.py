@@ -75,7 +75,7 @@ def plan(run: Finished, level: Level, shadows: int, targets: int, place: Path) -
         raise ConfigError(f"--shadows: must be 4 or more, and even (got {shadows}): they come in complementary pairs.")
     if targets < 1:
         raise ConfigError(f"--targets: must be 1 or more (got {targets}).")
-    if level == "client" and getattr(run.setup.algorithm, "pooled", False):
+    if level == "client" and run.setup.algorithm.traits().pooled:
         raise ConfigError("--level: all data is pooled in this run, so there are no clients. Use --level example.")
     units = len(torch.unique(run.setup.training.indices)) if level == "example" else run.setup.training.size
     if units < _FEW:
@@ -114,7 +114,7 @@ def _evaluate(raw: Mapping[str, Any], schedules: Sequence[Schedule]) -> dict[str
 def _seed(run: Finished, half: Partition, level: Level, role: Role, number: int) -> int:
     """The run's own, and one under which nobody's data is never a whole cohort's: its mean would be 0 / 0."""
     setup, rounds = run.setup, run.setup.experiment.rounds
-    if getattr(setup.algorithm, "pooled", False):
+    if setup.algorithm.traits().pooled:
         half = half.pool()
     for attempt in range(_TRIES):
         seed = int(rng.key(setup.experiment.seed, "audit", level, role, number, "seed", attempt)[0])

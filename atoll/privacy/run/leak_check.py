@@ -136,14 +136,14 @@ def _client(algorithm: Algorithm, dataset: Dataset, model: Model, rows: Tensor, 
     """What a client with these examples sends and remembers."""
     device = next(x.device for x in tree.leaves(model["params"]))
     columns = tree.to(tree.rows(dataset.train, rows), device)
-    server, memory = algorithm.init(model), algorithm.memory(model)
+    server, own = algorithm.init(model, rng.key("blind", "server")), algorithm.client_state(model)
     with functional(), torch.no_grad():
         sent = algorithm.send(server)
-        carry = algorithm.start(sent, memory)
+        carry = algorithm.start(sent, own)
         for s in range(_STEPS):
             batch = {**dataset.decode(columns), "mask": masks[s].to(device), "key": rng.key("blind", s).to(device)}
-            carry = algorithm.step(carry, sent, memory, batch)
+            carry = algorithm.step(carry, sent, own, batch)
         one = torch.ones((), device=device)
         info = Info(torch.zeros((), dtype=torch.int64, device=device), _ROWS * one, _STEPS * one)
-        update, memory = algorithm.finish(carry, sent, memory, info)
-    return {"sent": update.value, "weight": update.weight, "memory": memory}
+        update, own = algorithm.finish(carry, sent, own, info)
+    return {"sent": update.value, "weight": update.weight, "client_state": own}

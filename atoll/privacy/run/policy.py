@@ -95,7 +95,7 @@ def _check_chain(setup: Setup, chain: Chain, bound: Chain) -> None:
         raise ConfigError(
             "task.batch_norm: 'recompute' reads statistics from the clients past the noise. Use 'group' or 'freeze'."
         )
-    if getattr(setup.algorithm, "pooled", False):
+    if setup.algorithm.traits().pooled:
         raise ConfigError(
             f"transform: {setup.experiment.algorithm['name']} pools all data in one client, and noise on updates hides "
             "one client among others. Use [local.privacy], which hides one example."

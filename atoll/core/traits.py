@@ -1,0 +1,13 @@
+"""What an algorithm declares of itself, for whoever builds, measures or attacks a run of it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Nothing is special unless it is declared. Wrappers start from the traits of what they wrap."""
+
+    personal: bool = False  # a client predicts with a model of its own
+    partial: bool = False  # the server's model is not whole: central metrics are the mean over clients' models
+    pooled: bool = False  # all data is in one place, with one client
+    counts_clients: bool = False  # the server keeps a mean over all clients' states, so it knows how many there are

@@ -16,10 +16,10 @@ from atoll.engines import RowStore, Scratch, Vector, arithmetic
 from atoll.engines.vector import cuda_graphs as graphs
 from atoll.engines.vector import ragged as widths
 from atoll.engines.vector import vector
+from atoll.rng import dp
 from atoll.testing.assertions import distance
 from atoll.testing.harness import federation
 from atoll.testing.problems import network
-from atoll.transforms import draws
 from atoll.transforms.clip import length
 
 pytestmark = pytest.mark.gpu
@@ -260,10 +260,10 @@ def test_a_weighted_sum_on_a_gpu_has_all_its_bits() -> None:
 @pytest.mark.parametrize("n", [0, 1, 2, 4097, 3_000_001])
 def test_a_gpu_draws_the_noise_of_the_cpu(n: int) -> None:
     key = rng.key("noise", n)
-    there = draws.at_hand(key.cuda(), (n,))
-    assert torch.equal(there.cpu(), draws.at_hand(key, (n,)))
-    near = draws.normal(key.cuda(), (n,), draws.at_hand).cpu()
-    torch.testing.assert_close(near, draws.normal(key, (n,), draws.at_hand), atol=5e-6, rtol=0)
+    there = dp.at_hand(key.cuda(), (n,))
+    assert torch.equal(there.cpu(), dp.at_hand(key, (n,)))
+    near = dp.normal(key.cuda(), (n,), dp.at_hand).cpu()
+    torch.testing.assert_close(near, dp.normal(key, (n,), dp.at_hand), atol=5e-6, rtol=0)
 
 
 def test_a_clip_on_a_gpu_keeps_its_bound_in_large_updates() -> None:

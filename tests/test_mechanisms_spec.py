@@ -22,8 +22,9 @@ from atoll.privacy.events import (
 )
 from atoll.privacy.events import Tree as TreeEvent
 from atoll.reducers import REDUCERS
+from atoll.rng import dp
 from atoll.testing import check_transform
-from atoll.transforms import TRANSFORMS, draws
+from atoll.transforms import TRANSFORMS
 
 RUN: dict[str, Any] = {"cohort": 10, "size": 100, "rounds": 40, "separation": 4}
 EQUAL: list[Any] = ["equal_weights"]
@@ -262,7 +263,7 @@ class Lies(Transform):
     keyed = False
 
     def client(self, update: Update, state: Any, memory: Any, key: torch.Tensor) -> tuple[Update, Any]:
-        return update._replace(value=draws.noisy(update.value, key, draws.normal, 1.0)), memory
+        return update._replace(value=dp.noisy(update.value, key, dp.normal, 1.0)), memory
 
 
 def test_a_layer_that_draws_must_say_so() -> None:

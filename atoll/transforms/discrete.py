@@ -14,8 +14,7 @@ from atoll.core.settings import Derived, Found
 from atoll.privacy.events import DiscreteGaussian as DiscreteGaussianEvent
 from atoll.privacy.events import Event
 from atoll.privacy.events import Skellam as SkellamEvent
-from atoll.rng import Words
-from atoll.transforms import draws
+from atoll.rng import Words, dp
 from atoll.transforms.discrete_sampling import Law, integers, table
 from atoll.transforms.noise import WISHES, Epsilon, really
 from atoll.transforms.requirements import (
@@ -116,5 +115,5 @@ def _noisy(total: Total, key: Tensor, law: Law, std: float) -> Total:
     def draw(key: Tensor, shape: tuple[int, ...], words: Words = rng.bits) -> Tensor:
         return integers(key, shape, law, std, words)
 
-    noise = draws.like(total.value, key, draw, draws.at_hand)
+    noise = dp.like(total.value, key, draw, dp.at_hand)
     return replace(total, value=tree.add(total.value, noise))

@@ -11,7 +11,7 @@ from torch import Tensor
 from atoll.core import Spec, Total, Transform, Unsigned
 from atoll.core.settings import Found
 from atoll.privacy.events import Event, Gaussian, Laplace, NotPrivate
-from atoll.transforms import draws
+from atoll.rng import dp
 from atoll.transforms.requirements import (
     Delta,
     check_noise,
@@ -54,7 +54,7 @@ class GaussianNoise(Transform):
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         std = self.multiplier * self.bound * share(total, self.noise_cohort)
-        return replace(total, value=draws.on_sum(total.value, key, draws.normal, std)), state
+        return replace(total, value=dp.on_sum(total.value, key, dp.normal, std)), state
 
     def event(self) -> Event:
         return really("gaussian_noise", self.multiplier, self.noise_cohort, Gaussian(float(self.multiplier)))
@@ -87,7 +87,7 @@ class LaplaceNoise(Transform):
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         scale = self.multiplier * self.bound * share(total, self.noise_cohort)
-        return replace(total, value=draws.on_sum(total.value, key, draws.laplace, scale)), state
+        return replace(total, value=dp.on_sum(total.value, key, dp.laplace, scale)), state
 
     def event(self) -> Event:
         return really("laplace_noise", self.multiplier, self.noise_cohort, Laplace(float(self.multiplier)))

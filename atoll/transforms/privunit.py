@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.transforms import draws
+from atoll.rng import dp
 from atoll.tree import Tree
 
 _MOST = 500.0  # an epsilon above it would not fit in a float, nor make a difference
@@ -75,7 +75,7 @@ def privunit(value: Tree, bound: float | Tensor, chosen: Cap, key: Tensor) -> Tr
     tail = torch.where(
         coins[1] < chosen.lean, -_ndtri(chosen.above * coins[2]), _ndtri((1.0 - chosen.above) * coins[2])
     )
-    z = draws.like(value, key, draws.normal)
+    z = dp.like(value, key, dp.normal)
     along = (tail - tree.dot(z, unit)).float()
     return tree.map(lambda u, w: (bound / chosen.mean) * (w + along * u), unit, z)  # type: ignore[no-any-return]
 

@@ -13,7 +13,7 @@ from atoll.core import Positive, Spec, Total, Transform, Unsigned, Update
 from atoll.errors import ConfigError
 from atoll.privacy.analytic import gaussian_epsilon
 from atoll.privacy.events import Approximate, Event, NotPrivate
-from atoll.transforms import draws
+from atoll.rng import dp
 from atoll.transforms.clip import ClipL2
 from atoll.transforms.requirements import Delta, check_number, needs_equal_weights, needs_no_noise, needs_real
 from atoll.tree import Tree
@@ -44,7 +44,7 @@ class WeakDp(Transform):
         return ClipL2(self.bound).client(update, state, memory, key)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return replace(total, value=draws.on_sum(total.value, key, draws.normal, self.std * total.weight)), state
+        return replace(total, value=dp.on_sum(total.value, key, dp.normal, self.std * total.weight)), state
 
     def event(self) -> Event:
         return NotPrivate("weak_dp: its noise is a defence against backdoors and is not measured for privacy.")
@@ -82,10 +82,10 @@ class Nbafl(Transform):
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
         update, memory = ClipL2(self.bound).client(update, state, memory, key)
-        return update._replace(value=draws.noisy(update.value, key, draws.normal, self.up())), memory
+        return update._replace(value=dp.noisy(update.value, key, dp.normal, self.up())), memory
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return replace(total, value=draws.on_sum(total.value, key, draws.normal, self.down() * total.weight)), state
+        return replace(total, value=dp.on_sum(total.value, key, dp.normal, self.down() * total.weight)), state
 
     def event(self) -> Event:
         multiplier = self.exposures * self._c() / (self.examples * self.epsilon)

@@ -7,35 +7,35 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atoll import rng, tree
-from atoll.data import draws
-from atoll.rng import Words
-from atoll.tasks.kernels import operators
+from atoll import tree
+from atoll.rng import gpu, host
+from atoll.rng.draws import Words, bits, deep_normal
+from atoll.rng.keys import wrapped
 from atoll.tree import Tree
 
 
 class Draw(Protocol):
     """Numbers of some law, from words of 32 random bits."""
 
-    def __call__(self, key: Tensor, shape: tuple[int, ...], words: Words = rng.bits) -> Tensor:
+    def __call__(self, key: Tensor, shape: tuple[int, ...], words: Words = bits) -> Tensor:
         """A draw in this shape."""
         ...
 
 
-def normal(key: Tensor, shape: tuple[int, ...], words: Words = rng.bits) -> Tensor:
+def normal(key: Tensor, shape: tuple[int, ...], words: Words = bits) -> Tensor:
     """Standard normal numbers in float32, up to 8.5 deviations out."""
-    made = operators.normal(key, math.prod(shape)) if words is at_hand and not rng.wrapped(key) else None
-    return rng.deep_normal(key, shape, words) if made is None else made.reshape(shape)
+    made = gpu.normal(key, math.prod(shape)) if words is at_hand and not wrapped(key) else None
+    return deep_normal(key, shape, words) if made is None else made.reshape(shape)
 
 
-def laplace(key: Tensor, shape: tuple[int, ...], words: Words = rng.bits) -> Tensor:
+def laplace(key: Tensor, shape: tuple[int, ...], words: Words = bits) -> Tensor:
     """Laplace numbers of scale 1, in float32: the difference of two exponential ones."""
     word = words(key, (2, *shape, 2))
     u = (((word[..., 0] << 20) | (word[..., 1] >> 12)).double() + 0.5) * 2.0**-52
     return (torch.log(u[0]) - torch.log(u[1])).float()
 
 
-def vector(value: Tree, key: Tensor, draw: Draw, words: Words = rng.bits) -> Tensor:
+def vector(value: Tree, key: Tensor, draw: Draw, words: Words = bits) -> Tensor:
     """A draw for every number of the tree, as one long vector."""
     leaves = tree.leaves(value)
     device = leaves[0].device if leaves else key.device
@@ -49,7 +49,7 @@ def cut(vector: Tensor, value: Tree) -> Tree:
     return tree.map(lambda x: next(parts).reshape(x.shape), value)  # type: ignore[no-any-return]
 
 
-def like(value: Tree, key: Tensor, draw: Draw, words: Words = rng.bits) -> Tree:
+def like(value: Tree, key: Tensor, draw: Draw, words: Words = bits) -> Tree:
     """A draw in the shape of the tree."""
     return cut(vector(value, key, draw, words), value)
 
@@ -57,26 +57,26 @@ def like(value: Tree, key: Tensor, draw: Draw, words: Words = rng.bits) -> Tree:
 def added(value: Tree, vector: Tensor) -> Tree:
     """Value + a long vector; in one call where that is possible."""
     parts, leaves = cut(vector, value), tree.leaves(value)
-    if rng.wrapped(vector) or any(x.dtype != vector.dtype or rng.wrapped(x) for x in leaves):
+    if wrapped(vector) or any(x.dtype != vector.dtype or wrapped(x) for x in leaves):
         return tree.map(lambda x, z: x + z.to(x.dtype), value, parts)  # type: ignore[no-any-return]
     sums = iter(torch._foreach_add(leaves, tree.leaves(parts)) if leaves else ())
     return tree.map(lambda _: next(sums), value)  # type: ignore[no-any-return]
 
 
-def noisy(value: Tree, key: Tensor, draw: Draw, scale: float | Tensor, words: Words = rng.bits) -> Tree:
+def noisy(value: Tree, key: Tensor, draw: Draw, scale: float | Tensor, words: Words = bits) -> Tree:
     """Value + scale x draw."""
     return added(value, scale * vector(value, key, draw, words))
 
 
 def at_hand(key: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`rng.bits`, the fast way: on the host where the key is there and may be looked at, on a GPU in one kernel."""
-    if rng.wrapped(key):
-        return rng.bits(key, shape)
+    if wrapped(key):
+        return bits(key, shape)
     n = math.prod(shape)
     if key.device.type != "cpu":
-        found = operators.words(key, n)
-        return rng.bits(key, shape) if found is None else found.reshape(shape)
-    pairs = draws.stream(key, np.arange((n + 1) // 2))
+        found = gpu.words(key, n)
+        return bits(key, shape) if found is None else found.reshape(shape)
+    pairs = host.stream(key, np.arange((n + 1) // 2))
     both = np.stack([pairs >> np.uint64(32), pairs & np.uint64(0xFFFFFFFF)], -1).reshape(-1)[:n]
     return torch.from_numpy(both.astype(np.int64)).reshape(shape)
 

@@ -69,7 +69,7 @@ def step_keys(cohort: Cohort, key: Tensor, needed: bool) -> Tensor:
     c, s = cohort.plan.shape[:2]
     if not needed:
         return torch.zeros((1, 1, 2), dtype=torch.int64).expand(c, s, 2)
-    k0, k1 = rng.child(key, "steps").tolist()
+    k0, k1 = rng.fold_name(key, "steps").tolist()
     ids, steps = cohort.id.cpu().numpy()[:, None], torch.arange(s).numpy()[None, :]
     a, b = rng.threefry(k0, k1, ids & 0xFFFFFFFF, steps + (ids >> 32 << 20))
     return torch.stack([torch.from_numpy(a), torch.from_numpy(b)], -1)
@@ -79,7 +79,7 @@ def client_keys(job: Job) -> Tensor:
     """(C, 2) keys for the transforms, addressed by client id; zeros where nothing draws from them."""
     if not job.chain.draws():
         return torch.zeros((len(job.cohort), 2), dtype=torch.int64)
-    k0, k1 = rng.child(job.key, "transforms").tolist()
+    k0, k1 = rng.fold_name(job.key, "transforms").tolist()
     ids = job.cohort.id.cpu().numpy()
     a, b = rng.threefry(k0, k1, ids & 0xFFFFFFFF, ids >> 32 & 0xFFFFFFFF)
     return torch.stack([torch.from_numpy(a), torch.from_numpy(b)], -1)

@@ -28,13 +28,13 @@ from atoll.rng.draws import (
     quick_normal,
     uniform,
 )
-from atoll.rng.keys import child, fold, fold_at_hand, key, threefry, wrapped
+from atoll.rng.keys import fold, fold_at_hand, fold_name, key, threefry, wrapped
 
 __all__ = [
     "Words",
     "bernoulli",
     "bits",
-    "child",
+    "fold_name",
     "choice",
     "deep_normal",
     "dirichlet",

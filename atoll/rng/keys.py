@@ -17,7 +17,7 @@ def key(*path: int | str) -> Tensor:
     return torch.tensor([int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:], "big")])
 
 
-def child(k: Tensor, *path: int | str) -> Tensor:
+def fold_name(k: Tensor, *path: int | str) -> Tensor:
     """A new key from a key that is at hand (not vmapped), by name; thirty times cheaper than `fold` there."""
     return key(*k.tolist(), *path)
 

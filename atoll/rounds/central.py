@@ -44,7 +44,7 @@ def central_round(parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: 
             after = _applied(parts, server, state, key, result.total, _rows(cohort, result))
     result = replace(result, total=after.total, signal=after.signal)
     if after.total is not None and parts.statistics is not None:
-        again = _reestimated(parts, parts.statistics, cohort, after.server, rng.child(key, "statistics"))
+        again = _reestimated(parts, parts.statistics, cohort, after.server, rng.fold_name(key, "statistics"))
         return again, after.state, result
     return after.server, after.state, result
 
@@ -69,7 +69,7 @@ def _applied(parts: Parts, server: Tree, state: Tree, key: Tensor, total: Total 
         return _After(server, state, None)
     if private is None:
         signal = None
-        total, state = parts.layers.server(total, state, rng.child(key, "server"))
+        total, state = parts.layers.server(total, state, rng.fold_name(key, "server"))
     else:
         signal = private.signal(total)
         total, state = private.server(parts.layers, total, state, key)

@@ -36,4 +36,4 @@ class Parts:
 
 def clients_key(key: Tensor) -> Tensor:
     """What the clients of a round draw from."""
-    return rng.child(key, "clients")
+    return rng.fold_name(key, "clients")

@@ -63,11 +63,11 @@ class NoisySum:
 
     def server(self, layers: Chain, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         """The server's side of the layers, which do not learn how many came; canaries are in the sum, if there are."""
-        total, key_here = self._shared(total), rng.child(key, "server")
+        total, key_here = self._shared(total), rng.fold_name(key, "server")
         if self.planted is None:
             return layers.server(total, state, key_here)
         canaries, there = self.planted.canaries, self.planted
-        more = canaries.contribution(there.round, there.how, layers, state, rng.child(key, "canaries"), there.often)
+        more = canaries.contribution(there.round, there.how, layers, state, rng.fold_name(key, "canaries"), there.often)
         whole = total if more is None else replace(total, value=tree.add(total.value, more.value))
         after, kept = layers.server(whole, state, key_here)
         known, _ = without_noise(layers).server(total, state, key_here)

@@ -222,4 +222,4 @@ def test_a_group_is_put_in_the_same_order_whatever_stands_beside_it(sizes, seed)
 @settings(max_examples=50, deadline=None)
 def test_a_key_folded_on_the_host_is_the_same_key(seed: int, data: int) -> None:
     k = rng.key(seed)
-    assert torch.equal(rng.fold_at_hand(k, data), rng.fold(k, data))
+    assert torch.equal(rng.fold_host(k, data), rng.fold(k, data))

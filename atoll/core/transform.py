@@ -124,7 +124,7 @@ class Chain(Transform):
         kept = dict(state)
         for i, layer in reversed(list(enumerate(self.layers))):
             if _has(layer, "server"):
-                total, kept[str(i)] = layer.server(total, state[str(i)], rng.fold_at_hand(key, i))
+                total, kept[str(i)] = layer.server(total, state[str(i)], rng.fold_host(key, i))
         return total, kept
 
     def draws(self) -> bool:

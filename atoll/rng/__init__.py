@@ -28,7 +28,7 @@ from atoll.rng.draws import (
     quick_normal,
     uniform,
 )
-from atoll.rng.keys import fold, fold_at_hand, fold_name, key, threefry, wrapped
+from atoll.rng.keys import fold, fold_host, fold_name, key, threefry, wrapped
 
 __all__ = [
     "Words",
@@ -41,7 +41,7 @@ __all__ = [
     "distinct",
     "dp",
     "fold",
-    "fold_at_hand",
+    "fold_host",
     "host",
     "key",
     "log_gamma",

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atoll.rng.keys import fold_at_hand
+from atoll.rng.keys import fold_host
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -23,7 +23,7 @@ Words = NDArray[np.uint32]
 _BLOCK = 1 << 15  # words: two arrays of them stay in a core's cache
 _SHIFTS = [[(np.uint32(r), np.uint32(32 - r)) for r in rs] for rs in ((13, 15, 26, 6), (17, 29, 16, 24))]
 
-fold = fold_at_hand  # the twin of `rng.fold`
+fold = fold_host  # the twin of `rng.fold`
 
 
 def words(keys: Tensor, x0: Words, x1: Words) -> NDArray[np.uint64]:

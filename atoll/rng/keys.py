@@ -28,7 +28,7 @@ def fold(k: Tensor, data: Tensor | int) -> Tensor:
     return torch.stack(threefry(k[0], k[1], d & MASK, (d >> 32) & MASK))
 
 
-def fold_at_hand(k: Tensor, data: int) -> Tensor:
+def fold_host(k: Tensor, data: int) -> Tensor:
     """`fold` in Python integers, for a key whose value may be looked at: 20 microseconds instead of 300.
 
     Never inside a program that an engine stacks or captures: what is looked at there would be taken for a constant.

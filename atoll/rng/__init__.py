@@ -28,7 +28,7 @@ from atoll.rng.draws import (
     quick_normal,
     uniform,
 )
-from atoll.rng.keys import fold, fold_host, fold_name, key, threefry, wrapped
+from atoll.rng.keys import fold, fold_host, fold_name, is_batched, key, threefry
 
 __all__ = [
     "Words",
@@ -51,5 +51,5 @@ __all__ = [
     "quick_normal",
     "threefry",
     "uniform",
-    "wrapped",
+    "is_batched",
 ]

@@ -10,7 +10,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.rng import gpu, host
 from atoll.rng.draws import Words, bits, deep_normal
-from atoll.rng.keys import wrapped
+from atoll.rng.keys import is_batched
 from atoll.tree import Tree
 
 
@@ -24,7 +24,7 @@ class Draw(Protocol):
 
 def normal(key: Tensor, shape: tuple[int, ...], words: Words = bits) -> Tensor:
     """Standard normal numbers in float32, up to 8.5 deviations out."""
-    made = gpu.normal(key, math.prod(shape)) if words is at_hand and not wrapped(key) else None
+    made = gpu.normal(key, math.prod(shape)) if words is at_hand and not is_batched(key) else None
     return deep_normal(key, shape, words) if made is None else made.reshape(shape)
 
 
@@ -57,7 +57,7 @@ def like(value: Tree, key: Tensor, draw: Draw, words: Words = bits) -> Tree:
 def added(value: Tree, vector: Tensor) -> Tree:
     """Value + a long vector; in one call where that is possible."""
     parts, leaves = cut(vector, value), tree.leaves(value)
-    if wrapped(vector) or any(x.dtype != vector.dtype or wrapped(x) for x in leaves):
+    if is_batched(vector) or any(x.dtype != vector.dtype or is_batched(x) for x in leaves):
         return tree.map(lambda x, z: x + z.to(x.dtype), value, parts)  # type: ignore[no-any-return]
     sums = iter(torch._foreach_add(leaves, tree.leaves(parts)) if leaves else ())
     return tree.map(lambda _: next(sums), value)  # type: ignore[no-any-return]
@@ -70,7 +70,7 @@ def noisy(value: Tree, key: Tensor, draw: Draw, scale: float | Tensor, words: Wo
 
 def at_hand(key: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`rng.bits`, the fast way: on the host where the key is there and may be looked at, on a GPU in one kernel."""
-    if wrapped(key):
+    if is_batched(key):
         return bits(key, shape)
     n = math.prod(shape)
     if key.device.type != "cpu":

@@ -33,13 +33,13 @@ def fold_host(k: Tensor, data: int) -> Tensor:
 
     Never inside a program that an engine stacks or captures: what is looked at there would be taken for a constant.
     """
-    if wrapped(k):
+    if is_batched(k):
         return fold(k, data)
     a, b = k.tolist()
     return torch.tensor(threefry(a, b, data & MASK, (data >> 32) & MASK), device=k.device)
 
 
-def wrapped(k: Tensor) -> bool:
+def is_batched(k: Tensor) -> bool:
     """Is this a key for each of many, seen as one?"""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(k))
 

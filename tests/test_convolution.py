@@ -198,7 +198,7 @@ gpu.DEVICES = {"cpu"}
 for n in (0, 1, 2, 4097):
     key = rng.key(n)
     assert torch.equal(gpu.words(key, n), rng.bits(key, (n,)))
-    torch.testing.assert_close(gpu.normal(key, n), rng.deep_normal(key, (n,)), atol=2e-6, rtol=0)
+    torch.testing.assert_close(gpu.normal(key, n), rng.normal_dp(key, (n,)), atol=2e-6, rtol=0)
 """
     done = subprocess.run(
         [sys.executable, "-c", program],

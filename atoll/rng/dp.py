@@ -9,7 +9,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.rng import gpu, host
-from atoll.rng.draws import Words, bits, deep_normal
+from atoll.rng.draws import Words, bits, normal_dp
 from atoll.rng.keys import is_batched
 from atoll.tree import Tree
 
@@ -25,7 +25,7 @@ class Draw(Protocol):
 def normal(key: Tensor, shape: tuple[int, ...], words: Words = bits) -> Tensor:
     """Standard normal numbers in float32, up to 8.5 deviations out."""
     made = gpu.normal(key, math.prod(shape)) if words is at_hand and not is_batched(key) else None
-    return deep_normal(key, shape, words) if made is None else made.reshape(shape)
+    return normal_dp(key, shape, words) if made is None else made.reshape(shape)
 
 
 def laplace(key: Tensor, shape: tuple[int, ...], words: Words = bits) -> Tensor:

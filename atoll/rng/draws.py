@@ -35,7 +35,7 @@ def normal(k: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
     return torch.sqrt(-2.0 * torch.log(u[0])) * torch.cos(2.0 * math.pi * u[1])
 
 
-def deep_normal(k: Tensor, shape: tuple[int, ...], words: Words = bits) -> Tensor:
+def normal_dp(k: Tensor, shape: tuple[int, ...], words: Words = bits) -> Tensor:
     """Standard normal numbers in float32 for privacy to rest on: up to 8.5 deviations out (both of a pair).
 
     A radius from 23 bits would end at 5.8 deviations, which an event of probability 1e-8 goes beyond. `words` may be a

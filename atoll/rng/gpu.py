@@ -26,13 +26,13 @@ def words(key: Tensor, n: int) -> Tensor | None:
 
 
 def normal(key: Tensor, n: int) -> Tensor | None:
-    """`rng.deep_normal(key, (n,))` in one kernel, but for the last bits; None where there is no kernel for it."""
+    """`rng.normal_dp(key, (n,))` in one kernel, but for the last bits; None where there is no kernel for it."""
     half = (n + 1) // 2
     if not _drawn_by_kernel(key, 3 * half):
         return None
     out = torch.empty(n, device=key.device)
     if n:
-        _kernels().deep_normal[(-(-half // _BLOCK),)](key.contiguous(), out, half, n, BLOCK=_BLOCK)
+        _kernels().normal_dp[(-(-half // _BLOCK),)](key.contiguous(), out, half, n, BLOCK=_BLOCK)
     return out
 
 

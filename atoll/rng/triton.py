@@ -52,8 +52,8 @@ def _word(at, k0, k1):
 
 
 @triton.jit
-def deep_normal(key, out, half, n, BLOCK: tl.constexpr):
-    """The numbers of `rng.deep_normal`: a radius from 52 bits in float64, an angle from 23."""
+def normal_dp(key, out, half, n, BLOCK: tl.constexpr):
+    """The numbers of `rng.normal_dp`: a radius from 52 bits in float64, an angle from 23."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     k0, k1 = tl.load(key).to(tl.uint32), tl.load(key + 1).to(tl.uint32)
     high, low = _word(i, k0, k1).to(tl.int64), _word(half + i, k0, k1).to(tl.int64)

@@ -197,7 +197,7 @@ for size, x in ((2, torch.randint(0, 5, (3, 4, 7, 6)).float()), (3, torch.randn(
 gpu.DEVICES = {"cpu"}
 for n in (0, 1, 2, 4097):
     key = rng.key(n)
-    assert torch.equal(gpu.words(key, n), rng.bits(key, (n,)))
+    assert torch.equal(gpu.bits(key, n), rng.bits(key, (n,)))
     torch.testing.assert_close(gpu.normal(key, n), rng.normal_dp(key, (n,)), atol=2e-6, rtol=0)
 """
     done = subprocess.run(

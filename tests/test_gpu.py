@@ -260,10 +260,10 @@ def test_a_weighted_sum_on_a_gpu_has_all_its_bits() -> None:
 @pytest.mark.parametrize("n", [0, 1, 2, 4097, 3_000_001])
 def test_a_gpu_draws_the_noise_of_the_cpu(n: int) -> None:
     key = rng.key("noise", n)
-    there = dp.at_hand(key.cuda(), (n,))
-    assert torch.equal(there.cpu(), dp.at_hand(key, (n,)))
-    near = dp.normal(key.cuda(), (n,), dp.at_hand).cpu()
-    torch.testing.assert_close(near, dp.normal(key, (n,), dp.at_hand), atol=5e-6, rtol=0)
+    there = dp.fast_bits(key.cuda(), (n,))
+    assert torch.equal(there.cpu(), dp.fast_bits(key, (n,)))
+    near = dp.normal(key.cuda(), (n,), dp.fast_bits).cpu()
+    torch.testing.assert_close(near, dp.normal(key, (n,), dp.fast_bits), atol=5e-6, rtol=0)
 
 
 def test_a_clip_on_a_gpu_keeps_its_bound_in_large_updates() -> None:

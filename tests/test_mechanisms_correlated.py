@@ -41,7 +41,7 @@ def run(
 def fresh(rounds: int, n: int = 6) -> np.ndarray:
     """The independent draws of each round, z_t."""
     like = {"a": torch.zeros(n - 2), "b": {"c": torch.zeros(1, 2)}}
-    rows = [dp.like(like, rng.key("round", t), dp.normal) for t in range(rounds)]
+    rows = [dp.noise_like(like, rng.key("round", t), dp.normal) for t in range(rounds)]
     return np.array([torch.cat([x.flatten() for x in tree.leaves(r)]).double().numpy() for r in rows])
 
 

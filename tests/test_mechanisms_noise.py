@@ -91,7 +91,7 @@ def test_no_noise_is_the_identity(transform: Transform) -> None:
 @settings(max_examples=30, deadline=None)
 def test_the_words_of_the_host_are_those_of_every_device(seed: int, n: int) -> None:
     k = rng.key(seed)
-    assert torch.equal(dp.at_hand(k, (n,)), rng.bits(k, (n,)))
+    assert torch.equal(dp.fast_bits(k, (n,)), rng.bits(k, (n,)))
 
 
 def test_normal_draws_have_deep_tails() -> None:
@@ -163,6 +163,6 @@ def test_the_guarantee_of_nbafl_is_the_one_that_is_certain() -> None:
 
 def test_leaves_of_every_shape_get_noise() -> None:
     value = {"s": torch.zeros(()), "m": torch.zeros(3, 4), "e": {}, "z": torch.zeros(0)}
-    out = dp.noisy(value, KEY, dp.normal, 1.0)
+    out = dp.add_noise(value, KEY, dp.normal, 1.0)
     assert tree.map(lambda x: x.shape, out) == tree.map(lambda x: x.shape, value)
     assert float(out["s"]) != 0.0

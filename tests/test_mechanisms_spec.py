@@ -263,7 +263,7 @@ class Lies(Transform):
     keyed = False
 
     def client(self, update: Update, state: Any, memory: Any, key: torch.Tensor) -> tuple[Update, Any]:
-        return update._replace(value=dp.noisy(update.value, key, dp.normal, 1.0)), memory
+        return update._replace(value=dp.add_noise(update.value, key, dp.normal, 1.0)), memory
 
 
 def test_a_layer_that_draws_must_say_so() -> None:

@@ -14,7 +14,7 @@ GPU makes in one kernel.
 
 from atoll.rng import dp, host
 from atoll.rng.draws import (
-    Words,
+    BitSource,
     bernoulli,
     bits,
     choice,
@@ -31,25 +31,25 @@ from atoll.rng.draws import (
 from atoll.rng.keys import fold, fold_host, fold_name, is_batched, key, threefry
 
 __all__ = [
-    "Words",
+    "BitSource",
     "bernoulli",
     "bits",
-    "fold_name",
     "choice",
-    "normal_dp",
     "dirichlet",
     "distinct",
     "dp",
     "fold",
     "fold_host",
+    "fold_name",
     "host",
+    "is_batched",
     "key",
     "log_gamma",
     "normal",
+    "normal_dp",
     "permutation",
     "quick_bits",
     "quick_normal",
     "threefry",
     "uniform",
-    "is_batched",
 ]

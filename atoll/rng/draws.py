@@ -9,7 +9,7 @@ from torch import Tensor
 
 from atoll.rng.keys import MASK, fold, threefry
 
-Words = Callable[[Tensor, tuple[int, ...]], Tensor]
+BitSource = Callable[[Tensor, tuple[int, ...]], Tensor]
 
 
 def bits(k: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -35,18 +35,18 @@ def normal(k: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
     return torch.sqrt(-2.0 * torch.log(u[0])) * torch.cos(2.0 * math.pi * u[1])
 
 
-def normal_dp(k: Tensor, shape: tuple[int, ...], words: Words = bits) -> Tensor:
+def normal_dp(k: Tensor, shape: tuple[int, ...], source: BitSource = bits) -> Tensor:
     """Standard normal numbers in float32 for privacy to rest on: up to 8.5 deviations out (both of a pair).
 
-    A radius from 23 bits would end at 5.8 deviations, which an event of probability 1e-8 goes beyond. `words` may be a
+    A radius from 23 bits would end at 5.8 deviations, which an event of probability 1e-8 goes beyond. `source` may be a
     faster `bits`.
     """
     n = math.prod(shape)
     half = (n + 1) // 2
-    word = words(k, (3, half))
-    u = (((word[0] << 20) | (word[1] >> 12)).double() + 0.5) * 2.0**-52
+    words = source(k, (3, half))
+    u = (((words[0] << 20) | (words[1] >> 12)).double() + 0.5) * 2.0**-52
     size = torch.sqrt(-2.0 * torch.log(u)).float()
-    angle = ((word[2] >> 9).float() + 0.5) * (2.0 * math.pi * 2.0**-23)
+    angle = ((words[2] >> 9).float() + 0.5) * (2.0 * math.pi * 2.0**-23)
     both = torch.cat([size * torch.cos(angle), size * torch.sin(angle)])
     return both[:n].reshape(shape)
 
@@ -97,7 +97,7 @@ def log_gamma(k: Tensor, alpha: Tensor, dtype: torch.dtype = torch.float64) -> T
     boosted = torch.where(a < 1, a + 1, a)
     d = boosted - 1.0 / 3.0
     c = 1.0 / torch.sqrt(9.0 * d)
-    found = torch.log(d)
+    log_draws = torch.log(d)
     done = torch.zeros(shape, dtype=torch.bool, device=k.device)
     # Each try fails with probability under 0.05; after 20 the chance of none is below 1e-26.
     for i in range(20):
@@ -105,10 +105,10 @@ def log_gamma(k: Tensor, alpha: Tensor, dtype: torch.dtype = torch.float64) -> T
         u = uniform(fold(k, 2 * i + 1), shape, dtype)
         v = torch.clamp(1.0 + c * x, min=1e-30) ** 3
         good = (1.0 + c * x > 0) & (torch.log(u) < 0.5 * x * x + d - d * v + d * torch.log(v))
-        found = torch.where(good & ~done, torch.log(d) + torch.log(v), found)
+        log_draws = torch.where(good & ~done, torch.log(d) + torch.log(v), log_draws)
         done = done | good
     u = uniform(fold(k, 40), shape, dtype)
-    return torch.where(a < 1, found + torch.log(u) / a, found)
+    return torch.where(a < 1, log_draws + torch.log(u) / a, log_draws)
 
 
 def dirichlet(k: Tensor, alpha: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -14,7 +14,7 @@ _HAS_TRITON = importlib.util.find_spec("triton") is not None
 _BLOCK = 1024  # words of one program
 
 
-def words(key: Tensor, n: int) -> Tensor | None:
+def bits(key: Tensor, n: int) -> Tensor | None:
     """`rng.bits(key, (n,))` in one kernel, for a key on a GPU; None where there is no kernel for it."""
     blocks = (n + 1) // 2
     if not _drawn_by_kernel(key, n):
@@ -36,8 +36,8 @@ def normal(key: Tensor, n: int) -> Tensor | None:
     return out
 
 
-def _drawn_by_kernel(key: Tensor, words: int) -> bool:
-    return _HAS_TRITON and key.device.type in DEVICES and words < 1 << 31
+def _drawn_by_kernel(key: Tensor, n: int) -> bool:
+    return _HAS_TRITON and key.device.type in DEVICES and n < 1 << 31
 
 
 def _kernels() -> Any:

@@ -101,18 +101,18 @@ def log_gamma(key: Tensor, alpha: float, n: int) -> Floats:
     """The logarithm of n Gamma(alpha, 1) numbers (Marsaglia and Tsang, 2000)."""
     d = (alpha + 1 if alpha < 1 else alpha) - 1.0 / 3.0
     c = 1.0 / math.sqrt(9.0 * d)
-    found = np.full(n, math.log(d))
+    log_draws = np.full(n, math.log(d))
     pending = np.arange(n)
     for i in range(20):
         x = normal(fold(key, 2 * i), n, pending)
         u = uniform(fold(key, 2 * i + 1), pending)
         v = np.maximum(1.0 + c * x, 1e-30) ** 3
         good = (1.0 + c * x > 0) & (np.log(u) < 0.5 * x * x + d - d * v + d * np.log(v))
-        found[pending[good]] = math.log(d) + np.log(v[good])
+        log_draws[pending[good]] = math.log(d) + np.log(v[good])
         pending = pending[~good]
         if not len(pending):
             break
-    return found + np.log(uniform(fold(key, 40), np.arange(n))) / alpha if alpha < 1 else found
+    return log_draws + np.log(uniform(fold(key, 40), np.arange(n))) / alpha if alpha < 1 else log_draws
 
 
 def dirichlet(key: Tensor, alpha: float, shape: tuple[int, ...]) -> Floats:

@@ -18,7 +18,7 @@ def key(*path: int | str) -> Tensor:
 
 
 def fold_name(k: Tensor, *path: int | str) -> Tensor:
-    """A new key from a key that is at hand (not vmapped), by name; thirty times cheaper than `fold` there."""
+    """A new key from names and a key that may be looked at (not vmapped): thirty times cheaper than `fold`."""
     return key(*k.tolist(), *path)
 
 
@@ -40,7 +40,7 @@ def fold_host(k: Tensor, data: int) -> Tensor:
 
 
 def is_batched(k: Tensor) -> bool:
-    """Is this a key for each of many, seen as one?"""
+    """Has this tensor an axis that vmap hides?"""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(k))
 
 

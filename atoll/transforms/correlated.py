@@ -69,11 +69,11 @@ class BandedNoise(Transform):
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         c, past = state["coefficients"].float(), state["past"]
-        z = dp.vector(total.value, key, dp.normal, dp.at_hand)
+        z = dp.flat_noise(total.value, key, dp.normal, dp.fast_bits)
         x = (z - c[1:] @ past) / c[0]
         kept = torch.cat([x[None], past[:-1]])[: len(past)]
         std = self.multiplier * self.bound * share(total, self.noise_cohort)
-        return replace(total, value=dp.added(total.value, std * x)), {**state, "past": kept}
+        return replace(total, value=dp.add_flat(total.value, std * x)), {**state, "past": kept}
 
     def event(self) -> Event:
         return really("banded_noise", self.multiplier, self.noise_cohort, self._event())
@@ -135,12 +135,12 @@ class TreeNoise(Transform):
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         at = state["round"] if self.restart is None else state["round"] % self.restart
-        z = dp.vector(total.value, key, dp.normal, dp.at_hand)
+        z = dp.flat_noise(total.value, key, dp.normal, dp.fast_bits)
         # What an earlier tree left on a level is written over before it could be taken away.
         x = z - _below(at, len(state["nodes"])) @ state["nodes"]
         nodes = _carried(at, z, state["nodes"])
         std = self.multiplier * self.bound * share(total, self.noise_cohort)
-        return replace(total, value=dp.added(total.value, std * x)), {"round": state["round"] + 1, "nodes": nodes}
+        return replace(total, value=dp.add_flat(total.value, std * x)), {"round": state["round"] + 1, "nodes": nodes}
 
     def event(self) -> Event:
         return really("tree_noise", self.multiplier, self.noise_cohort, self._event())

@@ -14,7 +14,7 @@ from atoll.core.settings import Derived, Found
 from atoll.privacy.events import DiscreteGaussian as DiscreteGaussianEvent
 from atoll.privacy.events import Event
 from atoll.privacy.events import Skellam as SkellamEvent
-from atoll.rng import Words, dp
+from atoll.rng import BitSource, dp
 from atoll.transforms.discrete_sampling import Law, integers, table
 from atoll.transforms.noise import WISHES, Epsilon, really
 from atoll.transforms.requirements import (
@@ -112,8 +112,8 @@ def _checked(spec: Spec, name: str) -> tuple[float, int, int]:
 
 
 def _noisy(total: Total, key: Tensor, law: Law, std: float) -> Total:
-    def draw(key: Tensor, shape: tuple[int, ...], words: Words = rng.bits) -> Tensor:
-        return integers(key, shape, law, std, words)
+    def draw(key: Tensor, shape: tuple[int, ...], source: BitSource = rng.bits) -> Tensor:
+        return integers(key, shape, law, std, source)
 
-    noise = dp.like(total.value, key, draw, dp.at_hand)
+    noise = dp.noise_like(total.value, key, draw, dp.fast_bits)
     return replace(total, value=tree.add(total.value, noise))

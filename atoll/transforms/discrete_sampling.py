@@ -18,21 +18,21 @@ from torch import Tensor
 
 from atoll import rng
 from atoll.errors import ConfigError
-from atoll.rng import Words
+from atoll.rng import BitSource
 
 Law = Literal["discrete_gaussian", "skellam"]
 LARGEST = 1e5  # standard deviation that a table is made for
 _BITS = 63
 
 
-def integers(key: Tensor, shape: tuple[int, ...], law: Law, std: float, words: Words = rng.bits) -> Tensor:
+def integers(key: Tensor, shape: tuple[int, ...], law: Law, std: float, source: BitSource = rng.bits) -> Tensor:
     """Whole numbers, symmetric around 0, as float64. A standard deviation of 0 is 0."""
     if std == 0:
         return torch.zeros(shape, dtype=torch.float64, device=key.device)
-    word = words(key, (2, *shape))
-    at = (word[0] << 31) | (word[1] >> 1)
+    words = source(key, (2, *shape))
+    at = (words[0] << 31) | (words[1] >> 1)
     size = torch.searchsorted(table(law, std).to(key.device), at, right=True).double()
-    return torch.where((word[1] & 1) > 0, size, -size)
+    return torch.where((words[1] & 1) > 0, size, -size)
 
 
 @lru_cache(maxsize=8)

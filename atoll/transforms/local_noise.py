@@ -50,7 +50,7 @@ class LocalGaussian(Transform):
         return replace(self, std=std), _told(spec, "local_gaussian", std)
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=dp.noisy(update.value, key, dp.normal, self.std)), memory
+        return update._replace(value=dp.add_noise(update.value, key, dp.normal, self.std)), memory
 
     def event(self) -> Event:
         return Approximate(float(self.epsilon), self.delta)
@@ -70,7 +70,7 @@ class LocalLaplace(Transform):
         return replace(self, scale=scale), _told(spec, "local_laplace", 2**0.5 * scale)
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=dp.noisy(update.value, key, dp.laplace, self.scale)), memory
+        return update._replace(value=dp.add_noise(update.value, key, dp.laplace, self.scale)), memory
 
     def event(self) -> Event:
         return Pure(float(self.epsilon))
@@ -133,7 +133,7 @@ class ApproximateLocal(Transform):
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         std = self.std * total.count**0.5
-        return replace(total, value=dp.on_sum(total.value, key, dp.normal, std)), state
+        return replace(total, value=dp.add_server_noise(total.value, key, dp.normal, std)), state
 
     def event(self) -> Event:
         return NotPrivate("approximate_local: the noise of a local mechanism was added to the sum. Simulation only.")

@@ -54,7 +54,7 @@ class GaussianNoise(Transform):
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         std = self.multiplier * self.bound * share(total, self.noise_cohort)
-        return replace(total, value=dp.on_sum(total.value, key, dp.normal, std)), state
+        return replace(total, value=dp.add_server_noise(total.value, key, dp.normal, std)), state
 
     def event(self) -> Event:
         return really("gaussian_noise", self.multiplier, self.noise_cohort, Gaussian(float(self.multiplier)))
@@ -87,7 +87,7 @@ class LaplaceNoise(Transform):
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         scale = self.multiplier * self.bound * share(total, self.noise_cohort)
-        return replace(total, value=dp.on_sum(total.value, key, dp.laplace, scale)), state
+        return replace(total, value=dp.add_server_noise(total.value, key, dp.laplace, scale)), state
 
     def event(self) -> Event:
         return really("laplace_noise", self.multiplier, self.noise_cohort, Laplace(float(self.multiplier)))

@@ -75,7 +75,7 @@ def privunit(value: Tree, bound: float | Tensor, chosen: Cap, key: Tensor) -> Tr
     tail = torch.where(
         coins[1] < chosen.lean, -_ndtri(chosen.above * coins[2]), _ndtri((1.0 - chosen.above) * coins[2])
     )
-    z = dp.like(value, key, dp.normal)
+    z = dp.noise_like(value, key, dp.normal)
     along = (tail - tree.dot(z, unit)).float()
     return tree.map(lambda u, w: (bound / chosen.mean) * (w + along * u), unit, z)  # type: ignore[no-any-return]
 

@@ -44,7 +44,7 @@ class WeakDp(Transform):
         return ClipL2(self.bound).client(update, state, memory, key)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return replace(total, value=dp.on_sum(total.value, key, dp.normal, self.std * total.weight)), state
+        return replace(total, value=dp.add_server_noise(total.value, key, dp.normal, self.std * total.weight)), state
 
     def event(self) -> Event:
         return NotPrivate("weak_dp: its noise is a defence against backdoors and is not measured for privacy.")
@@ -82,10 +82,10 @@ class Nbafl(Transform):
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
         update, memory = ClipL2(self.bound).client(update, state, memory, key)
-        return update._replace(value=dp.noisy(update.value, key, dp.normal, self.up())), memory
+        return update._replace(value=dp.add_noise(update.value, key, dp.normal, self.up())), memory
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return replace(total, value=dp.on_sum(total.value, key, dp.normal, self.down() * total.weight)), state
+        return replace(total, value=dp.add_server_noise(total.value, key, dp.normal, self.down() * total.weight)), state
 
     def event(self) -> Event:
         multiplier = self.exposures * self._c() / (self.examples * self.epsilon)

@@ -40,7 +40,7 @@ class Spec:
 class Transform:
     """One layer: `client` on the way in, `server` on the way out. The identity, unless a hook says otherwise."""
 
-    follows_noise: ClassVar[bool] = False  # does it leave the sum alone that noise before it was measured for?
+    allowed_after_noise: ClassVar[bool] = False  # does it leave the sum alone that noise before it was measured for?
     wishes: ClassVar[tuple[str, ...]] = ()  # options that set-up turns into numbers, such as an epsilon
     keyed: ClassVar[bool] = True  # does the client's side draw? A key of its own takes a hundred operations to make
 
@@ -176,7 +176,7 @@ def _only_scales(layer: Transform) -> TypeGuard[Scaling]:
 def _check_after_noise(layer: Transform, spec: Spec) -> None:
     """Noise is measured for the sum as it is where the noise stands; whoever changes that sum must stand before it."""
     changes = _has(layer, "client") or _has(layer, "server")
-    if spec.noise is not None and changes and not layer.follows_noise:
+    if spec.noise is not None and changes and not layer.allowed_after_noise:
         raise SpecError(f"{named(layer)} changes what the noise before it was measured for: put it before the noise.")
 
 

@@ -40,7 +40,7 @@ class BandedNoise(Transform):
     simulates a larger one, in which a client waits `separation` rounds (as many as there are bands, unless given).
     """
 
-    follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
+    allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
     wishes: ClassVar[tuple[str, ...]] = WISHES
 
@@ -107,7 +107,7 @@ class TreeNoise(Transform):
     banded_noise.
     """
 
-    follows_noise: ClassVar[bool] = True
+    allowed_after_noise: ClassVar[bool] = True
 
     wishes: ClassVar[tuple[str, ...]] = WISHES
 

@@ -41,7 +41,7 @@ class DiscreteGaussian(Transform):
     Steinke, 2021). It is drawn here as one: shares add up to it but for a difference that the event is charged for.
     """
 
-    follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
+    allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
     wishes: ClassVar[tuple[str, ...]] = WISHES
 
@@ -75,7 +75,7 @@ class Skellam(Transform):
     Every client of a secure sum adds its share, and shares add up to it exactly (Agarwal, Kairouz and Liu, 2021).
     """
 
-    follows_noise: ClassVar[bool] = True
+    allowed_after_noise: ClassVar[bool] = True
 
     wishes: ClassVar[tuple[str, ...]] = WISHES
 

@@ -38,7 +38,7 @@ _NAN = float("nan")
 class LocalGaussian(Transform):
     """Normal noise on every client's update, as much as (epsilon, delta) asks for (Balle and Wang, 2018)."""
 
-    follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
+    allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
     epsilon: Positive
     delta: Delta
@@ -60,7 +60,7 @@ class LocalGaussian(Transform):
 class LocalLaplace(Transform):
     """Laplace noise on every client's update: scale = 2 x its bound in L1 / epsilon (Dwork et al., 2006)."""
 
-    follows_noise: ClassVar[bool] = True
+    allowed_after_noise: ClassVar[bool] = True
 
     epsilon: Positive
     scale: Found = _NAN
@@ -86,7 +86,7 @@ class Privunit(Transform):
     (1 + |update| / bound) / 2. PrivUnit (Bhowmick et al., 2018) does the same on a sphere.
     """
 
-    follows_noise: ClassVar[bool] = True
+    allowed_after_noise: ClassVar[bool] = True
 
     epsilon: Positive
     bound: Found = _NAN
@@ -118,7 +118,7 @@ class ApproximateLocal(Transform):
     accurate as one that does.
     """
 
-    follows_noise: ClassVar[bool] = True
+    allowed_after_noise: ClassVar[bool] = True
 
     epsilon: Positive
     mechanism: Literal["gaussian", "laplace", "privunit"] = "privunit"

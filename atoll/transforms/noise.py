@@ -37,7 +37,7 @@ class GaussianNoise(Transform):
     that larger one would (Granqvist et al., 2024, appendix C.4). Then the run itself is not private: simulation only.
     """
 
-    follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
+    allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
     wishes: ClassVar[tuple[str, ...]] = WISHES
 
@@ -70,7 +70,7 @@ class LaplaceNoise(Transform):
     One round is (1 / multiplier)-DP (Dwork et al., 2006). The other options are as in gaussian_noise.
     """
 
-    follows_noise: ClassVar[bool] = True
+    allowed_after_noise: ClassVar[bool] = True
 
     wishes: ClassVar[tuple[str, ...]] = WISHES
 

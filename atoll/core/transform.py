@@ -41,7 +41,7 @@ class Transform:
     """One layer: `client` on the way in, `server` on the way out. The identity, unless a hook says otherwise."""
 
     allowed_after_noise: ClassVar[bool] = False  # does it leave the sum alone that noise before it was measured for?
-    wishes: ClassVar[tuple[str, ...]] = ()  # options that set-up turns into numbers, such as an epsilon
+    calibrated_options: ClassVar[tuple[str, ...]] = ()  # options that set-up turns into numbers, such as an epsilon
     keyed: ClassVar[bool] = True  # does the client's side draw? A key of its own takes a hundred operations to make
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:

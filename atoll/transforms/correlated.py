@@ -21,7 +21,7 @@ from atoll.privacy.events import Banded, Event
 from atoll.privacy.events import Tree as TreeEvent
 from atoll.privacy.factorisation import banded
 from atoll.rng import dp
-from atoll.transforms.noise import WISHES, Clients, Epsilon, checked, really, share
+from atoll.transforms.noise import CALIBRATED, Clients, Epsilon, checked, really, share
 from atoll.transforms.requirements import Delta, check_noise
 from atoll.tree import Tree
 
@@ -42,7 +42,7 @@ class BandedNoise(Transform):
 
     allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
-    wishes: ClassVar[tuple[str, ...]] = WISHES
+    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     multiplier: Constant = _NAN
     bands: Annotated[int, Field(ge=0)] = 0  # 0: as many as a client waits rounds for its next turn
@@ -109,7 +109,7 @@ class TreeNoise(Transform):
 
     allowed_after_noise: ClassVar[bool] = True
 
-    wishes: ClassVar[tuple[str, ...]] = WISHES
+    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     multiplier: Constant = _NAN
     restart: Clients | None = None

@@ -16,7 +16,7 @@ from atoll.privacy.events import Event
 from atoll.privacy.events import Skellam as SkellamEvent
 from atoll.rng import BitSource, dp
 from atoll.transforms.discrete_sampling import Law, integers, table
-from atoll.transforms.noise import WISHES, Epsilon, really
+from atoll.transforms.noise import CALIBRATED, Epsilon, really
 from atoll.transforms.requirements import (
     Delta,
     check_noise,
@@ -43,7 +43,7 @@ class DiscreteGaussian(Transform):
 
     allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
-    wishes: ClassVar[tuple[str, ...]] = WISHES
+    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     multiplier: Unsigned = _NAN
     epsilon: Epsilon | None = None
@@ -77,7 +77,7 @@ class Skellam(Transform):
 
     allowed_after_noise: ClassVar[bool] = True
 
-    wishes: ClassVar[tuple[str, ...]] = WISHES
+    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     multiplier: Unsigned = _NAN
     epsilon: Epsilon | None = None

@@ -25,7 +25,7 @@ from atoll.tree import Tree
 
 Clients = Annotated[int, Field(ge=1)]
 Epsilon = Annotated[float, Field(gt=0)]
-WISHES = ("epsilon", "delta")
+CALIBRATED = ("epsilon", "delta")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class GaussianNoise(Transform):
 
     allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
-    wishes: ClassVar[tuple[str, ...]] = WISHES
+    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     multiplier: Unsigned = float("nan")
     noise_cohort: Clients | None = None
@@ -72,7 +72,7 @@ class LaplaceNoise(Transform):
 
     allowed_after_noise: ClassVar[bool] = True
 
-    wishes: ClassVar[tuple[str, ...]] = WISHES
+    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     multiplier: Unsigned = float("nan")
     noise_cohort: Clients | None = None

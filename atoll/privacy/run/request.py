@@ -193,7 +193,7 @@ def spends_delta(event: Event) -> float:
 
 
 def _wished(layer: Transform) -> bool:
-    return any(getattr(layer, wish) is not None for wish in layer.wishes)
+    return any(getattr(layer, wish) is not None for wish in layer.calibrated_options)
 
 
 class _Same:

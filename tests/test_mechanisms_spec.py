@@ -175,7 +175,7 @@ EVENTS: list[tuple[list[Any], Any]] = [
 def test_a_mechanism_says_what_it_did(layers: list[Any], event: Any) -> None:
     made, spec = bound(*layers)
     assert made.events() == [event]
-    assert all(layer.stands_for() is None for layer in made.layers)
+    assert all(layer.simulated_event() is None for layer in made.layers)
     assert spec.noise is not None
 
 
@@ -204,7 +204,7 @@ def test_a_simulation_says_what_it_stands_for() -> None:
     }
     for (name, _), (options, event) in simulated.items():
         made, _ = bound(*CLIP1, (name, {**options, "noise_cohort": 1000}))
-        assert made.layers[-1].stands_for() == event
+        assert made.layers[-1].simulated_event() == event
         assert isinstance(made.layers[-1].event(), NotPrivate)
 
 

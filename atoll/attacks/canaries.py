@@ -127,7 +127,7 @@ class Canaries:
         """How this round's release is to be read, for the noise that is on it."""
         self._turns, self._coefficients = mine.double(), None
         for i, layer in enumerate(layers.layers):
-            event = layer.stands_for() or layer.event()
+            event = layer.simulated_event() or layer.event()
             if isinstance(event, TreeEvent):  # noise that later rounds take back: everything is added up
                 self._turns = torch.ones_like(self._turns)
             if isinstance(event, Banded):

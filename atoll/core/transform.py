@@ -64,7 +64,7 @@ class Transform:
         """What a privacy accountant must know of one round of this run; None for nothing."""
         return None
 
-    def stands_for(self) -> Any | None:
+    def simulated_event(self) -> Any | None:
         """The event of the larger system that this only simulates; None where the run is the real thing."""
         return None
 
@@ -141,9 +141,9 @@ class Chain(Transform):
 
     def simulated(self) -> list[Any]:
         """The same for the larger system that the chain stands for; empty where it is the real thing."""
-        if all(layer.stands_for() is None for layer in self.layers):
+        if all(layer.simulated_event() is None for layer in self.layers):
             return []
-        found = (layer.stands_for() or layer.event() for layer in self.layers)
+        found = (layer.simulated_event() or layer.event() for layer in self.layers)
         return [e for e in found if e is not None]
 
     def zeros(self, like: Tree, state: Tree, memory: Tree) -> Tree:

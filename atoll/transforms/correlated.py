@@ -78,7 +78,7 @@ class BandedNoise(Transform):
     def event(self) -> Event:
         return really("banded_noise", self.multiplier, self.noise_cohort, self._event())
 
-    def stands_for(self) -> Event | None:
+    def simulated_event(self) -> Event | None:
         return None if self.noise_cohort is None else self._event()
 
     def _event(self) -> Event:
@@ -145,7 +145,7 @@ class TreeNoise(Transform):
     def event(self) -> Event:
         return really("tree_noise", self.multiplier, self.noise_cohort, self._event())
 
-    def stands_for(self) -> Event | None:
+    def simulated_event(self) -> Event | None:
         return None if self.noise_cohort is None else self._event()
 
     def _event(self) -> Event:

@@ -138,7 +138,7 @@ class ApproximateLocal(Transform):
     def event(self) -> Event:
         return NotPrivate("approximate_local: the noise of a local mechanism was added to the sum. Simulation only.")
 
-    def stands_for(self) -> Event:
+    def simulated_event(self) -> Event:
         if self.mechanism == "gaussian":
             return Approximate(float(self.epsilon), self.delta)
         return Pure(float(self.epsilon))

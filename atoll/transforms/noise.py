@@ -59,7 +59,7 @@ class GaussianNoise(Transform):
     def event(self) -> Event:
         return really("gaussian_noise", self.multiplier, self.noise_cohort, Gaussian(float(self.multiplier)))
 
-    def stands_for(self) -> Event | None:
+    def simulated_event(self) -> Event | None:
         return None if self.noise_cohort is None else Gaussian(float(self.multiplier))
 
 
@@ -92,7 +92,7 @@ class LaplaceNoise(Transform):
     def event(self) -> Event:
         return really("laplace_noise", self.multiplier, self.noise_cohort, Laplace(float(self.multiplier)))
 
-    def stands_for(self) -> Event | None:
+    def simulated_event(self) -> Event | None:
         return None if self.noise_cohort is None else Laplace(float(self.multiplier))
 
 

@@ -135,7 +135,7 @@ def calibrated(chain: Chain, spec: Spec, how: Participation, rounds: int, known:
 
 def described(bound: Chain, known: Asked) -> bool:
     """Does the chain stand for a larger system, and is it known how large?"""
-    cohorts = (getattr(x, "noise_cohort", None) for x in bound.layers if x.stands_for() is not None)
+    cohorts = (getattr(x, "noise_cohort", None) for x in bound.layers if x.simulated_event() is not None)
     return bool(bound.simulated()) and (known.simulate is not None or all(c is None for c in cohorts))
 
 
@@ -170,7 +170,7 @@ def advice(bound: Chain, how: Participation, rounds: int, known: Asked) -> str |
 
 def standing_for(bound: Chain, events: Sequence[Event], how: Participation, known: Asked) -> Event:
     """A round of the larger system; a ConfigError where nobody said how large it is."""
-    layer = next(x for x in bound.layers if x.stands_for() is not None)
+    layer = next(x for x in bound.layers if x.simulated_event() is not None)
     cohort: int | None = getattr(layer, "noise_cohort", None)
     if cohort is None:  # a local mechanism, whoever else takes part
         return sampled(events, how)

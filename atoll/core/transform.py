@@ -139,7 +139,7 @@ class Chain(Transform):
         """What every mechanism of the chain did in a round, in order."""
         return [e for e in (layer.event() for layer in self.layers) if e is not None]
 
-    def simulated(self) -> list[Any]:
+    def simulated_events(self) -> list[Any]:
         """The same for the larger system that the chain stands for; empty where it is the real thing."""
         if all(layer.simulated_event() is None for layer in self.layers):
             return []

@@ -51,7 +51,7 @@ class Account:
             return
         self.own.add(event_of(layers, how, left_out))
         if self.larger is not None:
-            self.larger.add(standing_for(layers, layers.simulated(), how, self.known))
+            self.larger.add(standing_for(layers, layers.simulated_events(), how, self.known))
 
     def replay(self, history: Iterable[Mapping[str, Any]], layers: Callable[[int], Chain]) -> None:
         """What a resumed run had spent, from its record: who was drawn how, and who was left out."""
@@ -74,7 +74,7 @@ class Account:
             return None
         book, event = self.own, event_of(layers, how, 0)
         if self.larger is not None:
-            book, event = self.larger, standing_for(layers, layers.simulated(), how, self.known)
+            book, event = self.larger, standing_for(layers, layers.simulated_events(), how, self.known)
         if book.affords(event, budget):
             return None
         return f"one more round would cost more than the privacy budget, epsilon {budget:g} at delta {book.delta:g}"
@@ -117,7 +117,7 @@ class Account:
             found.append(_words(self._block(own)) + self._ended_by_budget(own))
         if self.larger is not None:
             there = self._book()
-            there.parts = [(standing_for(layers, layers.simulated(), self.how, self.known), self.rounds)]
+            there.parts = [(standing_for(layers, layers.simulated_events(), self.how, self.known), self.rounds)]
             found.append(f"stands for {_words(self._block(there))}, simulation only{self._ended_by_budget(there)}")
         if self.examples is not None:
             found.append(_words(self.examples.block(self.rounds)))

@@ -63,13 +63,13 @@ def _with_noise(setup: Setup) -> tuple[Setup, bool]:
     lost = experiment.rounds * spends_delta(sampled(bound.events(), how))
     if lost and (experiment.privacy is None or experiment.privacy.delta is None):
         known = replace(known, delta=min(0.5, 2 * lost))
-    if described(bound, known) or not bound.simulated():
+    if described(bound, known) or not bound.simulated_events():
         whole = planned(bound, how, experiment.rounds, known)
         checked(suited(whole, ACCOUNTANTS, known.accountant), whole)  # refuses an accountant that does not know it
         _check_budget(bound, how, known)
     hint = advice(bound, how, experiment.rounds, known)
     setup = replace(setup, chain=chain, asked=known, notes=[*setup.notes, *([hint] if hint else [])])
-    return setup, bool(bound.simulated()) or not all(isinstance(e, NotPrivate) for e in bound.events())
+    return setup, bool(bound.simulated_events()) or not all(isinstance(e, NotPrivate) for e in bound.events())
 
 
 def _check_table(setup: Setup) -> None:

@@ -136,12 +136,12 @@ def calibrated(chain: Chain, spec: Spec, how: Participation, rounds: int, known:
 def described(bound: Chain, known: Asked) -> bool:
     """Does the chain stand for a larger system, and is it known how large?"""
     cohorts = (getattr(x, "noise_cohort", None) for x in bound.layers if x.simulated_event() is not None)
-    return bool(bound.simulated()) and (known.simulate is not None or all(c is None for c in cohorts))
+    return bool(bound.simulated_events()) and (known.simulate is not None or all(c is None for c in cohorts))
 
 
 def planned(bound: Chain, how: Participation, rounds: int, known: Asked) -> Event:
     """The event of a whole run, as its first round promises; of the larger system, where it only stands for one."""
-    events = bound.simulated()
+    events = bound.simulated_events()
     one = standing_for(bound, events, how, known) if events else sampled(bound.events(), how)
     ledger = Ledger(rounds, known.delta, known.accountant)
     ledger.add(one)
@@ -152,7 +152,7 @@ def advice(bound: Chain, how: Participation, rounds: int, known: Asked) -> str |
     """That the same noise would cost less with another sampler, where that is so."""
     if how.size is None or how.size == how.population or _SCHEMES.get(how.scheme) not in _POORLY:
         return None
-    if bound.simulated() or any(isinstance(e, Banded | Tree) for e in bound.events()):
+    if bound.simulated_events() or any(isinstance(e, Banded | Tree) for e in bound.events()):
         return None
     poisson = Participation("poisson", how.population, probability=min(1.0, how.size / how.population))
     costs = []

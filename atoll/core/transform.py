@@ -30,7 +30,7 @@ class Spec:
     domain: Literal["real", "integer", "modular"] = "real"
     bits: float = 32.0  # sent per number, on average
     noise: float | None = None  # standard deviation of the noise in the sum, once a mechanism has measured its own
-    lost: str = ""  # why a bound that held before does not hold any more
+    unbounded_because: str = ""  # why a bound that held before does not hold any more
     cohort: int | None = None  # clients in every sum, where that is fixed
     size: int | None = None  # numbers in an update, where that is known
     rounds: int | None = None  # of the run, where that is known

@@ -28,8 +28,8 @@ class TopK(Transform):
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         needs_real(spec, "top_k")
         # What was held back is added to a later update, so a bound that held before does not hold any more.
-        lost = "top_k adds what it held back, after clipping" if spec.l2 is not None else spec.lost
-        return self, replace(spec, l2=None, l1=None, lost=lost, bits=self.share * (spec.bits + 32.0))
+        lost = "top_k adds what it held back, after clipping" if spec.l2 is not None else spec.unbounded_because
+        return self, replace(spec, l2=None, l1=None, unbounded_because=lost, bits=self.share * (spec.bits + 32.0))
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         return {}, {"residual": tree.zeros_like(like)}

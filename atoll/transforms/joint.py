@@ -41,7 +41,9 @@ class JointClip(Transform):
             check_number(f"joint_clip.shares.{name}", share)
         _check(self.bounds, self.shares)
         needs_real(spec, "joint_clip")
-        return self, replace(spec, l2=1.0, l1=None, lost="joint_clip has a scale of its own for every group")
+        return self, replace(
+            spec, l2=1.0, l1=None, unbounded_because="joint_clip has a scale of its own for every group"
+        )
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         groups.check(like, self.bounds, _WHERE, rest=True)

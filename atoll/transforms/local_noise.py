@@ -163,7 +163,7 @@ def _checked(spec: Spec, name: str, epsilon: float, norm: Literal["l1", "l2"]) -
 
 
 def _told(spec: Spec, name: str, std: float) -> Spec:
-    return replace(spec, l2=None, l1=None, lost=f"{name} adds noise", noise=std)
+    return replace(spec, l2=None, l1=None, unbounded_because=f"{name} adds noise", noise=std)
 
 
 def _deviation(name: str, epsilon: float, delta: float) -> float:

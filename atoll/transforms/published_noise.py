@@ -78,7 +78,7 @@ class Nbafl(Transform):
         needs_equal_weights(spec, "nbafl")
         needs_real(spec, "nbafl")
         ClipL2(self.bound).bind(spec)
-        return self, replace(spec, l2=None, l1=None, lost="nbafl adds noise", noise=self.up())
+        return self, replace(spec, l2=None, l1=None, unbounded_because="nbafl adds noise", noise=self.up())
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
         update, memory = ClipL2(self.bound).client(update, state, memory, key)

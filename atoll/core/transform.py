@@ -131,7 +131,7 @@ class Chain(Transform):
         """Does any layer draw on the client's side?"""
         return any(layer.keyed and _has(layer, "client") for layer in self.layers)
 
-    def seen(self, state: Tree) -> Tree:
+    def client_view(self, state: Tree) -> Tree:
         """The part of the server's state that clients look at: not the noise of the past."""
         return {k: v if _has(self.layers[int(k)], "client") else {} for k, v in state.items()}
 

@@ -27,7 +27,7 @@ def central_round(parts: Parts, cohort: Cohort, server: Tree, state: Tree, key: 
         parts.reducer,
         parts.settings,
         parts.now.send(server),
-        parts.chain.seen(state),
+        parts.chain.client_view(state),
         cohort,
         parts.memory,
         clients_key(key),

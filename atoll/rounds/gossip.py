@@ -34,7 +34,7 @@ def gossip_round(
         _KEEP,
         parts.settings,
         sent,
-        parts.chain.seen(state),
+        parts.chain.client_view(state),
         cohort,
         parts.memory,
         clients_key(key),

@@ -105,10 +105,10 @@ class Chain(Transform):
         return states, memories
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        update, by, kept = self.unscaled(update, state, memory, key)
+        update, by, kept = self.client_factored(update, state, memory, key)
         return update.scaled(by), kept
 
-    def unscaled(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree, Tree]:
+    def client_factored(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree, Tree]:
         """`client`, but the numbers that the last layer multiplies by come apart: a sum can do that in passing."""
         kept = dict(memory)
         active = [(i, layer) for i, layer in enumerate(self.layers) if _has(layer, "client")]

@@ -48,7 +48,7 @@ class Program:
         update, own = algorithm.finish(carry, sent, memory["algorithm"], info)
         with phase("transforms"):
             chain = inject(self.chain, settings.get("chain", {}))
-            update, by, kept = chain.unscaled(update, state, memory["chain"], key)
+            update, by, kept = chain.client_factored(update, state, memory["chain"], key)
         loss = carry["loss"] / info.steps.clamp(min=1) if "loss" in carry else torch.zeros_like(update.weight)
         factors = {id(x): x for x in tree.leaves(by)}  # several tensors may have one
         sums = [x.sum().float() for x in [*tree.leaves(update.value), *factors.values(), *tree.leaves(own)]]

@@ -26,11 +26,11 @@ Fraction = Annotated[float, Field(ge=0, lt=1), Scheduled()]
 
 
 @dataclass(frozen=True)
-class Derived:
+class SetByBind:
     """Marks a number that `bind` finds; nobody types it in."""
 
 
-Found = Annotated[float, Scheduled(), Derived()]
+Derived = Annotated[float, Scheduled(), SetByBind()]
 
 T = TypeVar("T")
 _names: dict[type, tuple[str, ...]] = {}

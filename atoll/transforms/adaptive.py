@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Positive, Scaling, Share, Spec, Total, Transform, Unsigned, Update
-from atoll.core.settings import Found, Scheduled
+from atoll.core.settings import Derived, Scheduled
 from atoll.errors import ConfigError
 from atoll.transforms.clip import SAFE, length
 from atoll.transforms.requirements import check_number, needs_equal_weights, needs_real, needs_sum
@@ -36,7 +36,7 @@ class AdaptiveClip(Scaling):
     quantile: Share = 0.5
     rate: Unsigned = 0.2
     count_share: Annotated[float, Field(gt=0, lt=1), Scheduled()] = 0.01
-    unit: Found = float("nan")  # what the count is multiplied by: half of that has `count_share` of the sensitivity
+    unit: Derived = float("nan")  # what the count is multiplied by: half of that has `count_share` of the sensitivity
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_number("adaptive_clip.start", self.start)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Spec, Total, Transform
-from atoll.core.settings import Derived, Found
+from atoll.core.settings import Derived, SetByBind
 from atoll.errors import ConfigError, SpecError
 from atoll.privacy.events import Banded, Event
 from atoll.privacy.events import Tree as TreeEvent
@@ -26,7 +26,7 @@ from atoll.transforms.requirements import Delta, check_noise
 from atoll.tree import Tree
 
 Constant = Annotated[float, Field(ge=0)]  # the same in every round: the events are of the whole run
-Known = Annotated[int, Derived()]
+Known = Annotated[int, SetByBind()]
 _NAN = float("nan")
 
 
@@ -50,7 +50,7 @@ class BandedNoise(Transform):
     separation: Clients | None = None
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    bound: Found = _NAN
+    bound: Derived = _NAN
     rounds: Known = 0
     waits: Known = 0
 
@@ -117,7 +117,7 @@ class TreeNoise(Transform):
     separation: Clients | None = None
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    bound: Found = _NAN
+    bound: Derived = _NAN
     rounds: Known = 0
     waits: Known = 0
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.core import Spec, Total, Transform, Unsigned
-from atoll.core.settings import Derived, Found
+from atoll.core.settings import Derived, SetByBind
 from atoll.privacy.events import DiscreteGaussian as DiscreteGaussianEvent
 from atoll.privacy.events import Event
 from atoll.privacy.events import Skellam as SkellamEvent
@@ -48,9 +48,9 @@ class DiscreteGaussian(Transform):
     multiplier: Unsigned = _NAN
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    bound: Found = _NAN
-    clients: Annotated[int, Derived()] = 0
-    size: Annotated[int, Derived()] = 0
+    bound: Derived = _NAN
+    clients: Annotated[int, SetByBind()] = 0
+    size: Annotated[int, SetByBind()] = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("discrete_gaussian", self.multiplier, self.epsilon)
@@ -82,8 +82,8 @@ class Skellam(Transform):
     multiplier: Unsigned = _NAN
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    bound: Found = _NAN
-    l1: Found = _NAN
+    bound: Derived = _NAN
+    l1: Derived = _NAN
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("skellam", self.multiplier, self.epsilon)

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from atoll.core import Positive, Spec, Total, Transform, Update
-from atoll.core.settings import Found
+from atoll.core.settings import Derived
 from atoll.errors import ConfigError
 from atoll.privacy.analytic import gaussian_delta
 from atoll.privacy.events import Approximate, Event, NotPrivate, Pure
@@ -42,7 +42,7 @@ class LocalGaussian(Transform):
 
     epsilon: Positive
     delta: Delta
-    std: Found = _NAN
+    std: Derived = _NAN
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         bound = _checked(spec, "local_gaussian", self.epsilon, "l2")
@@ -63,7 +63,7 @@ class LocalLaplace(Transform):
     allowed_after_noise: ClassVar[bool] = True
 
     epsilon: Positive
-    scale: Found = _NAN
+    scale: Derived = _NAN
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         scale = 2.0 * _checked(spec, "local_laplace", self.epsilon, "l1") / self.epsilon
@@ -89,10 +89,10 @@ class Privunit(Transform):
     allowed_after_noise: ClassVar[bool] = True
 
     epsilon: Positive
-    bound: Found = _NAN
-    lean: Found = _NAN  # p
-    above: Found = _NAN  # 1 - q
-    mean: Found = _NAN  # E a
+    bound: Derived = _NAN
+    lean: Derived = _NAN  # p
+    above: Derived = _NAN  # 1 - q
+    mean: Derived = _NAN  # E a
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         bound = _checked(spec, "privunit", self.epsilon, "l2")
@@ -123,7 +123,7 @@ class ApproximateLocal(Transform):
     epsilon: Positive
     mechanism: Literal["gaussian", "laplace", "privunit"] = "privunit"
     delta: Delta = 1e-6
-    std: Found = _NAN  # of one client's share in each number
+    std: Derived = _NAN  # of one client's share in each number
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         needs_sum(spec, "approximate_local")

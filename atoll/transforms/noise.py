@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll.core import Spec, Total, Transform, Unsigned
-from atoll.core.settings import Found
+from atoll.core.settings import Derived
 from atoll.privacy.events import Event, Gaussian, Laplace, NotPrivate
 from atoll.rng import dp
 from atoll.transforms.requirements import (
@@ -45,7 +45,7 @@ class GaussianNoise(Transform):
     noise_cohort: Clients | None = None
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    bound: Found = float("nan")
+    bound: Derived = float("nan")
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("gaussian_noise", self.multiplier, self.epsilon)
@@ -78,7 +78,7 @@ class LaplaceNoise(Transform):
     noise_cohort: Clients | None = None
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    bound: Found = float("nan")
+    bound: Derived = float("nan")
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("laplace_noise", self.multiplier, self.epsilon)

@@ -52,7 +52,7 @@ def test_every_layer_that_is_taken_on_trust_is_tested() -> None:
 @pytest.mark.parametrize("name", sorted(PASSED))
 def test_one_number_for_each_tensor_is_exactly_the_whole_update(name: str) -> None:
     inner = PASSED[name]
-    layers = inner.layers if isinstance(inner, Chain) else (inner,)
+    layers = inner.transforms if isinstance(inner, Chain) else (inner,)
     chain = chain_of(*layers, spec=Spec(size=25, cohort=9))
     at = Canaries.plant(25, SMALL, KEY, "cpu").places
     state, memory = chain.init(SMALL)
@@ -231,7 +231,7 @@ def test_scores_that_say_nothing_refute_nothing() -> None:
 def test_without_noise_only_the_noise_is_missing() -> None:
     chain = chain_of(AdaptiveClip(start=0.5), GaussianNoise(1.0), spec=Spec(rounds=1))
     state, _ = chain.init(SMALL)
-    quiet = Chain((*chain.layers[:2], GaussianNoise(0.0, bound=1.0)))
+    quiet = Chain((*chain.transforms[:2], GaussianNoise(0.0, bound=1.0)))
     total = Total({**tree.map(torch.ones_like, SMALL), "within": torch.ones(())}, torch.tensor(4.0), torch.tensor(4.0))
     a, b = (c.server(total, state, KEY)[0] for c in (without_noise(chain), quiet))
     for x, y in zip(tree.leaves(a.value), tree.leaves(b.value), strict=True):

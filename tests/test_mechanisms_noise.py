@@ -29,7 +29,7 @@ SPEC = Spec(rounds=10)
 
 
 def bound(*layers: Transform) -> Transform:
-    return Chain((EqualWeights(), *layers)).bind(SPEC)[0].layers[-1]
+    return Chain((EqualWeights(), *layers)).bind(SPEC)[0].transforms[-1]
 
 
 def zeros(n: int = N, clients: float = 4.0) -> Total:

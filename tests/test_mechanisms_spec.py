@@ -175,7 +175,7 @@ EVENTS: list[tuple[list[Any], Any]] = [
 def test_a_mechanism_says_what_it_did(layers: list[Any], event: Any) -> None:
     made, spec = bound(*layers)
     assert made.events() == [event]
-    assert all(layer.simulated_event() is None for layer in made.layers)
+    assert all(layer.simulated_event() is None for layer in made.transforms)
     assert spec.noise is not None
 
 
@@ -204,8 +204,8 @@ def test_a_simulation_says_what_it_stands_for() -> None:
     }
     for (name, _), (options, event) in simulated.items():
         made, _ = bound(*CLIP1, (name, {**options, "noise_cohort": 1000}))
-        assert made.layers[-1].simulated_event() == event
-        assert isinstance(made.layers[-1].event(), NotPrivate)
+        assert made.transforms[-1].simulated_event() == event
+        assert isinstance(made.transforms[-1].event(), NotPrivate)
 
 
 def test_bounds_go_through_the_chain() -> None:
@@ -231,7 +231,7 @@ class Listens(Transform):
 
 
 def test_a_stranger_may_not_change_the_sum_that_noise_was_measured_for() -> None:
-    noisy = chain(*CLIP, NOISE).layers
+    noisy = chain(*CLIP, NOISE).transforms
     with pytest.raises(SpecError, match="doubles changes what the noise before it was measured for"):
         Chain((*noisy, Doubles())).bind(Spec(**RUN))
     Chain((Doubles(), *noisy)).bind(Spec(**RUN))  # its server side comes after the noise

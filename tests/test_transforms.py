@@ -64,13 +64,13 @@ def test_a_chain_that_holds_is_bound_to_its_bound(layers: list[Transform]) -> No
     bound, spec = chain(*layers).bind(Spec())
     assert spec.l2 == 0.5
     assert spec.equal_weights
-    assert bound.layers[-1] == GaussianNoise(2.0, bound=0.5)
+    assert bound.transforms[-1] == GaussianNoise(2.0, bound=0.5)
 
 
 def test_binding_leaves_the_template_alone() -> None:
     template = chain(EQUAL, CLIP, NOISE)
     template.bind(Spec())
-    assert math.isnan(template.layers[-1].bound)  # type: ignore[attr-defined]
+    assert math.isnan(template.transforms[-1].bound)  # type: ignore[attr-defined]
 
 
 def test_the_tighter_of_two_bounds_counts() -> None:
@@ -187,7 +187,7 @@ def test_settings_of_a_chain_are_data() -> None:
         "layers/2/multiplier": 2.0,
         "layers/2/bound": 0.5,
     }
-    settings["layers"]["1"]["bound"] = torch.tensor(0.25)
+    settings["transforms"]["1"]["bound"] = torch.tensor(0.25)
     clipped, _ = inject(bound, settings).client(
         update(3.0, 4.0), {str(i): {} for i in range(3)}, {str(i): {} for i in range(3)}, KEY
     )

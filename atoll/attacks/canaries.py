@@ -126,7 +126,7 @@ class Canaries:
     def _expect(self, mine: Tensor, layers: Chain, state: Tree) -> None:
         """How this round's release is to be read, for the noise that is on it."""
         self._turns, self._coefficients = mine.double(), None
-        for i, layer in enumerate(layers.layers):
+        for i, layer in enumerate(layers.transforms):
             event = layer.simulated_event() or layer.event()
             if isinstance(event, TreeEvent):  # noise that later rounds take back: everything is added up
                 self._turns = torch.ones_like(self._turns)
@@ -147,4 +147,4 @@ class Canaries:
 
 def without_noise(layers: Chain) -> Chain:
     """The chain with its mechanisms left out: its server side says what is known of everybody else's updates."""
-    return Chain(tuple(Transform() if layer.event() is not None else layer for layer in layers.layers))
+    return Chain(tuple(Transform() if layer.event() is not None else layer for layer in layers.transforms))

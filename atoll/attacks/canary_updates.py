@@ -75,7 +75,7 @@ def places(count: int, like: Tree, key: Tensor, device: torch.device | str) -> P
 def summed(which: Tensor, at: Places, layers: Chain, state: Tree, key: Tensor) -> Total:
     """The sum over these canaries (one that is named twice comes twice), each through the client's side on its own."""
     keys = _keys(which, key.to(which.device))
-    if all(type(layer).client is Transform.client or named(layer) in KEEPS_ZEROS for layer in layers.layers):
+    if all(type(layer).client is Transform.client or named(layer) in KEEPS_ZEROS for layer in layers.transforms):
         return _sparse(which, at, layers, state, keys)
     return _dense(which, at, layers, state, keys)
 

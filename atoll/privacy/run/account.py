@@ -203,7 +203,7 @@ def mechanism(layers: Chain) -> str:
     'gaussian_noise, multiplier 1.2'
     """
     found = []
-    for layer in layers.layers:
+    for layer in layers.transforms:
         if layer.event() is None:
             continue
         number = getattr(layer, "multiplier", None)
@@ -241,7 +241,7 @@ def _drawn(book: Ledger) -> str:
 
 def _share(layers: Chain, clients: int) -> float:
     """What is left of the noise where it is that of a larger cohort."""
-    larger = next((c for x in layers.layers if (c := getattr(x, "noise_cohort", None)) is not None), None)
+    larger = next((c for x in layers.transforms if (c := getattr(x, "noise_cohort", None)) is not None), None)
     return 1.0 if larger is None else clients / larger
 
 

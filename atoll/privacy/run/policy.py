@@ -53,7 +53,7 @@ def _with_noise(setup: Setup) -> tuple[Setup, bool]:
     Also: is there a mechanism, real or simulated?
     """
     experiment, spec, how = setup.experiment, setup.spec(), setup.how
-    known = asked(experiment, setup.chain.layers, setup.population.size)
+    known = asked(experiment, setup.chain.transforms, setup.population.size)
     chain, known = calibrated(setup.chain, spec, how, experiment.rounds, known)
     bound, _ = resolve(chain, 0, []).bind(spec)
     if not bound.events():
@@ -105,7 +105,7 @@ def _check_chain(setup: Setup, chain: Chain, bound: Chain) -> None:
             f"transform: {setup.experiment.algorithm['name']} sends nothing of this model, so that noise has nothing "
             "to protect. Use a model with more layers, or leave the noise out."
         )
-    for layer, made in zip(chain.layers, bound.layers, strict=True):
+    for layer, made in zip(chain.transforms, bound.transforms, strict=True):
         if made.event() is not None and any(looks_at(s) for s in schedules(layer)):
             raise ConfigError(
                 f"{named(layer)}: its schedule follows what the run measures. How much noise there is must be known "

@@ -99,10 +99,10 @@ def asked(experiment: Experiment, layers: Sequence[Transform], population: int) 
 
 def calibrated(chain: Chain, spec: Spec, how: Participation, rounds: int, known: Asked) -> tuple[Chain, Asked]:
     """The chain with a multiplier in place of an epsilon: the least with which the whole run keeps it."""
-    at = [i for i, layer in enumerate(chain.layers) if _wished(layer)]
+    at = [i for i, layer in enumerate(chain.transforms) if _wished(layer)]
     if not at:
         return chain, known
-    layer: Any = chain.layers[at[0]]
+    layer: Any = chain.transforms[at[0]]
     name = named(layer)
     if len(at) > 1:
         raise ConfigError(f"{name}.epsilon: two mechanisms have an epsilon. Use one, or multipliers.")
@@ -118,7 +118,7 @@ def calibrated(chain: Chain, spec: Spec, how: Participation, rounds: int, known:
 
     def with_noise(z: float) -> Chain:
         new = replace(layer, multiplier=z, epsilon=None, delta=None)
-        return Chain((*chain.layers[: at[0]], new, *chain.layers[at[0] + 1 :]))
+        return Chain((*chain.transforms[: at[0]], new, *chain.transforms[at[0] + 1 :]))
 
     def event(z: float) -> Event:
         bound = resolve(with_noise(z), 0, []).bind(spec)[0]
@@ -135,7 +135,7 @@ def calibrated(chain: Chain, spec: Spec, how: Participation, rounds: int, known:
 
 def described(bound: Chain, known: Asked) -> bool:
     """Does the chain stand for a larger system, and is it known how large?"""
-    cohorts = (getattr(x, "noise_cohort", None) for x in bound.layers if x.simulated_event() is not None)
+    cohorts = (getattr(x, "noise_cohort", None) for x in bound.transforms if x.simulated_event() is not None)
     return bool(bound.simulated_events()) and (known.simulate is not None or all(c is None for c in cohorts))
 
 
@@ -170,7 +170,7 @@ def advice(bound: Chain, how: Participation, rounds: int, known: Asked) -> str |
 
 def standing_for(bound: Chain, events: Sequence[Event], how: Participation, known: Asked) -> Event:
     """A round of the larger system; a ConfigError where nobody said how large it is."""
-    layer = next(x for x in bound.layers if x.simulated_event() is not None)
+    layer = next(x for x in bound.transforms if x.simulated_event() is not None)
     cohort: int | None = getattr(layer, "noise_cohort", None)
     if cohort is None:  # a local mechanism, whoever else takes part
         return sampled(events, how)

@@ -33,11 +33,11 @@ class Reducer(Protocol):
         ...
 
 
-def lift(reducer: Reducer, updates: Update, by: Tree) -> Any:
+def lift(reducer: Reducer, updates: Update, factors: Tree) -> Any:
     """`lift` of updates times what each of their tensors is still to be multiplied by, leaves (C,).
 
     A reducer that can do that in passing has a `lift_scaled`.
     """
-    if by and hasattr(reducer, "lift_scaled"):
-        return reducer.lift_scaled(updates, by)
-    return reducer.lift(updates.scaled(by))
+    if factors and hasattr(reducer, "lift_scaled"):
+        return reducer.lift_scaled(updates, factors)
+    return reducer.lift(updates.scaled(factors))

@@ -79,8 +79,8 @@ class Scaling(Transform, ABC):
         """The update with its new parts, and what each tensor of it is to be multiplied by."""
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        update, by = self.scaled(update, state)
-        return update.scaled(by), memory
+        update, factors = self.scaled(update, state)
+        return update.scaled(factors), memory
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class Chain(Transform):
         return states, memories
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        update, by, kept = self.client_factored(update, state, memory, key)
-        return update.scaled(by), kept
+        update, factors, kept = self.client_factored(update, state, memory, key)
+        return update.scaled(factors), kept
 
     def client_factored(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree, Tree]:
         """`client`, but the numbers that the last transform multiplies by come apart: a sum can do that in passing."""
@@ -115,8 +115,8 @@ class Chain(Transform):
         for i, transform in active:
             own = rng.fold(key, i) if transform.keyed else key
             if i == active[-1][0] and _only_scales(transform):
-                update, by = transform.scaled(update, state[str(i)])
-                return update, by, kept
+                update, factors = transform.scaled(update, state[str(i)])
+                return update, factors, kept
             update, kept[str(i)] = transform.client(update, state[str(i)], memory[str(i)], own)
         return update, {}, kept
 

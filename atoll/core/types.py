@@ -17,9 +17,9 @@ class Update(NamedTuple):
     value: Tree
     weight: Tensor
 
-    def scaled(self, by: Tree) -> Update:
+    def scaled(self, factors: Tree) -> Update:
         """Every tensor times its number of this tree, of one client or of a stack of them; {}: as it is."""
-        return self._replace(value=tree.map(_times, self.value, by)) if by else self
+        return self._replace(value=tree.map(_times, self.value, factors)) if factors else self
 
 
 class Info(NamedTuple):
@@ -47,8 +47,8 @@ class Total:
         return tree.scale(self.value, 1.0 / self.weight)
 
 
-def _times(x: Tensor, by: Tensor) -> Tensor:
-    return x * by.reshape(by.shape + (1,) * (x.dim() - by.dim()))
+def _times(x: Tensor, factors: Tensor) -> Tensor:
+    return x * factors.reshape(factors.shape + (1,) * (x.dim() - factors.dim()))
 
 
 @dataclass(frozen=True)

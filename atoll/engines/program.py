@@ -16,7 +16,7 @@ from atoll.phases import phase
 from atoll.tree import Tree
 
 Decode = Callable[[Tree], Tree]
-SENT = ("value", "weight", "by")  # of what a client ends with: its update, and what that is to be multiplied by
+SENT = ("value", "weight", "factors")  # of what a client ends with: its update, and what that is to be multiplied by
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +48,13 @@ class Program:
         update, own = algorithm.finish(carry, sent, memory["algorithm"], info)
         with phase("transforms"):
             chain = inject(self.chain, settings.get("chain", {}))
-            update, by, kept = chain.client_factored(update, state, memory["chain"], key)
+            update, factors, kept = chain.client_factored(update, state, memory["chain"], key)
         loss = carry["loss"] / info.steps.clamp(min=1) if "loss" in carry else torch.zeros_like(update.weight)
-        factors = {id(x): x for x in tree.leaves(by)}  # several tensors may have one
-        sums = [x.sum().float() for x in [*tree.leaves(update.value), *factors.values(), *tree.leaves(own)]]
+        distinct_factors = {id(x): x for x in tree.leaves(factors)}  # several tensors may have one
+        sums = [x.sum().float() for x in [*tree.leaves(update.value), *distinct_factors.values(), *tree.leaves(own)]]
         finite = torch.isfinite(torch.stack([loss, update.weight, *sums]).sum())
         memory = {"algorithm": own, "chain": kept}
-        return {**update._asdict(), "by": by, "memory": memory, "loss": loss, "finite": finite}
+        return {**update._asdict(), "factors": factors, "memory": memory, "loss": loss, "finite": finite}
 
 
 def batch_of(decode: Decode, columns: Tree, rows: Tensor, n: Tensor, key: Tensor) -> Tree:
@@ -109,7 +109,7 @@ class Writes:
 def lifted(reducer: Reducer, out: Tree) -> Any:
     """The partial result of a stack of updates."""
     with phase("reduce"):
-        return lift(reducer, Update(out["value"], out["weight"]), out["by"])
+        return lift(reducer, Update(out["value"], out["weight"]), out["factors"])
 
 
 def alone(out: Tree) -> Tree:

@@ -19,10 +19,10 @@ class Mean:
     def lift(self, updates: Update) -> Total:
         return _total(updates, tree.map(lambda _: updates.weight, updates.value))
 
-    def lift_scaled(self, updates: Update, by: Tree) -> Total:
-        """`lift(updates.scaled(by))` in one pass over the updates."""
-        weights = {id(x): updates.weight * x for x in tree.leaves(by)}  # many tensors have one number
-        return _total(updates, tree.map(lambda x: weights[id(x)], by))
+    def lift_scaled(self, updates: Update, factors: Tree) -> Total:
+        """`lift(updates.scaled(factors))` in one pass over the updates."""
+        weights = {id(x): updates.weight * x for x in tree.leaves(factors)}  # many tensors have one number
+        return _total(updates, tree.map(lambda x: weights[id(x)], factors))
 
     def finish(self, partial: Total) -> Total:
         return partial

@@ -33,9 +33,9 @@ class Unfinished:
     def lift(self, updates: Update) -> Any:
         return self.inner.lift(updates)
 
-    def lift_scaled(self, updates: Update, by: Tree) -> Any:
+    def lift_scaled(self, updates: Update, factors: Tree) -> Any:
         """As the one inside does it."""
-        return lift(self.inner, updates, by)
+        return lift(self.inner, updates, factors)
 
     def finish(self, partial: Any) -> Any:
         return partial

@@ -20,7 +20,6 @@ from atoll.rng import dp
 from atoll.testing.assertions import distance
 from atoll.testing.harness import federation
 from atoll.testing.problems import network
-from atoll.transforms.clip import length
 
 pytestmark = pytest.mark.gpu
 

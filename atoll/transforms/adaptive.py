@@ -13,7 +13,7 @@ from atoll import tree
 from atoll.core import Positive, Scaling, Share, Spec, Total, Transform, Unsigned, Update
 from atoll.core.settings import Derived, Scheduled
 from atoll.errors import ConfigError
-from atoll.transforms.clip import SAFE, length
+from atoll.transforms.clip import SAFE, l2_norm
 from atoll.transforms.requirements import check_number, needs_equal_weights, needs_real, needs_sum
 from atoll.tree import Tree
 
@@ -54,7 +54,7 @@ class AdaptiveClip(Scaling):
         return {"bound": torch.tensor(float(self.start), device=device)}, {}
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
-        norm, bound = length(update.value), _kept(state["bound"])
+        norm, bound = l2_norm(update.value), _kept(state["bound"])
         by = SAFE / torch.maximum(norm, bound)
         within = (norm <= bound).float() - 0.5
         factors = {**tree.map(lambda _: by, update.value), PART: torch.ones_like(by)}

@@ -110,10 +110,10 @@ def l1_norm(value: Tree) -> Tensor:
     return torch.stack(sums).sum().float() if sums else torch.zeros(())
 
 
-def length(value: Tree) -> Tensor:
+def l2_norm(value: Tree) -> Tensor:
     """The L2 norm, from blocks whose float32 sums are right to 2e-6; nothing as large as the tree is written.
 
-    >>> float(length({"a": torch.tensor([3.0]), "b": torch.tensor([[4.0]])}))
+    >>> float(l2_norm({"a": torch.tensor([3.0]), "b": torch.tensor([[4.0]])}))
     5.0
     """
     parts = [part for x in tree.leaves(value) for part in _lengths(x.float().reshape(-1))]
@@ -129,7 +129,7 @@ def _lengths(x: Tensor) -> list[Tensor]:
 
 def _factors(value: Tree, bound: float | Tensor, norm: Norm = "l2") -> Tree:
     """What every tensor is multiplied by, so that together they are no longer than the bound."""
-    size = l1_norm(value) if norm == "l1" else length(value)
+    size = l1_norm(value) if norm == "l1" else l2_norm(value)
     by = (bound * SAFE / (size + TINY)).clamp(max=1.0)
     return tree.map(lambda _: by, value)  # type: ignore[no-any-return]
 

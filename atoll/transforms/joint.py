@@ -12,7 +12,7 @@ from atoll import tree
 from atoll.core import Spec, Total, Transform, Update
 from atoll.errors import ConfigError
 from atoll.transforms import parameter_groups as groups
-from atoll.transforms.clip import SAFE, TINY, length
+from atoll.transforms.clip import SAFE, TINY, l2_norm
 from atoll.transforms.requirements import check_number, needs_real
 from atoll.tree import Tree
 
@@ -56,7 +56,7 @@ class JointClip(Transform):
         return replace(total, value=groups.each(total.value, self.bounds, _WHERE, self._back)), state
 
     def _sent(self, name: str, group: Tree) -> Tree:
-        long = (length(group) + TINY) / SAFE
+        long = (l2_norm(group) + TINY) / SAFE
         by = self.shares[name] ** 0.5 / long.clamp(min=self.bounds[name])
         return tree.map(lambda x: x.float() * by, group)  # type: ignore[no-any-return]
 

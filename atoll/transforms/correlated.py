@@ -21,7 +21,7 @@ from atoll.privacy.events import Banded, Event
 from atoll.privacy.events import Tree as TreeEvent
 from atoll.privacy.factorisation import banded
 from atoll.rng import dp
-from atoll.transforms.noise import CALIBRATED, Clients, Epsilon, checked, really, share
+from atoll.transforms.noise import CALIBRATED, Clients, Epsilon, actual_event, checked_sensitivity, noise_share
 from atoll.transforms.requirements import Delta, check_noise
 from atoll.tree import Tree
 
@@ -56,7 +56,7 @@ class BandedNoise(Transform):
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("banded_noise", self.multiplier, self.epsilon)
-        bound = checked(spec, "banded_noise", "l2")
+        bound = checked_sensitivity(spec, "banded_noise", "l2")
         waits, rounds = self._waits(spec), needs_rounds(spec, "banded_noise")
         bands = self.bands or min(waits, rounds)
         noise = self.multiplier * bound / banded(rounds, bands)[0]
@@ -72,11 +72,11 @@ class BandedNoise(Transform):
         z = dp.flat_noise(total.value, key, dp.normal, dp.fast_bits)
         x = (z - c[1:] @ past) / c[0]
         kept = torch.cat([x[None], past[:-1]])[: len(past)]
-        std = self.multiplier * self.bound * share(total, self.noise_cohort)
+        std = self.multiplier * self.bound * noise_share(total, self.noise_cohort)
         return replace(total, value=dp.add_flat(total.value, std * x)), {**state, "past": kept}
 
     def event(self) -> Event:
-        return really("banded_noise", self.multiplier, self.noise_cohort, self._event())
+        return actual_event("banded_noise", self.multiplier, self.noise_cohort, self._event())
 
     def simulated_event(self) -> Event | None:
         return None if self.noise_cohort is None else self._event()
@@ -123,7 +123,7 @@ class TreeNoise(Transform):
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("tree_noise", self.multiplier, self.epsilon)
-        bound, rounds = checked(spec, "tree_noise", "l2"), needs_rounds(spec, "tree_noise")
+        bound, rounds = checked_sensitivity(spec, "tree_noise", "l2"), needs_rounds(spec, "tree_noise")
         noise = self.multiplier * bound * (self._levels(rounds) + 1) ** 0.5
         waits = waiting(spec, "tree_noise", self.noise_cohort, self.separation)
         return replace(self, bound=bound, rounds=rounds, waits=waits), replace(spec, noise=noise)
@@ -139,11 +139,11 @@ class TreeNoise(Transform):
         # What an earlier tree left on a level is written over before it could be taken away.
         x = z - _below(at, len(state["nodes"])) @ state["nodes"]
         nodes = _carried(at, z, state["nodes"])
-        std = self.multiplier * self.bound * share(total, self.noise_cohort)
+        std = self.multiplier * self.bound * noise_share(total, self.noise_cohort)
         return replace(total, value=dp.add_flat(total.value, std * x)), {"round": state["round"] + 1, "nodes": nodes}
 
     def event(self) -> Event:
-        return really("tree_noise", self.multiplier, self.noise_cohort, self._event())
+        return actual_event("tree_noise", self.multiplier, self.noise_cohort, self._event())
 
     def simulated_event(self) -> Event | None:
         return None if self.noise_cohort is None else self._event()

@@ -16,7 +16,7 @@ from atoll.privacy.events import Event
 from atoll.privacy.events import Skellam as SkellamEvent
 from atoll.rng import BitSource, dp
 from atoll.transforms.discrete_sampling import Law, integers, table
-from atoll.transforms.noise import CALIBRATED, Epsilon, really
+from atoll.transforms.noise import CALIBRATED, Epsilon, actual_event
 from atoll.transforms.requirements import (
     Delta,
     check_noise,
@@ -65,7 +65,7 @@ class DiscreteGaussian(Transform):
 
     def event(self) -> Event:
         event = DiscreteGaussianEvent(float(self.multiplier), self.bound, self.clients, self.size)
-        return really("discrete_gaussian", self.multiplier, None, event)
+        return actual_event("discrete_gaussian", self.multiplier, None, event)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Skellam(Transform):
         return _noisy(total, key, "skellam", float(self.multiplier * self.bound)), state
 
     def event(self) -> Event:
-        return really("skellam", self.multiplier, None, SkellamEvent(float(self.multiplier), self.bound, self.l1))
+        return actual_event("skellam", self.multiplier, None, SkellamEvent(float(self.multiplier), self.bound, self.l1))
 
 
 def _checked(spec: Spec, name: str) -> tuple[float, int, int]:

@@ -49,15 +49,15 @@ class GaussianNoise(Transform):
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("gaussian_noise", self.multiplier, self.epsilon)
-        bound = checked(spec, "gaussian_noise", "l2")
+        bound = checked_sensitivity(spec, "gaussian_noise", "l2")
         return replace(self, bound=bound), replace(spec, noise=self.multiplier * bound)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        std = self.multiplier * self.bound * share(total, self.noise_cohort)
+        std = self.multiplier * self.bound * noise_share(total, self.noise_cohort)
         return replace(total, value=dp.add_server_noise(total.value, key, dp.normal, std)), state
 
     def event(self) -> Event:
-        return really("gaussian_noise", self.multiplier, self.noise_cohort, Gaussian(float(self.multiplier)))
+        return actual_event("gaussian_noise", self.multiplier, self.noise_cohort, Gaussian(float(self.multiplier)))
 
     def simulated_event(self) -> Event | None:
         return None if self.noise_cohort is None else Gaussian(float(self.multiplier))
@@ -82,33 +82,33 @@ class LaplaceNoise(Transform):
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("laplace_noise", self.multiplier, self.epsilon)
-        bound = checked(spec, "laplace_noise", "l1")
+        bound = checked_sensitivity(spec, "laplace_noise", "l1")
         return replace(self, bound=bound), replace(spec, noise=2**0.5 * self.multiplier * bound)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        scale = self.multiplier * self.bound * share(total, self.noise_cohort)
+        scale = self.multiplier * self.bound * noise_share(total, self.noise_cohort)
         return replace(total, value=dp.add_server_noise(total.value, key, dp.laplace, scale)), state
 
     def event(self) -> Event:
-        return really("laplace_noise", self.multiplier, self.noise_cohort, Laplace(float(self.multiplier)))
+        return actual_event("laplace_noise", self.multiplier, self.noise_cohort, Laplace(float(self.multiplier)))
 
     def simulated_event(self) -> Event | None:
         return None if self.noise_cohort is None else Laplace(float(self.multiplier))
 
 
-def share(total: Total, noise_cohort: int | None) -> float | Tensor:
+def noise_share(total: Total, noise_cohort: int | None) -> float | Tensor:
     """How much of the noise a smaller cohort gets: clients / noise_cohort; 1 where nothing is rescaled."""
     return 1.0 if noise_cohort is None else total.count / noise_cohort
 
 
-def really(name: str, multiplier: float, noise_cohort: int | None, event: Event) -> Event:
+def actual_event(name: str, multiplier: float, noise_cohort: int | None, event: Event) -> Event:
     """The event of the run that is made: rescaled noise and no noise have no guarantee."""
     if noise_cohort is not None:
         return NotPrivate(f"{name}: the noise is that of a cohort of {noise_cohort}, scaled down. Simulation only.")
     return NotPrivate(f"{name}: the multiplier is 0, so there is no noise.") if multiplier == 0 else event
 
 
-def checked(spec: Spec, name: str, norm: str) -> float:
+def checked_sensitivity(spec: Spec, name: str, norm: str) -> float:
     """The sensitivity of a real sum, or a refusal."""
     needs_no_noise(spec, name)
     bound = needs_bound(spec, name, "l1" if norm == "l1" else "l2")

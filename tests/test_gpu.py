@@ -20,6 +20,7 @@ from atoll.rng import dp
 from atoll.testing.assertions import distance
 from atoll.testing.harness import federation
 from atoll.testing.problems import network
+from atoll.transforms.clip import l2_norm
 
 pytestmark = pytest.mark.gpu
 
@@ -268,6 +269,6 @@ def test_a_gpu_draws_the_noise_of_the_cpu(n: int) -> None:
 def test_a_clip_on_a_gpu_keeps_its_bound_in_large_updates() -> None:
     draw = torch.Generator("cuda").manual_seed(0)
     stack = {"w": torch.randn(20, 1_000_003, generator=draw, device="cuda").abs()}
-    lengths = torch.func.vmap(length)(stack).double()
+    lengths = torch.func.vmap(l2_norm)(stack).double()
     exact = stack["w"].double().square().sum(1).sqrt()
     assert float((lengths / exact - 1).abs().max()) < 2e-6

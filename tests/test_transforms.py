@@ -183,9 +183,9 @@ def test_settings_of_a_chain_are_data() -> None:
     bound, _ = chain(EQUAL, CLIP, NOISE).bind(Spec())
     settings = extract(bound)
     assert {p: pytest.approx(float(x)) for p, x in tree.paths(settings)} == {
-        "layers/1/bound": 0.5,
-        "layers/2/multiplier": 2.0,
-        "layers/2/bound": 0.5,
+        "transforms/1/bound": 0.5,
+        "transforms/2/multiplier": 2.0,
+        "transforms/2/bound": 0.5,
     }
     settings["transforms"]["1"]["bound"] = torch.tensor(0.25)
     clipped, _ = inject(bound, settings).client(

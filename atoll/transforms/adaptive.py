@@ -1,4 +1,4 @@
-"""A clipping bound that finds itself."""
+"""Adaptive clipping: the clipping norm follows a quantile of the updates' norms."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ class AdaptiveClip(Scaling):
         return {"bound": torch.tensor(float(self.start), device=device)}, {}
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
-        norm, bound = l2_norm(update.value), _kept(state["bound"])
-        by = SAFE / torch.maximum(norm, bound)
+        norm, bound = l2_norm(update.value), _clamped(state["bound"])
+        factor = SAFE / torch.maximum(norm, bound)
         within = (norm <= bound).float() - 0.5
-        factors = {**tree.map(lambda _: by, update.value), PART: torch.ones_like(by)}
+        factors = {**tree.map(lambda _: factor, update.value), PART: torch.ones_like(factor)}
         return update._replace(value={**update.value, PART: self.unit * within}), factors
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        bound = _kept(state["bound"])
+        bound = _clamped(state["bound"])
         share = total.value[PART] / (self.unit * total.weight) + 0.5
-        moved = _kept(bound * torch.exp(-self.rate * (share - self.quantile)))
-        return replace(total, value=tree.scale(tree.without(total.value, (PART,)), bound)), {"bound": moved}
+        next_bound = _clamped(bound * torch.exp(-self.rate * (share - self.quantile)))
+        return replace(total, value=tree.scale(tree.without(total.value, (PART,)), bound)), {"bound": next_bound}
 
 
-def _kept(bound: Tensor) -> Tensor:
+def _clamped(bound: Tensor) -> Tensor:
     return bound.clamp(_LEAST, _MOST)

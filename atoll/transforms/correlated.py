@@ -1,4 +1,4 @@
-"""Noise on the sum that later rounds take back in part: what is added up over rounds is less noisy.
+"""Correlated noise (matrix factorisation): later rounds take back a part of it, so prefix sums are less noisy.
 
 The state is the noise of the past, for a sensitivity of 1; a run that is resumed goes on with it.
 """
@@ -26,7 +26,7 @@ from atoll.transforms.requirements import Delta, check_noise
 from atoll.tree import Tree
 
 Constant = Annotated[float, Field(ge=0)]  # the same in every round: the events are of the whole run
-Known = Annotated[int, SetByBind()]
+DerivedInt = Annotated[int, SetByBind()]
 _NAN = float("nan")
 
 
@@ -51,8 +51,8 @@ class BandedNoise(Transform):
     epsilon: Epsilon | None = None
     delta: Delta | None = None
     bound: Derived = _NAN
-    rounds: Known = 0
-    waits: Known = 0
+    rounds: DerivedInt = 0
+    waits: DerivedInt = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("banded_noise", self.multiplier, self.epsilon)
@@ -71,9 +71,9 @@ class BandedNoise(Transform):
         c, past = state["coefficients"].float(), state["past"]
         z = dp.flat_noise(total.value, key, dp.normal, dp.fast_bits)
         x = (z - c[1:] @ past) / c[0]
-        kept = torch.cat([x[None], past[:-1]])[: len(past)]
+        recent = torch.cat([x[None], past[:-1]])[: len(past)]
         std = self.multiplier * self.bound * noise_share(total, self.noise_cohort)
-        return replace(total, value=dp.add_flat(total.value, std * x)), {**state, "past": kept}
+        return replace(total, value=dp.add_flat(total.value, std * x)), {**state, "past": recent}
 
     def event(self) -> Event:
         return actual_event("banded_noise", self.multiplier, self.noise_cohort, self._event())
@@ -85,9 +85,9 @@ class BandedNoise(Transform):
         return Banded(float(self.multiplier), self.bands, self.waits, self.rounds)
 
     def _waits(self, spec: Spec) -> int:
-        told = self.noise_cohort is None or self.separation is not None
-        simulated = self.separation if told or not self.bands else self.bands
-        waits = waiting(spec, "banded_noise", self.noise_cohort, simulated)
+        stated = self.noise_cohort is None or self.separation is not None
+        simulated_gap = self.separation if stated or not self.bands else self.bands
+        waits = waiting(spec, "banded_noise", self.noise_cohort, simulated_gap)
         if waits < self.bands:
             raise SpecError(
                 f"banded_noise: {self.bands} bands need a client to wait {self.bands} rounds for its next turn, and "
@@ -118,8 +118,8 @@ class TreeNoise(Transform):
     epsilon: Epsilon | None = None
     delta: Delta | None = None
     bound: Derived = _NAN
-    rounds: Known = 0
-    waits: Known = 0
+    rounds: DerivedInt = 0
+    waits: DerivedInt = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("tree_noise", self.multiplier, self.epsilon)
@@ -179,13 +179,13 @@ def _below(at: Tensor, levels: int) -> Tensor:
 def _carried(at: Tensor, new: Tensor, old: Tensor) -> Tensor:
     """The nodes after this round: those below are gone, the new one stands on its level."""
     here = (at + 1) % _powers(at, len(old), 1) == _powers(at, len(old), 0)
-    kept = old * (1.0 - _below(at, len(old)))[:, None]
-    return torch.where(here[:, None], new, kept)
+    remaining = old * (1.0 - _below(at, len(old)))[:, None]
+    return torch.where(here[:, None], new, remaining)
 
 
 def _powers(at: Tensor, levels: int, more: int) -> Tensor:
-    found: Tensor = 2 ** (torch.arange(levels, device=at.device) + more)
-    return found
+    powers: Tensor = 2 ** (torch.arange(levels, device=at.device) + more)
+    return powers
 
 
 def _device(like: Tree) -> Any:

@@ -1,4 +1,4 @@
-"""Integer noise for sums of integers: what clients of a secure sum add together."""
+"""Distributed differential privacy: integer noise that the clients of a secure sum add together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from atoll.privacy.events import DiscreteGaussian as DiscreteGaussianEvent
 from atoll.privacy.events import Event
 from atoll.privacy.events import Skellam as SkellamEvent
 from atoll.rng import BitSource, dp
-from atoll.transforms.discrete_sampling import Law, integers, table
+from atoll.transforms.discrete_sampling import Distribution, cumulative_table, sample_integers
 from atoll.transforms.noise import CALIBRATED, Epsilon, actual_event
 from atoll.transforms.requirements import (
     Delta,
@@ -54,14 +54,14 @@ class DiscreteGaussian(Transform):
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("discrete_gaussian", self.multiplier, self.epsilon)
-        l2, clients, size = _checked(spec, "discrete_gaussian")
+        l2, clients, size = _checked_sensitivity(spec, "discrete_gaussian")
         std = self.multiplier * l2
         if std:
-            table("discrete_gaussian", std)  # refuses what cannot be drawn
+            cumulative_table("discrete_gaussian", std)  # refuses what cannot be drawn
         return replace(self, bound=l2, clients=clients, size=size), replace(spec, noise=std)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return _noisy(total, key, "discrete_gaussian", float(self.multiplier * self.bound)), state
+        return _add_integer_noise(total, key, "discrete_gaussian", float(self.multiplier * self.bound)), state
 
     def event(self) -> Event:
         event = DiscreteGaussianEvent(float(self.multiplier), self.bound, self.clients, self.size)
@@ -87,21 +87,21 @@ class Skellam(Transform):
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("skellam", self.multiplier, self.epsilon)
-        l2, _, size = _checked(spec, "skellam")
+        l2, _, size = _checked_sensitivity(spec, "skellam")
         l1 = min(spec.l1 or math.inf, math.sqrt(size) * l2, l2 * l2)  # of whole numbers, |k| is at most k^2
         std = self.multiplier * l2
         if std:
-            table("skellam", std)
+            cumulative_table("skellam", std)
         return replace(self, bound=l2, l1=l1), replace(spec, noise=std)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return _noisy(total, key, "skellam", float(self.multiplier * self.bound)), state
+        return _add_integer_noise(total, key, "skellam", float(self.multiplier * self.bound)), state
 
     def event(self) -> Event:
         return actual_event("skellam", self.multiplier, None, SkellamEvent(float(self.multiplier), self.bound, self.l1))
 
 
-def _checked(spec: Spec, name: str) -> tuple[float, int, int]:
+def _checked_sensitivity(spec: Spec, name: str) -> tuple[float, int, int]:
     """The sensitivity in steps, the clients that share the noise, and the numbers in an update; or a refusal."""
     needs_no_noise(spec, name)
     needs_integers(spec, name)
@@ -111,9 +111,9 @@ def _checked(spec: Spec, name: str) -> tuple[float, int, int]:
     return l2, needs_cohort(spec, name), needs_size(spec, name)
 
 
-def _noisy(total: Total, key: Tensor, law: Law, std: float) -> Total:
+def _add_integer_noise(total: Total, key: Tensor, distribution: Distribution, std: float) -> Total:
     def draw(key: Tensor, shape: tuple[int, ...], source: BitSource = rng.bits) -> Tensor:
-        return integers(key, shape, law, std, source)
+        return sample_integers(key, shape, distribution, std, source)
 
     noise = dp.noise_like(total.value, key, draw, dp.fast_bits)
     return replace(total, value=tree.add(total.value, noise))

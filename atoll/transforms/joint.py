@@ -46,21 +46,21 @@ class JointClip(Transform):
         )
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        groups.check(like, self.bounds, _WHERE, rest=True)
+        groups.check_names(like, self.bounds, _WHERE, rest=True)
         return {}, {}
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=groups.each(update.value, self.bounds, _WHERE, self._sent)), memory
+        return update._replace(value=groups.map_groups(update.value, self.bounds, _WHERE, self._scaled_group)), memory
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return replace(total, value=groups.each(total.value, self.bounds, _WHERE, self._back)), state
+        return replace(total, value=groups.map_groups(total.value, self.bounds, _WHERE, self._unscaled_group)), state
 
-    def _sent(self, name: str, group: Tree) -> Tree:
-        long = (l2_norm(group) + TINY) / SAFE
-        by = self.shares[name] ** 0.5 / long.clamp(min=self.bounds[name])
-        return tree.map(lambda x: x.float() * by, group)  # type: ignore[no-any-return]
+    def _scaled_group(self, name: str, group: Tree) -> Tree:
+        norm = (l2_norm(group) + TINY) / SAFE
+        factor = self.shares[name] ** 0.5 / norm.clamp(min=self.bounds[name])
+        return tree.map(lambda x: x.float() * factor, group)  # type: ignore[no-any-return]
 
-    def _back(self, name: str, group: Tree) -> Tree:
+    def _unscaled_group(self, name: str, group: Tree) -> Tree:
         return tree.scale(group, self.bounds[name] / self.shares[name] ** 0.5)
 
 

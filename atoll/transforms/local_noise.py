@@ -45,9 +45,9 @@ class LocalGaussian(Transform):
     std: Derived = _NAN
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        bound = _checked(spec, "local_gaussian", self.epsilon, "l2")
+        bound = _checked_bound(spec, "local_gaussian", self.epsilon, "l2")
         std = 2.0 * bound * _deviation("local_gaussian", self.epsilon, self.delta)
-        return replace(self, std=std), _told(spec, "local_gaussian", std)
+        return replace(self, std=std), _after_local_noise(spec, "local_gaussian", std)
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
         return update._replace(value=dp.add_noise(update.value, key, dp.normal, self.std)), memory
@@ -66,8 +66,8 @@ class LocalLaplace(Transform):
     scale: Derived = _NAN
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        scale = 2.0 * _checked(spec, "local_laplace", self.epsilon, "l1") / self.epsilon
-        return replace(self, scale=scale), _told(spec, "local_laplace", 2**0.5 * scale)
+        scale = 2.0 * _checked_bound(spec, "local_laplace", self.epsilon, "l1") / self.epsilon
+        return replace(self, scale=scale), _after_local_noise(spec, "local_laplace", 2**0.5 * scale)
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
         return update._replace(value=dp.add_noise(update.value, key, dp.laplace, self.scale)), memory
@@ -95,10 +95,10 @@ class Privunit(Transform):
     mean: Derived = _NAN  # E a
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        bound = _checked(spec, "privunit", self.epsilon, "l2")
+        bound = _checked_bound(spec, "privunit", self.epsilon, "l2")
         best = cap(float(self.epsilon))
-        bound_one = replace(self, bound=bound, lean=best.lean, above=best.above, mean=best.mean)
-        return bound_one, _told(spec, "privunit", bound / best.mean)
+        private = replace(self, bound=bound, lean=best.lean, above=best.above, mean=best.mean)
+        return private, _after_local_noise(spec, "privunit", bound / best.mean)
 
     def client(self, update: Update, state: Tree, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
         chosen = Cap(self.lean, self.above, self.mean)
@@ -127,7 +127,7 @@ class ApproximateLocal(Transform):
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         needs_sum(spec, "approximate_local")
-        bound = _checked(spec, "approximate_local", self.epsilon, "l1" if self.mechanism == "laplace" else "l2")
+        bound = _checked_bound(spec, "approximate_local", self.epsilon, "l1" if self.mechanism == "laplace" else "l2")
         std = self._std(bound, spec)
         return replace(self, std=std), replace(spec, noise=std)
 
@@ -152,7 +152,7 @@ class ApproximateLocal(Transform):
         return bound * math.sqrt(best.squares(needs_size(spec, "approximate_local"))) / float(best.mean)
 
 
-def _checked(spec: Spec, name: str, epsilon: float, norm: Literal["l1", "l2"]) -> float:
+def _checked_bound(spec: Spec, name: str, epsilon: float, norm: Literal["l1", "l2"]) -> float:
     """The bound that the noise is measured by, or a refusal. The reducer may look at every update: it is private."""
     check_number(f"{name}.epsilon", epsilon)
     needs_no_noise(spec, name)
@@ -162,7 +162,7 @@ def _checked(spec: Spec, name: str, epsilon: float, norm: Literal["l1", "l2"]) -
     return bound
 
 
-def _told(spec: Spec, name: str, std: float) -> Spec:
+def _after_local_noise(spec: Spec, name: str, std: float) -> Spec:
     return replace(spec, l2=None, l1=None, unbounded_because=f"{name} adds noise", noise=std)
 
 

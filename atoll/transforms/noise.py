@@ -1,4 +1,4 @@
-"""Noise on the sum, measured by what one client can add to it."""
+"""Central differential privacy: noise on the sum, measured by its sensitivity to one client."""
 
 from __future__ import annotations
 

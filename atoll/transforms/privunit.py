@@ -82,11 +82,11 @@ def privunit(value: Tree, bound: float | Tensor, chosen: Cap, key: Tensor) -> Tr
 
 def _unit(value: Tree, norm: Tensor, towards: Tensor) -> Tree:
     """The direction of the update; all entries alike where it has none."""
-    none = (norm == 0).double()
-    even = none * tree.count(value) ** -0.5
-    return tree.map(lambda x: (towards * (x / (norm + none) + even)).to(x.dtype), value)  # type: ignore[no-any-return]
+    is_zero = (norm == 0).double()
+    even = is_zero * tree.count(value) ** -0.5
+    return tree.map(lambda x: (towards * (x / (norm + is_zero) + even)).to(x.dtype), value)  # type: ignore[no-any-return]
 
 
 def _ndtri(p: Tensor) -> Tensor:
-    found: Tensor = torch.special.ndtri(p)
-    return found
+    quantiles: Tensor = torch.special.ndtri(p)
+    return quantiles

@@ -52,15 +52,17 @@ class BandedNoise(Transform):
     delta: Delta | None = None
     bound: Derived = _NAN
     rounds: DerivedInt = 0
-    waits: DerivedInt = 0
+    participation_gap: DerivedInt = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("banded_noise", self.multiplier, self.epsilon)
         bound = checked_sensitivity(spec, "banded_noise", "l2")
-        waits, rounds = self._waits(spec), needs_rounds(spec, "banded_noise")
-        bands = self.bands or min(waits, rounds)
+        participation_gap, rounds = self._participation_gap(spec), needs_rounds(spec, "banded_noise")
+        bands = self.bands or min(participation_gap, rounds)
         noise = self.multiplier * bound / banded(rounds, bands)[0]
-        return replace(self, bound=bound, rounds=rounds, waits=waits, bands=bands), replace(spec, noise=noise)
+        return replace(self, bound=bound, rounds=rounds, participation_gap=participation_gap, bands=bands), replace(
+            spec, noise=noise
+        )
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         c = torch.tensor(banded(self.rounds, self.bands), dtype=torch.float64, device=_device(like))
@@ -82,19 +84,19 @@ class BandedNoise(Transform):
         return None if self.noise_cohort is None else self._event()
 
     def _event(self) -> Event:
-        return Banded(float(self.multiplier), self.bands, self.waits, self.rounds)
+        return Banded(float(self.multiplier), self.bands, self.participation_gap, self.rounds)
 
-    def _waits(self, spec: Spec) -> int:
+    def _participation_gap(self, spec: Spec) -> int:
         stated = self.noise_cohort is None or self.separation is not None
         simulated_gap = self.separation if stated or not self.bands else self.bands
-        waits = waiting(spec, "banded_noise", self.noise_cohort, simulated_gap)
-        if waits < self.bands:
+        participation_gap = checked_gap(spec, "banded_noise", self.noise_cohort, simulated_gap)
+        if participation_gap < self.bands:
             raise SpecError(
                 f"banded_noise: {self.bands} bands need a client to wait {self.bands} rounds for its next turn, and "
-                f"the cohort sees to {waits}. "
+                f"the cohort sees to {participation_gap}. "
                 f"Use cohort.name = 'cyclic_poisson' or 'cyclic' with separation = {self.bands}, or fewer bands."
             )
-        return waits
+        return participation_gap
 
 
 @dataclass(frozen=True)
@@ -119,14 +121,16 @@ class TreeNoise(Transform):
     delta: Delta | None = None
     bound: Derived = _NAN
     rounds: DerivedInt = 0
-    waits: DerivedInt = 0
+    participation_gap: DerivedInt = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("tree_noise", self.multiplier, self.epsilon)
         bound, rounds = checked_sensitivity(spec, "tree_noise", "l2"), needs_rounds(spec, "tree_noise")
         noise = self.multiplier * bound * (self._levels(rounds) + 1) ** 0.5
-        waits = waiting(spec, "tree_noise", self.noise_cohort, self.separation)
-        return replace(self, bound=bound, rounds=rounds, waits=waits), replace(spec, noise=noise)
+        participation_gap = checked_gap(spec, "tree_noise", self.noise_cohort, self.separation)
+        return replace(self, bound=bound, rounds=rounds, participation_gap=participation_gap), replace(
+            spec, noise=noise
+        )
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         levels = self._levels(self.rounds)
@@ -149,13 +153,15 @@ class TreeNoise(Transform):
         return None if self.noise_cohort is None else self._event()
 
     def _event(self) -> Event:
-        return TreeEvent(float(self.multiplier), self.rounds, self.waits, restart=self.restart, pattern="cyclic")
+        return TreeEvent(
+            float(self.multiplier), self.rounds, self.participation_gap, restart=self.restart, pattern="cyclic"
+        )
 
     def _levels(self, rounds: int) -> int:
         return math.floor(math.log2(min(rounds, self.restart or rounds))) + 1
 
 
-def waiting(spec: Spec, name: str, noise_cohort: int | None, separation: int | None) -> int:
+def checked_gap(spec: Spec, name: str, noise_cohort: int | None, separation: int | None) -> int:
     """Rounds between two turns of a client: what the cohort sees to, or what is said of a simulated one."""
     if separation is None:
         return spec.separation

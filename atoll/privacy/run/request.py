@@ -179,7 +179,7 @@ def standing_for(bound: Chain, events: Sequence[Event], how: Participation, know
             f"{named(layer)}.noise_cohort: stands for a larger system, and how large it is was not said. "
             'Add [privacy] with simulate = { population = 1_000_000, sampling = "poisson" }.'
         )
-    apart = getattr(layer, "waits", None) or getattr(layer, "separation", None) or 1
+    apart = getattr(layer, "participation_gap", None) or getattr(layer, "separation", None) or 1
     return larger(events, known.simulate, cohort, apart)
 
 

@@ -41,7 +41,7 @@ def bound(noise: GaussianNoise, count: int, delta: float, seed: int) -> float:
         key = rng.key(seed, "round", r)
         total = canaries.contribution(r, Participation("everyone", 100, 100), chain, state, key)
         assert total is not None
-        total, state = chain.server(total, state, rng.child(key, "server"))
+        total, state = chain.server(total, state, rng.fold_name(key, "server"))
         canaries.observe(total)
     return float(canaries.verdict(delta)["epsilon_lower"])
 

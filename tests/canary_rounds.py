@@ -54,9 +54,11 @@ class Run:
         total = self.honest(ids[:8], state, memory, key)
         run_key = rng.key(self.seed, "cohort")
         often = None if self.by_law else drawn(self.sampler, self.population, len(self.canaries), number, run_key)
-        more = self.canaries.contribution(number, how, self.chain, state, rng.child(key, "canaries"), often)
-        after, new = self.chain.server(total if more is None else total.merge(more), state, rng.child(key, "server"))
-        clear = without_noise(self.chain).server(total, state, rng.child(key, "server"))[0]
+        more = self.canaries.contribution(number, how, self.chain, state, rng.fold_name(key, "canaries"), often)
+        after, new = self.chain.server(
+            total if more is None else total.merge(more), state, rng.fold_name(key, "server")
+        )
+        clear = without_noise(self.chain).server(total, state, rng.fold_name(key, "server"))[0]
         self.canaries.observe(after, clear if self.knows else None)
         return new
 
@@ -67,9 +69,9 @@ class Run:
             return self.chain.client(Update(value, torch.ones(())), state, memory, rng.fold(k, 99))[0]
 
         if not len(ids):
-            empty = one(rng.child(key, "nobody"))
+            empty = one(rng.fold_name(key, "nobody"))
             return Total(tree.zeros_like(empty.value), torch.zeros(()), torch.zeros(()))
-        sent = vmap(one)(torch.stack([rng.child(key, int(i), n) for n, i in enumerate(ids)]))
+        sent = vmap(one)(torch.stack([rng.fold_name(key, int(i), n) for n, i in enumerate(ids)]))
         value = tree.map(lambda x: x.sum(0), sent[0])
         return Total(value, sent[1].sum(), torch.tensor(float(len(ids))))
 

@@ -52,7 +52,7 @@ def test_every_layer_that_is_taken_on_trust_is_tested() -> None:
 @pytest.mark.parametrize("name", sorted(PASSED))
 def test_one_number_for_each_tensor_is_exactly_the_whole_update(name: str) -> None:
     inner = PASSED[name]
-    layers = inner.layers if isinstance(inner, Chain) else (inner,)
+    layers = inner.transforms if isinstance(inner, Chain) else (inner,)
     chain = chain_of(*layers, spec=Spec(size=25, cohort=9))
     at = Canaries.plant(25, SMALL, KEY, "cpu").places
     state, memory = chain.init(SMALL)
@@ -153,7 +153,7 @@ def test_canaries_come_as_often_as_clients(sampler: Sampler) -> None:
     for r in range(rounds):
         ids, how = sampler.sample(population, r, KEY)
         drawn_now = drawn(sampler, population, count, r, KEY)
-        law_now = turns.by_law(how, count, r, KEY, rng.child(KEY, r))
+        law_now = turns.by_law(how, count, r, KEY, rng.fold_name(KEY, r))
         for i, (total, now) in enumerate(
             [(clients, torch.bincount(ids, minlength=population)), (by_sampler, drawn_now), (by_law, law_now)]
         ):
@@ -178,7 +178,7 @@ def test_canaries_come_as_often_as_clients(sampler: Sampler) -> None:
     ids=lambda how: how.scheme,
 )
 def test_a_canary_keeps_to_its_group(how: Participation) -> None:
-    came = torch.stack([turns.by_law(how, 50, r, KEY, rng.child(KEY, r)) for r in range(30)])
+    came = torch.stack([turns.by_law(how, 50, r, KEY, rng.fold_name(KEY, r)) for r in range(30)])
     for phase in range(3):
         came_then = came[phase::3].sum(0) > 0
         assert not bool((came_then & (came.sum(0) > came[phase::3].sum(0))).any())

@@ -171,7 +171,8 @@ def test_the_triton_kernels_compute_the_same_under_their_interpreter() -> None:
     program = """
 import torch
 from atoll import rng
-from atoll.tasks import kernels, pooling, products
+from atoll.rng import gpu
+from atoll.tasks.kernels import batched_conv as products, operators as kernels, pooling
 
 x, w, b = torch.randn(2, 3, 5, 9, 8), torch.randn(2, 4, 5, 3, 2), torch.randn(2, 4)
 for how in (((1, 1), (0, 0), (1, 1)), ((2, 1), (1, 2), (1, 2))):
@@ -193,11 +194,11 @@ for size, x in ((2, torch.randint(0, 5, (3, 4, 7, 6)).float()), (3, torch.randn(
         found.append([out, places, pooling._spread(g, places, (7, 6), size)])
     torch.testing.assert_close(*found, atol=0, rtol=0)
 
-kernels.DEVICES = {"cpu"}
+gpu.DEVICES = {"cpu"}
 for n in (0, 1, 2, 4097):
     key = rng.key(n)
-    assert torch.equal(kernels.words(key, n), rng.bits(key, (n,)))
-    torch.testing.assert_close(kernels.normal(key, n), rng.deep_normal(key, (n,)), atol=2e-6, rtol=0)
+    assert torch.equal(gpu.bits(key, n), rng.bits(key, (n,)))
+    torch.testing.assert_close(gpu.normal(key, n), rng.normal_dp(key, (n,)), atol=2e-6, rtol=0)
 """
     done = subprocess.run(
         [sys.executable, "-c", program],

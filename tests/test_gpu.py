@@ -16,11 +16,11 @@ from atoll.engines import RowStore, Scratch, Vector, arithmetic
 from atoll.engines.vector import cuda_graphs as graphs
 from atoll.engines.vector import ragged as widths
 from atoll.engines.vector import vector
+from atoll.rng import dp
 from atoll.testing.assertions import distance
 from atoll.testing.harness import federation
 from atoll.testing.problems import network
-from atoll.transforms import draws
-from atoll.transforms.clip import length
+from atoll.transforms.clip import l2_norm
 
 pytestmark = pytest.mark.gpu
 
@@ -260,15 +260,15 @@ def test_a_weighted_sum_on_a_gpu_has_all_its_bits() -> None:
 @pytest.mark.parametrize("n", [0, 1, 2, 4097, 3_000_001])
 def test_a_gpu_draws_the_noise_of_the_cpu(n: int) -> None:
     key = rng.key("noise", n)
-    there = draws.at_hand(key.cuda(), (n,))
-    assert torch.equal(there.cpu(), draws.at_hand(key, (n,)))
-    near = draws.normal(key.cuda(), (n,), draws.at_hand).cpu()
-    torch.testing.assert_close(near, draws.normal(key, (n,), draws.at_hand), atol=5e-6, rtol=0)
+    there = dp.fast_bits(key.cuda(), (n,))
+    assert torch.equal(there.cpu(), dp.fast_bits(key, (n,)))
+    near = dp.normal(key.cuda(), (n,), dp.fast_bits).cpu()
+    torch.testing.assert_close(near, dp.normal(key, (n,), dp.fast_bits), atol=5e-6, rtol=0)
 
 
 def test_a_clip_on_a_gpu_keeps_its_bound_in_large_updates() -> None:
     draw = torch.Generator("cuda").manual_seed(0)
     stack = {"w": torch.randn(20, 1_000_003, generator=draw, device="cuda").abs()}
-    lengths = torch.func.vmap(length)(stack).double()
+    lengths = torch.func.vmap(l2_norm)(stack).double()
     exact = stack["w"].double().square().sum(1).sqrt()
     assert float((lengths / exact - 1).abs().max()) < 2e-6

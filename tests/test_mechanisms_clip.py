@@ -13,7 +13,7 @@ from atoll.core.settings import extract, inject
 from atoll.errors import ConfigError
 from atoll.reducers import Mean
 from atoll.transforms.adaptive import AdaptiveClip
-from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers, ClipPerLayer, length
+from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers, ClipPerLayer, l2_norm
 from atoll.transforms.noise import GaussianNoise
 from atoll.transforms.weights import EqualWeights
 from atoll.tree import Tree
@@ -197,6 +197,6 @@ def test_what_is_sent_is_within_its_sensitivity_for_any_bound_and_update(
 def test_no_update_is_longer_than_its_bound_after_rounding(n: int, seed: int, bound: float) -> None:
     g = torch.Generator().manual_seed(seed)
     value = {"a": torch.randn(n, generator=g) * 10.0 ** torch.randint(-3, 4, (n,), generator=g), "b": torch.ones(3)}
-    assert float(length(value)) == pytest.approx(float(tree.norm(value)), rel=2e-6)
+    assert float(l2_norm(value)) == pytest.approx(float(tree.norm(value)), rel=2e-6)
     clipped, _ = ClipL2(bound).client(Update(value, torch.ones(())), {}, {}, rng.key(0))
     assert float(tree.dot(clipped.value, clipped.value)) ** 0.5 <= bound

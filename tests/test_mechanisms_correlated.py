@@ -10,7 +10,7 @@ from atoll import rng, tree
 from atoll.core import Chain, Spec, Total
 from atoll.privacy.factorisation import banded, error
 from atoll.privacy.tree_sensitivity import nodes_square
-from atoll.transforms import draws
+from atoll.rng import dp
 from atoll.transforms.clip import ClipL2
 from atoll.transforms.correlated import BandedNoise, TreeNoise
 from atoll.transforms.noise import GaussianNoise
@@ -41,7 +41,7 @@ def run(
 def fresh(rounds: int, n: int = 6) -> np.ndarray:
     """The independent draws of each round, z_t."""
     like = {"a": torch.zeros(n - 2), "b": {"c": torch.zeros(1, 2)}}
-    rows = [draws.like(like, rng.key("round", t), draws.normal) for t in range(rounds)]
+    rows = [dp.noise_like(like, rng.key("round", t), dp.normal) for t in range(rounds)]
     return np.array([torch.cat([x.flatten() for x in tree.leaves(r)]).double().numpy() for r in rows])
 
 

@@ -18,7 +18,7 @@ from atoll import rng, tree
 from atoll.core import Chain, Spec, Total, Update
 from atoll.reducers import Mean
 from atoll.transforms import TRANSFORMS
-from atoll.transforms.discrete_sampling import integers, probabilities, table
+from atoll.transforms.discrete_sampling import cumulative_table, probabilities, sample_integers
 from atoll.transforms.integers import FixedPoint, SecureSum
 
 KEY = rng.key("integers")
@@ -126,7 +126,7 @@ LAWS = [("discrete_gaussian", s) for s in (0.4, 1.0, 7.5)] + [("skellam", s) for
 @pytest.mark.parametrize(("law", "std"), LAWS)
 def test_integers_have_exactly_their_law(law: Any, std: float) -> None:
     n = 400_000
-    x = integers(KEY, (n,), law, std).numpy()
+    x = sample_integers(KEY, (n,), law, std).numpy()
     assert (x == np.round(x)).all()
     reach = int(np.abs(x).max()) + 1
     k = np.arange(-reach, reach + 1)
@@ -155,7 +155,7 @@ def test_tables_agree_with_other_ways_to_work_them_out(std: float) -> None:
     for law in ("discrete_gaussian", "skellam"):
         p = probabilities(law, std)  # type: ignore[arg-type]
         folded = np.cumsum([p[0], *(2 * x for x in p[1:])])
-        found = table(law, std).double().numpy() / 2.0**63  # type: ignore[arg-type]
+        found = cumulative_table(law, std).double().numpy() / 2.0**63  # type: ignore[arg-type]
         assert np.allclose(found, folded[: len(found)], atol=1e-12)
         assert folded[len(found)] == pytest.approx(1.0, abs=1e-15)  # beyond the last entry is the last number
         assert (np.diff(found) >= 0).all()
@@ -165,7 +165,7 @@ def test_tables_agree_with_other_ways_to_work_them_out(std: float) -> None:
 @pytest.mark.parametrize("std", [0.01, 0.05, 0.1, 0.105, 0.11, 0.15, 0.2, 0.3])
 def test_noise_of_a_small_part_of_a_step_is_mostly_none(law: Any, std: float) -> None:
     n = 20_000
-    x = integers(KEY, (n,), law, std).abs().numpy()
+    x = sample_integers(KEY, (n,), law, std).abs().numpy()
     k = np.arange(3)
     folded = np.exp(-(k**2) / (2 * std**2)) if law == "discrete_gaussian" else ive(k, std**2)
     folded = folded * np.array([1, 2, 2]) / (folded[0] + 2 * folded[1:].sum())
@@ -193,5 +193,5 @@ def test_integer_noise_on_a_sum_is_measured_in_steps(law: str) -> None:
 
 def test_integers_are_the_same_alone_and_stacked() -> None:
     keys = torch.stack([rng.key(i) for i in range(4)])
-    stacked = vmap(lambda k: integers(k, (7,), "skellam", 2.0))(keys)
-    assert torch.equal(stacked, torch.stack([integers(k, (7,), "skellam", 2.0) for k in keys]))
+    stacked = vmap(lambda k: sample_integers(k, (7,), "skellam", 2.0))(keys)
+    assert torch.equal(stacked, torch.stack([sample_integers(k, (7,), "skellam", 2.0) for k in keys]))

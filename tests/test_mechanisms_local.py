@@ -26,7 +26,7 @@ SIZE = 40
 
 
 def bound(clip: Transform, transform: Transform) -> Transform:
-    return Chain((EqualWeights(), clip, transform)).bind(Spec(size=SIZE))[0].layers[-1]
+    return Chain((EqualWeights(), clip, transform)).bind(Spec(size=SIZE))[0].transforms[-1]
 
 
 def one() -> Tree:
@@ -128,7 +128,7 @@ def test_the_approximation_of_privunit_has_at_most_its_error(length: float) -> N
     clip, n, size = ClipL2(0.8), 20_000, 7
     value = {"x": torch.full((size,), length / size**0.5)}
     local, approximate = (
-        Chain((EqualWeights(), clip, x)).bind(Spec(size=size))[0].layers[-1]
+        Chain((EqualWeights(), clip, x)).bind(Spec(size=size))[0].transforms[-1]
         for x in (Privunit(20.0), ApproximateLocal(20.0))
     )
     assert isinstance(approximate, ApproximateLocal)

@@ -17,7 +17,7 @@ from torch.func import vmap
 from atoll import rng, tree
 from atoll.core import Chain, Spec, Total, Transform, Update
 from atoll.privacy import Approximate
-from atoll.transforms import draws
+from atoll.rng import dp
 from atoll.transforms.clip import ClipL1, ClipL2
 from atoll.transforms.noise import GaussianNoise, LaplaceNoise
 from atoll.transforms.published_noise import Nbafl, WeakDp
@@ -29,7 +29,7 @@ SPEC = Spec(rounds=10)
 
 
 def bound(*layers: Transform) -> Transform:
-    return Chain((EqualWeights(), *layers)).bind(SPEC)[0].layers[-1]
+    return Chain((EqualWeights(), *layers)).bind(SPEC)[0].transforms[-1]
 
 
 def zeros(n: int = N, clients: float = 4.0) -> Total:
@@ -91,31 +91,31 @@ def test_no_noise_is_the_identity(transform: Transform) -> None:
 @settings(max_examples=30, deadline=None)
 def test_the_words_of_the_host_are_those_of_every_device(seed: int, n: int) -> None:
     k = rng.key(seed)
-    assert torch.equal(draws.at_hand(k, (n,)), rng.bits(k, (n,)))
+    assert torch.equal(dp.fast_bits(k, (n,)), rng.bits(k, (n,)))
 
 
 def test_normal_draws_have_deep_tails() -> None:
     """Of a million draws, 63 lie beyond 4 deviations; 23 random bits would end at 5.8, and 52 end at 8.5."""
-    x = draws.normal(KEY, (1_000_000,))
+    x = dp.normal(KEY, (1_000_000,))
     beyond = int((x.abs() > 4.0).sum())
     assert stats.poisson(63.3).sf(beyond - 1) > 1e-6
     assert stats.poisson(63.3).cdf(beyond) > 1e-6
-    assert float(draws.normal(KEY, (2,), lambda k, shape: torch.zeros(shape, dtype=torch.int64))[0]) > 8.5
+    assert float(dp.normal(KEY, (2,), lambda k, shape: torch.zeros(shape, dtype=torch.int64))[0]) > 8.5
     ones = torch.tensor([0, 0xFFFFFFFF, 0])[:, None]  # the second word has the lower digits of the radius
-    deepest = draws.normal(KEY, (2,), lambda k, shape: ones.expand(shape))
+    deepest = dp.normal(KEY, (2,), lambda k, shape: ones.expand(shape))
     assert float(deepest[0]) == pytest.approx((2 * 32 * np.log(2)) ** 0.5, rel=1e-5)
 
 
 def test_pairs_of_normal_draws_are_independent() -> None:
-    x = draws.normal(KEY, (200_001,)).double().numpy()
+    x = dp.normal(KEY, (200_001,)).double().numpy()
     assert len(x) == 200_001
     first, second = x[:100_000], x[100_001:]
     for f in (lambda v: v, np.abs, np.square):
         assert abs(np.corrcoef(f(first), f(second))[0, 1]) < 5 / 100_000**0.5
 
 
-@pytest.mark.parametrize("draw", [draws.normal, draws.laplace])
-def test_draws_are_the_same_alone_and_stacked(draw: draws.Draw) -> None:
+@pytest.mark.parametrize("draw", [dp.normal, dp.laplace])
+def test_draws_are_the_same_alone_and_stacked(draw: dp.Draw) -> None:
     keys = torch.stack([rng.key(i) for i in range(4)])
     assert torch.equal(vmap(lambda k: draw(k, (5, 3)))(keys), torch.stack([draw(k, (5, 3)) for k in keys]))
 
@@ -163,6 +163,6 @@ def test_the_guarantee_of_nbafl_is_the_one_that_is_certain() -> None:
 
 def test_leaves_of_every_shape_get_noise() -> None:
     value = {"s": torch.zeros(()), "m": torch.zeros(3, 4), "e": {}, "z": torch.zeros(0)}
-    out = draws.noisy(value, KEY, draws.normal, 1.0)
+    out = dp.add_noise(value, KEY, dp.normal, 1.0)
     assert tree.map(lambda x: x.shape, out) == tree.map(lambda x: x.shape, value)
     assert float(out["s"]) != 0.0

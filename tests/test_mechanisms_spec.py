@@ -22,8 +22,9 @@ from atoll.privacy.events import (
 )
 from atoll.privacy.events import Tree as TreeEvent
 from atoll.reducers import REDUCERS
+from atoll.rng import dp
 from atoll.testing import check_transform
-from atoll.transforms import TRANSFORMS, draws
+from atoll.transforms import TRANSFORMS
 
 RUN: dict[str, Any] = {"cohort": 10, "size": 100, "rounds": 40, "min_separation": 4}
 EQUAL: list[Any] = ["equal_weights"]
@@ -180,7 +181,7 @@ EVENTS: list[tuple[list[Any], Any]] = [
 def test_a_mechanism_says_what_it_did(layers: list[Any], event: Any) -> None:
     made, spec = bound(*layers)
     assert made.events() == [event]
-    assert all(layer.stands_for() is None for layer in made.layers)
+    assert all(layer.simulated_event() is None for layer in made.transforms)
     assert spec.noise is not None
 
 
@@ -209,8 +210,8 @@ def test_a_simulation_says_what_it_stands_for() -> None:
     }
     for (name, _), (options, event) in simulated.items():
         made, _ = bound(*CLIP1, (name, {**options, "noise_cohort": 1000}))
-        assert made.layers[-1].stands_for() == event
-        assert isinstance(made.layers[-1].event(), NotPrivate)
+        assert made.transforms[-1].simulated_event() == event
+        assert isinstance(made.transforms[-1].event(), NotPrivate)
 
 
 def test_bounds_go_through_the_chain() -> None:
@@ -236,7 +237,7 @@ class Listens(Transform):
 
 
 def test_a_stranger_may_not_change_the_sum_that_noise_was_measured_for() -> None:
-    noisy = chain(*CLIP, NOISE).layers
+    noisy = chain(*CLIP, NOISE).transforms
     with pytest.raises(SpecError, match="doubles changes what the noise before it was measured for"):
         Chain((*noisy, Doubles())).bind(Spec(**RUN))
     Chain((Doubles(), *noisy)).bind(Spec(**RUN))  # its server side comes after the noise
@@ -257,7 +258,7 @@ def test_clients_are_not_handed_the_noise_of_the_past() -> None:
     made, _ = bound(*ADAPTIVE, BANDED)
     state, _ = made.init({"delta": {"w": torch.zeros(3)}, "buffers": {}})
     assert state["2"].keys() == {"coefficients", "past"}
-    seen = made.seen(state)
+    seen = made.client_view(state)
     assert seen["2"] == {}
     assert torch.equal(seen["1"]["bound"], state["1"]["bound"])  # adaptive_clip's own, which clients clip to
 
@@ -268,7 +269,7 @@ class Lies(Transform):
     keyed = False
 
     def client(self, update: Update, state: Any, memory: Any, key: torch.Tensor) -> tuple[Update, Any]:
-        return update._replace(value=draws.noisy(update.value, key, draws.normal, 1.0)), memory
+        return update._replace(value=dp.add_noise(update.value, key, dp.normal, 1.0)), memory
 
 
 def test_a_layer_that_draws_must_say_so() -> None:

@@ -75,7 +75,7 @@ def test_noise_on_gradients_is_not_what_the_key_of_the_step_itself_gives() -> No
     task = Supervised(nn.Linear(3000, 1, bias=False), Regression(), example)
     batch = {**example, "mask": torch.zeros(1), "key": KEY}
     noise = flat(PrivateTask(task, 1.0, 1.0).gradient(task.init(KEY)["params"], {}, batch)[0])
-    assert not any(alike(noise, draw(KEY, (3000,)).double()) for draw in (rng.deep_normal, rng.normal, rng.uniform))
+    assert not any(alike(noise, draw(KEY, (3000,)).double()) for draw in (rng.normal_dp, rng.normal, rng.uniform))
 
 
 def test_the_coins_of_privunit_have_nothing_to_do_with_its_noise() -> None:

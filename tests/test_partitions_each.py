@@ -6,7 +6,7 @@ import torch
 from scipy.stats import poisson
 
 from atoll import rng
-from atoll.data import Partition, draws, label_skew
+from atoll.data import Partition, label_skew
 from atoll.data.measures import label_counts, size_gini
 from atoll.data.partition import (
     Compose,
@@ -26,6 +26,7 @@ from atoll.data.partition import (
 from atoll.data.partition.fill import fill, luck_of
 from atoll.data.sources import fcube
 from atoll.errors import PartitionError
+from atoll.rng import host
 
 KEY = rng.key(0, "partition")
 COARSE = (0, 0, 0, 1, 1, 1, 2, 2)
@@ -128,7 +129,7 @@ def test_poisson_lengths_have_the_mean_and_the_variance():
 
 
 def test_poisson_lengths_are_the_quantiles_of_their_draws():
-    u = draws.uniform(rng.fold(KEY, 0), np.arange(2000))
+    u = host.uniform(rng.fold(KEY, 0), np.arange(2000))
     for mean in (0.5, 16.0, 300.0):
         none = np.exp(-mean)
         wanted = poisson.ppf(none + u * (1 - none), mean)  # given that it is not 0

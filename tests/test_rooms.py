@@ -12,7 +12,8 @@ ROOT = Path(atoll.__file__).parent
 
 # From the ground floor up. Those in one line are siblings.
 FLOORS = (
-    ("errors", "tree", "rng", "schedules", "phases"),
+    ("errors", "tree", "schedules", "phases"),
+    ("rng",),
     ("stats",),
     ("records",),
     ("core",),

@@ -15,9 +15,10 @@ from scipy import stats
 
 from atoll import rng
 from atoll.core.types import Participation
-from atoll.data import SAMPLERS, draws
+from atoll.data import SAMPLERS
 from atoll.data.sampling import Cyclic, CyclicPoisson, Everyone, Fixed, FixedWithReplacement, Fraction, Poisson
 from atoll.errors import ConfigError
+from atoll.rng import host
 
 KEY = rng.key(0, "cohort")
 available = SAMPLERS["available"]
@@ -136,13 +137,13 @@ def test_a_poisson_cohort_may_be_empty_or_everyone():
 
 def test_a_poisson_draw_goes_on_until_the_last_client(monkeypatch):
     wanted = ids_of(Poisson(probability=0.9), 5_000, 0)
-    real = draws.uniform
+    real = host.uniform
 
     def fewer(key, at):  # gaps of one for as long as the first guess at their number lasts
         u = real(key, at)
         return np.where(at < 4_000, 1 - 1e-12, u)
 
-    monkeypatch.setattr(draws, "uniform", fewer)
+    monkeypatch.setattr(host, "uniform", fewer)
     ids = ids_of(Poisson(probability=0.3), 5_000, 0)
     assert ids[:4_000] == list(range(4_000))
     assert len(ids) > 4_100
@@ -227,8 +228,8 @@ def test_cohorts_that_cannot_be_drawn_are_refused(sampler, message):
 @pytest.mark.parametrize("sampler", [Fixed(50), FixedWithReplacement(50), Fraction(5e-5), Poisson(size=50.0)], ids=repr)
 def test_a_million_clients_cost_what_the_cohort_costs(sampler, monkeypatch):
     asked = []
-    words = draws.words
-    monkeypatch.setattr(draws, "words", lambda k, x0, x1: asked.append(len(x0)) or words(k, x0, x1))
+    words = host.words
+    monkeypatch.setattr(host, "words", lambda k, x0, x1: asked.append(len(x0)) or words(k, x0, x1))
     ids = ids_of(sampler, 10**6, 0)
     assert 10 < len(ids) < 120
     assert max(ids) > 500_000
@@ -240,7 +241,7 @@ def test_the_order_of_a_cycle_is_worked_out_once_in_a_run(sampler, monkeypatch):
     key = rng.key(77)
     sampler.sample(100_000, 0, key)
     asked = []
-    words = draws.words
-    monkeypatch.setattr(draws, "words", lambda k, x0, x1: asked.append(len(x0)) or words(k, x0, x1))
+    words = host.words
+    monkeypatch.setattr(host, "words", lambda k, x0, x1: asked.append(len(x0)) or words(k, x0, x1))
     sampler.sample(100_000, 1, key)
     assert sum(asked) < 100

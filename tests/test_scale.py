@@ -17,13 +17,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from atoll import rng
-from atoll.data import Dataset, Partition, draws
+from atoll.data import Dataset, Partition
 from atoll.data.availability import Available
 from atoll.data.sampling import Cyclic, CyclicPoisson, Fixed, FixedWithReplacement, Fraction, Poisson
 from atoll.data.sources.synthetic import synthetic
 from atoll.errors import PartitionError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Setup, assemble
+from atoll.rng import host
 from atoll.runs import Driver, Folder
 
 MANY, FEW, COHORT, ROWS = 1_000_000, 10_000, 20, 500
@@ -143,8 +144,8 @@ def test_memory_is_flat_over_two_hundred_rounds_of_a_million_clients(tmp_path: P
 
 def test_a_cohort_of_a_thousand_from_a_million_takes_a_few_thousand_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
-    words = draws.words
-    monkeypatch.setattr(draws, "words", lambda k, a, b: drawn.append(len(k) * len(a)) or words(k, a, b))
+    words = host.words
+    monkeypatch.setattr(host, "words", lambda k, a, b: drawn.append(len(k) * len(a)) or words(k, a, b))
     for sampler in (Fixed(1000), FixedWithReplacement(1000), Fraction(1e-3), Poisson(size=1000.0)):
         drawn.clear()
         ids, _ = sampler.sample(MANY, 3, rng.key(0))
@@ -155,7 +156,7 @@ def test_a_cohort_of_a_thousand_from_a_million_takes_a_few_thousand_draws(monkey
 def test_different_numbers_are_equally_likely_even_where_words_barely_suffice() -> None:
     """Words have 63 bits: of n = 3/4 of them, a plain remainder would give the first third twice as often."""
     n = 3 << 61
-    for draw in (draws.distinct, rng.distinct):
+    for draw in (host.distinct, rng.distinct):
         found = np.concatenate([np.asarray(draw(rng.key(i), n, 100)) for i in range(60)])
         assert len(set(found.tolist())) == len(found)
         low = (found < n // 3).mean()
@@ -184,13 +185,13 @@ def test_available_clients_are_found_when_the_first_tries_were_not_enough(monkey
     trace[0, :40] = True
     sampler = Available(trace, 10)
     asked = []
-    distinct = draws.distinct
+    distinct = host.distinct
 
     def unlucky(k: torch.Tensor, n: int, size: int) -> Any:
         asked.append(size)
         return distinct(k, n, size if len(asked) > 2 else 1)
 
-    monkeypatch.setattr(draws, "distinct", unlucky)
+    monkeypatch.setattr(host, "distinct", unlucky)
     ids = sampler.sample(1000, 0, rng.key(0))[0]
     assert len(set(ids.tolist())) == 10
     assert int(ids.max()) < 40

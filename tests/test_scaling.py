@@ -40,7 +40,7 @@ def sent(chain: Chain) -> tuple[Update, Update, Tree]:
         return chain.client(Update(value, weight), state, memory, KEY)[0]
 
     def apart(value: Tree, weight: torch.Tensor) -> tuple[Update, Tree]:
-        return chain.unscaled(Update(value, weight), state, memory, KEY)[:2]
+        return chain.client_factored(Update(value, weight), state, memory, KEY)[:2]
 
     whole, parts = vmap(plain)(VALUE, WEIGHT), vmap(apart)(VALUE, WEIGHT)
     return Update(*whole), Update(*parts[0]), parts[1]

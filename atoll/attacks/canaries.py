@@ -45,8 +45,8 @@ class Canaries:
     @classmethod
     def plant(cls, count: int, like: Tree, key: Tensor, device: torch.device | str) -> Canaries:
         """So many canaries for updates like this one."""
-        places = canary_updates.places(count, like, rng.child(key, "places"), device)
-        inside = rng.bits(rng.child(key, "coin"), (count,)) % 2 == 1
+        places = canary_updates.places(count, like, rng.fold_name(key, "places"), device)
+        inside = rng.bits(rng.fold_name(key, "coin"), (count,)) % 2 == 1
         score = torch.zeros(count, dtype=torch.float64, device=device)
         return cls(places, inside.to(device), key, score)
 
@@ -73,13 +73,13 @@ class Canaries:
                 "Add clip_l2 and gaussian_noise to transform, or leave canaries out."
             )
         if often is None:
-            often = turns.by_law(how, len(self), round, self.key, rng.child(key, "turns"))
+            often = turns.by_law(how, len(self), round, self.key, rng.fold_name(key, "turns"))
         often = often.to(self.score.device)
         self._expect(often if turns.public(how) else torch.ones_like(often), layers, state)
         which = torch.repeat_interleave(often * self.inside)
         if not len(which):
             return None
-        return canary_updates.summed(which, self.places, layers, state, rng.child(key, "client"))
+        return canary_updates.summed(which, self.places, layers, state, rng.fold_name(key, "client"))
 
     def observe(self, total: Total, known: Total | None = None) -> None:
         """Score what was released: the total after the server's side.
@@ -126,8 +126,8 @@ class Canaries:
     def _expect(self, mine: Tensor, layers: Chain, state: Tree) -> None:
         """How this round's release is to be read, for the noise that is on it."""
         self._turns, self._coefficients = mine.double(), None
-        for i, layer in enumerate(layers.layers):
-            event = layer.stands_for() or layer.event()
+        for i, layer in enumerate(layers.transforms):
+            event = layer.simulated_event() or layer.event()
             if isinstance(event, TreeEvent):  # noise that later rounds take back: everything is added up
                 self._turns = torch.ones_like(self._turns)
             if isinstance(event, Banded):
@@ -147,4 +147,4 @@ class Canaries:
 
 def without_noise(layers: Chain) -> Chain:
     """The chain with its mechanisms left out: its server side says what is known of everybody else's updates."""
-    return Chain(tuple(Transform() if layer.event() is not None else layer for layer in layers.layers))
+    return Chain(tuple(Transform() if layer.event() is not None else layer for layer in layers.transforms))

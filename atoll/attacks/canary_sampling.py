@@ -23,7 +23,7 @@ def drawn(sampler: Sampler, population: int, count: int, round: int, key: Tensor
     """
     blocks = []
     for block in range(math.ceil(count / population)):
-        ids, _ = sampler.sample(population, round, rng.child(key, "canaries", block))
+        ids, _ = sampler.sample(population, round, rng.fold_name(key, "canaries", block))
         blocks.append(torch.bincount(ids.cpu(), minlength=population))
     return torch.cat(blocks)[:count]
 
@@ -56,7 +56,7 @@ def public(how: Participation) -> bool:
 
 def _has_turn(min_separation: int, count: int, round: int, run: Tensor) -> Tensor:
     """Is this round one of its group's?"""
-    return rng.bits(rng.child(run, "group"), (count,)) % min_separation == round % min_separation
+    return rng.bits(rng.fold_name(run, "group"), (count,)) % min_separation == round % min_separation
 
 
 def _bernoulli(key: Tensor, p: float, count: int) -> Tensor:

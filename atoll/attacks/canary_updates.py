@@ -64,10 +64,10 @@ def places(count: int, like: Tree, key: Tensor, device: torch.device | str) -> P
             f"privacy.canaries: {count} canaries need a number of the update each, and it has {int(sizes.sum())}. "
             "Use fewer canaries, or 0 for none."
         )
-    flat = rng.distinct(rng.child(key, "at"), int(sizes.sum()), count)
+    flat = rng.distinct(rng.fold_name(key, "at"), int(sizes.sum()), count)
     ends = sizes.cumsum(0)
     leaf = torch.searchsorted(ends, flat, right=True)
-    sign = (rng.bits(rng.child(key, "sign"), (count,)) % 2 * 2 - 1).float()
+    sign = (rng.bits(rng.fold_name(key, "sign"), (count,)) % 2 * 2 - 1).float()
     blank = tree.map(lambda x: torch.zeros((), dtype=x.dtype, device=device).expand(x.shape), like)
     return Places(leaf.to(device), (flat - (ends - sizes)[leaf]).to(device), sign.to(device), blank)
 
@@ -75,7 +75,7 @@ def places(count: int, like: Tree, key: Tensor, device: torch.device | str) -> P
 def summed(which: Tensor, at: Places, layers: Chain, state: Tree, key: Tensor) -> Total:
     """The sum over these canaries (one that is named twice comes twice), each through the client's side on its own."""
     keys = _keys(which, key.to(which.device))
-    if all(type(layer).client is Transform.client or named(layer) in KEEPS_ZEROS for layer in layers.layers):
+    if all(type(layer).client is Transform.client or named(layer) in KEEPS_ZEROS for layer in layers.transforms):
         return _sparse(which, at, layers, state, keys)
     return _dense(which, at, layers, state, keys)
 

@@ -28,11 +28,11 @@ Fraction = Annotated[float, Field(ge=0, lt=1), Scheduled()]
 
 
 @dataclass(frozen=True)
-class Derived:
+class SetByBind:
     """Marks a number that `bind` finds; nobody types it in."""
 
 
-Found = Annotated[float, Scheduled(), Derived()]
+Derived = Annotated[float, Scheduled(), SetByBind()]
 
 T = TypeVar("T")
 _names: dict[type, tuple[str, ...]] = {}
@@ -119,7 +119,7 @@ def structure(thing: Any) -> Hashable:
     if isinstance(thing, Structured):
         return thing.structure()
     if is_dataclass(thing) and not isinstance(thing, type):
-        calibrated = thing.wishes if isinstance(thing, Transform) else ()  # become a number at set-up
+        calibrated = thing.calibrated_options if isinstance(thing, Transform) else ()  # become a number at set-up
         numbers = (*names(type(thing)), *calibrated)
         rest = ((f.name, structure(getattr(thing, f.name))) for f in fields(thing) if f.name not in numbers)
         return type(thing), tuple(rest)

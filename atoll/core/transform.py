@@ -30,7 +30,7 @@ class Spec:
     domain: Literal["real", "integer", "modular"] = "real"
     bits: float = 32.0  # sent per number, on average
     noise: float | None = None  # standard deviation of the noise in the sum, once a mechanism has measured its own
-    lost: str = ""  # why a bound that held before does not hold any more
+    unbounded_because: str = ""  # why a bound that held before does not hold any more
     cohort: int | None = None  # clients in every sum, where that is fixed
     expected: float | None = None  # clients in a sum, on average, where that is fixed
     size: int | None = None  # numbers in an update, where that is known
@@ -39,10 +39,10 @@ class Spec:
 
 
 class Transform:
-    """One layer: `client` on the way in, `server` on the way out. The identity, unless a hook says otherwise."""
+    """One transform: `client` on the way in, `server` on the way out. The identity, unless a hook says otherwise."""
 
-    follows_noise: ClassVar[bool] = False  # does it leave the sum alone that noise before it was measured for?
-    wishes: ClassVar[tuple[str, ...]] = ()  # options that set-up turns into numbers, such as an epsilon
+    allowed_after_noise: ClassVar[bool] = False  # does it leave the sum alone that noise before it was measured for?
+    calibrated_options: ClassVar[tuple[str, ...]] = ()  # options that set-up turns into numbers, such as an epsilon
     keyed: ClassVar[bool] = True  # does the client's side draw? A key of its own takes a hundred operations to make
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
@@ -73,13 +73,13 @@ class Transform:
         """What a privacy accountant must know of one round of this run; None for nothing."""
         return None
 
-    def stands_for(self) -> Any | None:
+    def simulated_event(self) -> Any | None:
         """The event of the larger system that this only simulates; None where the run is the real thing."""
         return None
 
 
 class Scaling(Transform, ABC):
-    """A layer whose client's side multiplies every tensor by a number, and may add parts to the update."""
+    """A transform whose client's side multiplies every tensor by a number, and may add parts to the update."""
 
     keyed: ClassVar[bool] = False
 
@@ -96,107 +96,111 @@ class Scaling(Transform, ABC):
 class Chain(Transform):
     """Transforms as an onion: client sides in order, server sides in reverse."""
 
-    layers: Sequence[Transform] = ()
+    transforms: Sequence[Transform] = ()
 
     def bind(self, spec: Spec) -> tuple[Chain, Spec]:
         bound = []
-        for layer in self.layers:
-            _check_after_noise(layer, spec)
-            layer, spec = layer.bind(spec)
-            bound.append(layer)
+        for transform in self.transforms:
+            _check_after_noise(transform, spec)
+            transform, spec = transform.bind(spec)
+            bound.append(transform)
         return Chain(tuple(bound)), spec
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         states, own = {}, {}
-        for i, layer in enumerate(self.layers):
-            states[str(i)], own[str(i)] = layer.init(like)
-            like = _passed_on(layer, like, states[str(i)], own[str(i)])
+        for i, transform in enumerate(self.transforms):
+            states[str(i)], own[str(i)] = transform.init(like)
+            like = _passed_on(transform, like, states[str(i)], own[str(i)])
         return states, own
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
-        update, by, kept = self.unscaled(update, state, own, key)
+        update, by, kept = self.client_factored(update, state, own, key)
         return update.scaled(by), kept
 
-    def unscaled(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree, Tree]:
-        """`client`, but the numbers that the last layer multiplies by come apart: a sum can do that in passing."""
+    def client_factored(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree, Tree]:
+        """`client`, but the numbers that the last transform multiplies by come apart: a sum can do that in passing."""
         kept = dict(own)
-        active = [(i, layer) for i, layer in enumerate(self.layers) if _has(layer, "client")]
-        for i, layer in active:
-            layer_key = rng.fold(key, i) if layer.keyed else key
-            if i == active[-1][0] and _only_scales(layer):
-                update, by = layer.scaled(update, state[str(i)])
+        active = [(i, transform) for i, transform in enumerate(self.transforms) if _has(transform, "client")]
+        for i, transform in active:
+            layer_key = rng.fold(key, i) if transform.keyed else key
+            if i == active[-1][0] and _only_scales(transform):
+                update, by = transform.scaled(update, state[str(i)])
                 return update, by, kept
-            update, kept[str(i)] = layer.client(update, state[str(i)], own[str(i)], layer_key)
+            update, kept[str(i)] = transform.client(update, state[str(i)], own[str(i)], layer_key)
         return update, {}, kept
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         kept = dict(state)
-        for i, layer in reversed(list(enumerate(self.layers))):
-            if _has(layer, "server"):
-                total, kept[str(i)] = layer.server(total, state[str(i)], rng.fold_at_hand(key, i))
+        for i, transform in reversed(list(enumerate(self.transforms))):
+            if _has(transform, "server"):
+                total, kept[str(i)] = transform.server(total, state[str(i)], rng.fold_host(key, i))
         return total, kept
 
     def draws(self) -> bool:
-        """Does any layer draw on the client's side?"""
-        return any(layer.keyed and _has(layer, "client") for layer in self.layers)
+        """Does any transform draw on the client's side?"""
+        return any(transform.keyed and _has(transform, "client") for transform in self.transforms)
 
-    def seen(self, state: Tree) -> Tree:
+    def client_view(self, state: Tree) -> Tree:
         """The part of the server's state that clients look at: not the noise of the past."""
-        return {k: v if _has(self.layers[int(k)], "client") else {} for k, v in state.items()}
+        return {k: v if _has(self.transforms[int(k)], "client") else {} for k, v in state.items()}
 
     def releases(self) -> bool:
-        return any(layer.releases() for layer in self.layers)
+        return any(transform.releases() for transform in self.transforms)
 
     def diagnostics(self, state: Tree) -> Tree:
-        return {k: v for i, layer in enumerate(self.layers) for k, v in layer.diagnostics(state[str(i)]).items()}
+        return {
+            k: v for i, transform in enumerate(self.transforms) for k, v in transform.diagnostics(state[str(i)]).items()
+        }
 
     def events(self) -> list[Any]:
         """What every mechanism of the chain did in a round, in order."""
-        return [e for e in (layer.event() for layer in self.layers) if e is not None]
+        return [e for e in (transform.event() for transform in self.transforms) if e is not None]
 
-    def simulated(self) -> list[Any]:
+    def simulated_events(self) -> list[Any]:
         """The same for the larger system that the chain stands for; empty where it is the real thing."""
-        if all(layer.stands_for() is None for layer in self.layers):
+        if all(transform.simulated_event() is None for transform in self.transforms):
             return []
-        found = (layer.stands_for() or layer.event() for layer in self.layers)
+        found = (transform.simulated_event() or transform.event() for transform in self.transforms)
         return [e for e in found if e is not None]
 
     def zeros(self, like: Tree, state: Tree, own: Tree) -> Tree:
         """Zeros in the shape of what arrives at the server."""
-        for i, layer in enumerate(self.layers):
-            like = _passed_on(layer, like, state[str(i)], own[str(i)])
+        for i, transform in enumerate(self.transforms):
+            like = _passed_on(transform, like, state[str(i)], own[str(i)])
         return like
 
 
-def named(layer: Transform) -> str:
+def named(transform: Transform) -> str:
     """What a file calls it.
 
     >>> named(Chain())
     'chain'
     """
-    name = type(layer).__name__
+    name = type(transform).__name__
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
 
-def _has(layer: Transform, hook: str) -> bool:
-    """Has the layer a hook of its own? The plain one gives back what it gets."""
-    return getattr(type(layer), hook) is not getattr(Transform, hook)
+def _has(transform: Transform, hook: str) -> bool:
+    """Has the transform a hook of its own? The plain one gives back what it gets."""
+    return getattr(type(transform), hook) is not getattr(Transform, hook)
 
 
-def _only_scales(layer: Transform) -> TypeGuard[Scaling]:
+def _only_scales(transform: Transform) -> TypeGuard[Scaling]:
     """Is its client's side the product of `scaled`, and not one of its own?"""
-    return isinstance(layer, Scaling) and type(layer).client is Scaling.client
+    return isinstance(transform, Scaling) and type(transform).client is Scaling.client
 
 
-def _check_after_noise(layer: Transform, spec: Spec) -> None:
+def _check_after_noise(transform: Transform, spec: Spec) -> None:
     """Noise is measured for the sum as it is where the noise stands; whoever changes that sum must stand before it."""
-    changes = _has(layer, "client") or _has(layer, "server")
-    if spec.noise is not None and changes and not layer.follows_noise:
-        raise SpecError(f"{named(layer)} changes what the noise before it was measured for: put it before the noise.")
+    changes = _has(transform, "client") or _has(transform, "server")
+    if spec.noise is not None and changes and not transform.allowed_after_noise:
+        raise SpecError(
+            f"{named(transform)} changes what the noise before it was measured for: put it before the noise."
+        )
 
 
-def _passed_on(layer: Transform, like: Tree, state: Tree, own: Tree) -> Tree:
-    """Zeros in the shape of what this layer hands to the next one: it may add a part of its own."""
+def _passed_on(transform: Transform, like: Tree, state: Tree, own: Tree) -> Tree:
+    """Zeros in the shape of what this transform hands to the next one: it may add a part of its own."""
     device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
     update = Update(like, torch.ones((), device=device))
-    return tree.zeros_like(layer.client(update, state, own, rng.key("like").to(device))[0].value)
+    return tree.zeros_like(transform.client(update, state, own, rng.key("like").to(device))[0].value)

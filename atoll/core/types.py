@@ -18,9 +18,9 @@ class Update(NamedTuple):
     value: Tree
     weight: Tensor
 
-    def scaled(self, by: Tree) -> Update:
+    def scaled(self, factors: Tree) -> Update:
         """Every tensor times its number of this tree, of one client or of a stack of them; {}: as it is."""
-        return self._replace(value=tree.map(_times, self.value, by)) if by else self
+        return self._replace(value=tree.map(_times, self.value, factors)) if factors else self
 
 
 class Info(NamedTuple):

@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll.core.types import Participation
-from atoll.data import draws
 from atoll.errors import ConfigError
+from atoll.rng import host
 
 _RARE = 64  # of so many clients one is available, or fewer: a look at everybody is cheaper than trying
 
@@ -41,7 +41,7 @@ class Available:
 
     def sample(self, population: int, round: int, key: Tensor) -> tuple[Tensor, Participation]:
         at = round % len(self.trace)
-        return self._drawn(self.trace[at], int(self.counts[at]), draws.fold(key, round)), Participation(
+        return self._drawn(self.trace[at], int(self.counts[at]), host.fold(key, round)), Participation(
             "available", population
         )
 
@@ -49,10 +49,10 @@ class Available:
         if self.size is None or count <= self.size:
             return here.nonzero()[:, 0]
         if self.size * 4 > count or count * _RARE < len(here):
-            return here.nonzero()[:, 0][torch.from_numpy(draws.distinct(key, count, self.size))]
+            return here.nonzero()[:, 0][torch.from_numpy(host.distinct(key, count, self.size))]
         tries = 2 * self.size * len(here) // count + 16
         while True:
-            tried = torch.from_numpy(draws.distinct(key, len(here), min(tries, len(here))))
+            tried = torch.from_numpy(host.distinct(key, len(here), min(tries, len(here))))
             ids = tried[here[tried]]
             if len(ids) >= self.size:
                 return ids[: self.size]

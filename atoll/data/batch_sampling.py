@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atoll.data import draws
+from atoll.rng import host
 
 Ints = NDArray[np.int64]
 Sampling = Literal["shuffled", "poisson", "fixed"]
@@ -52,12 +52,12 @@ def fixed(ids: Tensor, sizes: Ints, steps: Ints, batch: int, largest: int, key: 
     """`batch` different examples (all, where there are fewer): places (C, S, W) and how many are real (C, S)."""
     longest, width = int(steps.max(initial=0)), max(1, min(batch, largest))
     place = np.zeros((len(sizes), longest, width), np.int64)
-    at = owner, position = draws.places(sizes)
+    at = owner, position = host.places(sizes)
     first = np.flatnonzero(position < width)  # of each client's order, those that are taken
     keys = _keys(key, longest)
     for part in torch.split(torch.arange(longest), max(1, _WORDS // max(1, len(owner)))):  # type: ignore[no-untyped-call]
         if len(owner) and len(part):
-            order = draws.order(keys[part], ids.numpy(), sizes, at)[:, first]
+            order = host.order(keys[part], ids.numpy(), sizes, at)[:, first]
             place[owner[first], int(part[0]) : int(part[-1]) + 1, position[first]] = order.T
     taken = np.arange(longest) < steps[:, None]
     return place, np.where(taken, np.minimum(sizes, width)[:, None], 0)
@@ -67,7 +67,7 @@ def _gaps(ids: Tensor, sizes: Ints, rate: NDArray[np.float64], keys: Tensor, wid
     """The first `wide` successes of independent trials, (C, S, wide): P(gap > g) = (1 - rate)^g."""
     c = len(sizes)
     who, at = np.repeat(ids.numpy().astype(np.uint32), wide), np.tile(np.arange(wide, dtype=np.uint32), c)
-    words = draws.words(keys, who, at) if len(keys) and c else np.empty((len(keys), c * wide), np.uint64)
+    words = host.words(keys, who, at) if len(keys) and c else np.empty((len(keys), c * wide), np.uint64)
     uniform = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     with np.errstate(divide="ignore"):
         miss = np.log1p(-rate)[None, :, None]  # -inf where all are taken: no gaps
@@ -77,8 +77,8 @@ def _gaps(ids: Tensor, sizes: Ints, rate: NDArray[np.float64], keys: Tensor, wid
 
 
 def _keys(key: Tensor, steps: int) -> Tensor:
-    own = draws.fold(key, _OWN)
-    return torch.stack([draws.fold(own, s) for s in range(steps)]) if steps else torch.zeros((0, 2), dtype=torch.int64)
+    own = host.fold(key, _OWN)
+    return torch.stack([host.fold(own, s) for s in range(steps)]) if steps else torch.zeros((0, 2), dtype=torch.int64)
 
 
 def _width(batch: int, largest: int, drawn: int) -> int:

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll.core.types import Cohort
-from atoll.data import batch_sampling, draws
+from atoll.data import batch_sampling
 from atoll.data.batch_sampling import Sampling
 from atoll.data.partition.partition import Partition
 from atoll.errors import ConfigError, DataError
+from atoll.rng import host
 
 Ints = NDArray[np.int64]
 
@@ -111,7 +112,7 @@ class Population:
         """The rows of every batch, (C, S, B); padded with the client's first row."""
         rows = self._columns[1]
         plan = np.repeat(rows[np.minimum(start, len(rows) - 1)], S * B)
-        owner, position = at = draws.places(sizes)
+        owner, position = at = host.places(sizes)
         epochs = self._epochs(each)
         place = np.arange(epochs)[:, None] * (each * B)[owner] + position  # every epoch begins a new batch
         order = self._order(ids, sizes, at, epochs, key) if self.shuffle else np.broadcast_to(position, place.shape)
@@ -139,5 +140,5 @@ class Population:
 
     def _order(self, ids: Tensor, sizes: Ints, at: tuple[Ints, Ints], epochs: int, key: Tensor) -> Ints:
         """Every client's positions in the order in which it sees them, epoch by epoch: (E, examples of the cohort)."""
-        keys = torch.stack([draws.fold(key, e) for e in range(epochs)])
-        return draws.order(keys, ids.numpy(), sizes, at)
+        keys = torch.stack([host.fold(key, e) for e in range(epochs)])
+        return host.order(keys, ids.numpy(), sizes, at)

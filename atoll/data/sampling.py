@@ -21,8 +21,8 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll.core.types import Participation
-from atoll.data import draws
 from atoll.errors import ConfigError
+from atoll.rng import host
 
 
 class Sampler(Protocol):
@@ -72,7 +72,7 @@ class FixedWithReplacement:
         pass
 
     def sample(self, population: int, round: int, key: Tensor) -> tuple[Tensor, Participation]:
-        words = draws.stream(draws.fold(key, round), np.arange(self.size))
+        words = host.stream(host.fold(key, round), np.arange(self.size))
         ids = torch.from_numpy((words % np.uint64(population)).astype(np.int64))
         return ids, Participation("fixed_with_replacement", population, size=self.size, replacement=True)
 
@@ -114,7 +114,7 @@ class Poisson:
 
     def sample(self, population: int, round: int, key: Tensor) -> tuple[Tensor, Participation]:
         rate = self._rate(population)
-        ids = _bernoulli(rate, population, draws.fold(key, round))
+        ids = _bernoulli(rate, population, host.fold(key, round))
         return ids, Participation("poisson", population, probability=rate)
 
     def _rate(self, population: int) -> float:
@@ -162,13 +162,13 @@ class CyclicPoisson:
     def sample(self, population: int, round: int, key: Tensor) -> tuple[Tensor, Participation]:
         rate = self.size * self.min_separation / population  # of every client, though one group may be larger by one
         group = _group(key, round, population, self.min_separation)
-        came = _bernoulli(rate, len(group), draws.fold(key, round))
+        came = _bernoulli(rate, len(group), host.fold(key, round))
         how = Participation("cyclic_poisson", population, probability=rate, min_separation=self.min_separation)
         return group[came], how
 
 
 def _different(key: Tensor, round: int, population: int, size: int) -> Tensor:
-    return torch.from_numpy(draws.distinct(draws.fold(key, round), population, size))
+    return torch.from_numpy(host.distinct(host.fold(key, round), population, size))
 
 
 def _bernoulli(rate: float, n: int, key: Tensor) -> Tensor:
@@ -176,7 +176,7 @@ def _bernoulli(rate: float, n: int, key: Tensor) -> Tensor:
     draw = math.ceil(n * rate + 6 * math.sqrt(n * rate)) + 16
     log_miss = math.log1p(-rate) if rate < 1 else -math.inf
     while True:
-        gaps = np.minimum(np.floor(np.log(draws.uniform(key, np.arange(draw))) / log_miss), n)
+        gaps = np.minimum(np.floor(np.log(host.uniform(key, np.arange(draw))) / log_miss), n)
         ids = np.cumsum(gaps.astype(np.int64) + 1) - 1
         if ids[-1] >= n:
             return torch.from_numpy(ids[ids < n])
@@ -191,7 +191,7 @@ def _group(key: Tensor, round: int, population: int, min_separation: int) -> Ten
 @lru_cache(maxsize=4)
 def _order_of_run(k0: int, k1: int, n: int) -> Tensor:
     """All clients in an order that holds for the run; -1 is no round."""
-    return torch.from_numpy(draws.permutation(draws.fold(torch.tensor([k0, k1]), -1), n))
+    return torch.from_numpy(host.permutation(host.fold(torch.tensor([k0, k1]), -1), n))
 
 
 def _fits(size: float, population: int) -> None:

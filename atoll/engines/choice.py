@@ -87,7 +87,9 @@ def threads(
     return Choice("threads", memory_gb=memory_gb, workers=workers, precision=precision, spill=spill)
 
 
-def make(choice: Choice, data: DeviceData, store: ClientStore, chunk: int, trial: Train, model: nn.Module) -> LocalEngine:
+def make(
+    choice: Choice, data: DeviceData, store: ClientStore, chunk: int, trial: Train, model: nn.Module
+) -> LocalEngine:
     """The engine asked for, or the loop where nothing else can run it; tried on the first round's request.
 
     A GPU: always the stack. A CPU: the stack where layers are dense; else whichever is the fastest by a short measurement.

@@ -46,7 +46,7 @@ class ClientSteps:
         update, kept = algorithm.finish(carry, sent, own["algorithm"], info)
         with phase("transforms"):
             chain = inject(self.program.chain, settings.get("chain", {}))
-            update, by, held = chain.unscaled(update, state, own["chain"], key)
+            update, by, held = chain.client_factored(update, state, own["chain"], key)
         loss = carry["loss"] / info.steps.clamp(min=1) if "loss" in carry else torch.zeros_like(update.weight)
         factors = {id(x): x for x in tree.leaves(by)}  # several tensors may have one
         sums = [x.sum().float() for x in [*tree.leaves(update.value), *factors.values(), *tree.leaves(kept)]]
@@ -73,7 +73,7 @@ def step_keys(cohort: Cohort, key: Tensor, needed: bool) -> Tensor:
     c, s = cohort.plan.shape[:2]
     if not needed:
         return torch.zeros((1, 1, 2), dtype=torch.int64).expand(c, s, 2)
-    k0, k1 = rng.child(key, "steps").tolist()
+    k0, k1 = rng.fold_name(key, "steps").tolist()
     ids, steps = cohort.id.cpu().numpy()[:, None], torch.arange(s).numpy()[None, :]
     a, b = rng.threefry(k0, k1, ids & 0xFFFFFFFF, steps + (ids >> 32 << 20))
     return torch.stack([torch.from_numpy(a), torch.from_numpy(b)], -1)
@@ -83,7 +83,7 @@ def client_keys(train: Train) -> Tensor:
     """(C, 2) keys for the transforms, addressed by client id; zeros where nothing draws from them."""
     if not train.program.chain.draws():
         return torch.zeros((len(train.ids), 2), dtype=torch.int64)
-    k0, k1 = rng.child(train.key, "transforms").tolist()
+    k0, k1 = rng.fold_name(train.key, "transforms").tolist()
     ids = train.ids.cpu().numpy()
     a, b = rng.threefry(k0, k1, ids & 0xFFFFFFFF, ids >> 32 & 0xFFFFFFFF)
     return torch.stack([torch.from_numpy(a), torch.from_numpy(b)], -1)
@@ -91,7 +91,7 @@ def client_keys(train: Train) -> Tensor:
 
 def reduce_key(train: Train) -> Tensor:
     """What a reducer draws from."""
-    return rng.child(train.key, "reduce")
+    return rng.fold_name(train.key, "reduce")
 
 
 class ClientRows:

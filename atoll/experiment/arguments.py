@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from atoll.algorithms.optimizers import Optimizer
-from atoll.core.settings import Derived, Scheduled
+from atoll.core.settings import Scheduled, SetByBind
 from atoll.errors import ConfigError
 from atoll.experiment.type_names import bare, marks, words
 
@@ -155,7 +155,7 @@ def _default(parameter: inspect.Parameter, made: Any) -> Any:
 
 
 def _derived(argument: Argument) -> bool:
-    return any(isinstance(m, Derived) for m in marks(argument.type))
+    return any(isinstance(m, SetByBind) for m in marks(argument.type))
 
 
 def _plain(value: Any) -> Any:

@@ -19,7 +19,11 @@ class Central(Round):
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         chain, _ = ctx.chain.init(ctx.update_like)
-        return {"server": ctx.algorithm.init(model), "chain": chain, "reducer": ctx.program.reducer.init(ctx.program.like)}
+        return {
+            "server": ctx.algorithm.init(model, key),
+            "chain": chain,
+            "reducer": ctx.program.reducer.init(ctx.program.like),
+        }
 
     def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
         ids, participation = ctx.sample()
@@ -37,7 +41,7 @@ class Central(Round):
         return model_of(state["server"])
 
     def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
-        return ctx.algorithm.send(state["server"]), ctx.chain.seen(state["chain"])
+        return ctx.algorithm.send(state["server"]), ctx.chain.client_view(state["chain"])
 
 
 def _whole(bytes: float) -> int:

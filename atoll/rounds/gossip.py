@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
@@ -52,14 +52,17 @@ class Gossip(Round):
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         """Every node's own state; all start alike."""
         chain, _ = ctx.chain.init(ctx.update_like)
-        return {"server": _copies(ctx.algorithm.init(model), ctx.population), "chain": _copies(chain, ctx.population)}
+        return {
+            "server": _copies(ctx.algorithm.init(model, key), ctx.population),
+            "chain": _copies(chain, ctx.population),
+        }
 
     def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
         """Every node of the cohort trains from its own model and applies its own update; then all mix."""
         ids, participation = ctx.sample()
         trained = yield ctx.train(*self.broadcast(ctx, state, ids), ids, client_key(key), per_client=True)
         nodes = ids[trained.order]
-        state = _stepped(ctx, state, nodes, trained.partial, rng.child(key, "server"))
+        state = _stepped(ctx, state, nodes, trained.partial, rng.fold_name(key, "server"))
         weights = mixing(self._neighbours(ctx.population)).to(_device(state))
         mixed = tree.map(lambda x: torch.einsum("ij,j...->i...", weights, x), model_of(state["server"]))
         links = tree.nbytes(tree.rows(model_of(state["server"]), 0)) * int(self._neighbours(ctx.population).sum())
@@ -76,7 +79,7 @@ class Gossip(Round):
         """Their own models."""
         here = ids.to(_device(state))
         sent = torch.func.vmap(ctx.algorithm.send)(tree.rows(state["server"], here))
-        seen = ctx.chain.seen(state["chain"])
+        seen = ctx.chain.client_view(state["chain"])
         return sent, tree.rows(seen, here) if tree.leaves(seen) else seen
 
     def _neighbours(self, population: int) -> Tensor:
@@ -91,7 +94,7 @@ def _stepped(ctx: Context, state: Tree, nodes: Tensor, stack: Stack, key: Tensor
     here = nodes.to(_device(state))
     rows = {"server": tree.rows(state["server"], here), "value": stack.updates.value, "weight": stack.updates.weight}
     chain = tree.rows(state["chain"], here) if tree.leaves(state["chain"]) else state["chain"]
-    own = [_alone(ctx, tree.rows(rows, i), _row(chain, i), rng.fold_at_hand(key, int(n))) for i, n in enumerate(nodes)]
+    own = [_alone(ctx, tree.rows(rows, i), _row(chain, i), rng.fold_host(key, int(n))) for i, n in enumerate(nodes)]
     new = tree.map(lambda *xs: torch.stack(xs), *own)
     return tree.map(lambda old, x: old.index_copy(0, here, x), state, new)  # type: ignore[no-any-return]
 
@@ -102,7 +105,7 @@ def _alone(ctx: Context, row: Tree, chain: Tree, key: Tensor) -> Tree:
     weight = torch.where(row["weight"] > 0, row["weight"], one)  # a node without examples stays where it is
     total = Total(tree.scale(row["value"], row["weight"]), weight, one, invited=1)
     total, chain = ctx.chain.server(total, chain, key)
-    return {"server": ctx.algorithm.apply(row["server"], total), "chain": chain}
+    return {"server": ctx.algorithm.apply(row["server"], total, rng.fold_name(key, "apply")), "chain": chain}
 
 
 def _row(rows: Tree, i: int) -> Tree:

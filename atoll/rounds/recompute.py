@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from atoll import rng
-from atoll.core import Algorithm, Chain, Context, Model, Outcome, Play, Program, Reducer, Round, Train
+from atoll.core import Algorithm, Chain, Context, Model, Play, Program, Reducer, Round, Train
 from atoll.reducers import Mean
 from atoll.tree import Tree
 
@@ -46,12 +45,15 @@ class Recompute(Round):
             return state, outcome
         settings: Tree = {"algorithm": {}, "chain": {}}
         sent = self.statistics.send(state["server"])
-        again = rng.child(key, "statistics")
+        again = rng.fold_name(key, "statistics")
         trained = yield Train(self.program, settings, sent, {}, outcome.ids, again, ctx.order, client_state="none")
         total, _, _ = self.program.reducer.finish(trained.partial, {}, again)
         if trained.rows == 0 and not bool(total.weight > 0):
             return state, outcome
-        return {**state, "server": self.statistics.apply(state["server"], total)}, outcome
+        return {
+            **state,
+            "server": self.statistics.apply(state["server"], total, rng.fold_name(again, "apply")),
+        }, outcome
 
     def model(self, state: Tree) -> Model:
         return self.inner.model(state)

@@ -24,7 +24,7 @@ class Step(NamedTuple):
 
 def client_key(key: Tensor) -> Tensor:
     """What the clients of a round draw from."""
-    return rng.child(key, "clients")
+    return rng.fold_name(key, "clients")
 
 
 def server_step(
@@ -34,12 +34,12 @@ def server_step(
 
     Where nobody contributed there is nothing to apply, unless noise must be released all the same.
     """
-    total, reducer, chosen = ctx.program.reducer.finish(partial, reducer, rng.child(key, "reduce"))
+    total, reducer, chosen = ctx.program.reducer.finish(partial, reducer, rng.fold_name(key, "reduce"))
     if _empty(total, rows) and not ctx.chain.releases():
         return Step(server, chain, reducer, chosen, False)
-    total, chain = ctx.chain.server(replace(total, invited=invited), chain, rng.child(key, "server"))
+    total, chain = ctx.chain.server(replace(total, invited=invited), chain, rng.fold_name(key, "server"))
     diagnostics = {**chosen, **ctx.chain.diagnostics(chain)}
-    return Step(ctx.algorithm.apply(server, total), chain, reducer, diagnostics, True)
+    return Step(ctx.algorithm.apply(server, total, rng.fold_name(key, "apply")), chain, reducer, diagnostics, True)
 
 
 def _empty(total: Total, rows: float) -> bool:

@@ -48,7 +48,7 @@ def skeleton(thing: Any) -> Hashable:
     if isinstance(thing, Supervised):
         return _task(thing)
     if is_dataclass(thing) and not isinstance(thing, type):
-        numbers = (*names(type(thing)), *getattr(thing, "wishes", ()))  # a wish becomes a number at set-up
+        numbers = (*names(type(thing)), *getattr(thing, "calibrated_options", ()))  # a wish becomes a number at set-up
         rest = ((f.name, skeleton(getattr(thing, f.name))) for f in fields(thing) if f.name not in numbers)
         return type(thing), tuple(rest)
     if isinstance(thing, list | tuple):

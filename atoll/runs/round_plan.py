@@ -102,7 +102,7 @@ class Agenda:
             parts.reducer,
             parts.settings,
             sent,
-            parts.chain.seen(state.transforms),
+            parts.chain.client_view(state.transforms),
             cohort,
             state.memory,
             rng.key(self.seed, "trial"),

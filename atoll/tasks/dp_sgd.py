@@ -151,6 +151,6 @@ def _wide(row: Tensor, like: Tensor) -> Tensor:
 
 def _flat_noise(like: Tree, key: Tensor) -> Tree:
     """Standard normal numbers in the shape of the tree, from one stream."""
-    flat = rng.deep_normal(key, (tree.count(like),))
+    flat = rng.normal_dp(key, (tree.count(like),))
     pieces = iter(torch.split(flat, [x.numel() for x in tree.leaves(like)]))  # type: ignore[no-untyped-call]
     return tree.map(lambda x: next(pieces).reshape(x.shape), like)  # type: ignore[no-any-return]

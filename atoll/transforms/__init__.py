@@ -1,4 +1,4 @@
-"""Layers around the sum: what happens to an update between the client's training and the server's step."""
+"""Transforms around the aggregation: what happens to an update between local training and the server's step."""
 
 from atoll.core import Transform
 from atoll.transforms.adaptive import AdaptiveClip

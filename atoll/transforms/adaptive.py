@@ -1,4 +1,4 @@
-"""A clipping bound that finds itself."""
+"""Adaptive clipping: the clipping norm follows a quantile of the updates' norms."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Positive, Scaling, Share, Spec, Total, Transform, Unsigned, Update
-from atoll.core.settings import Found, Scheduled
+from atoll.core.settings import Derived, Scheduled
 from atoll.errors import ConfigError
-from atoll.transforms.clip import SAFE, length
+from atoll.transforms.clip import SAFE, l2_norm
 from atoll.transforms.requirements import check_number, needs_equal_weights, needs_real, needs_sum
 from atoll.tree import Tree
 
@@ -36,7 +36,7 @@ class AdaptiveClip(Scaling):
     quantile: Share = 0.5
     rate: Unsigned = 0.2
     count_share: Annotated[float, Field(gt=0, lt=1), Scheduled()] = 0.01
-    unit: Found = float("nan")  # what the count is multiplied by: half of that has `count_share` of the sensitivity
+    unit: Derived = float("nan")  # what the count is multiplied by: half of that has `count_share` of the sensitivity
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_number("adaptive_clip.initial_max_norm", self.initial_max_norm)
@@ -54,18 +54,18 @@ class AdaptiveClip(Scaling):
         return {"bound": torch.tensor(float(self.initial_max_norm), device=device)}, {}
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
-        norm, bound = length(update.value), _kept(state["bound"])
-        by = SAFE / torch.maximum(norm, bound)
+        norm, bound = l2_norm(update.value), _clamped(state["bound"])
+        factor = SAFE / torch.maximum(norm, bound)
         within = (norm <= bound).float() - 0.5
-        factors = {**tree.map(lambda _: by, update.value), PART: torch.ones_like(by)}
+        factors = {**tree.map(lambda _: factor, update.value), PART: torch.ones_like(factor)}
         return update._replace(value={**update.value, PART: self.unit * within}), factors
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        bound = _kept(state["bound"])
+        bound = _clamped(state["bound"])
         share = total.value[PART] / (self.unit * total.weight) + 0.5
-        moved = _kept(bound * torch.exp(-self.rate * (share - self.quantile)))
-        return replace(total, value=tree.scale(tree.without(total.value, (PART,)), bound)), {"bound": moved}
+        next_bound = _clamped(bound * torch.exp(-self.rate * (share - self.quantile)))
+        return replace(total, value=tree.scale(tree.without(total.value, (PART,)), bound)), {"bound": next_bound}
 
 
-def _kept(bound: Tensor) -> Tensor:
+def _clamped(bound: Tensor) -> Tensor:
     return bound.clamp(_LEAST, _MOST)

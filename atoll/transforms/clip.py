@@ -1,4 +1,4 @@
-"""Bounds on what one client can do."""
+"""Clipping: bounds on what one client can add to the aggregate."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -52,8 +52,8 @@ class ClipPerLayer(Scaling):
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
         tensors = len(tree.leaves(update.value))
-        each = self.max_norm / (tensors if self.norm == "l1" else tensors**0.5)
-        return update, tree.map(lambda x: _factors({"x": x}, each, self.norm)["x"], update.value)
+        per_tensor = self.max_norm / (tensors if self.norm == "l1" else tensors**0.5)
+        return update, tree.map(lambda x: _factors({"x": x}, per_tensor, self.norm)["x"], update.value)
 
 
 @dataclass(frozen=True)
@@ -76,19 +76,19 @@ class ClipLayers(Scaling):
                 "clip_layers.max_norms: is empty. Name groups of tensors, such as {fc1 = 0.5, rest = 0.1}."
             )
         needs_real(spec, "clip_layers")
-        each = self.max_norms.values()
-        whole = sum(each) if self.norm == "l1" else sum(b * b for b in each) ** 0.5
+        max_norms = self.max_norms.values()
+        whole = sum(max_norms) if self.norm == "l1" else sum(b * b for b in max_norms) ** 0.5
         return self, _bounded(spec, whole, self.norm)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        parameter_groups.check(like, self.max_norms, "clip_layers.max_norms")
+        parameter_groups.check_names(like, self.max_norms, "clip_layers.max_norms")
         return {}, {}
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
         def factors(name: str, group: Tree) -> Tree:
             return _factors(group, self.max_norms[name], self.norm)
 
-        return update, parameter_groups.each(update.value, self.max_norms, "clip_layers.max_norms", factors)
+        return update, parameter_groups.map_groups(update.value, self.max_norms, "clip_layers.max_norms", factors)
 
 
 @dataclass(frozen=True)
@@ -112,28 +112,27 @@ def l1_norm(value: Tree) -> Tensor:
     return torch.stack(sums).sum().float() if sums else torch.zeros(())
 
 
-def length(value: Tree) -> Tensor:
+def l2_norm(value: Tree) -> Tensor:
     """The L2 norm, from blocks whose float32 sums are right to 2e-6; nothing as large as the tree is written.
 
-    >>> float(length({"a": torch.tensor([3.0]), "b": torch.tensor([[4.0]])}))
+    >>> float(l2_norm({"a": torch.tensor([3.0]), "b": torch.tensor([[4.0]])}))
     5.0
     """
-    parts = [part for x in tree.leaves(value) for part in _lengths(x.float().reshape(-1))]
-    return torch.linalg.vector_norm(torch.cat(parts), dtype=torch.float64).float() if parts else torch.zeros(())
+    norms = [norm for x in tree.leaves(value) for norm in _block_norms(x.float().reshape(-1))]
+    return torch.linalg.vector_norm(torch.cat(norms), dtype=torch.float64).float() if norms else torch.zeros(())
 
 
-def _lengths(x: Tensor) -> list[Tensor]:
-    """The norms of blocks of a vector."""
+def _block_norms(x: Tensor) -> list[Tensor]:
     rest = x.numel() % _BLOCK
     whole, tail = x[: x.numel() - rest].reshape(-1, _BLOCK), x[x.numel() - rest :].reshape(1, -1)
     return [torch.linalg.vector_norm(part, dim=1) for part in (whole, tail) if part.numel()]
 
 
 def _factors(value: Tree, max_norm: float | Tensor, norm: Norm = "l2") -> Tree:
-    """What every tensor is multiplied by, so that together they are no longer than max_norm."""
-    size = l1_norm(value) if norm == "l1" else length(value)
-    by = (max_norm * SAFE / (size + TINY)).clamp(max=1.0)
-    return tree.map(lambda _: by, value)  # type: ignore[no-any-return]
+    """The clipping factor of every tensor, so that together they are no longer than the max_norm."""
+    length = l1_norm(value) if norm == "l1" else l2_norm(value)
+    factor = (max_norm * SAFE / (length + TINY)).clamp(max=1.0)
+    return tree.map(lambda _: factor, value)  # type: ignore[no-any-return]
 
 
 def _bounded(spec: Spec, max_norm: float, norm: Norm) -> Spec:

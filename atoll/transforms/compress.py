@@ -1,4 +1,4 @@
-"""Sending less."""
+"""Sparsification: sending less than the whole update."""
 
 import math
 from dataclasses import dataclass, replace
@@ -16,9 +16,10 @@ from atoll.tree import Tree
 
 @dataclass(frozen=True)
 class TopK(Transform):
-    """Send the largest `share` of each tensor's entries; the rest waits with the client for its next turn.
+    """Send the largest `share` of each tensor's entries; the rest stays with the client until it participates again.
 
-    Error feedback (Seide et al., 2014; Stich et al., 2018). An entry costs its value and a 32-bit position.
+    Error feedback: the residual is client state (Seide et al., 2014; Stich et al., 2018). An entry costs its value and a
+    32-bit position.
     """
 
     keyed: ClassVar[bool] = False
@@ -28,8 +29,8 @@ class TopK(Transform):
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         needs_real(spec, "top_k")
         # What was held back is added to a later update, so a bound that held before does not hold any more.
-        lost = "top_k adds what it held back, after clipping" if spec.l2 is not None else spec.lost
-        return self, replace(spec, l2=None, l1=None, lost=lost, bits=self.share * (spec.bits + 32.0))
+        reason = "top_k adds what it held back, after clipping" if spec.l2 is not None else spec.unbounded_because
+        return self, replace(spec, l2=None, l1=None, unbounded_because=reason, bits=self.share * (spec.bits + 32.0))
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         return {}, {"residual": tree.zeros_like(like)}
@@ -41,5 +42,5 @@ class TopK(Transform):
 
     def _largest(self, x: Tensor) -> Tensor:
         flat = x.flatten()
-        keep = flat.abs().topk(max(1, math.ceil(self.share * flat.numel()))).indices
-        return torch.zeros_like(flat).scatter(0, keep, flat.gather(0, keep)).reshape(x.shape)
+        largest = flat.abs().topk(max(1, math.ceil(self.share * flat.numel()))).indices
+        return torch.zeros_like(flat).scatter(0, largest, flat.gather(0, largest)).reshape(x.shape)

@@ -1,4 +1,4 @@
-"""Noise on the sum that later rounds take back in part: what is added up over rounds is less noisy.
+"""Correlated noise (matrix factorisation): later rounds take back a part of it, so prefix sums are less noisy.
 
 The state is the noise of the past, for a sensitivity of 1; a run that is resumed goes on with it.
 """
@@ -15,18 +15,18 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Spec, Total, Transform
-from atoll.core.settings import Derived, Found
+from atoll.core.settings import Derived, SetByBind
 from atoll.errors import ConfigError, SpecError
 from atoll.privacy.events import Banded, Event
 from atoll.privacy.events import Tree as TreeEvent
 from atoll.privacy.factorisation import banded
-from atoll.transforms import draws
-from atoll.transforms.noise import WISHES, Clients, Epsilon, checked, really, share
+from atoll.rng import dp
+from atoll.transforms.noise import CALIBRATED, Clients, Epsilon, actual_event, checked_sensitivity, noise_share
 from atoll.transforms.requirements import Delta, check_noise
 from atoll.tree import Tree
 
 Constant = Annotated[float, Field(ge=0)]  # the same in every round: the events are of the whole run
-Known = Annotated[int, Derived()]
+DerivedInt = Annotated[int, SetByBind()]
 _NAN = float("nan")
 
 
@@ -41,9 +41,9 @@ class BandedNoise(Transform):
     given).
     """
 
-    follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
+    allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
-    wishes: ClassVar[tuple[str, ...]] = WISHES
+    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     noise_multiplier: Constant = _NAN
     bands: Annotated[int, Field(ge=0)] = 0  # 0: as many as a client waits rounds for its next turn
@@ -51,18 +51,19 @@ class BandedNoise(Transform):
     min_separation: Clients | None = None
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    sensitivity: Found = _NAN
-    rounds: Known = 0
-    effective_min_separation: Known = 0
+    sensitivity: Derived = _NAN
+    rounds: DerivedInt = 0
+    participation_gap: DerivedInt = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("banded_noise", self.noise_multiplier, self.epsilon)
-        sensitivity = checked(spec, "banded_noise", "l2")
-        separation, rounds = self._effective_min_separation(spec), needs_rounds(spec, "banded_noise")
-        bands = self.bands or min(separation, rounds)
-        noise = self.noise_multiplier * sensitivity / banded(rounds, bands)[0]
-        found = replace(self, sensitivity=sensitivity, rounds=rounds, effective_min_separation=separation, bands=bands)
-        return found, replace(spec, noise=noise)
+        bound = checked_sensitivity(spec, "banded_noise", "l2")
+        participation_gap, rounds = self._participation_gap(spec), needs_rounds(spec, "banded_noise")
+        bands = self.bands or min(participation_gap, rounds)
+        noise = self.noise_multiplier * bound / banded(rounds, bands)[0]
+        return replace(
+            self, sensitivity=bound, rounds=rounds, participation_gap=participation_gap, bands=bands
+        ), replace(spec, noise=noise)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         c = torch.tensor(banded(self.rounds, self.bands), dtype=torch.float64, device=_device(like))
@@ -71,32 +72,32 @@ class BandedNoise(Transform):
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         c, past = state["coefficients"].float(), state["past"]
-        z = draws.vector(total.value, key, draws.normal, draws.at_hand)
+        z = dp.flat_noise(total.value, key, dp.normal, dp.fast_bits)
         x = (z - c[1:] @ past) / c[0]
-        kept = torch.cat([x[None], past[:-1]])[: len(past)]
-        std = self.noise_multiplier * self.sensitivity * share(total, self.noise_cohort)
-        return replace(total, value=draws.added(total.value, std * x)), {**state, "past": kept}
+        recent = torch.cat([x[None], past[:-1]])[: len(past)]
+        std = self.noise_multiplier * self.sensitivity * noise_share(total, self.noise_cohort)
+        return replace(total, value=dp.add_flat(total.value, std * x)), {**state, "past": recent}
 
     def event(self) -> Event:
-        return really("banded_noise", self.noise_multiplier, self.noise_cohort, self._event())
+        return actual_event("banded_noise", self.noise_multiplier, self.noise_cohort, self._event())
 
-    def stands_for(self) -> Event | None:
+    def simulated_event(self) -> Event | None:
         return None if self.noise_cohort is None else self._event()
 
     def _event(self) -> Event:
-        return Banded(float(self.noise_multiplier), self.bands, self.effective_min_separation, self.rounds)
+        return Banded(float(self.noise_multiplier), self.bands, self.participation_gap, self.rounds)
 
-    def _effective_min_separation(self, spec: Spec) -> int:
-        told = self.noise_cohort is None or self.min_separation is not None
-        simulated = self.min_separation if told or not self.bands else self.bands
-        separation = effective_min_separation(spec, "banded_noise", self.noise_cohort, simulated)
-        if separation < self.bands:
+    def _participation_gap(self, spec: Spec) -> int:
+        stated = self.noise_cohort is None or self.min_separation is not None
+        simulated_gap = self.min_separation if stated or not self.bands else self.bands
+        participation_gap = checked_gap(spec, "banded_noise", self.noise_cohort, simulated_gap)
+        if participation_gap < self.bands:
             raise SpecError(
                 f"banded_noise: {self.bands} bands need a client to wait {self.bands} rounds for its next turn, and "
-                f"the cohort sees to {separation}. "
+                f"the cohort sees to {participation_gap}. "
                 f"Use cohort.name = 'cyclic_poisson' or 'cyclic' with min_separation = {self.bands}, or fewer bands."
             )
-        return separation
+        return participation_gap
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,9 @@ class TreeNoise(Transform):
     banded_noise.
     """
 
-    follows_noise: ClassVar[bool] = True
+    allowed_after_noise: ClassVar[bool] = True
 
-    wishes: ClassVar[tuple[str, ...]] = WISHES
+    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     noise_multiplier: Constant = _NAN
     restart: Clients | None = None
@@ -119,17 +120,18 @@ class TreeNoise(Transform):
     min_separation: Clients | None = None
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    sensitivity: Found = _NAN
-    rounds: Known = 0
-    effective_min_separation: Known = 0
+    sensitivity: Derived = _NAN
+    rounds: DerivedInt = 0
+    participation_gap: DerivedInt = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("tree_noise", self.noise_multiplier, self.epsilon)
-        sensitivity, rounds = checked(spec, "tree_noise", "l2"), needs_rounds(spec, "tree_noise")
-        noise = self.noise_multiplier * sensitivity * (self._levels(rounds) + 1) ** 0.5
-        separation = effective_min_separation(spec, "tree_noise", self.noise_cohort, self.min_separation)
-        found = replace(self, sensitivity=sensitivity, rounds=rounds, effective_min_separation=separation)
-        return found, replace(spec, noise=noise)
+        bound, rounds = checked_sensitivity(spec, "tree_noise", "l2"), needs_rounds(spec, "tree_noise")
+        noise = self.noise_multiplier * bound * (self._levels(rounds) + 1) ** 0.5
+        participation_gap = checked_gap(spec, "tree_noise", self.noise_cohort, self.min_separation)
+        return replace(self, sensitivity=bound, rounds=rounds, participation_gap=participation_gap), replace(
+            spec, noise=noise
+        )
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         levels = self._levels(self.rounds)
@@ -138,33 +140,29 @@ class TreeNoise(Transform):
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         at = state["round"] if self.restart is None else state["round"] % self.restart
-        z = draws.vector(total.value, key, draws.normal, draws.at_hand)
+        z = dp.flat_noise(total.value, key, dp.normal, dp.fast_bits)
         # What an earlier tree left on a level is written over before it could be taken away.
         x = z - _below(at, len(state["nodes"])) @ state["nodes"]
         nodes = _carried(at, z, state["nodes"])
-        std = self.noise_multiplier * self.sensitivity * share(total, self.noise_cohort)
-        return replace(total, value=draws.added(total.value, std * x)), {"round": state["round"] + 1, "nodes": nodes}
+        std = self.noise_multiplier * self.sensitivity * noise_share(total, self.noise_cohort)
+        return replace(total, value=dp.add_flat(total.value, std * x)), {"round": state["round"] + 1, "nodes": nodes}
 
     def event(self) -> Event:
-        return really("tree_noise", self.noise_multiplier, self.noise_cohort, self._event())
+        return actual_event("tree_noise", self.noise_multiplier, self.noise_cohort, self._event())
 
-    def stands_for(self) -> Event | None:
+    def simulated_event(self) -> Event | None:
         return None if self.noise_cohort is None else self._event()
 
     def _event(self) -> Event:
         return TreeEvent(
-            float(self.noise_multiplier),
-            self.rounds,
-            self.effective_min_separation,
-            restart=self.restart,
-            pattern="cyclic",
+            float(self.noise_multiplier), self.rounds, self.participation_gap, restart=self.restart, pattern="cyclic"
         )
 
     def _levels(self, rounds: int) -> int:
         return math.floor(math.log2(min(rounds, self.restart or rounds))) + 1
 
 
-def effective_min_separation(spec: Spec, name: str, noise_cohort: int | None, min_separation: int | None) -> int:
+def checked_gap(spec: Spec, name: str, noise_cohort: int | None, min_separation: int | None) -> int:
     """Rounds between two turns of a client: what the cohort sees to, or what is said of a simulated one."""
     if min_separation is None:
         return spec.min_separation
@@ -188,13 +186,13 @@ def _below(at: Tensor, levels: int) -> Tensor:
 def _carried(at: Tensor, new: Tensor, old: Tensor) -> Tensor:
     """The nodes after this round: those below are gone, the new one stands on its level."""
     here = (at + 1) % _powers(at, len(old), 1) == _powers(at, len(old), 0)
-    kept = old * (1.0 - _below(at, len(old)))[:, None]
-    return torch.where(here[:, None], new, kept)
+    remaining = old * (1.0 - _below(at, len(old)))[:, None]
+    return torch.where(here[:, None], new, remaining)
 
 
 def _powers(at: Tensor, levels: int, more: int) -> Tensor:
-    found: Tensor = 2 ** (torch.arange(levels, device=at.device) + more)
-    return found
+    powers: Tensor = 2 ** (torch.arange(levels, device=at.device) + more)
+    return powers
 
 
 def _device(like: Tree) -> Any:

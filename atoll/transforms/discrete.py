@@ -1,4 +1,4 @@
-"""Integer noise for sums of integers: what clients of a secure sum add together."""
+"""Distributed differential privacy: integer noise that the clients of a secure sum add together."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.core import Spec, Total, Transform, Unsigned
-from atoll.core.settings import Derived, Found
+from atoll.core.settings import Derived, SetByBind
 from atoll.privacy.events import DiscreteGaussian as DiscreteGaussianEvent
 from atoll.privacy.events import Event
 from atoll.privacy.events import Skellam as SkellamEvent
-from atoll.rng import Words
-from atoll.transforms import draws
-from atoll.transforms.discrete_sampling import Law, integers, table
-from atoll.transforms.noise import WISHES, Epsilon, really
+from atoll.rng import BitSource, dp
+from atoll.transforms.discrete_sampling import Distribution, cumulative_table, sample_integers
+from atoll.transforms.noise import CALIBRATED, Epsilon, actual_event
 from atoll.transforms.requirements import (
     Delta,
     check_noise,
@@ -42,31 +41,33 @@ class DiscreteGaussian(Transform):
     Steinke, 2021). It is drawn here as one: shares add up to it but for a difference that the event is charged for.
     """
 
-    follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
+    allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
-    wishes: ClassVar[tuple[str, ...]] = WISHES
+    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     noise_multiplier: Unsigned = _NAN
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    sensitivity: Found = _NAN
-    clients: Annotated[int, Derived()] = 0
-    size: Annotated[int, Derived()] = 0
+    sensitivity: Derived = _NAN
+    clients: Annotated[int, SetByBind()] = 0
+    size: Annotated[int, SetByBind()] = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("discrete_gaussian", self.noise_multiplier, self.epsilon)
-        l2, clients, size = _checked(spec, "discrete_gaussian")
+        l2, clients, size = _checked_sensitivity(spec, "discrete_gaussian")
         std = self.noise_multiplier * l2
         if std:
-            table("discrete_gaussian", std)  # refuses what cannot be drawn
+            cumulative_table("discrete_gaussian", std)  # refuses what cannot be drawn
         return replace(self, sensitivity=l2, clients=clients, size=size), replace(spec, noise=std)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return _noisy(total, key, "discrete_gaussian", float(self.noise_multiplier * self.sensitivity)), state
+        return _add_integer_noise(
+            total, key, "discrete_gaussian", float(self.noise_multiplier * self.sensitivity)
+        ), state
 
     def event(self) -> Event:
         event = DiscreteGaussianEvent(float(self.noise_multiplier), self.sensitivity, self.clients, self.size)
-        return really("discrete_gaussian", self.noise_multiplier, None, event)
+        return actual_event("discrete_gaussian", self.noise_multiplier, None, event)
 
 
 @dataclass(frozen=True)
@@ -76,30 +77,30 @@ class Skellam(Transform):
     Every client of a secure sum adds its share, and shares add up to it exactly (Agarwal, Kairouz and Liu, 2021).
     """
 
-    follows_noise: ClassVar[bool] = True
+    allowed_after_noise: ClassVar[bool] = True
 
-    wishes: ClassVar[tuple[str, ...]] = WISHES
+    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     noise_multiplier: Unsigned = _NAN
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    sensitivity: Found = _NAN
-    l1: Found = _NAN
+    sensitivity: Derived = _NAN
+    l1: Derived = _NAN
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("skellam", self.noise_multiplier, self.epsilon)
-        l2, _, size = _checked(spec, "skellam")
+        l2, _, size = _checked_sensitivity(spec, "skellam")
         l1 = min(spec.l1 or math.inf, math.sqrt(size) * l2, l2 * l2)  # of whole numbers, |k| is at most k^2
         std = self.noise_multiplier * l2
         if std:
-            table("skellam", std)
+            cumulative_table("skellam", std)
         return replace(self, sensitivity=l2, l1=l1), replace(spec, noise=std)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return _noisy(total, key, "skellam", float(self.noise_multiplier * self.sensitivity)), state
+        return _add_integer_noise(total, key, "skellam", float(self.noise_multiplier * self.sensitivity)), state
 
     def event(self) -> Event:
-        return really(
+        return actual_event(
             "skellam",
             self.noise_multiplier,
             None,
@@ -107,7 +108,7 @@ class Skellam(Transform):
         )
 
 
-def _checked(spec: Spec, name: str) -> tuple[float, int, int]:
+def _checked_sensitivity(spec: Spec, name: str) -> tuple[float, int, int]:
     """The sensitivity in steps, the clients that share the noise, and the numbers in an update; or a refusal."""
     needs_no_noise(spec, name)
     needs_integers(spec, name)
@@ -117,9 +118,9 @@ def _checked(spec: Spec, name: str) -> tuple[float, int, int]:
     return l2, needs_cohort(spec, name), needs_size(spec, name)
 
 
-def _noisy(total: Total, key: Tensor, law: Law, std: float) -> Total:
-    def draw(key: Tensor, shape: tuple[int, ...], words: Words = rng.bits) -> Tensor:
-        return integers(key, shape, law, std, words)
+def _add_integer_noise(total: Total, key: Tensor, distribution: Distribution, std: float) -> Total:
+    def draw(key: Tensor, shape: tuple[int, ...], source: BitSource = rng.bits) -> Tensor:
+        return sample_integers(key, shape, distribution, std, source)
 
-    noise = draws.like(total.value, key, draw, draws.at_hand)
+    noise = dp.noise_like(total.value, key, draw, dp.fast_bits)
     return replace(total, value=tree.add(total.value, noise))

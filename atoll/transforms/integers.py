@@ -74,7 +74,7 @@ class SecureSum(Transform):
     """
 
     keyed: ClassVar[bool] = False
-    follows_noise: ClassVar[bool] = True  # it leaves sums as they are, while they fit
+    allowed_after_noise: ClassVar[bool] = True  # it leaves sums as they are, while they fit
 
     bits: Annotated[int, Field(ge=2, le=48)] = 32
 

@@ -12,7 +12,7 @@ from atoll import tree
 from atoll.core import Spec, Total, Transform, Update
 from atoll.errors import ConfigError
 from atoll.transforms import parameter_groups as groups
-from atoll.transforms.clip import SAFE, TINY, length
+from atoll.transforms.clip import SAFE, TINY, l2_norm
 from atoll.transforms.requirements import check_number, needs_real
 from atoll.tree import Tree
 
@@ -41,24 +41,26 @@ class JointClip(Transform):
             check_number(f"joint_clip.shares.{name}", share)
         _check(self.max_norms, self.shares)
         needs_real(spec, "joint_clip")
-        return self, replace(spec, l2=1.0, l1=None, lost="joint_clip has a scale of its own for every group")
+        return self, replace(
+            spec, l2=1.0, l1=None, unbounded_because="joint_clip has a scale of its own for every group"
+        )
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        groups.check(like, self.max_norms, _WHERE, rest=True)
+        groups.check_names(like, self.max_norms, _WHERE, rest=True)
         return {}, {}
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=groups.each(update.value, self.max_norms, _WHERE, self._sent)), own
+        return update._replace(value=groups.map_groups(update.value, self.max_norms, _WHERE, self._scaled_group)), own
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return replace(total, value=groups.each(total.value, self.max_norms, _WHERE, self._back)), state
+        return replace(total, value=groups.map_groups(total.value, self.max_norms, _WHERE, self._unscaled_group)), state
 
-    def _sent(self, name: str, group: Tree) -> Tree:
-        long = (length(group) + TINY) / SAFE
-        by = self.shares[name] ** 0.5 / long.clamp(min=self.max_norms[name])
-        return tree.map(lambda x: x.float() * by, group)  # type: ignore[no-any-return]
+    def _scaled_group(self, name: str, group: Tree) -> Tree:
+        norm = (l2_norm(group) + TINY) / SAFE
+        factor = self.shares[name] ** 0.5 / norm.clamp(min=self.max_norms[name])
+        return tree.map(lambda x: x.float() * factor, group)  # type: ignore[no-any-return]
 
-    def _back(self, name: str, group: Tree) -> Tree:
+    def _unscaled_group(self, name: str, group: Tree) -> Tree:
         return tree.scale(group, self.max_norms[name] / self.shares[name] ** 0.5)
 
 

@@ -13,11 +13,11 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from atoll.core import Positive, Spec, Total, Transform, Update
-from atoll.core.settings import Found
+from atoll.core.settings import Derived
 from atoll.errors import ConfigError
 from atoll.privacy.analytic import gaussian_delta
 from atoll.privacy.events import Approximate, Event, NotPrivate, Pure
-from atoll.transforms import draws
+from atoll.rng import dp
 from atoll.transforms.privunit import Cap, cap, privunit
 from atoll.transforms.requirements import (
     Delta,
@@ -38,19 +38,19 @@ _NAN = float("nan")
 class LocalGaussian(Transform):
     """Normal noise on every client's update, as much as (epsilon, delta) asks for (Balle and Wang, 2018)."""
 
-    follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
+    allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
     epsilon: Positive
     delta: Delta
-    std: Found = _NAN
+    std: Derived = _NAN
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        bound = _checked(spec, "local_gaussian", self.epsilon, "l2")
+        bound = _checked_bound(spec, "local_gaussian", self.epsilon, "l2")
         std = 2.0 * bound * _deviation("local_gaussian", self.epsilon, self.delta)
-        return replace(self, std=std), _told(spec, "local_gaussian", std)
+        return replace(self, std=std), _after_local_noise(spec, "local_gaussian", std)
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=draws.noisy(update.value, key, draws.normal, self.std)), own
+        return update._replace(value=dp.add_noise(update.value, key, dp.normal, self.std)), own
 
     def event(self) -> Event:
         return Approximate(float(self.epsilon), self.delta)
@@ -60,17 +60,17 @@ class LocalGaussian(Transform):
 class LocalLaplace(Transform):
     """Laplace noise on every client's update: scale = 2 x its bound in L1 / epsilon (Dwork et al., 2006)."""
 
-    follows_noise: ClassVar[bool] = True
+    allowed_after_noise: ClassVar[bool] = True
 
     epsilon: Positive
-    scale: Found = _NAN
+    scale: Derived = _NAN
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        scale = 2.0 * _checked(spec, "local_laplace", self.epsilon, "l1") / self.epsilon
-        return replace(self, scale=scale), _told(spec, "local_laplace", 2**0.5 * scale)
+        scale = 2.0 * _checked_bound(spec, "local_laplace", self.epsilon, "l1") / self.epsilon
+        return replace(self, scale=scale), _after_local_noise(spec, "local_laplace", 2**0.5 * scale)
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
-        return update._replace(value=draws.noisy(update.value, key, draws.laplace, self.scale)), own
+        return update._replace(value=dp.add_noise(update.value, key, dp.laplace, self.scale)), own
 
     def event(self) -> Event:
         return Pure(float(self.epsilon))
@@ -86,19 +86,19 @@ class Privunit(Transform):
     (1 + |update| / max_norm) / 2. PrivUnit (Bhowmick et al., 2018) does the same on a sphere.
     """
 
-    follows_noise: ClassVar[bool] = True
+    allowed_after_noise: ClassVar[bool] = True
 
     epsilon: Positive
-    max_norm: Found = _NAN
-    lean: Found = _NAN  # p
-    above: Found = _NAN  # 1 - q
-    mean: Found = _NAN  # E a
+    max_norm: Derived = _NAN
+    lean: Derived = _NAN  # p
+    above: Derived = _NAN  # 1 - q
+    mean: Derived = _NAN  # E a
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        bound = _checked(spec, "privunit", self.epsilon, "l2")
+        max_norm = _checked_bound(spec, "privunit", self.epsilon, "l2")
         best = cap(float(self.epsilon))
-        bound_one = replace(self, max_norm=bound, lean=best.lean, above=best.above, mean=best.mean)
-        return bound_one, _told(spec, "privunit", bound / best.mean)
+        private = replace(self, max_norm=max_norm, lean=best.lean, above=best.above, mean=best.mean)
+        return private, _after_local_noise(spec, "privunit", max_norm / best.mean)
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         chosen = Cap(self.lean, self.above, self.mean)
@@ -118,27 +118,27 @@ class ApproximateLocal(Transform):
     accurate as one that does.
     """
 
-    follows_noise: ClassVar[bool] = True
+    allowed_after_noise: ClassVar[bool] = True
 
     epsilon: Positive
     mechanism: Literal["gaussian", "laplace", "privunit"] = "privunit"
     delta: Delta = 1e-6
-    std: Found = _NAN  # of one client's share in each number
+    std: Derived = _NAN  # of one client's share in each number
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         needs_sum(spec, "approximate_local")
-        bound = _checked(spec, "approximate_local", self.epsilon, "l1" if self.mechanism == "laplace" else "l2")
+        bound = _checked_bound(spec, "approximate_local", self.epsilon, "l1" if self.mechanism == "laplace" else "l2")
         std = self._std(bound, spec)
         return replace(self, std=std), replace(spec, noise=std)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         std = self.std * total.count**0.5
-        return replace(total, value=draws.on_sum(total.value, key, draws.normal, std)), state
+        return replace(total, value=dp.add_server_noise(total.value, key, dp.normal, std)), state
 
     def event(self) -> Event:
         return NotPrivate("approximate_local: the noise of a local mechanism was added to the sum. Simulation only.")
 
-    def stands_for(self) -> Event:
+    def simulated_event(self) -> Event:
         if self.mechanism == "gaussian":
             return Approximate(float(self.epsilon), self.delta)
         return Pure(float(self.epsilon))
@@ -152,7 +152,7 @@ class ApproximateLocal(Transform):
         return bound * math.sqrt(best.squares(needs_size(spec, "approximate_local"))) / float(best.mean)
 
 
-def _checked(spec: Spec, name: str, epsilon: float, norm: Literal["l1", "l2"]) -> float:
+def _checked_bound(spec: Spec, name: str, epsilon: float, norm: Literal["l1", "l2"]) -> float:
     """The bound that the noise is measured by, or a refusal. The reducer may look at every update: it is private."""
     check_number(f"{name}.epsilon", epsilon)
     needs_no_noise(spec, name)
@@ -162,8 +162,8 @@ def _checked(spec: Spec, name: str, epsilon: float, norm: Literal["l1", "l2"]) -
     return bound
 
 
-def _told(spec: Spec, name: str, std: float) -> Spec:
-    return replace(spec, l2=None, l1=None, lost=f"{name} adds noise", noise=std)
+def _after_local_noise(spec: Spec, name: str, std: float) -> Spec:
+    return replace(spec, l2=None, l1=None, unbounded_because=f"{name} adds noise", noise=std)
 
 
 def _deviation(name: str, epsilon: float, delta: float) -> float:

@@ -1,4 +1,4 @@
-"""Noise on the sum, measured by what one client can add to it."""
+"""Central differential privacy: noise on the sum, measured by its sensitivity to one client."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll.core import Spec, Total, Transform, Unsigned
-from atoll.core.settings import Found
+from atoll.core.settings import Derived
 from atoll.privacy.events import Event, Gaussian, Laplace, NotPrivate
-from atoll.transforms import draws
+from atoll.rng import dp
 from atoll.transforms.requirements import (
     Delta,
     check_noise,
@@ -25,7 +25,7 @@ from atoll.tree import Tree
 
 Clients = Annotated[int, Field(ge=1)]
 Epsilon = Annotated[float, Field(gt=0)]
-WISHES = ("epsilon", "delta")
+CALIBRATED = ("epsilon", "delta")
 
 
 @dataclass(frozen=True)
@@ -37,31 +37,31 @@ class GaussianNoise(Transform):
     that larger one would (Granqvist et al., 2024, appendix C.4). Then the run itself is not private: simulation only.
     """
 
-    follows_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
+    allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
-    wishes: ClassVar[tuple[str, ...]] = WISHES
+    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     noise_multiplier: Unsigned = float("nan")
     noise_cohort: Clients | None = None
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    sensitivity: Found = float("nan")
+    sensitivity: Derived = float("nan")
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("gaussian_noise", self.noise_multiplier, self.epsilon)
-        sensitivity = checked(spec, "gaussian_noise", "l2")
-        return replace(self, sensitivity=sensitivity), replace(spec, noise=self.noise_multiplier * sensitivity)
+        bound = checked_sensitivity(spec, "gaussian_noise", "l2")
+        return replace(self, sensitivity=bound), replace(spec, noise=self.noise_multiplier * bound)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        std = self.noise_multiplier * self.sensitivity * share(total, self.noise_cohort)
-        return replace(total, value=draws.on_sum(total.value, key, draws.normal, std)), state
+        std = self.noise_multiplier * self.sensitivity * noise_share(total, self.noise_cohort)
+        return replace(total, value=dp.add_server_noise(total.value, key, dp.normal, std)), state
 
     def event(self) -> Event:
-        return really(
+        return actual_event(
             "gaussian_noise", self.noise_multiplier, self.noise_cohort, Gaussian(float(self.noise_multiplier))
         )
 
-    def stands_for(self) -> Event | None:
+    def simulated_event(self) -> Event | None:
         return None if self.noise_cohort is None else Gaussian(float(self.noise_multiplier))
 
 
@@ -72,45 +72,47 @@ class LaplaceNoise(Transform):
     One round is (1 / noise_multiplier)-DP (Dwork et al., 2006). The other options are as in gaussian_noise.
     """
 
-    follows_noise: ClassVar[bool] = True
+    allowed_after_noise: ClassVar[bool] = True
 
-    wishes: ClassVar[tuple[str, ...]] = WISHES
+    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     noise_multiplier: Unsigned = float("nan")
     noise_cohort: Clients | None = None
     epsilon: Epsilon | None = None
     delta: Delta | None = None
-    sensitivity: Found = float("nan")
+    sensitivity: Derived = float("nan")
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("laplace_noise", self.noise_multiplier, self.epsilon)
-        sensitivity = checked(spec, "laplace_noise", "l1")
-        return replace(self, sensitivity=sensitivity), replace(spec, noise=2**0.5 * self.noise_multiplier * sensitivity)
+        bound = checked_sensitivity(spec, "laplace_noise", "l1")
+        return replace(self, sensitivity=bound), replace(spec, noise=2**0.5 * self.noise_multiplier * bound)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        scale = self.noise_multiplier * self.sensitivity * share(total, self.noise_cohort)
-        return replace(total, value=draws.on_sum(total.value, key, draws.laplace, scale)), state
+        scale = self.noise_multiplier * self.sensitivity * noise_share(total, self.noise_cohort)
+        return replace(total, value=dp.add_server_noise(total.value, key, dp.laplace, scale)), state
 
     def event(self) -> Event:
-        return really("laplace_noise", self.noise_multiplier, self.noise_cohort, Laplace(float(self.noise_multiplier)))
+        return actual_event(
+            "laplace_noise", self.noise_multiplier, self.noise_cohort, Laplace(float(self.noise_multiplier))
+        )
 
-    def stands_for(self) -> Event | None:
+    def simulated_event(self) -> Event | None:
         return None if self.noise_cohort is None else Laplace(float(self.noise_multiplier))
 
 
-def share(total: Total, noise_cohort: int | None) -> float | Tensor:
+def noise_share(total: Total, noise_cohort: int | None) -> float | Tensor:
     """How much of the noise a smaller cohort gets: clients / noise_cohort; 1 where nothing is rescaled."""
     return 1.0 if noise_cohort is None else total.count / noise_cohort
 
 
-def really(name: str, noise_multiplier: float, noise_cohort: int | None, event: Event) -> Event:
+def actual_event(name: str, noise_multiplier: float, noise_cohort: int | None, event: Event) -> Event:
     """The event of the run that is made: rescaled noise and no noise have no guarantee."""
     if noise_cohort is not None:
         return NotPrivate(f"{name}: the noise is that of a cohort of {noise_cohort}, scaled down. Simulation only.")
     return NotPrivate(f"{name}: the noise multiplier is 0, so there is no noise.") if noise_multiplier == 0 else event
 
 
-def checked(spec: Spec, name: str, norm: str) -> float:
+def checked_sensitivity(spec: Spec, name: str, norm: str) -> float:
     """The sensitivity of a real sum, or a refusal."""
     needs_no_noise(spec, name)
     sensitivity = needs_bound(spec, name, "l1" if norm == "l1" else "l2")

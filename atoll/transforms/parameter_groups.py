@@ -1,8 +1,8 @@
 """Tensors of an update in groups, by the names in their paths.
 
 >>> import torch
->>> halved = each({"delta": {"fc1": torch.ones(1), "fc2": torch.ones(1)}}, ["fc1", "rest"], "clip_layers.max_norms",
-...               lambda name, group: {p: x / 2 for p, x in group.items()} if name == "fc1" else group)
+>>> halved = map_groups({"delta": {"fc1": torch.ones(1), "fc2": torch.ones(1)}}, ["fc1", "rest"], "clip_layers.max_norms",
+...                     lambda name, group: {p: x / 2 for p, x in group.items()} if name == "fc1" else group)
 >>> halved
 {'delta': {'fc1': tensor([0.5000]), 'fc2': tensor([1.])}}
 """
@@ -16,32 +16,32 @@ from atoll.tree import Tree
 REST = "rest"  # takes what no other name takes
 
 
-def group(path: str, names: Iterable[str], where: str) -> str:
+def group_of(path: str, names: Iterable[str], where: str) -> str:
     """The longest of the names that the path has in it, or "rest"; a refusal where there is neither."""
-    known = list(names)
-    inside = [name for name in known if name in path]
-    if not inside and REST not in known:
+    listed = list(names)
+    matching = [name for name in listed if name in path]
+    if not matching and REST not in listed:
         raise ConfigError(f"{where}: {path!r} has no bound. Add one for it, or one for 'rest'.")
-    return max(inside, key=len, default=REST)
+    return max(matching, key=len, default=REST)
 
 
-def check(like: Tree, names: Iterable[str], where: str, rest: bool = False) -> None:
+def check_names(like: Tree, names: Iterable[str], where: str, rest: bool = False) -> None:
     """Refuse a name that no tensor has; also a "rest" of nothing, where that counts."""
-    known = list(names)
-    found = {group(path, known, where) for path, _ in tree.paths(like)}
-    unused = [name for name in sorted(known) if name not in found and (rest or name != REST)]
+    listed = list(names)
+    used = {group_of(path, listed, where) for path, _ in tree.paths(like)}
+    unused = [name for name in sorted(listed) if name not in used and (rest or name != REST)]
     if unused:
         paths = ", ".join(path for path, _ in list(tree.paths(like))[:6])
         what = "no tensor is left for 'rest'" if unused[0] == REST else f"no tensor is called {unused[0]!r}"
         raise ConfigError(f"{where}: {what}. There are {paths}, ...")
 
 
-def each(value: Tree, names: Iterable[str], where: str, change: Callable[[str, Tree], Tree]) -> Tree:
+def map_groups(value: Tree, names: Iterable[str], where: str, change: Callable[[str, Tree], Tree]) -> Tree:
     """The update with every group changed: `change` gets its name and its tensors by path."""
-    known = list(names)
-    groups: dict[str, Tree] = {name: {} for name in known}
+    listed = list(names)
+    groups: dict[str, Tree] = {name: {} for name in listed}
     for path, x in tree.paths(value):
-        groups[group(path, known, where)][path] = x
-    done = {p: x for name, tensors in groups.items() if tensors for p, x in change(name, tensors).items()}
+        groups[group_of(path, listed, where)][path] = x
+    changed = {p: x for name, tensors in groups.items() if tensors for p, x in change(name, tensors).items()}
     paths = iter([path for path, _ in tree.paths(value)])
-    return tree.map(lambda _: done[next(paths)], value)  # type: ignore[no-any-return]
+    return tree.map(lambda _: changed[next(paths)], value)  # type: ignore[no-any-return]

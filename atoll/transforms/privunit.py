@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.transforms import draws
+from atoll.rng import dp
 from atoll.tree import Tree
 
 _MOST = 500.0  # an epsilon above it would not fit in a float, nor make a difference
@@ -75,18 +75,18 @@ def privunit(value: Tree, bound: float | Tensor, chosen: Cap, key: Tensor) -> Tr
     tail = torch.where(
         coins[1] < chosen.lean, -_ndtri(chosen.above * coins[2]), _ndtri((1.0 - chosen.above) * coins[2])
     )
-    z = draws.like(value, key, draws.normal)
+    z = dp.noise_like(value, key, dp.normal)
     along = (tail - tree.dot(z, unit)).float()
     return tree.map(lambda u, w: (bound / chosen.mean) * (w + along * u), unit, z)  # type: ignore[no-any-return]
 
 
 def _unit(value: Tree, norm: Tensor, towards: Tensor) -> Tree:
     """The direction of the update; all entries alike where it has none."""
-    none = (norm == 0).double()
-    even = none * tree.count(value) ** -0.5
-    return tree.map(lambda x: (towards * (x / (norm + none) + even)).to(x.dtype), value)  # type: ignore[no-any-return]
+    is_zero = (norm == 0).double()
+    even = is_zero * tree.count(value) ** -0.5
+    return tree.map(lambda x: (towards * (x / (norm + is_zero) + even)).to(x.dtype), value)  # type: ignore[no-any-return]
 
 
 def _ndtri(p: Tensor) -> Tensor:
-    found: Tensor = torch.special.ndtri(p)
-    return found
+    quantiles: Tensor = torch.special.ndtri(p)
+    return quantiles

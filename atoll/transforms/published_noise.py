@@ -13,7 +13,7 @@ from atoll.core import Positive, Spec, Total, Transform, Unsigned, Update
 from atoll.errors import ConfigError
 from atoll.privacy.analytic import gaussian_epsilon
 from atoll.privacy.events import Approximate, Event, NotPrivate
-from atoll.transforms import draws
+from atoll.rng import dp
 from atoll.transforms.clip import ClipL2
 from atoll.transforms.requirements import Delta, check_number, needs_equal_weights, needs_no_noise, needs_real
 from atoll.tree import Tree
@@ -44,7 +44,7 @@ class WeakDp(Transform):
         return ClipL2(self.max_norm).client(update, state, own, key)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return replace(total, value=draws.on_sum(total.value, key, draws.normal, self.std * total.weight)), state
+        return replace(total, value=dp.add_server_noise(total.value, key, dp.normal, self.std * total.weight)), state
 
     def event(self) -> Event:
         return NotPrivate("weak_dp: its noise is a defence against backdoors and is not measured for privacy.")
@@ -79,14 +79,14 @@ class Nbafl(Transform):
         needs_equal_weights(spec, "nbafl")
         needs_real(spec, "nbafl")
         ClipL2(self.max_norm).bind(spec)
-        return self, replace(spec, l2=None, l1=None, lost="nbafl adds noise", noise=self.up())
+        return self, replace(spec, l2=None, l1=None, unbounded_because="nbafl adds noise", noise=self.up())
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         update, own = ClipL2(self.max_norm).client(update, state, own, key)
-        return update._replace(value=draws.noisy(update.value, key, draws.normal, self.up())), own
+        return update._replace(value=dp.add_noise(update.value, key, dp.normal, self.up())), own
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return replace(total, value=draws.on_sum(total.value, key, draws.normal, self.down() * total.weight)), state
+        return replace(total, value=dp.add_server_noise(total.value, key, dp.normal, self.down() * total.weight)), state
 
     def event(self) -> Event:
         noise_multiplier = self.exposures * self._c() / (self.examples * self.epsilon)

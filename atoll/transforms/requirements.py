@@ -23,8 +23,8 @@ def needs_bound(spec: Spec, name: str, norm: Literal["l2", "l1"] = "l2") -> floa
     """The bound on an update, or a refusal."""
     bound = spec.l2 if norm == "l2" else spec.l1
     if bound is None:
-        lost = f" ({spec.lost})" if spec.lost else ""
-        raise SpecError(f"{name} needs {_KIND[norm]}{lost}: put clip_{norm} before it.")
+        reason = f" ({spec.unbounded_because})" if spec.unbounded_because else ""
+        raise SpecError(f"{name} needs {_KIND[norm]}{reason}: put clip_{norm} before it.")
     return bound
 
 

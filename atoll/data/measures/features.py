@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition.partition import Partition
 from atoll.errors import DataError
+from atoll.rng import host
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -46,11 +46,11 @@ def feature_shift(inputs: Tensor, partition: Partition, key: Tensor, clients: in
         )
     auroc = np.full(partition.size, np.nan)
     for c in fit[np.linspace(0, len(fit) - 1, min(clients, len(fit))).astype(np.int64)]:
-        own, key_c = partition.of(int(c)).numpy(), draws.fold(key, int(c))
+        own, key_c = partition.of(int(c)).numpy(), host.fold(key, int(c))
         others = np.setdiff1d(held, own)
         n = min(len(own), len(others), _MOST)
-        ours = own[draws.distinct(draws.fold(key_c, 0), len(own), n)]
-        theirs = others[draws.distinct(draws.fold(key_c, 1), len(others), n)]
+        ours = own[host.distinct(host.fold(key_c, 0), len(own), n)]
+        theirs = others[host.distinct(host.fold(key_c, 1), len(others), n)]
         auroc[c] = _told_apart(flat[ours], flat[theirs])
     return FeatureShift(auroc)
 

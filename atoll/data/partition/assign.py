@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition.partition import Partition
 from atoll.errors import PartitionError
+from atoll.rng import host
 
 Ints = NDArray[np.int64]
 
@@ -60,7 +60,7 @@ def cut(shares: NDArray[np.float64], totals: Ints) -> Ints:
 
 def owners_by_counts(counts: Ints, classes: Ints, key: Tensor) -> Ints:
     """The owner of each row when client c gets counts[k, c] random rows of class k; -1 for rows left over."""
-    order = draws.order(key[None], np.arange(len(counts)), np.bincount(classes, minlength=len(counts)))[0]
+    order = host.order(key[None], np.arange(len(counts)), np.bincount(classes, minlength=len(counts)))[0]
     by_class = np.argsort(classes, kind="stable")
     totals = np.bincount(classes, minlength=len(counts))
     shuffled = by_class[order + np.repeat(np.cumsum(totals) - totals, totals)]
@@ -75,7 +75,7 @@ def deal(sizes: Ints, examples: int, key: Tensor, made: str) -> Partition:
     """The partition in which client c gets sizes[c] rows at random; what remains is left out."""
     owner = np.full(examples, -1)
     owner[: int(sizes.sum())] = np.repeat(np.arange(len(sizes)), sizes)
-    return collect(draws.permutation(key, examples), owner, len(sizes), f"{made} key={key.tolist()}")
+    return collect(host.permutation(key, examples), owner, len(sizes), f"{made} key={key.tolist()}")
 
 
 def gather(owner: Ints, clients: int, key: Tensor, made: str) -> Partition:
@@ -83,7 +83,7 @@ def gather(owner: Ints, clients: int, key: Tensor, made: str) -> Partition:
 
     Random, because the rows of a client may be read unshuffled, and data files are often sorted by class.
     """
-    shuffled = draws.permutation(key, len(owner))
+    shuffled = host.permutation(key, len(owner))
     return collect(shuffled, owner[shuffled], clients, f"{made} key={key.tolist()}")
 
 
@@ -109,10 +109,10 @@ def lend(owner: Ints, clients: int, minimum: int, key: Tensor) -> Ints:
     give[np.flatnonzero(give)[:spare]] -= 1
     rows = np.argsort(owner, kind="stable")
     starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    shuffled = rows[draws.order(key[None], np.arange(clients), sizes)[0] + starts]
+    shuffled = rows[host.order(key[None], np.arange(clients), sizes)[0] + starts]
     lent = shuffled[np.arange(len(rows)) - starts < np.repeat(give, sizes)]
     out = owner.copy()
-    out[lent[draws.permutation(draws.fold(key, 0), len(lent))]] = np.repeat(np.arange(clients), need)
+    out[lent[host.permutation(host.fold(key, 0), len(lent))]] = np.repeat(np.arange(clients), need)
     return out
 
 

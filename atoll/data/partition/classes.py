@@ -7,10 +7,10 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.partition import Partition
 from atoll.errors import PartitionError
+from atoll.rng import host
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,17 @@ class Classes:
         if self.per_client > K:
             raise PartitionError(f"partition.per_client: {self.per_client} classes of {K}. Use at most {K}.")
         assign.enough(self.clients, 1, examples)
-        owned = self._owned(K, draws.fold(key, 0))
+        owned = self._owned(K, host.fold(key, 0))
         rank = np.cumsum(owned, 1) - 1  # of a client among the owners of a class
         totals, owners = np.bincount(classes)[:, None], np.maximum(owned.sum(1, keepdims=True), 1)
         counts = np.where(owned, totals // owners + (rank < totals % owners), 0)
-        owner = assign.owners_by_counts(counts, classes, draws.fold(key, 1))
-        return assign.gather(owner, self.clients, draws.fold(key, 2), repr(self))
+        owner = assign.owners_by_counts(counts, classes, host.fold(key, 1))
+        return assign.gather(owner, self.clients, host.fold(key, 2), repr(self))
 
     def _owned(self, K: int, key: Tensor) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
         """Whether class k belongs to client c: (K, N)."""
         client = np.arange(self.clients)
-        luck = draws.uniform(key, np.arange(self.clients * K)).reshape(self.clients, K)
+        luck = host.uniform(key, np.arange(self.clients * K)).reshape(self.clients, K)
         luck[client, client % K] = -1.0
         owned = np.zeros((K, self.clients), bool)
         owned[np.argsort(luck, 1)[:, : self.per_client].T, client] = True

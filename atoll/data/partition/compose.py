@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import ConfigDict, ValidationError, create_model
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition.assign import Partitioner
 from atoll.data.partition.dirichlet import QuantityDirichlet
 from atoll.data.partition.fcube import FCube
@@ -19,6 +18,7 @@ from atoll.data.partition.partition import Partition
 from atoll.data.partition.resize import resize
 from atoll.data.partition.sizes import FixedPoints, LogNormal, PoissonLengths, PowerLaw
 from atoll.errors import PartitionError
+from atoll.rng import host
 
 Builders = Mapping[str, Callable[..., Partitioner]]
 
@@ -47,15 +47,15 @@ class Compose:
                 "Example: of = [{ name = 'iid', clients = 10 }, { name = 'noise', level = 0.1 }]"
             )
         first = _built(PARTITIONS, self.of[0], "partition.of.0", None)
-        found, parts = first(labels, keys, examples, draws.fold(key, 0)), [repr(first)]
+        found, parts = first(labels, keys, examples, host.fold(key, 0)), [repr(first)]
         for i, entry in enumerate(self.of[1:], 1):
             where = f"partition.of.{i}"
             part = _built(PARTITIONS, entry, where, found.size)
             if isinstance(part, FeatureNoise):
                 found = part.over(found)
             elif isinstance(part, _SIZES) and not isinstance(first, _BOUND):
-                law = part(None, {}, len(found.indices), draws.fold(key, 2 * i))
-                found = resize(found, labels, law.sizes, draws.fold(key, 2 * i + 1), where)
+                law = part(None, {}, len(found.indices), host.fold(key, 2 * i))
+                found = resize(found, labels, law.sizes, host.fold(key, 2 * i + 1), where)
             else:
                 raise PartitionError(_refusal(where, entry, self.of[0]))
             parts.append(repr(part))

@@ -7,11 +7,11 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.inverse_design import JumpError, search
 from atoll.data.partition import assign
 from atoll.data.partition.dirichlet import Dirichlet
 from atoll.data.partition.partition import Partition
+from atoll.rng import host
 
 _KEYS = 10  # with few clients the draws of one key may jump over the skew that is wanted
 
@@ -30,7 +30,7 @@ class Designed:
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
         totals = np.bincount(assign.classes_of(labels, "designed"))
         for attempt in range(_KEYS):
-            own = draws.fold(key, attempt)
+            own = host.fold(key, attempt)
             try:
                 found = search(totals, self.clients, self.emd, self.minimum, own)
             except JumpError:

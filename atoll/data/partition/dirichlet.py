@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.partition import Partition
 from atoll.data.partition.redraw import Profile, Short, demanded, redraw
 from atoll.errors import PartitionError
+from atoll.rng import host
 
 Ints = NDArray[np.int64]
 Draw = Callable[[Tensor, float, Ints, int], Ints]  # key, alpha, rows of each class, clients -> counts (K, N)
@@ -41,9 +41,9 @@ class Dirichlet:
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
         classes = assign.classes_of(labels, "dirichlet")
         counts = self.counts(np.bincount(classes), key)
-        owner = assign.owners_by_counts(counts, classes, draws.fold(key, 0))
-        owner = assign.lend(owner, self.clients, demanded(self.minimum, self.profile), draws.fold(key, 1))
-        return assign.gather(owner, self.clients, draws.fold(key, 2), repr(self))
+        owner = assign.owners_by_counts(counts, classes, host.fold(key, 0))
+        owner = assign.lend(owner, self.clients, demanded(self.minimum, self.profile), host.fold(key, 1))
+        return assign.gather(owner, self.clients, host.fold(key, 2), repr(self))
 
     def counts(self, totals: Ints, key: Tensor) -> Ints:
         """How many rows of each class each client gets, (K, N), before anything is borrowed."""
@@ -66,9 +66,9 @@ class QuantityDirichlet:
 
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
         counts = _counts(self, np.array([examples]), key, _plain)
-        owner = assign.owners_by_counts(counts, np.zeros(examples, np.int64), draws.fold(key, 0))
-        owner = assign.lend(owner, self.clients, demanded(self.minimum, self.profile), draws.fold(key, 1))
-        return assign.gather(owner, self.clients, draws.fold(key, 2), repr(self))
+        owner = assign.owners_by_counts(counts, np.zeros(examples, np.int64), host.fold(key, 0))
+        owner = assign.lend(owner, self.clients, demanded(self.minimum, self.profile), host.fold(key, 1))
+        return assign.gather(owner, self.clients, host.fold(key, 2), repr(self))
 
 
 def above_zero(alpha: float) -> None:
@@ -84,7 +84,7 @@ def _counts(wish: Dirichlet | QuantityDirichlet, totals: Ints, key: Tensor, how:
     least = demanded(wish.minimum, wish.profile)
     assign.enough(wish.clients, least, int(totals.sum()))
     return redraw(
-        lambda attempt: how(draws.fold(key, 3 + attempt), wish.alpha, totals, wish.clients),
+        lambda attempt: how(host.fold(key, 3 + attempt), wish.alpha, totals, wish.clients),
         least,
         wish.short,
         f"alpha = {wish.alpha}",
@@ -92,12 +92,12 @@ def _counts(wish: Dirichlet | QuantityDirichlet, totals: Ints, key: Tensor, how:
 
 
 def _plain(key: Tensor, alpha: float, totals: Ints, clients: int) -> Ints:
-    return assign.cut(draws.dirichlet(key, alpha, (len(totals), clients)), totals)
+    return assign.cut(host.dirichlet(key, alpha, (len(totals), clients)), totals)
 
 
 def _capped(key: Tensor, alpha: float, totals: Ints, clients: int) -> Ints:
     """Class after class: who already holds 1/N of all rows gets none, and the shares of the others add up to 1."""
-    logs = draws.log_gamma(key, alpha, len(totals) * clients).reshape(len(totals), clients)
+    logs = host.log_gamma(key, alpha, len(totals) * clients).reshape(len(totals), clients)
     counts = np.zeros((len(totals), clients), np.int64)
     for k, total in enumerate(totals):
         open_to = counts.sum(0) < totals.sum() / clients

@@ -7,10 +7,10 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.partition import Partition
 from atoll.errors import PartitionError
+from atoll.rng import host
 
 PARTIES = 4
 
@@ -42,5 +42,5 @@ class FCube:
         counts = np.zeros((PARTIES, self.clients), np.int64)
         for p in range(PARTIES):
             counts[p, p * each : (p + 1) * each] = shares[p]
-        owner = assign.owners_by_counts(counts, party, draws.fold(key, 0))
-        return assign.gather(owner, self.clients, draws.fold(key, 1), repr(self))
+        owner = assign.owners_by_counts(counts, party, host.fold(key, 0))
+        return assign.gather(owner, self.clients, host.fold(key, 1), repr(self))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atoll.data import draws
+from atoll.rng import host
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -34,14 +34,14 @@ def fill(chances: Chances, points: int, totals: Ints, clients: int, key: Tensor)
             counts[c] += taken
             if len(picked) == len(drawn):
                 break
-            drawn = luck_of(draws.fold(key, tries), np.array([c]), len(drawn) - len(picked))[0]
+            drawn = luck_of(host.fold(key, tries), np.array([c]), len(drawn) - len(picked))[0]
     return counts.T
 
 
 def luck_of(key: Tensor, clients: Ints, points: int, start: int = 0) -> Floats:
     """Uniform numbers addressed by (key, client, draw): (clients, points)."""
     draw = np.arange(start, start + points, dtype=np.uint32)
-    words = draws.words(key[None], np.repeat(clients.astype(np.uint32), points), np.tile(draw, len(clients)))[0]
+    words = host.words(key[None], np.repeat(clients.astype(np.uint32), points), np.tile(draw, len(clients)))[0]
     return np.asarray(((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52).reshape(len(clients), points)
 
 

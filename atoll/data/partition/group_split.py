@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.dirichlet import above_zero
 from atoll.data.partition.partition import Partition
 from atoll.data.partition.redraw import Short, redraw
 from atoll.errors import PartitionError
+from atoll.rng import host
 
 Ints = NDArray[np.int64]
 
@@ -46,16 +46,16 @@ class Groups:
         assign.enough(self.clients, self.minimum, examples)
         totals, members = np.bincount(classes), assign.even(self.clients, self.groups)
         wish = f"alpha = {self.alpha}, within = {self.within}"
-        counts = redraw(lambda i: self._draw(totals, members, draws.fold(key, 3 + i)), self.minimum, self.short, wish)
-        owner = assign.owners_by_counts(counts, classes, draws.fold(key, 0))
-        owner = assign.lend(owner, self.clients, self.minimum, draws.fold(key, 1))
-        made = assign.gather(owner, self.clients, draws.fold(key, 2), repr(self))
+        counts = redraw(lambda i: self._draw(totals, members, host.fold(key, 3 + i)), self.minimum, self.short, wish)
+        owner = assign.owners_by_counts(counts, classes, host.fold(key, 0))
+        owner = assign.lend(owner, self.clients, self.minimum, host.fold(key, 1))
+        made = assign.gather(owner, self.clients, host.fold(key, 2), repr(self))
         return replace(made, groups=torch.from_numpy(np.repeat(np.arange(self.groups), members)))
 
     def _draw(self, totals: Ints, members: Ints, key: Tensor) -> Ints:
         """How many rows of each class each client gets, (K, N)."""
         K = len(totals)
-        each = assign.cut(draws.dirichlet(draws.fold(key, 0), self.alpha, (K, self.groups)), totals)
-        logs = draws.log_gamma(draws.fold(key, 1), self.within, K * self.clients).reshape(K, self.clients)
+        each = assign.cut(host.dirichlet(host.fold(key, 0), self.alpha, (K, self.groups)), totals)
+        logs = host.log_gamma(host.fold(key, 1), self.within, K * self.clients).reshape(K, self.clients)
         parts = np.split(logs, np.cumsum(members)[:-1], axis=1)
         return np.concatenate([assign.cut(assign.shares(part), each[:, g]) for g, part in enumerate(parts)], axis=1)

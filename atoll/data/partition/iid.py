@@ -7,9 +7,9 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.partition import Partition
+from atoll.rng import host
 
 
 @dataclass(frozen=True)
@@ -22,4 +22,4 @@ class Iid:
         assign.enough(self.clients, 1, examples)
         owner = np.repeat(np.arange(self.clients), assign.even(examples, self.clients))
         made = f"{self!r} key={key.tolist()}"
-        return assign.collect(draws.permutation(key, examples), owner, self.clients, made)
+        return assign.collect(host.permutation(key, examples), owner, self.clients, made)

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.dirichlet import above_zero
 from atoll.data.partition.partition import Partition
 from atoll.data.partition.redraw import redraw
 from atoll.errors import PartitionError
+from atoll.rng import host
 
 Ints = NDArray[np.int64]
 
@@ -42,15 +42,15 @@ class Mixed:
                 f"Use at least {max(K, 2)} clients and two classes, or partition.name = 'classes'."
             )
         assign.enough(self.clients, self.minimum, examples)
-        owned = self._owned(K, draws.fold(key, 0))
+        owned = self._owned(K, host.fold(key, 0))
 
         def draw(attempt: int) -> Ints:
-            logs = draws.log_gamma(draws.fold(key, 3 + attempt), self.alpha, owned.size).reshape(owned.shape)
+            logs = host.log_gamma(host.fold(key, 3 + attempt), self.alpha, owned.size).reshape(owned.shape)
             return assign.cut(assign.shares(np.where(owned, logs, -np.inf)), totals)
 
         counts = redraw(draw, self.minimum, None, f"alpha = {self.alpha}")
-        owner = assign.owners_by_counts(counts, classes, draws.fold(key, 1))
-        return assign.gather(owner, self.clients, draws.fold(key, 2), repr(self))
+        owner = assign.owners_by_counts(counts, classes, host.fold(key, 1))
+        return assign.gather(owner, self.clients, host.fold(key, 2), repr(self))
 
     def _owned(self, K: int, key: Tensor) -> NDArray[np.bool_]:
         """Whether class k belongs to client c: (K, N)."""
@@ -59,14 +59,14 @@ class Mixed:
         owned[client % K, client] = True
         for start in range(0, self.clients, K):
             block = client[start : start + K]
-            owned[_derangement(draws.fold(key, start), K)[: len(block)], block] = True
+            owned[_derangement(host.fold(key, start), K)[: len(block)], block] = True
         return owned
 
 
 def _derangement(key: Tensor, n: int) -> Ints:
     """A permutation of 0..n-1 that leaves nothing in its place; one in e of all permutations is such."""
     for attempt in range(1000):
-        found = draws.permutation(draws.fold(key, attempt), n)
+        found = host.permutation(host.fold(key, attempt), n)
         if (found != np.arange(n)).all():
             return found
     return np.roll(np.arange(n), 1)

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.partition import Partition
 from atoll.errors import PartitionError
+from atoll.rng import host
 
 Ints = NDArray[np.int64]
 
@@ -49,7 +49,7 @@ class Natural:
         if wanted > found:
             raise PartitionError(f"partition.clients: {wanted} clients of {found} natural ones. Use at most {found}.")
         owner = np.empty(found, np.int64)
-        owner[draws.permutation(key, found)] = np.repeat(np.arange(wanted), assign.even(found, wanted))
+        owner[host.permutation(key, found)] = np.repeat(np.arange(wanted), assign.even(found, wanted))
         return owner
 
     def _column(self, keys: dict[str, Tensor]) -> Tensor:

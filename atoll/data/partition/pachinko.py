@@ -7,12 +7,12 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.dirichlet import above_zero
 from atoll.data.partition.fill import Bools, Floats, Ints, fill
 from atoll.data.partition.partition import Partition
 from atoll.errors import PartitionError
+from atoll.rng import host
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Pachinko:
         assign.enough(self.clients, self.points, examples)
         parents = self._parents(labels, classes, keys)
         counts = self._counts(parents, np.bincount(classes), key)
-        owner = assign.owners_by_counts(counts, classes, draws.fold(key, 2))
-        return assign.gather(owner, self.clients, draws.fold(key, 3), repr(self))
+        owner = assign.owners_by_counts(counts, classes, host.fold(key, 2))
+        return assign.gather(owner, self.clients, host.fold(key, 3), repr(self))
 
     def _parents(self, labels: Tensor | None, classes: Ints, keys: dict[str, Tensor]) -> Ints:
         """The coarse class of each class that occurs, numbered from 0."""
@@ -70,8 +70,8 @@ class Pachinko:
 
     def _counts(self, parents: Ints, totals: Ints, key: Tensor) -> Ints:
         C, K, N = int(parents.max()) + 1, len(totals), self.clients
-        above = draws.log_gamma(draws.fold(key, 0), self.alpha, N * C).reshape(N, C)
-        below = draws.log_gamma(draws.fold(key, 1), self.beta, N * K).reshape(N, K)
+        above = host.log_gamma(host.fold(key, 0), self.alpha, N * C).reshape(N, C)
+        below = host.log_gamma(host.fold(key, 1), self.beta, N * K).reshape(N, K)
         member = parents == np.arange(C)[:, None]  # (C, K)
 
         def chances(client: int, left: Bools) -> Floats:
@@ -81,4 +81,4 @@ class Pachinko:
             fine[some] = assign.shares(np.where(alive[some], below[client], -np.inf))
             return assign.shares(np.where(some, above[client], -np.inf)) @ fine
 
-        return fill(chances, self.points, totals, N, draws.fold(key, 4))
+        return fill(chances, self.points, totals, N, host.fold(key, 4))

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.errors import PartitionError
+from atoll.rng import host
 
 _CLIENTS = 1 << 16  # whose rows are compared at a time
 
@@ -133,7 +133,7 @@ class Partition:
         sizes = self.sizes.numpy()
         held = np.where(sizes < 2, 0, np.clip(np.rint(share * sizes).astype(np.int64), 1, np.maximum(sizes - 1, 1)))
         starts = np.repeat(self.offsets[:-1].numpy(), sizes)
-        shuffled = draws.order(key[None], np.arange(self.size), sizes)[0] + starts
+        shuffled = host.order(key[None], np.arange(self.size), sizes)[0] + starts
         chosen = np.zeros(len(self.indices), bool)
         chosen[shuffled[np.arange(len(shuffled)) - starts < np.repeat(held, sizes)]] = True
         out = torch.from_numpy(chosen)

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.partition import Partition
 from atoll.errors import PartitionError
+from atoll.rng import host
 
 Ints = NDArray[np.int64]
 
@@ -30,8 +30,8 @@ def resize(partition: Partition, labels: Tensor | None, sizes: Tensor, key: Tens
     old = np.bincount(cells, minlength=K * N).reshape(K, N)
     counts = np.zeros_like(old)
     counts[old.any(1)] = _scaled(old[old.any(1)], sizes.numpy(), where)
-    owner = assign.owners_by_counts(counts, classes, draws.fold(key, 0))
-    found = assign.gather(owner, N, draws.fold(key, 1), partition.made)
+    owner = assign.owners_by_counts(counts, classes, host.fold(key, 0))
+    found = assign.gather(owner, N, host.fold(key, 1), partition.made)
     return replace(found, noise=partition.noise, fresh=partition.fresh, groups=partition.groups)
 
 

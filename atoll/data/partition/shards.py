@@ -7,9 +7,9 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.partition import Partition
+from atoll.rng import host
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Shards:
         classes = assign.classes_of(labels, "shards")
         shards = self.clients * self.per_client
         assign.enough(self.clients, self.per_client, examples)
-        holder = draws.permutation(draws.fold(key, 0), shards) // self.per_client
+        holder = host.permutation(host.fold(key, 0), shards) // self.per_client
         owner = np.empty(examples, np.int64)
         owner[np.argsort(classes, kind="stable")] = np.repeat(holder, assign.even(examples, shards))
-        return assign.gather(owner, self.clients, draws.fold(key, 1), repr(self))
+        return assign.gather(owner, self.clients, host.fold(key, 1), repr(self))

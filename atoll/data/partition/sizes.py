@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.partition import Partition
 from atoll.errors import PartitionError
+from atoll.rng import host
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -48,7 +48,7 @@ class PowerLaw:
 
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
         assign.enough(self.clients, self.minimum, examples)
-        rank = 1.0 + draws.permutation(draws.fold(key, 0), self.clients)
+        rank = 1.0 + host.permutation(host.fold(key, 0), self.clients)
         return assign.deal(_above(self.minimum, -self.exponent * np.log(rank), examples), examples, key, repr(self))
 
 
@@ -66,7 +66,7 @@ class LogNormal:
 
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
         assign.enough(self.clients, self.minimum, examples)
-        logs = self.sigma * draws.normal(draws.fold(key, 0), self.clients)
+        logs = self.sigma * host.normal(host.fold(key, 0), self.clients)
         return assign.deal(_above(self.minimum, logs, examples), examples, key, repr(self))
 
 
@@ -83,7 +83,7 @@ class PoissonLengths:
     clients: Annotated[int, Field(ge=1)] | None = None
 
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
-        return assign.deal(self._sizes(examples, draws.fold(key, 0)), examples, key, repr(self))
+        return assign.deal(self._sizes(examples, host.fold(key, 0)), examples, key, repr(self))
 
     def _sizes(self, examples: int, key: Tensor) -> Ints:
         assign.enough(self.clients or 1, 1, examples)
@@ -116,5 +116,5 @@ def _poisson(key: Tensor, mean: float, n: int) -> Ints:
     k = np.arange(1, highest + 1)
     logs = k * math.log(mean) - np.cumsum(np.log(k))
     chances = np.cumsum(assign.shares(logs))
-    found = np.minimum(np.searchsorted(chances, draws.uniform(key, np.arange(n)), side="right"), highest - 1) + 1
+    found = np.minimum(np.searchsorted(chances, host.uniform(key, np.arange(n)), side="right"), highest - 1) + 1
     return np.asarray(found, np.int64)

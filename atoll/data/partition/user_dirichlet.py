@@ -7,11 +7,11 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.dirichlet import above_zero
 from atoll.data.partition.fill import Bools, Floats, Ints, fill, luck_of
 from atoll.data.partition.partition import Partition
+from atoll.rng import host
 
 _PATIENCE = 20  # pfl-research: so many tries for each point before the chances are evened out
 _SPREAD = 0.02  # and by so much
@@ -40,19 +40,19 @@ class UserDirichlet:
         above_zero(self.alpha)
         assign.enough(self.clients, self.points, examples)
         counts = self._counts(np.bincount(classes), key)
-        owner = assign.owners_by_counts(counts, classes, draws.fold(key, 1))
-        return assign.gather(owner, self.clients, draws.fold(key, 2), repr(self))
+        owner = assign.owners_by_counts(counts, classes, host.fold(key, 1))
+        return assign.gather(owner, self.clients, host.fold(key, 2), repr(self))
 
     def _counts(self, totals: Ints, key: Tensor) -> Ints:
         K = len(totals)
-        logs = draws.log_gamma(draws.fold(key, 0), self.alpha, self.clients * K).reshape(self.clients, K)
+        logs = host.log_gamma(host.fold(key, 0), self.alpha, self.clients * K).reshape(self.clients, K)
         if self.profile == "pfl-research":
-            return _spread(assign.shares(logs), self.points, totals, draws.fold(key, 3))
+            return _spread(assign.shares(logs), self.points, totals, host.fold(key, 3))
 
         def chances(client: int, left: Bools) -> Floats:
             return assign.shares(np.where(left, logs[client], -np.inf))
 
-        return fill(chances, self.points, totals, self.clients, draws.fold(key, 3))
+        return fill(chances, self.points, totals, self.clients, host.fold(key, 3))
 
 
 def _spread(chances: Floats, points: int, totals: Ints, key: Tensor) -> Ints:

@@ -15,10 +15,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data import draws
 from atoll.data.partition import assign
 from atoll.data.partition.partition import Partition
 from atoll.errors import PartitionError
+from atoll.rng import host
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class Vertical:
     def __call__(self, features: int, examples: int, key: Tensor) -> VerticalPartition:
         made = f"{self!r} key={key.tolist()}"
         return VerticalPartition(
-            self._columns(features, draws.fold(key, 0)), self._rows(examples, draws.fold(key, 1)), 0, made
+            self._columns(features, host.fold(key, 0)), self._rows(examples, host.fold(key, 1)), 0, made
         )
 
     def _columns(self, features: int, key: Tensor) -> Partition:
@@ -122,11 +122,11 @@ class Vertical:
                 f"vertical.parties: {self.parties} parties for {features} columns. Use at most {features}."
             )
         sizes = 1 + assign.cut((shares / shares.sum())[None], np.array([features - self.parties]))[0]
-        order = draws.permutation(key, features) if self.shuffle else np.arange(features)
+        order = host.permutation(key, features) if self.shuffle else np.arange(features)
         return Partition.from_lists([np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])], features)
 
     def _rows(self, examples: int, key: Tensor) -> Partition:
-        order = draws.permutation(key, examples)
+        order = host.permutation(key, examples)
         common = round(self.overlap * examples)
         if common == 0:
             raise PartitionError(

@@ -7,8 +7,8 @@ import torch
 from pydantic import Field
 
 from atoll import rng
-from atoll.data import draws
 from atoll.data.dataset import Dataset
+from atoll.rng import host
 
 
 def fcube(points: Annotated[int, Field(ge=2)] = 1000, seed: int = 0) -> Dataset:
@@ -21,11 +21,11 @@ def fcube(points: Annotated[int, Field(ge=2)] = 1000, seed: int = 0) -> Dataset:
     """
     n = 4 * points
     party, second = np.arange(n) // points, np.arange(n) % points % 2
-    x = draws.uniform(rng.key("fcube", seed, "train"), np.arange(3 * n)).reshape(n, 3)
+    x = host.uniform(rng.key("fcube", seed, "train"), np.arange(3 * n)).reshape(n, 3)
     x[party > 1, 1] *= -1
     x[party % 2 == 1, 2] *= -1
     x[second == 1] *= -1
-    far = 2 * draws.uniform(rng.key("fcube", seed, "test"), np.arange(3 * points)).reshape(points, 3) - 1
+    far = 2 * host.uniform(rng.key("fcube", seed, "test"), np.arange(3 * points)).reshape(points, 3) - 1
     keys = {"party": party, "octant": (x < 0) @ np.array([4, 2, 1])}
     return Dataset(
         "fcube",

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.data import draws
 from atoll.data.fetch import Columns
+from atoll.rng import host
 from atoll.tree import Tree
 
 Split = Literal["own", "oarf"]
@@ -27,7 +27,7 @@ def dealt(strata: NDArray[Any], split: Split, name: str, share: float = 0.2) -> 
     _, strata = np.unique(strata, return_inverse=True)
     sizes = np.bincount(strata)
     order = np.argsort(strata, kind="stable")
-    place = draws.order(rng.key(name, "split", split)[None], np.arange(len(sizes)), sizes)[0]
+    place = host.order(rng.key(name, "split", split)[None], np.arange(len(sizes)), sizes)[0]
     held = np.repeat(np.rint(test * sizes), sizes)
     more = held + np.repeat(np.rint(validation * sizes), sizes)
     part = np.empty(len(strata), np.uint8)

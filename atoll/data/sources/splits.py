@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atoll.data import draws
+from atoll.rng import host
 
 
 def stratified(labels: Tensor, share: float, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -13,7 +13,7 @@ def stratified(labels: Tensor, share: float, key: Tensor) -> tuple[Tensor, Tenso
     sizes = np.bincount(classes)
     by_class = np.argsort(classes, kind="stable")
     starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    shuffled = by_class[draws.order(key[None], np.arange(len(sizes)), sizes)[0] + starts]
+    shuffled = by_class[host.order(key[None], np.arange(len(sizes)), sizes)[0] + starts]
     held = np.arange(len(classes)) - starts < np.repeat(np.rint(share * sizes), sizes)
     return torch.from_numpy(np.sort(shuffled[~held])), torch.from_numpy(np.sort(shuffled[held]))
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from atoll import rng, tree
-from atoll.data import draws
 from atoll.data.dataset import Dataset
+from atoll.rng import host
 
 Floats = NDArray[np.float64]
 _NUMBERS = 1 << 21  # drawn at a time
@@ -37,11 +37,11 @@ def synthetic(
         each = int(np.prod(shape))
         first, end, _ = part.indices(count)
         at = np.arange(first * each, end * each)
-        return draws.normal(rng.key("synthetic", seed, name), count * each, at).reshape(end - first, *shape)
+        return host.normal(rng.key("synthetic", seed, name), count * each, at).reshape(end - first, *shape)
 
     sizes = np.floor(np.exp(4 + 2 * gauss("sizes", users))).astype(np.int64) + 50
     sizes = sizes if largest is None else np.minimum(sizes, largest)
-    user, place = draws.places(sizes)
+    user, place = host.places(sizes)
     test = place >= (sizes - np.rint(0.2 * sizes).astype(np.int64))[user]
     shift, centre = alpha * gauss("u", users), beta * gauss("B", users)
     scale, ends = np.arange(1, dimensions + 1) ** -0.6, np.cumsum(sizes)

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atoll.data import draws
 from atoll.data.dataset import IGNORE, Dataset
 from atoll.data.fetch import Columns
 from atoll.data.sources.decoders import Tokens
 from atoll.errors import DataError
+from atoll.rng import host
 from atoll.tree import Tree
 
 Targets = Literal["last", "all"]
@@ -43,7 +43,7 @@ class Texts:
         """
         whole = window if targets == "last" else 1  # how much of a window must be text
         count = np.maximum(0, (self.lengths - whole - 1) // stride + 1)
-        owner, place = draws.places(count)
+        owner, place = host.places(count)
         start = self.offsets[owner] + place * stride
         padded = np.concatenate([self.flat, np.zeros(window + 1, self.flat.dtype)])
         x = np.lib.stride_tricks.sliding_window_view(padded, window)[start]

@@ -52,7 +52,7 @@ class Account:
             return
         self.own.add(event_of(layers, how, left_out))
         if self.larger is not None:
-            self.larger.add(standing_for(layers, layers.simulated(), how, self.known))
+            self.larger.add(standing_for(layers, layers.simulated_events(), how, self.known))
 
     def replay(self, history: Iterable[Mapping[str, Any]], layers: Callable[[int], Chain]) -> None:
         """What a resumed run had spent, from its record: who was drawn how, and who was left out."""
@@ -75,7 +75,7 @@ class Account:
             return None
         book, event = self.own, event_of(layers, how, 0)
         if self.larger is not None:
-            book, event = self.larger, standing_for(layers, layers.simulated(), how, self.known)
+            book, event = self.larger, standing_for(layers, layers.simulated_events(), how, self.known)
         if book.affords(event, budget):
             return None
         return f"one more round would cost more than the privacy budget, epsilon {budget:g} at delta {book.delta:g}"
@@ -118,7 +118,7 @@ class Account:
             found.append(_words(self._block(own)) + self._ended_by_budget(own))
         if self.larger is not None:
             there = self._book()
-            there.parts = [(standing_for(layers, layers.simulated(), self.how, self.known), self.rounds)]
+            there.parts = [(standing_for(layers, layers.simulated_events(), self.how, self.known), self.rounds)]
             found.append(f"stands for {_words(self._block(there))}, simulation only{self._ended_by_budget(there)}")
         if self.examples is not None:
             found.append(_words(self.examples.block(self.rounds)))
@@ -204,7 +204,7 @@ def mechanism(layers: Chain) -> str:
     'gaussian_noise, noise multiplier 1.2'
     """
     found = []
-    for layer in layers.layers:
+    for layer in layers.transforms:
         if layer.event() is None:
             continue
         number = getattr(layer, "noise_multiplier", None)
@@ -242,7 +242,7 @@ def _drawn(book: Ledger) -> str:
 
 def _share(layers: Chain, clients: int) -> float:
     """What is left of the noise where it is that of a larger cohort."""
-    larger = next((c for x in layers.layers if (c := getattr(x, "noise_cohort", None)) is not None), None)
+    larger = next((c for x in layers.transforms if (c := getattr(x, "noise_cohort", None)) is not None), None)
     return 1.0 if larger is None else clients / larger
 
 

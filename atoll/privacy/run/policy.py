@@ -53,7 +53,7 @@ def _with_noise(setup: Setup) -> tuple[Setup, bool]:
     Also: is there a mechanism, real or simulated?
     """
     experiment, spec, how = setup.experiment, setup.spec(), setup.how
-    known = asked(experiment, setup.chain.layers, setup.population.size)
+    known = asked(experiment, setup.chain.transforms, setup.population.size)
     chain, known = calibrated(setup.chain, spec, how, experiment.rounds, known)
     bound, _ = resolve(chain, 0, []).bind(spec)
     if not bound.events():
@@ -63,13 +63,13 @@ def _with_noise(setup: Setup) -> tuple[Setup, bool]:
     lost = experiment.rounds * spends_delta(sampled(bound.events(), how))
     if lost and (experiment.privacy is None or experiment.privacy.delta is None):
         known = replace(known, delta=min(0.5, 2 * lost))
-    if described(bound, known) or not bound.simulated():
+    if described(bound, known) or not bound.simulated_events():
         whole = planned(bound, how, experiment.rounds, known)
         checked(suited(whole, ACCOUNTANTS, known.accountant), whole)  # refuses an accountant that does not know it
         _check_budget(bound, how, known)
     hint = advice(bound, how, experiment.rounds, known)
     setup = replace(setup, chain=chain, asked=known, notes=[*setup.notes, *([hint] if hint else [])])
-    return setup, bool(bound.simulated()) or not all(isinstance(e, NotPrivate) for e in bound.events())
+    return setup, bool(bound.simulated_events()) or not all(isinstance(e, NotPrivate) for e in bound.events())
 
 
 def _check_table(setup: Setup) -> None:
@@ -105,7 +105,7 @@ def _check_chain(setup: Setup, chain: Chain, bound: Chain) -> None:
             f"transform: {setup.experiment.algorithm['name']} sends nothing of this model, so that noise has nothing "
             "to protect. Use a model with more layers, or leave the noise out."
         )
-    for layer, made in zip(chain.layers, bound.layers, strict=True):
+    for layer, made in zip(chain.transforms, bound.transforms, strict=True):
         if made.event() is not None and any(looks_at(s) for s in schedules(layer)):
             raise ConfigError(
                 f"{named(layer)}: its schedule follows what the run measures. How much noise there is must be known "

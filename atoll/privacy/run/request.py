@@ -99,10 +99,10 @@ def asked(experiment: Experiment, layers: Sequence[Transform], population: int) 
 
 def calibrated(chain: Chain, spec: Spec, how: Participation, rounds: int, known: Asked) -> tuple[Chain, Asked]:
     """The chain with a noise multiplier in place of an epsilon: the least with which the whole run keeps it."""
-    at = [i for i, layer in enumerate(chain.layers) if _wished(layer)]
+    at = [i for i, layer in enumerate(chain.transforms) if _wished(layer)]
     if not at:
         return chain, known
-    layer: Any = chain.layers[at[0]]
+    layer: Any = chain.transforms[at[0]]
     name = named(layer)
     if len(at) > 1:
         raise ConfigError(f"{name}.epsilon: two mechanisms have an epsilon. Use one, or noise_multiplier.")
@@ -119,7 +119,7 @@ def calibrated(chain: Chain, spec: Spec, how: Participation, rounds: int, known:
 
     def with_noise(z: float) -> Chain:
         new = replace(layer, noise_multiplier=z, epsilon=None, delta=None)
-        return Chain((*chain.layers[: at[0]], new, *chain.layers[at[0] + 1 :]))
+        return Chain((*chain.transforms[: at[0]], new, *chain.transforms[at[0] + 1 :]))
 
     def event(z: float) -> Event:
         bound = resolve(with_noise(z), 0, []).bind(spec)[0]
@@ -136,13 +136,13 @@ def calibrated(chain: Chain, spec: Spec, how: Participation, rounds: int, known:
 
 def described(bound: Chain, known: Asked) -> bool:
     """Does the chain stand for a larger system, and is it known how large?"""
-    cohorts = (getattr(x, "noise_cohort", None) for x in bound.layers if x.stands_for() is not None)
-    return bool(bound.simulated()) and (known.simulate is not None or all(c is None for c in cohorts))
+    cohorts = (getattr(x, "noise_cohort", None) for x in bound.transforms if x.simulated_event() is not None)
+    return bool(bound.simulated_events()) and (known.simulate is not None or all(c is None for c in cohorts))
 
 
 def planned(bound: Chain, how: Participation, rounds: int, known: Asked) -> Event:
     """The event of a whole run, as its first round promises; of the larger system, where it only stands for one."""
-    events = bound.simulated()
+    events = bound.simulated_events()
     one = standing_for(bound, events, how, known) if events else sampled(bound.events(), how)
     ledger = Ledger(rounds, known.delta, known.accountant)
     ledger.add(one)
@@ -153,7 +153,7 @@ def advice(bound: Chain, how: Participation, rounds: int, known: Asked) -> str |
     """That the same noise would cost less with another sampler, where that is so."""
     if how.size is None or how.size == how.population or _SCHEMES.get(how.scheme) not in _POORLY:
         return None
-    if bound.simulated() or any(isinstance(e, Banded | Tree) for e in bound.events()):
+    if bound.simulated_events() or any(isinstance(e, Banded | Tree) for e in bound.events()):
         return None
     poisson = Participation("poisson", how.population, probability=min(1.0, how.size / how.population))
     costs = []
@@ -171,7 +171,7 @@ def advice(bound: Chain, how: Participation, rounds: int, known: Asked) -> str |
 
 def standing_for(bound: Chain, events: Sequence[Event], how: Participation, known: Asked) -> Event:
     """A round of the larger system; a ConfigError where nobody said how large it is."""
-    layer = next(x for x in bound.layers if x.stands_for() is not None)
+    layer = next(x for x in bound.transforms if x.simulated_event() is not None)
     cohort: int | None = getattr(layer, "noise_cohort", None)
     if cohort is None:  # a local mechanism, whoever else takes part
         return sampled(events, how)
@@ -180,7 +180,7 @@ def standing_for(bound: Chain, events: Sequence[Event], how: Participation, know
             f"{named(layer)}.noise_cohort: stands for a larger system, and how large it is was not said. "
             'Add [privacy] with simulate = { population = 1_000_000, sampling = "poisson" }.'
         )
-    apart = getattr(layer, "effective_min_separation", None) or getattr(layer, "min_separation", None) or 1
+    apart = getattr(layer, "participation_gap", None) or getattr(layer, "min_separation", None) or 1
     return larger(events, known.simulate, cohort, apart)
 
 
@@ -194,7 +194,7 @@ def spends_delta(event: Event) -> float:
 
 
 def _wished(layer: Transform) -> bool:
-    return any(getattr(layer, wish) is not None for wish in layer.wishes)
+    return any(getattr(layer, wish) is not None for wish in layer.calibrated_options)
 
 
 class _Same:

@@ -84,7 +84,7 @@ def _fixed(kind: str, entry: Entry) -> Entry:
     data = names(builder) if isinstance(builder, type) and is_dataclass(builder) else ()
     found: Entry = {"name": entry["name"]}
     for key, value in entry.items():
-        if key in getattr(builder, "wishes", ()):
+        if key in getattr(builder, "calibrated_options", ()):
             continue  # set-up makes a number of it
         inner = arguments[key].kind if key in arguments else None
         if key in data:

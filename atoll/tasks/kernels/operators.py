@@ -1,4 +1,4 @@
-"""The products of `products` as Triton kernels, wrapped as torch operators so that graphs and compilers see one node.
+"""The products of `batched_conv` as Triton kernels, wrapped as torch operators: graphs and compilers see one node.
 
 Triton comes with PyTorch on machines with a GPU. Where it is not there, `usable` says so and patches are laid out.
 """
@@ -201,29 +201,3 @@ def max_pool_gradient(g: Tensor, places: Tensor, height: int, width: int, size: 
 @max_pool_gradient.register_fake
 def _(g: Tensor, places: Tensor, height: int, width: int, size: int) -> Tensor:
     return g.new_empty((g.shape[0], height, width, g.shape[1]))
-
-
-def words(key: Tensor, n: int) -> Tensor | None:
-    """`rng.bits(key, (n,))` in one kernel, for a key on a GPU; None where there is no kernel for it."""
-    blocks = (n + 1) // 2
-    if not _drawn_by_kernel(key, n):
-        return None
-    out = torch.empty(2 * blocks, dtype=torch.int64, device=key.device)
-    if blocks:
-        _kernels().threefry_words[(-(-blocks // _BLOCK),)](key.contiguous(), out, blocks, BLOCK=_BLOCK)
-    return out[:n]
-
-
-def normal(key: Tensor, n: int) -> Tensor | None:
-    """`rng.deep_normal(key, (n,))` in one kernel, but for the last bits; None where there is no kernel for it."""
-    half = (n + 1) // 2
-    if not _drawn_by_kernel(key, 3 * half):
-        return None
-    out = torch.empty(n, device=key.device)
-    if n:
-        _kernels().deep_normal[(-(-half // _BLOCK),)](key.contiguous(), out, half, n, BLOCK=_BLOCK)
-    return out
-
-
-def _drawn_by_kernel(key: Tensor, words: int) -> bool:
-    return _FOUND and key.device.type in DEVICES and words < 1 << 31

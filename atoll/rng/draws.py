@@ -1,15 +1,5 @@
-"""Keyed random numbers: the same key gives the same draw on any engine, chunking, device or number of machines.
+"""Draws with torch, on any device and under vmap."""
 
-A key is an int64 tensor of shape (2,), so it stacks and vmaps like data. Nothing here keeps state: two draws from one
-key are the same draw, so `fold` a new key for each purpose.
-
-The generator is Threefry-2x32 with 20 rounds (Salmon et al., Parallel random numbers: as easy as 1, 2, 3; 2011).
-
->>> uniform(key(0, "round", 3), (2,))
-tensor([0.1667, 0.0124])
-"""
-
-import hashlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -17,39 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Words = Callable[[Tensor, tuple[int, ...]], Tensor]
+from atoll.rng.keys import MASK, fold, threefry
 
-_MASK = 0xFFFFFFFF
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-
-
-def key(*path: int | str) -> Tensor:
-    """Derive a key from a path of names, e.g. `key(seed, "round", 3, "cohort")`."""
-    plain = tuple(p if isinstance(p, str) else int(p) for p in path)  # a numpy 3 is the same 3
-    digest = hashlib.blake2b(repr(plain).encode(), digest_size=8).digest()
-    return torch.tensor([int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:], "big")])
-
-
-def child(k: Tensor, *path: int | str) -> Tensor:
-    """A new key from a key that is at hand (not vmapped), by name; thirty times cheaper than `fold` there."""
-    return key(*k.tolist(), *path)
-
-
-def fold(k: Tensor, data: Tensor | int) -> Tensor:
-    """A new key from `k` and a number of up to 63 bits."""
-    d = torch.as_tensor(data, dtype=torch.int64, device=k.device)
-    return torch.stack(threefry(k[0], k[1], d & _MASK, (d >> 32) & _MASK))
-
-
-def fold_at_hand(k: Tensor, data: int) -> Tensor:
-    """`fold` in Python integers, for a key whose value may be looked at: 20 microseconds instead of 300.
-
-    Never inside a program that an engine stacks or captures: what is looked at there would be taken for a constant.
-    """
-    if wrapped(k):
-        return fold(k, data)
-    a, b = k.tolist()
-    return torch.tensor(threefry(a, b, data & _MASK, (data >> 32) & _MASK), device=k.device)
+BitSource = Callable[[Tensor, tuple[int, ...]], Tensor]
 
 
 def bits(k: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -58,11 +18,6 @@ def bits(k: Tensor, shape: tuple[int, ...]) -> Tensor:
     i = torch.arange((n + 1) // 2, dtype=torch.int64, device=k.device)
     a, b = threefry(k[0], k[1], i, torch.zeros_like(i))
     return torch.stack([a, b], -1).reshape(-1)[:n].reshape(shape)
-
-
-def wrapped(k: Tensor) -> bool:
-    """Is this a key for each of many, seen as one?"""
-    return bool(torch._C._functorch.is_functorch_wrapped_tensor(k))
 
 
 def uniform(k: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
@@ -80,18 +35,18 @@ def normal(k: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
     return torch.sqrt(-2.0 * torch.log(u[0])) * torch.cos(2.0 * math.pi * u[1])
 
 
-def deep_normal(k: Tensor, shape: tuple[int, ...], words: Words = bits) -> Tensor:
+def normal_dp(k: Tensor, shape: tuple[int, ...], source: BitSource = bits) -> Tensor:
     """Standard normal numbers in float32 for privacy to rest on: up to 8.5 deviations out (both of a pair).
 
-    A radius from 23 bits would end at 5.8 deviations, which an event of probability 1e-8 goes beyond. `words` may be a
+    A radius from 23 bits would end at 5.8 deviations, which an event of probability 1e-8 goes beyond. `source` may be a
     faster `bits`.
     """
     n = math.prod(shape)
     half = (n + 1) // 2
-    word = words(k, (3, half))
-    u = (((word[0] << 20) | (word[1] >> 12)).double() + 0.5) * 2.0**-52
+    words = source(k, (3, half))
+    u = (((words[0] << 20) | (words[1] >> 12)).double() + 0.5) * 2.0**-52
     size = torch.sqrt(-2.0 * torch.log(u)).float()
-    angle = ((word[2] >> 9).float() + 0.5) * (2.0 * math.pi * 2.0**-23)
+    angle = ((words[2] >> 9).float() + 0.5) * (2.0 * math.pi * 2.0**-23)
     both = torch.cat([size * torch.cos(angle), size * torch.sin(angle)])
     return both[:n].reshape(shape)
 
@@ -135,11 +90,6 @@ def distinct(k: Tensor, n: int, size: int) -> Tensor:
         draws *= 2  # a draw is addressed by its counter, so the first ones stay what they were
 
 
-def gamma(k: Tensor, alpha: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Gamma(alpha, 1) numbers, one for each entry of `alpha`."""
-    return log_gamma(k, alpha, dtype).exp()
-
-
 def log_gamma(k: Tensor, alpha: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     """The logarithm of Gamma(alpha, 1) numbers: small alphas underflow otherwise (Marsaglia and Tsang, 2000)."""
     shape = tuple(alpha.shape)
@@ -147,7 +97,7 @@ def log_gamma(k: Tensor, alpha: Tensor, dtype: torch.dtype = torch.float64) -> T
     boosted = torch.where(a < 1, a + 1, a)
     d = boosted - 1.0 / 3.0
     c = 1.0 / torch.sqrt(9.0 * d)
-    found = torch.log(d)
+    log_draws = torch.log(d)
     done = torch.zeros(shape, dtype=torch.bool, device=k.device)
     # Each try fails with probability under 0.05; after 20 the chance of none is below 1e-26.
     for i in range(20):
@@ -155,10 +105,10 @@ def log_gamma(k: Tensor, alpha: Tensor, dtype: torch.dtype = torch.float64) -> T
         u = uniform(fold(k, 2 * i + 1), shape, dtype)
         v = torch.clamp(1.0 + c * x, min=1e-30) ** 3
         good = (1.0 + c * x > 0) & (torch.log(u) < 0.5 * x * x + d - d * v + d * torch.log(v))
-        found = torch.where(good & ~done, torch.log(d) + torch.log(v), found)
+        log_draws = torch.where(good & ~done, torch.log(d) + torch.log(v), log_draws)
         done = done | good
     u = uniform(fold(k, 40), shape, dtype)
-    return torch.where(a < 1, found + torch.log(u) / a, found)
+    return torch.where(a < 1, log_draws + torch.log(u) / a, log_draws)
 
 
 def dirichlet(k: Tensor, alpha: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -199,18 +149,5 @@ def _mixed(x: Tensor) -> Tensor:
 
 def _signed(word: Any) -> Any:
     """A 32-bit word, number or int64 tensor, as int32."""
-    low = ((word & _MASK) ^ 0x80000000) - 0x80000000
+    low = ((word & MASK) ^ 0x80000000) - 0x80000000
     return low.to(torch.int32) if isinstance(low, Tensor) else low
-
-
-def threefry(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
-    """The block function, on 32-bit words held in ints, numpy int64 arrays or int64 tensors alike."""
-    ks = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)
-    x0, x1 = (x0 + k0) & _MASK, (x1 + k1) & _MASK
-    for i in range(5):
-        for r in _ROTATIONS[i % 2]:
-            x0 = (x0 + x1) & _MASK
-            x1 = (((x1 << r) & _MASK) | (x1 >> (32 - r))) ^ x0
-        x0 = (x0 + ks[(i + 1) % 3]) & _MASK
-        x1 = (x1 + ks[(i + 2) % 3] + (i + 1)) & _MASK
-    return x0, x1

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atoll import rng
+from atoll.rng.keys import fold_host
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -23,8 +23,7 @@ Words = NDArray[np.uint32]
 _BLOCK = 1 << 15  # words: two arrays of them stay in a core's cache
 _SHIFTS = [[(np.uint32(r), np.uint32(32 - r)) for r in rs] for rs in ((13, 15, 26, 6), (17, 29, 16, 24))]
 
-
-fold = rng.fold_at_hand
+fold = fold_host  # the twin of `rng.fold`
 
 
 def words(keys: Tensor, x0: Words, x1: Words) -> NDArray[np.uint64]:
@@ -102,18 +101,18 @@ def log_gamma(key: Tensor, alpha: float, n: int) -> Floats:
     """The logarithm of n Gamma(alpha, 1) numbers (Marsaglia and Tsang, 2000)."""
     d = (alpha + 1 if alpha < 1 else alpha) - 1.0 / 3.0
     c = 1.0 / math.sqrt(9.0 * d)
-    found = np.full(n, math.log(d))
+    log_draws = np.full(n, math.log(d))
     pending = np.arange(n)
     for i in range(20):
         x = normal(fold(key, 2 * i), n, pending)
         u = uniform(fold(key, 2 * i + 1), pending)
         v = np.maximum(1.0 + c * x, 1e-30) ** 3
         good = (1.0 + c * x > 0) & (np.log(u) < 0.5 * x * x + d - d * v + d * np.log(v))
-        found[pending[good]] = math.log(d) + np.log(v[good])
+        log_draws[pending[good]] = math.log(d) + np.log(v[good])
         pending = pending[~good]
         if not len(pending):
             break
-    return found + np.log(uniform(fold(key, 40), np.arange(n))) / alpha if alpha < 1 else found
+    return log_draws + np.log(uniform(fold(key, 40), np.arange(n))) / alpha if alpha < 1 else log_draws
 
 
 def dirichlet(key: Tensor, alpha: float, shape: tuple[int, ...]) -> Floats:

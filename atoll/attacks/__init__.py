@@ -1,7 +1,18 @@
 """What an adversary can show about a run: lower bounds on epsilon, beside the accounted upper bounds."""
 
 from atoll.attacks.canaries import Canaries, without_noise
+from atoll.attacks.canary_audit import CanaryAudit, Planted
 from atoll.attacks.canary_sampling import drawn
 from atoll.attacks.onerun import Bound, best_bound, lower_bound, p_value
 
-__all__ = ["Bound", "Canaries", "best_bound", "drawn", "lower_bound", "p_value", "without_noise"]
+__all__ = [
+    "Bound",
+    "Canaries",
+    "CanaryAudit",
+    "Planted",
+    "best_bound",
+    "drawn",
+    "lower_bound",
+    "p_value",
+    "without_noise",
+]

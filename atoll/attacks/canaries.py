@@ -7,7 +7,7 @@ ends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -100,10 +100,17 @@ class Canaries:
         """What a checkpoint must keep; everything else follows from the key."""
         return {"score": self.score, **self.past}
 
-    def load(self, state: Tree) -> None:
-        """Go on with scores that were kept."""
-        self.score = state["score"].to(self.score.device)
-        self.past = {k: state[k].to(self.score.device) for k in _FILTERED if k in state}
+    def at(self, state: Tree) -> Canaries:
+        """The same canaries with scores that were kept."""
+        past = {k: state[k].to(self.score.device) for k in _FILTERED if k in state}
+        return replace(self, score=state["score"].to(self.score.device), past=past, _turns=None, _coefficients=None)
+
+    def first_state(self, chain: Chain, inner: Tree) -> Tree:
+        """What `state` is before the first round, for a chain and its state."""
+        c = _banded_coefficients(chain, inner)
+        if c is None:
+            return {"score": self.score}
+        return {"score": self.score, **{k: self.score.new_zeros((len(c) - 1, len(self))) for k in _FILTERED}}
 
     def verdict(self, delta: float, confidence: float = 0.95) -> dict[str, Any]:
         """The largest epsilon that the guesses refute, for the rounds so far."""
@@ -125,13 +132,9 @@ class Canaries:
 
     def _expect(self, mine: Tensor, layers: Chain, state: Tree) -> None:
         """How this round's release is to be read, for the noise that is on it."""
-        self._turns, self._coefficients = mine.double(), None
-        for i, layer in enumerate(layers.transforms):
-            event = layer.simulated_event() or layer.event()
-            if isinstance(event, TreeEvent):  # noise that later rounds take back: everything is added up
-                self._turns = torch.ones_like(self._turns)
-            if isinstance(event, Banded):
-                self._coefficients = state[str(i)]["coefficients"].double()
+        self._turns, self._coefficients = mine.double(), _banded_coefficients(layers, state)
+        if any(isinstance(t.simulated_event() or t.event(), TreeEvent) for t in layers.transforms):
+            self._turns = torch.ones_like(self._turns)  # noise that later rounds take back: everything is added up
 
     def _filtered(self, c: Tensor, seen: Tensor, mine: Tensor) -> tuple[Tensor, Tensor]:
         """C times the releases and C times the turns: there banded noise is independent, and a match is best."""
@@ -143,6 +146,15 @@ class Canaries:
             found.append(c @ all_of)
             self.past = {**self.past, name: all_of[:rows]}
         return found[0], found[1]
+
+
+def _banded_coefficients(chain: Chain, state: Tree) -> Tensor | None:
+    """Of banded noise, where there is some."""
+    for i, transform in enumerate(chain.transforms):
+        if isinstance(transform.simulated_event() or transform.event(), Banded):
+            coefficients: Tensor = state[str(i)]["coefficients"].double()
+            return coefficients
+    return None
 
 
 def without_noise(layers: Chain) -> Chain:

@@ -10,31 +10,13 @@ from torch import Tensor
 from torch.func import vmap
 
 from atoll import rng, tree
-from atoll.core.transform import Chain, Transform, named
+from atoll.core.transform import Chain, Transform
 from atoll.core.types import Total, Update
 from atoll.errors import ConfigError
 from atoll.tree import Tree
 
 AMPLITUDE = 1e6  # before clipping
 DENSE = 1 << 24  # numbers of dense updates made at a time
-
-# What these do to an update of one number other than 0 does not depend on how many zeros are beside it in its tensor,
-# and the zeros stay. Tested one by one. Any other layer with a client's side gets whole updates. (A canary has nothing
-# that top_k could hold back, so its memory is always fresh.)
-KEEPS_ZEROS = frozenset(
-    {
-        "equal_weights",
-        "clip_l2",
-        "clip_per_layer",
-        "clip_layers",
-        "clip_l1",
-        "adaptive_clip",
-        "fixed_point",
-        "secure_sum",
-        "top_k",
-        "weak_dp",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -75,7 +57,7 @@ def places(count: int, like: Tree, key: Tensor, device: torch.device | str) -> P
 def summed(which: Tensor, at: Places, layers: Chain, state: Tree, key: Tensor) -> Total:
     """The sum over these canaries (one that is named twice comes twice), each through the client's side on its own."""
     keys = _keys(which, key.to(which.device))
-    if all(type(layer).client is Transform.client or named(layer) in KEEPS_ZEROS for layer in layers.transforms):
+    if all(type(t).client is Transform.client or t.keeps_zeros for t in layers.transforms):
         return _sparse(which, at, layers, state, keys)
     return _dense(which, at, layers, state, keys)
 

@@ -12,37 +12,36 @@ from rich.console import Console
 from rich.table import Table
 
 from atoll import rng, tree
-from atoll.engines import Scratch
+from atoll.core import Traffic, Train
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, set_up
-from atoll.runs import Driver, Folder
+from atoll.runs import Folder, RunLoop, drive, on_promises
 
 
 def estimate(experiment: Experiment, device: Device, console: Console) -> None:
     """Build everything, time one round without keeping it, and print what a run would take."""
     setup = set_up(experiment, device)
     with tempfile.TemporaryDirectory() as scratch:
-        driver = Driver(setup, Folder(Path(scratch)))
-        seconds = _one_round(driver)
-        cohort = driver.agenda.trial().cohort
-        clients = len(cohort)
-        traffic = driver.traffic(clients)
-        steps = setup.population.steps(cohort.id)
-        memory = tree.nbytes(driver.columns) + min(driver.chunk, clients) * driver.client_bytes
+        loop = RunLoop(setup, Folder(Path(scratch)))
+        trial = loop.plan.trial(loop.state.round)
+        seconds, traffic = _one_round(loop, trial)
+        clients, chunk = len(trial.ids), min(loop.place.chunk, len(trial.ids))
+        steps = setup.population.steps(trial.ids)
+        memory = tree.nbytes(loop.columns) + chunk * loop.place.client_bytes
         rows = {
             "data": f"{setup.dataset.name}, {setup.training.indices.numel():,} training examples",
             "clients": f"{setup.training.size:,}, holding {_range(setup.training.sizes)} examples",
             "a round": f"{clients:,} clients, {_range(steps)} steps each",
             "model": f"{tree.count(setup.model['params']):,} parameters",
-            "engine": f"{driver.engine.name} ({driver.engine.reason})",
-            "memory": f"about {memory / 1e6:,.0f} MB ({min(driver.chunk, clients):,} clients at a time)",
+            "engine": f"{loop.engine.name} ({'; '.join(loop.engine.notes)})",
+            "memory": f"about {memory / 1e6:,.0f} MB ({chunk:,} clients at a time)",
             "time": f"about {seconds:.3g} s a round, {_minutes(seconds * experiment.rounds)} for all "
             f"{experiment.rounds} (without evaluation)",
-            "bytes": f"{traffic['up'] / 1e6:,.3g} MB up and {traffic['down'] / 1e6:,.3g} MB down a round",
+            "bytes": f"{traffic.up / 1e6:,.3g} MB up and {traffic.down / 1e6:,.3g} MB down a round",
         }
-        if driver.account is not None:
-            rows["privacy"] = "; ".join(told.rstrip(".") for told in driver.account.foreseen(driver.agenda.template))
+        for listener in loop.listeners:
+            rows[listener.key] = "; ".join(said.rstrip(".") for said in listener.forecast())
     table = Table(show_header=False, box=None)
     for name, value in rows.items():
         table.add_row(name, value)
@@ -51,14 +50,14 @@ def estimate(experiment: Experiment, device: Device, console: Console) -> None:
         console.print(f"Note: {note}", markup=False, highlight=False)
 
 
-def _one_round(driver: Driver) -> float:
-    """Seconds of a round's training, the second of two; nothing of it is kept."""
-    job = driver.agenda.trial()
-    job = replace(job, memory=Scratch(job.memory), key=rng.key("estimate"))
-    driver.engine.run(job)
-    before = time.perf_counter()
-    driver.engine.run(job)
-    return time.perf_counter() - before
+def _one_round(loop: RunLoop, trial: Train) -> tuple[float, Traffic]:
+    """Seconds of a round, the second of two, and its bytes; nothing of it is kept."""
+    ctx = replace(loop.plan.context(0), sample=lambda: (trial.ids, loop.setup.how))
+    for _ in range(2):
+        before = time.perf_counter()
+        game = on_promises(lambda: loop.setup.round.run(ctx, loop.state.round, rng.key("estimate")))
+        _, outcome = drive(game, loop.engine)
+    return time.perf_counter() - before, outcome.traffic
 
 
 def check_import(target: str, console: Console) -> None:

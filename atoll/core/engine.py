@@ -48,6 +48,10 @@ class Engine(ABC):
         """Equal for requests that `submit_together` can do as one stack; None: alone."""
         return None
 
+    def leading(self, others: Sequence[Engine]) -> Engine:
+        """An engine of this kind that does the work of several runs, each of which has one of its own."""
+        return self
+
     def submit_together(self, lanes: Sequence[tuple[Engine, Request]]) -> list[Any]:
         """Answers to requests of one signature, each of a run with an engine of its own."""
         return [engine.run(request) for engine, request in lanes]

@@ -18,7 +18,7 @@ from atoll.core.algorithm import Algorithm
 from atoll.core.reducer import Reducer
 from atoll.core.requests import Columns, Program, Request, Train
 from atoll.core.task import Model
-from atoll.core.transform import Chain, Spec
+from atoll.core.transform import Spec, Transform
 from atoll.core.types import Participation
 from atoll.tree import Tree
 
@@ -38,9 +38,10 @@ class Context:
     program: Program  # the templates, the same in every round
     settings: Tree  # this round's numbers, for the clients
     algorithm: Algorithm  # with this round's numbers, for the server
-    chain: Chain  # bound, with this round's numbers, for the server
+    chain: Transform  # bound, with this round's numbers, for the server; perhaps with more around it
     population: int  # clients
-    upload_bytes: float  # of one update
+    update_like: Tree  # zeros in the shape of one client's update, before the transforms
+    upload_bytes: float  # of one update on the wire
     sample: Callable[[], tuple[Tensor, Participation]]  # who takes part, and how they were drawn
     order: Tensor  # key: what the order of clients' examples is drawn from
 

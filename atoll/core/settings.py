@@ -32,6 +32,11 @@ class SetByBind:
     """Marks a number that `bind` finds; nobody types it in."""
 
 
+@dataclass(frozen=True)
+class ServerSide:
+    """Marks what the server alone looks at: no part of the program that clients run."""
+
+
 Derived = Annotated[float, Scheduled(), SetByBind()]
 
 T = TypeVar("T")
@@ -121,7 +126,9 @@ def structure(thing: Any) -> Hashable:
     if is_dataclass(thing) and not isinstance(thing, type):
         calibrated = thing.calibrated_options if isinstance(thing, Transform) else ()  # become a number at set-up
         numbers = (*names(type(thing)), *calibrated)
-        rest = ((f.name, structure(getattr(thing, f.name))) for f in fields(thing) if f.name not in numbers)
+        hints = get_type_hints(type(thing), include_extras=True)
+        own = [f.name for f in fields(thing) if not any(isinstance(m, ServerSide) for m in _metadata(hints[f.name]))]
+        rest = ((name, structure(getattr(thing, name))) for name in own if name not in numbers)
         return type(thing), tuple(rest)
     if isinstance(thing, list | tuple):
         return tuple(structure(x) for x in thing)

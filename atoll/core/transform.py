@@ -45,6 +45,10 @@ class Transform:
     calibrated_options: ClassVar[tuple[str, ...]] = ()  # options that set-up turns into numbers, such as an epsilon
     keyed: ClassVar[bool] = True  # does the client's side draw? A key of its own takes a hundred operations to make
 
+    # Is what its client's side does to an update of one number other than 0 independent of how many zeros are beside it
+    # in its tensor, and do the zeros stay? Then canaries need no dense updates.
+    keeps_zeros: ClassVar[bool] = False
+
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         """Check what comes in, fix what depends on it, and say what goes out."""
         return self, spec
@@ -60,6 +64,14 @@ class Transform:
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         """The total on its way to the algorithm, and the server's new state."""
         return total, state
+
+    def client_view(self, state: Tree) -> Tree:
+        """The part of the server's state that clients look at: not the noise of the past."""
+        return state if _has(self, "client") else {}
+
+    def has_server_side(self) -> bool:
+        """Does it do something on the way back?"""
+        return _has(self, "server")
 
     def releases(self) -> bool:
         """Is something released even by a round to which nobody came? Noise is: that nobody came is private, too."""
@@ -141,7 +153,6 @@ class Chain(Transform):
         return any(transform.keyed and _has(transform, "client") for transform in self.transforms)
 
     def client_view(self, state: Tree) -> Tree:
-        """The part of the server's state that clients look at: not the noise of the past."""
         return {k: v if _has(self.transforms[int(k)], "client") else {} for k, v in state.items()}
 
     def releases(self) -> bool:
@@ -151,6 +162,9 @@ class Chain(Transform):
         return {
             k: v for i, transform in enumerate(self.transforms) for k, v in transform.diagnostics(state[str(i)]).items()
         }
+
+    def has_server_side(self) -> bool:
+        return any(_has(transform, "server") for transform in self.transforms)
 
     def events(self) -> list[Any]:
         """What every mechanism of the chain did in a round, in order."""

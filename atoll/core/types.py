@@ -29,7 +29,9 @@ class Info(NamedTuple):
     id: Tensor
     examples: Tensor
     steps: Tensor
-    staleness: Tensor  # rounds that the server has made since it sent the model; 0 where all wait for each other
+    staleness: Tensor = torch.zeros(
+        ()
+    )  # rounds that the server has made since it sent the model; 0 where all wait for each other
 
 
 @dataclass(frozen=True)

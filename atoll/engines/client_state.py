@@ -22,10 +22,10 @@ _PIECE = 8 << 20  # bytes of rows that a checkpoint holds at a time
 class ClientStore(Protocol):
     """Every client's state, addressed by client id. Only engines touch it."""
 
-    layout: Layout
-    folder: Path  # where rows go that outgrow their budget
-    in_file: bool  # did they?
-    empty: bool  # do clients keep nothing?
+    @property
+    def layout(self) -> Layout:
+        """How a row lies in a checkpoint."""
+        ...
 
     def read(self, ids: Tensor) -> Tree:
         """The rows of these clients, stacked."""

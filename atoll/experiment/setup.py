@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from atoll import rng, tree
 from atoll.algorithms import ALGORITHMS
 from atoll.algorithms.wrappers import Snapshot, Statistics, keep_statistics_local
-from atoll.core import Algorithm, Chain, Info, Model, Participation, Reducer, Spec, missing_hooks
+from atoll.attacks import Planted
+from atoll.core import Algorithm, Chain, Info, Model, Participation, Reducer, Round, Spec, Transform, missing_hooks
 from atoll.core.settings import resolve, schedules
 from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
 from atoll.engines import ENGINES, Choice
@@ -23,11 +24,12 @@ from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.registry import build
 from atoll.experiment.task import TRAIN_LOSS, check_metrics, make_task, measured, whole_numbers
+from atoll.privacy.run.account import Account
 from atoll.privacy.run.dpsgd import ExamplePrivacy, make_private
 from atoll.privacy.run.policy import Rules, with_privacy
 from atoll.privacy.run.request import Asked
-from atoll.reducers import REDUCERS, Keep
-from atoll.rounds import ROUNDS, Central, Gossip
+from atoll.reducers import REDUCERS
+from atoll.rounds import ROUNDS, Recompute
 from atoll.schedules import Schedule
 from atoll.tasks import MODELS, Supervised
 from atoll.tasks.objectives import Loss
@@ -52,21 +54,33 @@ class Setup:
     model: Model
     algorithm: Algorithm
     chain: Chain  # as written: schedules unresolved, not bound
-    reducer: Reducer
-    topology: Central | Gossip
+    reducer: Reducer[Any]  # that engines use
+    round: Round
     choice: Choice
     device: torch.device
     snapshot: Snapshot
-    statistics: Statistics | None
     notes: list[str] = field(default_factory=list)
     example_privacy: ExamplePrivacy | None = None  # what each example is promised, with [local.privacy]
     asked: Asked | None = None  # what the file asks of the mechanisms in the chain; None where there are none
     rules: Rules | None = None  # what holds for the whole run because it is private; None where nothing is
+    canaries: Planted | None = None
+
+    def listeners(self, chain_of: Callable[[int], tuple[Chain, Spec]]) -> list[Account]:
+        """Who hears what the rounds did. `chain_of` a round: the transforms that its clients go through."""
+        account = Account.of(self, chain_of)
+        return [] if account is None else [account]
+
+    def server_chain(self, chain: Chain, number: int, participation: Participation) -> Transform:
+        """A round's chain as the server has it: with what goes around it."""
+        return chain if self.canaries is None else self.canaries.around(chain, number, participation)
+
+    def visible(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """What schedules and stopping may see of a line of the record."""
+        return entry if self.rules is None else {k: v for k, v in entry.items() if k in self.rules.shown}
 
     def spec(self) -> Spec:
         """What is certain about an update before the first transform."""
-        first = Keep().spec() if isinstance(self.topology, Gossip) else self.reducer.spec()
-        return replace(first, **self._counts)
+        return replace(self.reducer.spec(), **self._counts)
 
     def schedules(self) -> list[Schedule]:
         """Every schedule of the experiment."""
@@ -77,7 +91,7 @@ class Setup:
         now = resolve(self.algorithm, 0, [])
         sent, own = now.send(now.init(self.model, self.server_key)), now.client_state(self.model)
         one = torch.ones((), device=self.device)
-        info = Info(torch.zeros((), dtype=torch.int64, device=self.device), one, one)
+        info = Info(torch.zeros((), dtype=torch.int64, device=self.device), one, one, 0 * one)
         return tree.zeros_like(now.finish(now.start(sent, own), sent, own, info)[0].value)
 
     @property
@@ -96,7 +110,8 @@ class Setup:
         """What is fixed for the run: the clients of a cohort, the numbers in an update, rounds, and their distance."""
         how = self.how
         size, rounds = tree.count(self.update_like()), self.experiment.rounds
-        return {"cohort": how.size, "size": size, "rounds": rounds, "min_separation": how.min_separation or 1}
+        counts = {"cohort": how.size, "expected": how.expected, "size": size, "rounds": rounds}
+        return {**counts, "min_separation": how.min_separation or 1}
 
 
 def set_up(
@@ -133,11 +148,8 @@ def assemble(
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     learner = partial(build, ALGORITHMS, experiment.algorithm, where="algorithm", population=partition.size)
     algorithm = _whole(experiment, learner(task=task.to(where)))
-    statistics = None
     if model["buffers"] and experiment.task.batch_norm == "local":
         algorithm = keep_statistics_local(algorithm)
-    if model["buffers"] and experiment.task.batch_norm == "recompute":
-        statistics = Statistics(task)
     pooled = algorithm.traits().pooled
     local = experiment.local
     population = Population(
@@ -154,7 +166,8 @@ def assemble(
     private = make_private(experiment, dataset, task, model, population, apart, lambda t: learner(task=t))
     algorithm = learner(task=private.task) if private else algorithm
     _check_repeats(experiment, algorithm, sampler)
-    layers = tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform))
+    transforms = tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform))
+    round = _round(experiment, task, model, algorithm)
     setup = Setup(
         experiment,
         dataset,
@@ -166,25 +179,26 @@ def assemble(
         task,
         model,
         algorithm,
-        Chain(layers),
-        build(REDUCERS, experiment.reducer, where="reducer"),
-        build(ROUNDS, experiment.round, where="round"),
+        Chain(transforms),
+        round.reducer(build(REDUCERS, experiment.reducer, where="reducer")),
+        round,
         choice,
         where,
         Snapshot(algorithm),
-        statistics,
         _notes(dataset, training, local.batch, experiment.evaluate.rows),
         private,
     )
-    if isinstance(setup.topology, Gossip) and experiment.reducer["name"] != "mean":
-        raise ConfigError(
-            f"reducer.name: gossip mixes neighbours by its graph, so {experiment.reducer['name']!r} would not be used. "
-            "Leave reducer out, or use round.name = 'central'."
-        )
     check_metrics(known, experiment.stop, setup.schedules())
-    setup = with_privacy(setup, [name for name in known if name != TRAIN_LOSS])
-    setup.topology.init(resolve(algorithm, 0, []), model, 1, setup.server_key)
-    return setup
+    return with_privacy(setup, [name for name in known if name != TRAIN_LOSS])
+
+
+def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Algorithm) -> Round:
+    """The topology; with a second pass around it, where BatchNorm's statistics are to be recomputed."""
+    round: Round = build(ROUNDS, experiment.round, where="round")
+    round.check(algorithm)
+    if model["buffers"] and experiment.task.batch_norm == "recompute":
+        return Recompute.around(round, Statistics(task), model["buffers"])
+    return round
 
 
 def _whole(experiment: Experiment, algorithm: Algorithm) -> Algorithm:

@@ -42,10 +42,9 @@ class Gossip(Round):
         return Collect()
 
     def check(self, algorithm: Algorithm) -> None:
-        inner = getattr(algorithm, "inner", algorithm)
-        if getattr(inner, "population", None) is not None:
+        if algorithm.traits().counts_clients:
             raise ConfigError(
-                f"round.name: gossip has no server to keep what {type(inner).__name__} keeps there. "
+                f"round.name: gossip has no server to keep what {type(algorithm).__name__} keeps there. "
                 "Use round.name = 'central', or an algorithm such as fedavg or fedprox."
             )
 
@@ -94,18 +93,23 @@ def _stepped(ctx: Context, state: Tree, nodes: Tensor, stack: Stack, key: Tensor
     here = nodes.to(_device(state))
     rows = {"server": tree.rows(state["server"], here), "value": stack.updates.value, "weight": stack.updates.weight}
     chain = tree.rows(state["chain"], here) if tree.leaves(state["chain"]) else state["chain"]
-    own = [_alone(ctx, tree.rows(rows, i), _row(chain, i), rng.fold_host(key, int(n))) for i, n in enumerate(nodes)]
-    new = tree.map(lambda *xs: torch.stack(xs), *own)
+    keys = [(rng.fold_host(key, int(n)), rng.fold_name(key, "apply", int(n))) for n in nodes]  # for transforms, for apply
+    if ctx.chain.has_server_side():  # which may do anything: one by one
+        own = [_alone(ctx, tree.rows(rows, i), _row(chain, i), *pair) for i, pair in enumerate(keys)]
+        new = tree.map(lambda *xs: torch.stack(xs), *own)
+    else:
+        apply = torch.func.vmap(lambda row, k: _alone(ctx, row, chain, key, k)["server"])
+        new = {"server": apply(rows, torch.stack([k for _, k in keys]).to(here.device)), "chain": chain}
     return tree.map(lambda old, x: old.index_copy(0, here, x), state, new)  # type: ignore[no-any-return]
 
 
-def _alone(ctx: Context, row: Tree, chain: Tree, key: Tensor) -> Tree:
+def _alone(ctx: Context, row: Tree, chain: Tree, key: Tensor, apply_key: Tensor) -> Tree:
     """One node: a sum over its own update alone."""
     one = torch.ones_like(row["weight"])
     weight = torch.where(row["weight"] > 0, row["weight"], one)  # a node without examples stays where it is
     total = Total(tree.scale(row["value"], row["weight"]), weight, one, invited=1)
     total, chain = ctx.chain.server(total, chain, key)
-    return {"server": ctx.algorithm.apply(row["server"], total, rng.fold_name(key, "apply")), "chain": chain}
+    return {"server": ctx.algorithm.apply(row["server"], total, apply_key), "chain": chain}
 
 
 def _row(rows: Tree, i: int) -> Tree:

@@ -1,11 +1,25 @@
 """A run: its rounds, its folder, its state, and how to go on with it."""
 
 from atoll.runs.api import run, simulate
-from atoll.runs.driver import Driver
+from atoll.runs.drivers import drive, on_promises
 from atoll.runs.folder import Folder
 from atoll.runs.progress import Bar, Watcher, silent
+from atoll.runs.run_loop import RunLoop
 from atoll.runs.run_result import Run
 from atoll.runs.run_stacked import run_together
 from atoll.runs.stackable import why_not
 
-__all__ = ["Bar", "Driver", "Folder", "Run", "Watcher", "run", "run_together", "silent", "simulate", "why_not"]
+__all__ = [
+    "Bar",
+    "Folder",
+    "Run",
+    "RunLoop",
+    "Watcher",
+    "drive",
+    "on_promises",
+    "run",
+    "run_together",
+    "silent",
+    "simulate",
+    "why_not",
+]

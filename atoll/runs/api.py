@@ -16,7 +16,7 @@ from atoll.engines.ranks import World, join
 from atoll.experiment import Entry, Experiment, load
 from atoll.experiment.setup import Device, Setup, assemble, find_device, partitioned, set_up
 from atoll.runs.folder import Folder
-from atoll.runs.lifecycle import Info, claim, default_folder, drive, ended, same_device
+from atoll.runs.lifecycle import Info, claim, default_folder, ended, run_all, same_device
 from atoll.runs.progress import Watcher, silent
 from atoll.runs.python_inputs import ARRAYS, cohort_entry, listed, made, merged, named, pair
 from atoll.runs.run_result import Run
@@ -66,7 +66,7 @@ def _done(
     if not ended(info):
         device = world.first(lambda: same_device(info, device))
         here = world.at(find_device(device))
-        drive(here.in_line(lambda: build(device)), folder, info, watch, here, profile)
+        run_all(here.in_line(lambda: build(device)), folder, info, watch, here, profile)
     if world.size == 1:
         return Run(folder.path, temporary)
     run = world.first(lambda: Run(folder.path))

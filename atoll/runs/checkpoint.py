@@ -1,7 +1,7 @@
 """What a run goes on from: all that is not in its record, with a fingerprint, so that damage is seen and not used.
 
-`checkpoint.pt` holds the server and names the file with the clients' memory, `memory-ROUND.rows`: the ids of those that
-have any, then their rows. Clients may be many, so it is written and read a bounded piece at a time. It is whole
+`checkpoint.pt` holds the round's state and names the file with what clients keep, `memory-ROUND.rows`: the ids of those
+that keep anything, then their rows. Clients may be many, so it is written and read a bounded piece at a time. It is whole
 before checkpoint.pt names it, and goes only after another is named.
 """
 
@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.engines import Kept, Layout, RowStore
+from atoll.core import ClientStates
+from atoll.engines import Layout
 from atoll.errors import RecordError
 from atoll.runs.folder import Folder
 from atoll.tree import Tree
@@ -32,32 +33,55 @@ _PIECE = 8 << 20  # bytes of rows that are read at a time
 class Saved:
     """What a checkpoint holds."""
 
-    parts: Tree
+    round: Tree  # the state of the round
     rounds: int
     memory: dict[str, Any]  # file, clients, layout and digest; {} where no client has any
 
 
-def write(folder: Folder, parts: Tree, memory: RowStore | Kept, rounds: int) -> None:
+def write(folder: Folder, round: Tree, clients: ClientStates, layout: Layout, rounds: int) -> None:
     """Put the state after so many rounds in the place of the last checkpoint, in one step."""
     folder.settle()
-    kept = _write_rows(folder, memory, f"memory-{rounds}.rows")
+    kept = _write_rows(folder, clients, layout, f"memory-{rounds}.rows")
+    parts = {"round": round}
     folder.save(_NAME, {"parts": parts, "round": rounds, "memory": kept, "digest": _fingerprint(parts, kept)})
     for old in folder.path.glob("memory-*.rows"):
         if old.name != kept.get("file"):
             old.unlink(missing_ok=True)
 
 
-def read(folder: Folder) -> Saved:
-    """The state, after how many rounds it was written, and where the clients' memory is."""
+def read(folder: Folder, first: Tree | None = None) -> Saved:
+    """The state, after how many rounds it was written, and where the clients' state is.
+
+    `first` is the run's state before its first round: what an older version did not keep is taken from there.
+    """
     saved = folder.load(_NAME)
     try:
-        found = Saved(saved["parts"], int(saved["round"]), saved["memory"])
-        whole = _fingerprint(found.parts, found.memory) == saved["digest"]
+        parts, memory = saved["parts"], saved["memory"]
+        whole = _fingerprint(parts, memory) == saved["digest"]
+        round = parts["round"] if "round" in parts else _upgraded(parts, first or {})
+        found = Saved(round, int(saved["round"]), memory)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError):
         whole = False
     if not whole:
         raise RecordError(f"{folder.path / _NAME}: is damaged (its contents are not what was written). {_NEW}")
     return found
+
+
+def _upgraded(parts: Tree, first: Tree) -> Tree:
+    """A checkpoint of version 0.1: the server, the transforms' state, and canaries beside them."""
+    chain = first.get("chain", {})
+    if "canaries" in parts:
+        kept = {**chain.get("canaries", {}), **parts["canaries"]}
+        chain = {"transforms": _filled(parts["state"], chain.get("transforms", {})), "canaries": kept}
+    else:
+        chain = _filled(parts["state"], chain)
+    return {**first, "server": parts["server"], "chain": chain}
+
+
+def _filled(kept: Tree, first: Tree) -> Tree:
+    """What was kept, and what was not kept then as it is at first."""
+    new = {k: _filled(kept[k], v) if isinstance(v, dict) and k in kept else kept.get(k, v) for k, v in first.items()}
+    return new
 
 
 def rows(folder: Folder, saved: Saved, layout: Layout) -> Iterator[tuple[Tensor, Tree]]:
@@ -96,8 +120,8 @@ def last(folder: Folder) -> str:
         return "unreadable"
 
 
-def _write_rows(folder: Folder, memory: RowStore | Kept, name: str) -> dict[str, Any]:
-    ids = memory.ids()
+def _write_rows(folder: Folder, clients: ClientStates, layout: Layout, name: str) -> dict[str, Any]:
+    ids = clients.ids()
     if not len(ids):
         return {}
     seen = hashlib.blake2b(digest_size=16)
@@ -106,9 +130,9 @@ def _write_rows(folder: Folder, memory: RowStore | Kept, name: str) -> dict[str,
         seen.update(piece.data)
         return piece
 
-    pieces = chain([ids.numpy().astype("<i8")], (memory.layout.pack(held) for _, held in memory.pieces()))
+    pieces = chain([ids.numpy().astype("<i8")], (layout.pack(held) for _, held in clients.pieces()))
     folder.stream(name, (told(p) for p in pieces))
-    return {"file": name, "clients": len(ids), "layout": memory.layout.mark, "digest": seen.hexdigest()}
+    return {"file": name, "clients": len(ids), "layout": layout.mark, "digest": seen.hexdigest()}
 
 
 def _read_rows(

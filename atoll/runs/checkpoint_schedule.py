@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from weakref import WeakSet
 
 _CHEAP = 0.25  # seconds: never postponed
 _SHARE = 10.0  # times what the last one took must be spent on rounds first
-_alive: WeakSet[Spacing] = WeakSet()  # of the runs that this process is in the middle of
 
 
-class Spacing:
+class Sharing:
+    """Runs that go together: whoever waits for one's checkpoint waits for all."""
+
+    def __init__(self) -> None:
+        self.runs: set[int] = set()
+
+
+class CheckpointSchedule:
     """The checkpoints of one run.
 
     >>> clock = iter([0.0, 1.0, 1.0, 3.0, 12.0, 24.0])
-    >>> spacing = Spacing(10, lambda: next(clock))
+    >>> spacing = CheckpointSchedule(10, clock=lambda: next(clock)).__enter__()
     >>> spacing.turn(9), spacing.turn(10), spacing.due()
     (False, True, True)
     >>> spacing.write(lambda: None)  # takes two seconds
@@ -28,17 +33,19 @@ class Spacing:
     (False, True)
     """
 
-    def __init__(self, every: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.every, self.clock = every, clock
+    def __init__(
+        self, every: int, sharing: Sharing | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.every, self.clock, self.sharing = every, clock, sharing or Sharing()
         self.took, self.last = 0.0, clock()
-        _alive.add(self)
 
-    def __enter__(self) -> Spacing:
+    def __enter__(self) -> CheckpointSchedule:
+        self.sharing.runs.add(id(self))
         return self
 
     def __exit__(self, *why: object) -> None:
-        """The run is over. An error that somebody keeps would keep this alive, and slow the others down."""
-        _alive.discard(self)
+        """The run is over, and slows the others down no more."""
+        self.sharing.runs.discard(id(self))
 
     def turn(self, done: int) -> bool:
         """May one be written after so many rounds?"""
@@ -46,7 +53,7 @@ class Spacing:
 
     def due(self) -> bool:
         """Is it worth it?"""
-        return self.clock() - self.last >= _SHARE * self.took * len(_alive) or self.took < _CHEAP
+        return self.clock() - self.last >= _SHARE * self.took * len(self.sharing.runs) or self.took < _CHEAP
 
     def write(self, checkpoint: Callable[[], None]) -> None:
         """Write one, and remember what it took."""

@@ -1,22 +1,34 @@
-"""What a driver is made of: the clients' memory, the engine, and what an engine runs on."""
+"""What a run's engine is made of: the data on its device, the clients' state, and the choice of the engine."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from atoll import tree
-from atoll.core import Job
+from atoll.core import Engine, Train
 from atoll.core.settings import resolve
-from atoll.engines import AnyEngine, Choice, Ground, RowStore, Vector, client_bytes, make
-from atoll.engines.program import batch_of
-from atoll.engines.ranks import HomeRows, World, deal
-from atoll.engines.ranks.world import cores
+from atoll.engines import Choice, DeviceData, LocalEngine, RowStore, batch_of, client_bytes, default_budget, make
+from atoll.engines.ranks import Ranked, ShardedStore, World, cores, deal
 from atoll.experiment.setup import Setup
+from atoll.runs.evaluate import evaluation_data
 from atoll.tree import Tree
+
+
+@dataclass(frozen=True, eq=False)
+class Workplace:
+    """An engine and what it was made with."""
+
+    engine: Engine
+    own: LocalEngine  # of this process
+    choice: Choice
+    chunk: int  # clients that fit at a time
+    client_bytes: int  # that one client takes in a stack
+    spills: bool  # is what clients keep in a file?
+    spill_folder: Path
 
 
 def on_device(setup: Setup) -> tuple[Tree, Tree | None]:
@@ -25,52 +37,91 @@ def on_device(setup: Setup) -> tuple[Tree, Tree | None]:
     return tree.to(setup.dataset.train, setup.device), None if test is None else tree.to(test, setup.device)
 
 
-def store(setup: Setup, rows: Tree, budget: int, folder: Path, world: World) -> RowStore | HomeRows:
-    """Every client's memory; on many ranks each holds that of the clients at home there."""
+def workplace(
+    setup: Setup,
+    columns: tuple[Tree, Tree | None],
+    rows: Tree,
+    trial: Train,
+    choice: Choice,
+    folder: Path,
+    world: World,
+    budget: int | None,
+) -> Workplace:
+    """The engine asked for; on many ranks each has one, of the kind that rank 0 finds."""
+    whole = int(choice.memory_gb * 1e9) if choice.memory_gb else default_budget(setup.device) // world.sharing
+    spill = Path(choice.spill) if choice.spill else folder
+    store = _store(setup, rows, min(whole, budget or whole), spill, world)
+    data = _device_data(setup, *columns)
+    size = _one_client(setup, data, trial, rows)
+    chunk = choice.chunk or max(1, whole // max(1, size))
+    own = _engine(choice, data, store, chunk, trial, setup, world)
+    engine = own if world.size == 1 else Ranked(own, world)
+    return Workplace(engine, own, choice, chunk, size, store.in_file, spill)
+
+
+def _store(setup: Setup, rows: Tree, budget: int, folder: Path, world: World) -> RowStore | ShardedStore:
+    """Every client's state; on many ranks each holds that of the clients at home there."""
     population, device = setup.population, setup.device
     if world.size == 1 or not tree.leaves(rows):
         return RowStore(rows, population.size, device, budget, folder)
     homes = deal(population.steps(torch.arange(population.size)), world.size)
-    return HomeRows(rows, homes, world, device, budget, folder)
+    return ShardedStore(rows, homes, world, device, budget, folder)
 
 
-def one_client(setup: Setup, columns: Tree, job: Job, rows: Tree) -> int:
+def _device_data(setup: Setup, columns: Tree, test: Tree | None) -> DeviceData:
+    """What an engine works on, and why clients cannot be stacked, where that is known beforehand."""
+    task = setup.task
+    noisy = setup.example_privacy is not None
+    keyed = task.keyed or setup.dataset.augment is not None or noisy  # dropout, images, noise
+    unstackable = None
+    if task.random:
+        unstackable = "the model draws random numbers of its own (F.dropout instead of nn.Dropout?)"
+    elif task.native:
+        unstackable = f"the model changes its buffer {task.native[0]!r} in place"
+    return DeviceData(
+        columns,
+        setup.dataset.training_decode,
+        setup.device,
+        setup.population,
+        keyed,
+        unstackable,
+        bool(task.random),
+        evaluation_data(setup, columns, test),
+    )
+
+
+def _one_client(setup: Setup, data: DeviceData, trial: Train, rows: Tree) -> int:
     """The bytes that one client takes in a stack."""
-    where = setup.device
+    where, cohort = setup.device, data.plan(trial.rows(slice(0, 1)))
     key = torch.zeros(2, dtype=torch.int64, device=where)
-    plan, count = job.cohort.plan[0, 0].to(where), job.cohort.count[0, 0].to(where)
-    batch = batch_of(setup.dataset.training_decode, columns, plan, count, key)
+    plan, count = cohort.plan[0, 0].to(where), cohort.count[0, 0].to(where)
+    batch = batch_of(data.decode, data.columns, plan, count, key)
     now = resolve(setup.algorithm, 0, [])
-    sent = tree.rows(job.sent, 0) if job.each else job.sent
+    sent = tree.rows(trial.sent, 0) if trial.per_client else trial.sent
     gradients = 2 * len(plan) if setup.example_privacy else 0  # one for every example
     each = gradients * tree.nbytes(setup.model["params"])
     return each + client_bytes(setup.task, setup.model, batch, now.start(sent, rows["algorithm"]), rows)
 
 
-def ground(setup: Setup, columns: Tree) -> Ground:
-    """What an engine runs on, and why clients cannot be stacked, where that is known beforehand."""
-    task = setup.task
-    noisy = setup.example_privacy is not None
-    keyed = task.keyed or setup.dataset.augment is not None or noisy  # dropout, images, noise
-    refused = None
-    if task.random:
-        refused = "the model draws random numbers of its own (F.dropout instead of nn.Dropout?)"
-    elif task.native:
-        refused = f"the model changes its buffer {task.native[0]!r} in place"
-    return Ground(columns, setup.dataset.training_decode, setup.device, keyed, refused)
-
-
-def engine(choice: Choice, on: Ground, chunk: int, trial: Job, world: World) -> AnyEngine:
-    """The engine asked for; on many ranks the one that rank 0 finds."""
+def _engine(
+    choice: Choice,
+    data: DeviceData,
+    store: RowStore | ShardedStore,
+    chunk: int,
+    trial: Train,
+    setup: Setup,
+    world: World,
+) -> LocalEngine:
     if world.size == 1:
-        return make(choice, on, chunk, trial)
+        return make(choice, data, store, chunk, trial, setup.task.model)
     choice = replace(choice, workers=choice.workers or max(1, cores() // world.local_size))
-    made: list[AnyEngine] = []
+    made: list[LocalEngine] = []
 
-    def decide() -> tuple[Any, str, int]:
-        made.append(make(choice, on, chunk, trial))
-        own = made[0].chunk if isinstance(made[0], Vector) else chunk
-        return made[0].name, made[0].reason, own
+    def decide() -> tuple[Any, list[str], int]:
+        made.append(make(choice, data, store, chunk, trial, setup.task.model))
+        return made[0].name, made[0].notes, made[0].choice().get("chunk", chunk)
 
-    name, reason, own = world.first(decide)
-    return made[0] if made else replace(make(replace(choice, name=name), on, own, trial), reason=reason)
+    name, notes, own = world.first(decide)
+    if made:
+        return made[0]
+    return replace(make(replace(choice, name=name), data, store, own, trial, setup.task.model), notes=list(notes))

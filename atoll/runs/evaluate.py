@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,20 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Algorithm, Chain, Job, Model
-from atoll.core.engine import Store
+from atoll.core import Chain, Context, Evaluate, Evaluated, Program, Train
 from atoll.data import Partition, Population
-from atoll.engines import AnyEngine, Scratch, measure, measure_each
-from atoll.engines.ranks import ALONE, World
+from atoll.engines import EvaluationData
 from atoll.errors import DivergenceError
 from atoll.experiment.experiment import EvaluateTable
 from atoll.experiment.setup import Setup
-from atoll.reducers import Keep
-from atoll.rounds import Gossip
+from atoll.reducers import Collect
+from atoll.runs.drivers import Asking
 from atoll.tasks import metrics_for, spread
 from atoll.tree import Tree
 
-_KEEP, _PLAIN = Keep(), Chain()
 _WHOLE = 100  # models of clients that are measured on the test data, at most
 _GPU_BATCH = 4096  # examples of one model at a time that keep a GPU busy
 _BYTES = 1 << 30  # of clients' models at a time
@@ -43,161 +39,95 @@ class Evaluation:
     each: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Moment:
-    """The state of a run between two rounds."""
+def evaluation_data(setup: Setup, columns: Tree, test: Tree | None) -> EvaluationData:
+    """What a run's models are measured on."""
+    table, seed = setup.experiment.evaluate, setup.experiment.seed
+    clients = len(measured_clients(setup))
+    return EvaluationData(
+        setup.task,
+        partial(metrics_for, setup.dataset.kind),
+        setup.dataset.decode,
+        max(table.batch, _GPU_BATCH) if setup.device.type == "cuda" else table.batch,
+        columns,
+        _own_rows(setup.held or setup.training, clients, table),
+        rng.key(seed, "measured", "own rows"),
+        test,
+        None if test is None else _few_rows(len(test["y"]), table.rows, seed),
+        table.batch,
+        max(1, min(1024, int(_BYTES // max(1, tree.nbytes(setup.model))))),
+    )
 
-    now: Algorithm  # with the numbers of the round
-    settings: Tree
-    server: Tree
-    memory: Store
-    key: Tensor
+
+def measured_clients(setup: Setup) -> Tensor:
+    """Those that get metrics of their own."""
+    return _chosen(setup.training.size, setup.experiment.evaluate.clients, setup.experiment.seed)
 
 
 class Evaluator:
-    """Knows the data, whom to measure, and how. Ranks measure a part each, and all get the whole."""
+    """Knows whom to measure, and asks for it."""
 
-    def __init__(self, setup: Setup, engine: AnyEngine, columns: Tree, test: Tree | None, world: World = ALONE) -> None:
-        self.setup, self.engine, self.columns, self.test, self.world = setup, engine, columns, test, world
-        self.table = setup.experiment.evaluate
-        self.ids = _chosen(setup.training.size, self.table.clients, setup.experiment.seed)
-        self.rows = None if test is None else _few_rows(len(test["y"]), self.table.rows, setup.experiment.seed)
-        self.own = _own_rows(setup.held or setup.training, len(self.ids), self.table)
-        self.key = rng.key(setup.experiment.seed, "measured", "own rows")
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self.table = setup, setup.experiment.evaluate
+        self.ids = measured_clients(setup)
         traits = setup.algorithm.traits()
         self.after = self.table.after and not traits.pooled
-        self.personal = traits.personal or isinstance(setup.topology, Gossip)
+        self.personal = traits.personal or setup.round.per_client
         self.partial = traits.partial
-        self.stacked = engine.name != "loop"
-        self.block = max(1, min(1024, int(_BYTES // max(1, tree.nbytes(setup.model)))))
-        self.measure = measure  # runs that go together put another in its place
+        self.snapshot = Program(setup.snapshot, Chain(), Collect(), setup.model)
 
-    def __call__(self, state: Moment) -> Evaluation:
+    def __call__(self, ctx: Context, state: Tree, key: Tensor) -> Asking[Evaluation]:
         """Measure the state as it is now."""
-        before = self._before(state) if len(self.ids) else {}
-        after = self._own_models(state, trained=True) if self.after and len(self.ids) else None
-        return Evaluation(
-            self._central(state),
-            self._spread(before),
-            None if after is None else self._spread(after),
-            self._each(before, after),
-        )
+        before, after = {}, None
+        if len(self.ids):
+            before = yield from self._before(ctx, state, key)
+        if self.after and len(self.ids):
+            after = yield from self._own_models(ctx, state, key, "own", self.ids, trained=True)
+        central = yield from self._central(ctx, state, key)
+        clients = None if after is None else self._spread(after)
+        return Evaluation(central, self._spread(before), clients, self._each(before, after))
 
-    def _central(self, state: Moment) -> dict[str, float]:
-        if self.test is None:
+    def _central(self, ctx: Context, state: Tree, key: Tensor) -> Asking[dict[str, float]]:
+        if self.setup.dataset.test is None:
             return {}
-        if self.partial:
-            return self._clients_on_test(state, self.test)
-        found = self._measure(self.test, self.setup.topology.model(state.server), self.rows)
-        table = self._finish(found, np.zeros(len(found["loss"]), np.int64), 1)
+        if self.partial:  # no server model is whole: the mean over clients of their own models' metrics
+            table = yield from self._own_models(ctx, state, key, "test", self.ids[:_WHOLE], trained=False)
+            return {k: float(v.mean()) for k, v in table.items()}
+        table = yield from self._one_model(state, "test")
         return {k: float(v[0]) for k, v in table.items()}
 
-    def _before(self, state: Moment) -> Table:
+    def _before(self, ctx: Context, state: Tree, key: Tensor) -> Asking[Table]:
         if self.personal:
-            return self._own_models(state, trained=False)
-        cohort = self.own.cohort(self.ids, self.key)
-        real = torch.arange(cohort.plan.shape[2]) < cohort.count[..., None]
-        owner = torch.arange(len(self.ids))[:, None, None].expand(cohort.plan.shape)[real]
-        found = self._measure(self.columns, self.setup.topology.model(state.server), cohort.plan[real])
-        return self._finish(found, owner.numpy(), len(self.ids))
+            return (yield from self._own_models(ctx, state, key, "own", self.ids, trained=False))
+        return (yield from self._one_model(state, "own"))
 
-    def _own_models(self, state: Moment, trained: bool) -> Table:
-        """Every measured client's own model on its own data."""
+    def _one_model(self, state: Tree, on: Literal["test", "own"]) -> Asking[Table]:
+        pending = yield Evaluate(on, self.ids, self.setup.round.model(state))
+        answer: Evaluated = pending.result()
+        return answer.metrics
 
-        def block(ids: Tensor) -> Table:
-            cohort = self.own.cohort(ids, self.key)
-            plan, count = cohort.plan, cohort.count
-            if not plan.numel():  # nobody holds a row: one that does not count, for the names of the columns
-                plan, count = (torch.zeros(shape, dtype=torch.int64) for shape in ((len(ids), 1, 1), (len(ids), 1)))
-            models, good = self._models(state, ids, trained)
-            found, owner = self._measure_each(self.columns, models, plan, count)
-            table = self._finish(found, owner, len(ids))
-            return {k: np.where(good, v, np.nan) for k, v in table.items()}
-
-        return self._by_client(state, self.ids, block)
-
-    def _by_client(self, state: Moment, ids: Tensor, measured: Callable[[Tensor], Table]) -> Table:
-        """A row for each of these clients, a block of them at a time; each rank does its own."""
-        mine = _own_part(ids, state.memory, self.world)
-        tables: list[Table] = []
-        error: DivergenceError | None = None
-        try:
-            for part in torch.split(ids[mine], self.block):  # type: ignore[no-untyped-call]
-                tables += [measured(part)] if len(part) else []
-        except DivergenceError as e:  # all ranks must raise it, not only the one that saw it
-            error = e
-        every = self.world.gather((mine.numpy(), tables, error))
-        wrong = [e for _, _, e in every if e is not None]
-        if wrong:
-            raise error or wrong[0]
-        place = np.concatenate([p for p, _, _ in every])
-        blocks = [t for _, ts, _ in every for t in ts]
-        back = np.argsort(place)
-        return {k: np.concatenate([b[k] for b in blocks])[back] for k in blocks[0]} if blocks else {}
-
-    def _clients_on_test(self, state: Moment, test: Tree) -> dict[str, float]:
-        """The mean over clients of their own models' metrics on the test data: no server model is whole."""
-        rows = torch.arange(len(test["y"])) if self.rows is None else self.rows
-        n, b = len(rows), self.table.batch
-        steps = -(-n // b)
-        plan = rows[torch.arange(steps * b).clamp(max=n - 1)].reshape(1, steps, b)
-        count = (n - torch.arange(steps) * b).clamp(max=b).reshape(1, steps)
-
-        def block(ids: Tensor) -> Table:
-            c = len(ids)
-            models, _ = self._models(state, ids, trained=False)
-            found, owner = self._measure_each(test, models, plan.expand(c, -1, -1), count.expand(c, -1))
-            return self._finish(found, owner, c)
-
-        return {k: float(v.mean()) for k, v in self._by_client(state, self.ids[:_WHOLE], block).items()}
-
-    def _models(self, state: Moment, ids: Tensor, trained: bool) -> tuple[Model, NDArray[np.bool_]]:
-        """What each of these clients predicts with, before or after training: one stack; and which are finite."""
-        cohort = self.setup.population.cohort(ids, state.key)
-        if not trained:
-            cohort = replace(cohort, steps=torch.zeros_like(cohort.steps), count=torch.zeros_like(cohort.count))
-        sent, each = self.setup.topology.sent(state.now, state.server, cohort.id)
-        settings = {"algorithm": {"inner": state.settings["algorithm"]}, "chain": {}}
-        job = Job(
-            self.setup.snapshot, _PLAIN, _KEEP, settings, sent, {}, cohort, Scratch(state.memory), state.key, each
+    def _own_models(
+        self, ctx: Context, state: Tree, key: Tensor, on: Literal["test", "own"], ids: Tensor, trained: bool
+    ) -> Asking[Table]:
+        """What each of these clients predicts with, before or after training."""
+        sent, _ = self.setup.round.broadcast(ctx, state, ids)
+        snapshot = Train(
+            self.snapshot,
+            {"algorithm": {"inner": ctx.settings["algorithm"]}, "chain": {}},
+            sent,
+            {},
+            ids,
+            key,
+            key,
+            per_client=self.setup.round.per_client,
+            max_steps=None if trained else 0,
+            client_state="read",
         )
-        result = self.engine.run(job)
-        good = result.finite.cpu()
-        if not good.all() and self.setup.experiment.on_divergence == "stop":
-            raise DivergenceError(f"the models of clients {ids[~good].tolist()} are not finite. Lower algorithm.lr.")
-        if result.total is None:
-            return tree.stack(self.setup.model, len(ids)), good.numpy()
-        place = torch.zeros(len(ids), dtype=torch.int64).index_copy(0, result.order, torch.arange(len(result.order)))
-        return tree.rows(result.total.updates.value, place.to(self.setup.device)), good.numpy()
-
-    def _measure(self, columns: Tree, model: Model, rows: Tensor | None) -> Table:
-        """Each rank takes some of the batches, cut as one process would; all get the rows of all, in order."""
-        if self.world.size == 1:
-            return self._part(columns, model, rows)
-        rows = torch.arange(len(columns["y"])) if rows is None else rows
-        ends = _ends(len(rows), self._batch(), self.world.size)
-        found = self._part(columns, model, rows[ends[self.world.rank] : ends[self.world.rank + 1]])
-        counts = [b - a for a, b in pairwise(ends)]
-        joined = self.world.join_rows({k: torch.from_numpy(v) for k, v in found.items()}, counts)
-        return {k: v.numpy() for k, v in joined.items()}
-
-    def _part(self, columns: Tree, model: Model, rows: Tensor | None) -> Table:
-        if rows is not None and not len(rows):
-            return {k: v[:0] for k, v in self._part(columns, model, torch.zeros(1, dtype=torch.int64)).items()}
-        return self.measure(self.setup.task, self.setup.dataset.decode, columns, model, rows, self._batch())
-
-    def _batch(self) -> int:
-        return max(self.table.batch, _GPU_BATCH) if self.setup.device.type == "cuda" else self.table.batch
-
-    def _measure_each(
-        self, columns: Tree, models: Model, plan: Tensor, count: Tensor
-    ) -> tuple[Table, NDArray[np.int64]]:
-        decode = self.setup.dataset.decode
-        return measure_each(self.setup.task, decode, columns, models, plan, count, self.stacked)
-
-    def _finish(self, columns: Table, group: NDArray[np.int64], groups: int) -> Table:
-        chosen = metrics_for(self.setup.dataset.kind, columns)
-        return {k: m.by_group(columns, group, groups) for k, m in chosen.items()}
+        pending = yield Evaluate(on, ids, snapshot=snapshot)
+        answer: Evaluated = pending.result()
+        if not answer.finite.all() and self.setup.experiment.on_divergence == "stop":
+            bad = ids.numpy()[~answer.finite].tolist()
+            raise DivergenceError(f"the models of clients {bad} are not finite. Lower algorithm.lr.")
+        return answer.metrics
 
     def _spread(self, table: Table) -> dict[str, dict[str, float]]:
         better = {k: m.better for k, m in metrics_for(self.setup.dataset.kind, _COLUMNS).items()}
@@ -228,19 +158,6 @@ def _few_rows(examples: int, rows: int | str, seed: int) -> Tensor | None:
     if rows == "all" or int(rows) >= examples:
         return None
     return rng.distinct(rng.key(seed, "measured", "test rows"), examples, int(rows)).sort().values
-
-
-def _own_part(ids: Tensor, memory: Store, world: World) -> Tensor:
-    """The positions of those that this rank measures: at home where they have memory, else every so many."""
-    homes = getattr(memory, "homes", None)
-    ranks = torch.arange(len(ids)) % world.size if homes is None else homes[ids]
-    return (ranks == world.rank).nonzero().flatten()
-
-
-def _ends(rows: int, batch: int, ranks: int) -> list[int]:
-    """Where each rank's rows begin, and where the last one's end: whole batches, as even as can be."""
-    batches = -(-rows // batch)
-    return [min(rows, batches * r // ranks * batch) for r in range(ranks + 1)]
 
 
 def _own_rows(partition: Partition, clients: int, table: EvaluateTable) -> Population:

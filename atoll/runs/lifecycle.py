@@ -13,18 +13,19 @@ import torch
 
 from atoll import tree
 from atoll.data import label_counts
-from atoll.engines import Choice, Threads, Vector
-from atoll.engines.ranks import ALONE, World, ranked
+from atoll.engines import Choice
+from atoll.engines.ranks import ALONE, World
 from atoll.errors import RankError, RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, Setup
 from atoll.experiment.type_names import shown
-from atoll.runs.driver import Driver
+from atoll.runs.drivers import Asking, drive
 from atoll.runs.environment import code, hardware, versions
 from atoll.runs.folder import FORMAT, Folder
 from atoll.runs.interrupts import unhurried
 from atoll.runs.profiling import Profile
 from atoll.runs.progress import Watcher
+from atoll.runs.run_loop import RunLoop
 
 Info = dict[str, Any]  # what run.json holds
 _CELLS = 10_000  # clients times classes, in run.json
@@ -94,50 +95,41 @@ def default_folder(experiment: Experiment, resume: bool) -> Path:
     return next(p for p in tried if not p.exists())
 
 
-def drive(
+def run_all(
     setup: Setup, folder: Folder, info: Info | None, watch: Watcher, world: World = ALONE, profile: bool = False
 ) -> None:
     """All rounds that are left. The program's own random numbers are as they were when it is done."""
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         choice = kept_choice(info, folder, setup, world)
-        driver = Driver(setup, folder, choice, wrap=ranked(world), world=world)
-        if profile and world.rank == 0:
-            driver.profile = Profile(folder.path / "profile", setup.device)
-        conduct(driver, info, watch)
+        looked_at = Profile(folder.path / "profile", setup.device) if profile and world.rank == 0 else None
+        loop = RunLoop(setup, folder, choice, world=world, around=None if looked_at is None else looked_at.round)
+        drive(conduct(loop, info, watch), loop.engine)
 
 
-def conduct(driver: Driver, info: Info | None, watch: Watcher) -> None:
-    """All rounds that are left to a driver, and what its folder says of them."""
-    world, folder = driver.world, driver.folder
-    world.same("partition", driver.setup.partition.digest())
-    world.first(lambda: folder.create(_needed_bytes(driver)))
+def conduct(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
+    """All rounds that are left to a run, and what its folder says of them."""
+    world, folder = loop.world, loop.folder
+    world.same("partition", loop.setup.partition.digest())
+    world.first(lambda: folder.create(_needed_bytes(loop)))
     with ExitStack() as held:
         world.first(lambda: held.enter_context(folder.held()))
-        _advance(driver, info, watch)
+        yield from _advance(loop, info, watch)
 
 
-def _advance(driver: Driver, info: Info | None, watch: Watcher) -> None:
-    world = driver.world
+def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
+    world = loop.world
     if info is None:
-        info = world.first(lambda: about(driver))
+        info = world.first(lambda: about(loop))
     else:
-        driver.resume()
+        loop.resume()
         info = {**info, "versions": _also(info.get("versions", {}))}
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
-
-    before = driver.own.reason
-
-    def write(status: str, quick: bool = False) -> None:
-        engine = info["engine"]  # what it found out on the way (too little memory, that compiling pays) is said there
-        engine = {**engine, "reason": engine["reason"] + driver.own.reason.removeprefix(before)}
-        told = {} if driver.account is None else {"privacy": driver.account.told(quick)}
-        driver.folder.write_info({**info, "engine": engine, **told, "status": status})
-
+    write = _Status(loop, info)
     world.first(lambda: write("running"))
-    if driver.account is not None:  # whoever is killed says what had been spent by the checkpoint
-        driver.kept = lambda: write("running", quick=True)
+    if loop.listeners:  # whoever is killed says what had been heard by the checkpoint
+        loop.checkpointed = lambda: write("running", quick=True)
     try:
-        status = driver.run(watch)
+        status = yield from loop.rounds(watch)
     except BaseException as e:
         if isinstance(e, RankError):
             unhurried()
@@ -146,6 +138,19 @@ def _advance(driver: Driver, info: Info | None, watch: Watcher) -> None:
                 write("interrupted" if isinstance(e, KeyboardInterrupt) else f"failed: {type(e).__name__}")
         raise
     world.first(lambda: write(status))
+
+
+class _Status:
+    """Writes run.json: what is known of the run, what its engine found out on the way, and what listeners heard."""
+
+    def __init__(self, loop: RunLoop, info: Info) -> None:
+        self.loop, self.info, self.known = loop, info, len(loop.engine.notes)
+
+    def __call__(self, status: str, quick: bool = False) -> None:
+        engine = self.info["engine"]
+        reason = "; ".join([engine["reason"], *self.loop.engine.notes[self.known :]])
+        heard = {x.key: x.summary(self.loop.state.round, quick) for x in self.loop.listeners}
+        self.loop.folder.write_info({**self.info, "engine": {**engine, "reason": reason}, **heard, "status": status})
 
 
 def _also(versions: Info) -> Info:
@@ -159,17 +164,13 @@ def _ranks(world: World) -> Info:
     return {"count": world.size, "here": world.local_size, "backend": world.backend, "threads": torch.get_num_threads()}
 
 
-def about(driver: Driver) -> Info:
+def about(loop: RunLoop) -> Info:
     """What run.json says, but for the status."""
-    setup, experiment = driver.setup, driver.experiment
+    setup, experiment, engine = loop.setup, loop.experiment, loop.own
     sizes = setup.training.sizes.double()
-    engine = driver.own
-    choice: dict[str, Any] = {"name": engine.name}
-    if isinstance(engine, Vector):
-        choice |= {"chunk": engine.chunk, "capture": engine.capture}
-    if isinstance(engine, Threads):
-        choice |= {"workers": engine.count()}
-    choice |= {k: v for k in ("memory_gb", "spill") if (v := getattr(driver.choice, k)) is not None}
+    asked = {"memory_gb": loop.place.choice.memory_gb, "spill": loop.place.choice.spill}
+    choice = {**engine.choice(), **{k: v for k, v in asked.items() if v is not None}}
+    reason = "; ".join(engine.notes)
     return {
         "format": FORMAT,
         "atoll": versions()["atoll"],
@@ -188,7 +189,7 @@ def about(driver: Driver) -> Info:
             "name": (experiment.task.model or {}).get("name") or type(setup.task.original).__name__,
             "parameters": tree.count(setup.model["params"]),
         },
-        "engine": {"name": engine.name, "reason": engine.reason, "choice": choice, "together": driver.together},
+        "engine": {"name": engine.name, "reason": reason, "choice": choice, "together": loop.together},
         "notes": setup.notes,
         "versions": versions(),
         "hardware": hardware(setup.device),
@@ -221,12 +222,11 @@ def kept_choice(info: Info | None, folder: Folder, setup: Setup | None = None, w
         raise RecordError(f"{folder.path / 'run.json'}: names no engine. Start again in a new folder.") from e
 
 
-def _needed_bytes(driver: Driver) -> int:
-    """Two checkpoints (the old and the new), the model, the record, and the clients' memory if it is a file here."""
-    clients, rounds = driver.setup.population.size, driver.experiment.rounds
-    cohort = len(driver.agenda.trial().cohort)
-    state = tree.nbytes(driver.state.server) + tree.nbytes(driver.state.transforms)
-    memory = min(clients, rounds * cohort) * driver.state.memory.layout.width
-    here = driver.state.memory.in_file and driver.state.memory.folder == driver.folder.path
+def _needed_bytes(loop: RunLoop) -> int:
+    """Two checkpoints (the old and the new), the model, the record, and the clients' state if it is a file here."""
+    clients, rounds = loop.setup.population.size, loop.experiment.rounds
+    cohort = max(1, len(loop.plan.sample(0)[0]))
+    kept = min(clients, rounds * cohort) * loop.state.layout.width
+    here = loop.place.spills and loop.place.spill_folder == loop.folder.path
     lines = rounds * (2_000 + 8 * cohort)
-    return 2 * (state + memory) + here * memory + tree.nbytes(driver.setup.model) + lines
+    return 2 * (tree.nbytes(loop.state.round) + kept) + here * kept + tree.nbytes(loop.setup.model) + lines

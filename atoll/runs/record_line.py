@@ -7,32 +7,30 @@ from dataclasses import asdict
 from typing import Any
 
 from atoll import tree
-from atoll.core import Cohort, Participation, Result
+from atoll.core import Algorithm, Chain, Outcome
 from atoll.core.settings import extract
-from atoll.rounds import Parts
 from atoll.runs.evaluate import Evaluation
 from atoll.tree import Tree
 
 
-def line(
-    number: int, parts: Parts, cohort: Cohort, how: Participation, result: Result, found: Evaluation | None
-) -> dict[str, Any]:
+def line(number: int, algorithm: Algorithm, chain: Chain, outcome: Outcome, found: Evaluation | None) -> dict[str, Any]:
     """Of round `number`, counted from 0: losses, metrics, who took part and with which settings."""
-    good = result.loss[result.finite].cpu()
-    weight = cohort.examples[result.finite.cpu()]
+    columns = outcome.columns()
+    losses = columns.loss[columns.finite].cpu()
+    weight = outcome.examples[columns.finite.cpu()]
     entry: dict[str, Any] = {"round": number + 1}
-    if len(good) and bool(weight.any()):
-        entry["train_loss"] = float((good * weight).sum() / weight.sum())
-    if len(good) and result.total is None:
+    if len(losses) and bool(weight.any()):
+        entry["train_loss"] = float((losses * weight).sum() / weight.sum())
+    if len(losses) and not outcome.changed:
         entry["unchanged"] = "nobody who could be used has examples: the model stays as it is"
     if found is not None:
         entry |= found.central
         entry["clients"] = found.clients
         if found.after is not None:
             entry["after"] = found.after
-    drawn = {k: v for k, v in asdict(how).items() if v is not None}
-    entry["cohort"] = {"size": len(cohort), "ids": cohort.id.tolist(), "how": drawn}
-    entry["settings"] = {_dotted(k): _short(float(v)) for k, v in tree.paths(_settings(parts))}
+    drawn = {k: v for k, v in asdict(outcome.participation).items() if v is not None}
+    entry["cohort"] = {"size": len(outcome.ids), "ids": outcome.ids.tolist(), "how": drawn}
+    entry["settings"] = {_dotted(k): _short(float(v)) for k, v in tree.paths(_settings(algorithm, chain))}
     return entry
 
 
@@ -56,9 +54,9 @@ def named(ids: list[int]) -> str:
     return f"client {shown}" if len(ids) == 1 else f"{len(ids)} clients ({shown}{', ...' if len(ids) > 8 else ''})"
 
 
-def _settings(parts: Parts) -> Tree:
+def _settings(algorithm: Algorithm, chain: Chain) -> Tree:
     """The round's numbers, on the host: reading them back from a device would make it wait."""
-    return {"algorithm": extract(parts.now), "chain": extract(parts.layers)}
+    return {"algorithm": extract(algorithm), "chain": extract(chain)}
 
 
 def _dotted(path: str) -> str:

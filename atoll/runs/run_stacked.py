@@ -5,31 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from threading import Event
 
 import torch
 
 from atoll.data import Partition
-from atoll.engines import AnyEngine, Choice, Vector, arithmetic, default_budget
-from atoll.engines.ranks.world import launched
+from atoll.engines import Choice, arithmetic, default_budget
+from atoll.engines.ranks import launched
 from atoll.errors import AtollError, ConfigError, RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, Setup, find_device, loaded, partitioned, set_up
-from atoll.runs.coroutine import Ask, Talk
-from atoll.runs.driver import Driver
+from atoll.runs.checkpoint_schedule import Sharing
+from atoll.runs.drivers import Asking, drive
 from atoll.runs.engine_setup import on_device
 from atoll.runs.folder import Folder
 from atoll.runs.interrupts import deferred_interrupts
 from atoll.runs.lifecycle import Info, claim, conduct, ended, kept_choice, same_device
-from atoll.runs.lockstep import Meeting, Seat, seat
+from atoll.runs.lockstep import Lane, lockstep
 from atoll.runs.progress import Watcher, silent
+from atoll.runs.run_loop import RunLoop
 from atoll.runs.run_result import Run
 from atoll.runs.stackable import why_not
 from atoll.tree import Tree
 
-Data = tuple[Tree, Tree | None]
+Columns = tuple[Tree, Tree | None]
 
 
 def run_together(
@@ -71,15 +71,15 @@ class _Cell:
     watch: Watcher
     setup: Setup = field(init=False)
     choice: Choice | None = None  # the engine that a resumed one had
-    driver: Driver | None = None
+    loop: RunLoop | None = None
     error: Exception | None = None
 
-    def conduct(self) -> None:
+    def conduct(self) -> Asking[None]:
         """Its rounds; a failure that the user can put right is this cell's own."""
-        driver, self.driver = self.driver, None  # what it holds goes when it leaves
-        assert driver is not None
+        loop, self.loop = self.loop, None  # what it holds goes when it leaves
+        assert loop is not None
         try:
-            conduct(driver, self.info, self.watch)
+            yield from conduct(loop, self.info, self.watch)
         except AtollError as e:
             if not self.folder.exists():  # it has not begun, so there is no run to speak of
                 raise
@@ -114,17 +114,18 @@ def _one_device(cells: Sequence[_Cell], asked: Device) -> Device:
 
 def _run(cells: Sequence[_Cell], device: Device) -> None:
     setups = _set_up(cells, device)
-    data = on_device(setups[0])
+    columns = on_device(setups[0])
     for cell, setup in zip(cells, setups, strict=True):
         cell.setup, cell.choice = setup, kept_choice(cell.info, cell.folder)
     beside = [c for c in cells if c.choice is None or c.choice.name == "vector"]
-    wrap = _one_by_one if len(cells) > 1 else None
     with deferred_interrupts() as interrupted:
-        done = beside if len(beside) > 1 and _stack(beside, data, interrupted) else []
+        done = beside if len(beside) > 1 and _stack(beside, columns, interrupted) else []
         for cell in (c for c in cells if c not in done):
             _unless(interrupted)
-            cell.driver = Driver(cell.setup, cell.folder, cell.choice, wrap=wrap, data=data)
-            cell.conduct()
+            cell.loop = loop = RunLoop(cell.setup, cell.folder, cell.choice, columns=columns)
+            if len(cells) > 1:
+                loop.engine.notes.append("runs went one after the other")
+            drive(cell.conduct(), loop.engine)
 
 
 def _set_up(cells: Sequence[_Cell], device: Device) -> list[Setup]:
@@ -142,28 +143,26 @@ def _set_up(cells: Sequence[_Cell], device: Device) -> list[Setup]:
     return found
 
 
-def _stack(cells: Sequence[_Cell], data: Data, interrupted: Event) -> bool:
+def _stack(cells: Sequence[_Cell], columns: Columns, interrupted: Event) -> bool:
     """Run them as one stack; False, and nothing done, where the first one's engine is another."""
-    talks = [Talk(c.conduct) for c in cells]
-    seats: list[Seat] = []
-    for cell, talk in zip(cells, talks, strict=True):
+    lanes: list[Lane] = []
+    sharing = Sharing()
+    for cell in cells:
         _unless(interrupted)
-        choice = cell.choice or (replace(cell.setup.choice, name="vector") if seats else None)
-        wrap = partial(_seated, ask=talk.ask, runs=len(cells))
+        choice = cell.choice or (replace(cell.setup.choice, name="vector") if lanes else None)
         budget = default_budget(cell.setup.device) // len(cells)
-        cell.driver = Driver(cell.setup, cell.folder, choice, wrap=wrap, data=data, budget=budget)
-        if not isinstance(cell.driver.engine, Seat):
+        cell.loop = loop = RunLoop(cell.setup, cell.folder, choice, columns=columns, budget=budget, sharing=sharing)
+        if loop.engine.name != "vector":
             return False
-        seats.append(cell.driver.engine)
-        cell.driver.together = len(cells)
-        cell.driver.evaluator.measure = seats[-1].measure
-    engine = replace(seats[0].inner, chunk=min(s.chunk for s in seats))
-    meeting = Meeting(engine, engine.chunk * max(1, cells[0].experiment.local.batch))
-    with arithmetic(engine.device, cells[0].setup.choice.precision):  # the runs enter and leave it in turns
-        meeting.hold(talks)
-    for talk in talks:
-        if talk.error is not None:
-            raise talk.error
+        loop.engine.notes.append(f"one of {len(cells)} runs in a stack, so seconds are of all")
+        loop.together = len(cells)
+        lanes.append(Lane(cell.conduct(), loop.engine))
+    leader = lanes[0].engine.leading([lane.engine for lane in lanes])
+    with arithmetic(cells[0].setup.device, cells[0].setup.choice.precision):  # the runs enter and leave it in turns
+        lockstep(lanes, leader)
+    for lane in lanes:
+        if lane.error is not None:
+            raise lane.error
     return True
 
 
@@ -171,15 +170,3 @@ def _unless(interrupted: Event) -> None:
     """Begin nothing new after Ctrl-C."""
     if interrupted.is_set():
         raise KeyboardInterrupt
-
-
-def _seated(engine: AnyEngine, ask: Ask, runs: int) -> AnyEngine:
-    if not isinstance(engine, Vector):
-        return engine
-    engine.reason += f"; one of {runs} runs in a stack, so seconds are of all"
-    return seat(engine, ask)
-
-
-def _one_by_one(engine: AnyEngine) -> AnyEngine:
-    engine.reason += "; runs went one after the other"
-    return engine

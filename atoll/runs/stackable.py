@@ -8,10 +8,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from atoll.algorithms import ALGORITHMS
+from atoll.core.settings import structure
 from atoll.experiment import Entry, Experiment
 from atoll.experiment.experiment import LocalTable
 from atoll.experiment.registry import build, find
-from atoll.runs.job_signature import skeleton
 from atoll.transforms import TRANSFORMS
 
 _SAME = {  # what stacked runs share, and why
@@ -106,7 +106,7 @@ def _built(where: str, entry: Entry) -> Hashable:
     """The entry as the program would build it, without its numbers; the entry as it is, where that needs a task."""
     registry: Any = ALGORITHMS if where == "algorithm" else TRANSFORMS
     try:
-        return skeleton(build(registry, entry, where=where, task=None, population=1))
+        return structure(build(registry, entry, where=where, task=None, population=1))
     except (AttributeError, TypeError, ValueError):
         return json.dumps(entry, sort_keys=True)
 

@@ -2,52 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from atoll import tree
-from atoll.attacks import Canaries
-from atoll.engines import Kept, RowStore, together
-from atoll.engines.ranks import HomeRows, World
+from atoll.core import ClientStates, Engine
+from atoll.engines import Layout
+from atoll.engines.ranks import World
 from atoll.experiment.setup import Setup
 from atoll.runs import checkpoint
+from atoll.runs.checkpoint import Saved
 from atoll.runs.folder import Folder
 from atoll.runs.record_line import as_read
+from atoll.runs.round_plan import RoundPlan
 from atoll.tree import Tree
 
 
 @dataclass(eq=False)
 class State:
-    """On many ranks each holds the same, but for the clients' memory; only rank 0 writes."""
+    """On many ranks each holds the same, but for what clients keep; only rank 0 writes."""
 
     setup: Setup
     folder: Folder
     world: World
-    server: Tree
-    transforms: Tree
-    memory: RowStore | HomeRows
-    canaries: Canaries | None
-    history: list[dict[str, Any]] = field(default_factory=list)  # the lines of the record, without ids
+    plan: RoundPlan
+    engine: Engine
+    round: Tree  # all that the round keeps
+
+    @property
+    def layout(self) -> Layout:
+        """How what a client keeps lies in a checkpoint."""
+        return Layout(self.plan.client_rows)
 
     def model(self) -> Tree:
         """The learned model, keyed like the module's state."""
-        return _on_host(self.setup.task.state(self.setup.topology.model(self.server)))
+        return _on_host(self.setup.task.state(self.setup.round.model(self.round)))
 
     def digest(self) -> str:
         """A fingerprint of the model."""
-        return self._digest(self.server)
+        return self._digest(self.round)
 
     def checkpoint(self) -> None:
-        """Write everything a resumed run needs; on rank 0, to which all memory comes."""
-        held = self.memory.gathered() if isinstance(self.memory, HomeRows) else self.memory
-        self.world.first(lambda: self._write(held))
+        """Write everything a resumed run needs; on rank 0, to which all client state comes."""
+        clients = self.engine.state()
+        self.world.first(lambda: self._write(clients))
 
     def salvaged(self) -> str:
-        """A rank was lost: keep the last whole round, unless memory went with the rank. Says where to go on from."""
+        """A rank was lost: keep the last whole round, unless client state went with it. Says where to go on from."""
         if self.world.rank:
             return ""
-        if self.memory.empty and self.history:
-            self._write(self.memory)  # type: ignore[arg-type]
+        if not tree.leaves(self.plan.client_rows) and self.plan.history:
+            self._write(self.engine.state())
         return f"Last checkpoint: {checkpoint.last(self.folder)}. Go on with --resume, with any number of ranks."
 
     def last(self) -> str:
@@ -56,17 +61,12 @@ class State:
 
     def resume(self) -> None:
         """Go back to the last checkpoint; without one, to the beginning."""
-        parts: list[Tree] = []  # on rank 0, if there is a checkpoint
-        self.history = self.world.first(lambda: self._read(parts))
-        if not self.world.any(bool(parts)):
+        saved: list[Saved] = []  # on rank 0, if there is a checkpoint
+        self.plan.history[:] = self.world.first(lambda: self._read(saved))
+        if not self.world.any(bool(saved)):
             return
-        names = ("server", "state") if self.canaries is None else ("server", "state", "canaries")
-        now = self.world.share(tree.select(parts[0], names) if parts else None)
-        self._load(now)
-        if self.canaries is not None:
-            self.canaries.load(now["canaries"])
-        if isinstance(self.memory, HomeRows):
-            self.memory.load(parts[0]["memory"] if parts else None)
+        self._load(self.world.share(saved[0].round if saved else None))
+        self.engine.load(checkpoint.rows(self.folder, saved[0], self.layout) if saved else ())
 
     def align(self, entry: dict[str, Any]) -> None:
         """All ranks go on from rank 0's state. Sums are the same everywhere, but unlike processors may round unlike."""
@@ -75,33 +75,26 @@ class State:
         marks = self.world.gather(entry["model"])
         astray = [rank for rank, mark in enumerate(marks) if mark != marks[0]]
         if astray:
-            self._load(self.world.share({"server": self.server, "state": self.transforms}))
+            self._load(self.world.share(self.round))
             entry["realigned"] = astray
 
-    def _load(self, now: Tree) -> None:
-        self.server, self.transforms = (tree.to(now[k], self.setup.device) for k in ("server", "state"))
+    def _load(self, round: Tree) -> None:
+        self.round = tree.to(round, self.setup.device)
 
-    def _write(self, memory: RowStore | Kept) -> None:
-        audit = {} if self.canaries is None else {"canaries": self.canaries.state()}
-        parts = _on_host({"server": self.server, "state": self.transforms, **audit})
-        checkpoint.write(self.folder, parts, memory, len(self.history))
+    def _write(self, clients: ClientStates) -> None:
+        checkpoint.write(self.folder, _on_host(self.round), clients, self.layout, len(self.plan.history))
 
-    def _read(self, parts: list[Tree]) -> list[dict[str, Any]]:
-        """Put what the checkpoint holds into `parts`, and the record back to where it was."""
+    def _read(self, into: list[Saved]) -> list[dict[str, Any]]:
+        """Put what the checkpoint holds into the list, and the record back to where it was."""
         if not self.folder.has("checkpoint.pt"):
             return self.folder.cut(0)
-        saved = checkpoint.read(self.folder)
-        checkpoint.belongs(self.folder, saved.rounds, self._digest(tree.to(saved.parts["server"], self.setup.device)))
-        pieces = checkpoint.rows(self.folder, saved, self.memory.layout)
-        if isinstance(self.memory, HomeRows):
-            parts.append({**saved.parts, "memory": together(pieces, self.memory.layout)})
-        else:
-            self.memory.load(pieces)
-            parts.append(saved.parts)
+        saved = checkpoint.read(self.folder, _on_host(self.round))
+        checkpoint.belongs(self.folder, saved.rounds, self._digest(tree.to(saved.round, self.setup.device)))
+        into.append(saved)
         return [as_read(entry) for entry in self.folder.cut(saved.rounds)]
 
-    def _digest(self, server: Tree) -> str:
-        return tree.digest(self.setup.topology.model(server))
+    def _digest(self, round: Tree) -> str:
+        return tree.digest(self.setup.round.model(round))
 
 
 def _on_host(state: Any) -> Tree:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -31,6 +31,8 @@ class AdaptiveClip(Scaling):
     the count, hence z_d = (z^-2 - (2 sigma_b)^-2)^(-1/2) (Andrew et al., 2021, theorem 1), and the event of the noise
     counts both. Since the update is over C, the noise follows the bound of the round. C stays within 1e-12 and 1e20.
     """
+
+    keeps_zeros: ClassVar[bool] = True
 
     initial_max_norm: Positive = 0.1
     quantile: Share = 0.5

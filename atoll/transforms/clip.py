@@ -1,7 +1,7 @@
 """Clipping: bounds on what one client can add to the aggregate."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +23,8 @@ Norm = Literal["l2", "l1"]
 class ClipL2(Scaling):
     """Scale an update down to length `max_norm` if it is longer: u * min(1, max_norm / |u|)."""
 
+    keeps_zeros: ClassVar[bool] = True
+
     max_norm: Positive
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
@@ -41,6 +43,8 @@ class ClipPerLayer(Scaling):
     In L1 lengths add up, so that each gets max_norm / L. McMahan et al., Learning differentially private recurrent
     language models, 2018. For norms of one's own: clip_layers.
     """
+
+    keeps_zeros: ClassVar[bool] = True
 
     max_norm: Positive
     norm: Norm = "l2"
@@ -64,6 +68,8 @@ class ClipLayers(Scaling):
     longest name first; "rest" takes the others (McMahan et al., 2018). Several statistics in one update are bounded so,
     each to its share.
     """
+
+    keeps_zeros: ClassVar[bool] = True
 
     max_norms: dict[str, float]
     norm: Norm = "l2"
@@ -94,6 +100,8 @@ class ClipLayers(Scaling):
 @dataclass(frozen=True)
 class ClipL1(Scaling):
     """Scale an update down to `max_norm`, its entries added up without their signs: u * min(1, max_norm / |u|_1)."""
+
+    keeps_zeros: ClassVar[bool] = True
 
     max_norm: Positive
 

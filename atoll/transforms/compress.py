@@ -22,6 +22,7 @@ class TopK(Transform):
     32-bit position.
     """
 
+    keeps_zeros: ClassVar[bool] = True
     keyed: ClassVar[bool] = False
 
     share: Annotated[float, Field(gt=0, le=1)]

@@ -22,6 +22,7 @@ from atoll.privacy.events import Tree as TreeEvent
 from atoll.privacy.factorisation import banded
 from atoll.rng import dp
 from atoll.transforms.noise import CALIBRATED, Clients, Epsilon, actual_event, checked_sensitivity, noise_share
+from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm
 from atoll.transforms.requirements import Delta, check_noise
 from atoll.tree import Tree
 
@@ -31,7 +32,7 @@ _NAN = float("nan")
 
 
 @dataclass(frozen=True)
-class BandedNoise(Transform):
+class BandedNoise(NoisySum):
     """Banded matrix factorisation: noise C^-1 z, x_t = (z_t - sum_k c_k x_(t-k)) / c_0 (Choquette-Choo et al., 2023).
 
     C has `bands` coefficients of length 1, the best for prefix sums over the run. z has deviation noise_multiplier x
@@ -61,22 +62,22 @@ class BandedNoise(Transform):
         participation_gap, rounds = self._participation_gap(spec), needs_rounds(spec, "banded_noise")
         bands = self.bands or min(participation_gap, rounds)
         noise = self.noise_multiplier * bound / banded(rounds, bands)[0]
-        return replace(
-            self, sensitivity=bound, rounds=rounds, participation_gap=participation_gap, bands=bands
-        ), replace(spec, noise=noise)
+        terms = {"sensitivity": bound, "rounds": rounds, "participation_gap": participation_gap, "bands": bands}
+        return replace(self, **(terms | fixed_denominator(spec))), replace(spec, noise=noise)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         c = torch.tensor(banded(self.rounds, self.bands), dtype=torch.float64, device=_device(like))
         past = torch.zeros((len(c) - 1, tree.count(like)), device=c.device)  # no more than rounds
-        return {"coefficients": c, "past": past}, {}
+        return {"coefficients": c, "past": past, **super().init(like)[0]}, {}
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        c, past = state["coefficients"].float(), state["past"]
+        total, c, past = self.released(total), state["coefficients"].float(), state["past"]
         z = dp.flat_noise(total.value, key, dp.normal, dp.fast_bits)
         x = (z - c[1:] @ past) / c[0]
         recent = torch.cat([x[None], past[:-1]])[: len(past)]
         std = self.noise_multiplier * self.sensitivity * noise_share(total, self.noise_cohort)
-        return replace(total, value=dp.add_flat(total.value, std * x)), {**state, "past": recent}
+        new = {**state, "past": recent, "signal": signal_norm(total.value)}
+        return replace(total, value=dp.add_flat(total.value, std * x)), new
 
     def event(self) -> Event:
         return actual_event("banded_noise", self.noise_multiplier, self.noise_cohort, self._event())
@@ -101,7 +102,7 @@ class BandedNoise(Transform):
 
 
 @dataclass(frozen=True)
-class TreeNoise(Transform):
+class TreeNoise(NoisySum):
     """Binary tree aggregation: noise on every node of a tree over rounds, log2(t) + 1 of them in a prefix sum.
 
     Round t completes a node of level j, j the number of ones that t ends in: its fresh noise replaces that of the j
@@ -129,23 +130,25 @@ class TreeNoise(Transform):
         bound, rounds = checked_sensitivity(spec, "tree_noise", "l2"), needs_rounds(spec, "tree_noise")
         noise = self.noise_multiplier * bound * (self._levels(rounds) + 1) ** 0.5
         participation_gap = checked_gap(spec, "tree_noise", self.noise_cohort, self.min_separation)
-        return replace(self, sensitivity=bound, rounds=rounds, participation_gap=participation_gap), replace(
-            spec, noise=noise
-        )
+        terms = {"sensitivity": bound, "rounds": rounds, "participation_gap": participation_gap}
+        return replace(self, **(terms | fixed_denominator(spec))), replace(spec, noise=noise)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         levels = self._levels(self.rounds)
         nodes = torch.zeros((levels, tree.count(like)), device=_device(like))
-        return {"round": torch.zeros((), dtype=torch.int64, device=_device(like)), "nodes": nodes}, {}
+        number = torch.zeros((), dtype=torch.int64, device=_device(like))
+        return {"round": number, "nodes": nodes, **super().init(like)[0]}, {}
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
+        total = self.released(total)
         at = state["round"] if self.restart is None else state["round"] % self.restart
         z = dp.flat_noise(total.value, key, dp.normal, dp.fast_bits)
         # What an earlier tree left on a level is written over before it could be taken away.
         x = z - _below(at, len(state["nodes"])) @ state["nodes"]
         nodes = _carried(at, z, state["nodes"])
         std = self.noise_multiplier * self.sensitivity * noise_share(total, self.noise_cohort)
-        return replace(total, value=dp.add_flat(total.value, std * x)), {"round": state["round"] + 1, "nodes": nodes}
+        new = {"round": state["round"] + 1, "nodes": nodes, "signal": signal_norm(total.value)}
+        return replace(total, value=dp.add_flat(total.value, std * x)), new
 
     def event(self) -> Event:
         return actual_event("tree_noise", self.noise_multiplier, self.noise_cohort, self._event())

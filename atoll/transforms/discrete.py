@@ -17,6 +17,7 @@ from atoll.privacy.events import Skellam as SkellamEvent
 from atoll.rng import BitSource, dp
 from atoll.transforms.discrete_sampling import Distribution, cumulative_table, sample_integers
 from atoll.transforms.noise import CALIBRATED, Epsilon, actual_event
+from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm
 from atoll.transforms.requirements import (
     Delta,
     check_noise,
@@ -34,7 +35,7 @@ _NAN = float("nan")
 
 
 @dataclass(frozen=True)
-class DiscreteGaussian(Transform):
+class DiscreteGaussian(NoisySum):
     """Discrete Gaussian noise on a sum of integers: P(k) ~ exp(-k^2 / 2 s^2), s = noise_multiplier x sensitivity.
 
     Every client of a secure sum adds its share, of variance s^2 / clients (Canonne et al., 2020; Kairouz, Liu and
@@ -58,12 +59,12 @@ class DiscreteGaussian(Transform):
         std = self.noise_multiplier * l2
         if std:
             cumulative_table("discrete_gaussian", std)  # refuses what cannot be drawn
-        return replace(self, sensitivity=l2, clients=clients, size=size), replace(spec, noise=std)
+        terms = {"sensitivity": l2, "clients": clients, "size": size}
+        return replace(self, **(terms | fixed_denominator(spec))), replace(spec, noise=std)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return _add_integer_noise(
-            total, key, "discrete_gaussian", float(self.noise_multiplier * self.sensitivity)
-        ), state
+        total, std = self.released(total), float(self.noise_multiplier * self.sensitivity)
+        return _add_integer_noise(total, key, "discrete_gaussian", std), {"signal": signal_norm(total.value)}
 
     def event(self) -> Event:
         event = DiscreteGaussianEvent(float(self.noise_multiplier), self.sensitivity, self.clients, self.size)
@@ -71,7 +72,7 @@ class DiscreteGaussian(Transform):
 
 
 @dataclass(frozen=True)
-class Skellam(Transform):
+class Skellam(NoisySum):
     """Skellam noise on a sum of integers: the difference of two Poisson numbers, variance (noise_multiplier x l2)^2.
 
     Every client of a secure sum adds its share, and shares add up to it exactly (Agarwal, Kairouz and Liu, 2021).
@@ -94,10 +95,11 @@ class Skellam(Transform):
         std = self.noise_multiplier * l2
         if std:
             cumulative_table("skellam", std)
-        return replace(self, sensitivity=l2, l1=l1), replace(spec, noise=std)
+        return replace(self, sensitivity=l2, l1=l1, **fixed_denominator(spec)), replace(spec, noise=std)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return _add_integer_noise(total, key, "skellam", float(self.noise_multiplier * self.sensitivity)), state
+        total, std = self.released(total), float(self.noise_multiplier * self.sensitivity)
+        return _add_integer_noise(total, key, "skellam", std), {"signal": signal_norm(total.value)}
 
     def event(self) -> Event:
         return actual_event(

@@ -40,6 +40,8 @@ class FixedPoint(Transform):
     on (Kairouz, Liu and Steinke, 2021, without their conditional rounding).
     """
 
+    keeps_zeros: ClassVar[bool] = True
+
     step: Positive
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
@@ -73,6 +75,7 @@ class SecureSum(Transform):
     masks are made, since they cancel.
     """
 
+    keeps_zeros: ClassVar[bool] = True
     keyed: ClassVar[bool] = False
     allowed_after_noise: ClassVar[bool] = True  # it leaves sums as they are, while they fit
 

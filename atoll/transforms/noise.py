@@ -12,6 +12,7 @@ from atoll.core import Spec, Total, Transform, Unsigned
 from atoll.core.settings import Derived
 from atoll.privacy.events import Event, Gaussian, Laplace, NotPrivate
 from atoll.rng import dp
+from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm
 from atoll.transforms.requirements import (
     Delta,
     check_noise,
@@ -29,7 +30,7 @@ CALIBRATED = ("epsilon", "delta")
 
 
 @dataclass(frozen=True)
-class GaussianNoise(Transform):
+class GaussianNoise(NoisySum):
     """Normal noise on the sum: standard deviation = noise_multiplier x the most that one client can add to it.
 
     `epsilon` and `delta` in place of the noise multiplier: the least noise with which the whole run keeps them.
@@ -50,11 +51,14 @@ class GaussianNoise(Transform):
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("gaussian_noise", self.noise_multiplier, self.epsilon)
         bound = checked_sensitivity(spec, "gaussian_noise", "l2")
-        return replace(self, sensitivity=bound), replace(spec, noise=self.noise_multiplier * bound)
+        bound_one = replace(self, sensitivity=bound, **fixed_denominator(spec))
+        return bound_one, replace(spec, noise=self.noise_multiplier * bound)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
+        total = self.released(total)
         std = self.noise_multiplier * self.sensitivity * noise_share(total, self.noise_cohort)
-        return replace(total, value=dp.add_server_noise(total.value, key, dp.normal, std)), state
+        noisy = dp.add_server_noise(total.value, key, dp.normal, std)
+        return replace(total, value=noisy), {"signal": signal_norm(total.value)}
 
     def event(self) -> Event:
         return actual_event(
@@ -66,7 +70,7 @@ class GaussianNoise(Transform):
 
 
 @dataclass(frozen=True)
-class LaplaceNoise(Transform):
+class LaplaceNoise(NoisySum):
     """Laplace noise on the sum: scale = noise_multiplier x the most that one client can add to it in L1.
 
     One round is (1 / noise_multiplier)-DP (Dwork et al., 2006). The other options are as in gaussian_noise.
@@ -85,11 +89,14 @@ class LaplaceNoise(Transform):
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_noise("laplace_noise", self.noise_multiplier, self.epsilon)
         bound = checked_sensitivity(spec, "laplace_noise", "l1")
-        return replace(self, sensitivity=bound), replace(spec, noise=2**0.5 * self.noise_multiplier * bound)
+        bound_one = replace(self, sensitivity=bound, **fixed_denominator(spec))
+        return bound_one, replace(spec, noise=2**0.5 * self.noise_multiplier * bound)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
+        total = self.released(total)
         scale = self.noise_multiplier * self.sensitivity * noise_share(total, self.noise_cohort)
-        return replace(total, value=dp.add_server_noise(total.value, key, dp.laplace, scale)), state
+        noisy = dp.add_server_noise(total.value, key, dp.laplace, scale)
+        return replace(total, value=noisy), {"signal": signal_norm(total.value)}
 
     def event(self) -> Event:
         return actual_event(

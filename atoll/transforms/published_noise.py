@@ -15,6 +15,7 @@ from atoll.privacy.analytic import gaussian_epsilon
 from atoll.privacy.events import Approximate, Event, NotPrivate
 from atoll.rng import dp
 from atoll.transforms.clip import ClipL2
+from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm
 from atoll.transforms.requirements import Delta, check_number, needs_equal_weights, needs_no_noise, needs_real
 from atoll.tree import Tree
 
@@ -22,13 +23,14 @@ Whole = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True)
-class WeakDp(Transform):
+class WeakDp(NoisySum):
     """Clip, and add a little normal noise of deviation `std` to the mean: a defence, not a privacy guarantee.
 
     Against backdoors (Sun et al., 2019, "weak differential privacy", std 0.025). Too little noise for any epsilon
     worth the name, so it has none.
     """
 
+    keeps_zeros: ClassVar[bool] = True
     keyed: ClassVar[bool] = False
 
     max_norm: Positive
@@ -38,13 +40,15 @@ class WeakDp(Transform):
         check_number("weak_dp.std", self.std, zero=True)
         needs_no_noise(spec, "weak_dp")
         _, clipped = ClipL2(self.max_norm).bind(spec)
-        return self, replace(clipped, noise=self.std)
+        return replace(self, **fixed_denominator(spec)), replace(clipped, noise=self.std)
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         return ClipL2(self.max_norm).client(update, state, own, key)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
-        return replace(total, value=dp.add_server_noise(total.value, key, dp.normal, self.std * total.weight)), state
+        total = self.released(total)
+        noisy = dp.add_server_noise(total.value, key, dp.normal, self.std * total.weight)
+        return replace(total, value=noisy), {"signal": signal_norm(total.value)}
 
     def event(self) -> Event:
         return NotPrivate("weak_dp: its noise is a defence against backdoors and is not measured for privacy.")

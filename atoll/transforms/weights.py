@@ -14,6 +14,7 @@ from atoll.tree import Tree
 class EqualWeights(Transform):
     """Every client counts the same, whatever its number of examples."""
 
+    keeps_zeros: ClassVar[bool] = True
     keyed: ClassVar[bool] = False
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:

@@ -84,7 +84,7 @@ class Ranked(Engine):
     def state(self) -> ClientStates:
         """On rank 0, to which all rows come; nothing on the others."""
         store = self.own.store
-        return store.gathered() if isinstance(store, ShardedStore) else store
+        return store.gathered() if isinstance(store, ShardedStore) else self.own.state()
 
     def load(self, pieces: Iterable[tuple[Tensor, Tree]]) -> None:
         """From a checkpoint, which rank 0 has: every row goes home."""
@@ -92,7 +92,7 @@ class Ranked(Engine):
         if isinstance(store, ShardedStore):
             store.scatter(together(pieces, store.layout) if self.world.rank == 0 else None)
         else:
-            store.load(pieces)
+            self.own.load(pieces)
 
     def lap(self) -> dict[str, Any]:
         """Seconds of training on the slowest and the fastest rank, and what the slowest kept the mean waiting."""

@@ -105,6 +105,9 @@ class Vector(LocalEngine):
             return self._signatures.evaluate(request, self.data.evaluation)
         return None
 
+    def leading(self, others: Sequence[Engine]) -> Engine:
+        return replace(self, chunk=min(other.chunk for other in others if isinstance(other, Vector)))
+
     def submit_together(self, lanes: Sequence[tuple[Engine, Request]]) -> list[Any]:
         own = [(engine, request) for engine, request in lanes if isinstance(engine, Vector)]
         assert len(own) == len(lanes), "a stack is of one kind of engine"

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from atoll import rng
-from atoll.attacks import Canaries
-from atoll.core import Chain, Participation, Spec
+from atoll.core import Chain, Outcome, Participation, Spec
 from atoll.core.transform import named
-from atoll.experiment.setup import Setup
 from atoll.privacy import Approximate, DiscreteGaussian, Event, Ledger, NotPrivate, Pure, Skellam, signal_to_noise
 from atoll.privacy.run.dpsgd import QUICK
 from atoll.privacy.run.request import Asked, described, sampled, standing_for
 from atoll.records.upgrade import upgraded_participation
 from atoll.tree import Tree
+
+if TYPE_CHECKING:
+    from atoll.experiment.setup import Setup
 
 Told = dict[str, Any]
 _BY_CLIENTS = DiscreteGaussian, Skellam, Pure, Approximate  # each adds noise of its own, or a share of the noise
@@ -26,8 +27,12 @@ _NOTHING = Asked(delta=0.5)  # of a run that has no mechanism on updates: nothin
 class Account:
     """What one run spent: on clients, as it was made; as the larger system that it may stand for; on examples."""
 
-    def __init__(self, setup: Setup, layers: Chain, canaries: Canaries | None = None) -> None:
-        self.canaries, self.examples = canaries, setup.example_privacy
+    key = "privacy"
+
+    def __init__(self, setup: Setup, chain_of: Callable[[int], tuple[Chain, Spec]]) -> None:
+        self.chain_of, layers = chain_of, chain_of(0)[0]
+        self.cohort_key = rng.key(setup.experiment.seed, "cohort")
+        self.sampler, self.canaries, self.examples = setup.sampler, setup.canaries, setup.example_privacy
         self.mechanism, self.how, self.rounds = mechanism(layers), setup.how, setup.experiment.rounds
         self.known = setup.asked or _NOTHING
         self.noisy = setup.asked is not None  # is there a mechanism on the updates?
@@ -39,11 +44,37 @@ class Account:
         self.cut_short = False  # did the run end by what it had measured?
 
     @classmethod
-    def of(cls, setup: Setup, layers: Chain, canaries: Canaries | None) -> Account | None:
-        """None for a run without a mechanism, on updates or on examples."""
+    def of(cls, setup: Setup, chain_of: Callable[[int], tuple[Chain, Spec]]) -> Account | None:
+        """None for a run without a mechanism, on updates or on examples. `chain_of` a round: what its clients went through."""
         if setup.asked is None and setup.example_privacy is None:
             return None
-        return cls(setup, layers, canaries)
+        return cls(setup, chain_of)
+
+    def hear(self, number: int, outcome: Outcome, left_out: int) -> Told:
+        """A round was made: what it spent, and what its line says of that."""
+        layers, spec = self.chain_of(number)
+        self.add(layers, outcome.participation, left_out)
+        signal = outcome.diagnostics.get("signal")
+        return self.line(spec, layers, None if signal is None else float(signal), len(outcome.ids) - left_out)
+
+    def ended_by(self, what: Literal["a metric", "a client"]) -> None:
+        """Why the run ends early says something, too.
+
+        One that stops because of a client's update says something of that client past the noise. One that stops by its
+        own outputs says something of them: all rounds count that it might have made.
+        """
+        if what == "a client":
+            self.broken = "the run ended because a client's update was not finite, which the noise does not cover"
+        else:
+            self.cut_short = True
+
+    def objects(self, number: int) -> str | None:
+        """Would this round cost more than the budget?"""
+        if self.known.budget is None:
+            return None
+        return self.affords(
+            self.chain_of(number)[0], self.sampler.sample(self.how.population, number, self.cohort_key)[1]
+        )
 
     def add(self, layers: Chain, how: Participation, left_out: int = 0) -> None:
         """A round that was made with these layers, on a cohort drawn so."""
@@ -54,19 +85,11 @@ class Account:
         if self.larger is not None:
             self.larger.add(standing_for(layers, layers.simulated_events(), how, self.known))
 
-    def replay(self, history: Iterable[Mapping[str, Any]], layers: Callable[[int], Chain]) -> None:
+    def replay(self, history: Iterable[Mapping[str, Any]]) -> None:
         """What a resumed run had spent, from its record: who was drawn how, and who was left out."""
         for number, entry in enumerate(history):
             how = Participation(**upgraded_participation(entry["cohort"]["how"]))
-            self.add(layers(number), how, len(entry.get("dropped", ())))
-
-    def ended_by_a_client(self) -> None:
-        """A run that stops because of one client's update says something of that client past the noise."""
-        self.broken = "the run ended because a client's update was not finite, which the noise does not cover"
-
-    def ended_by_a_measure(self) -> None:
-        """When a run stops by its own outputs says something of them: all rounds count that it might have made."""
-        self.cut_short = True
+            self.add(self.chain_of(number)[0], how, len(entry.get("dropped", ())))
 
     def affords(self, layers: Chain, how: Participation) -> str | None:
         """Why the next round must not be made; None if it may."""
@@ -96,7 +119,7 @@ class Account:
                 found["snr"] = float(f"{signal_to_noise(signal, spec.size, std):.4g}")
         return found
 
-    def told(self, quick: bool = False) -> Told:
+    def summary(self, state: Tree, quick: bool = False) -> Told:
         """The block of run.json: of the rounds made so far. `quick`: with the bounds that lines of the record have."""
         found = {"client": self._block(self.own, quick)} if self.noisy else {}
         if self.examples is not None:
@@ -106,12 +129,12 @@ class Account:
             block["sampler"] = f"{_drawn(self.larger)}, imagined"
             found["simulates"] = {"label": "simulation only", **block}
         if self.canaries is not None and self.own.count and not quick:
-            found["audit"] = self.canaries.verdict(self.own.delta)
+            found["audit"] = self.canaries.verdict(state["chain"], self.own.delta)
         return found
 
-    def foreseen(self, layers: Chain) -> list[str]:
+    def forecast(self) -> list[str]:
         """What the whole run would cost, in words, if it goes on as it begins."""
-        found = []
+        found, layers = [], self.chain_of(0)[0]
         if self.noisy:
             own = self._book()
             own.parts = [(event_of(layers, self.how, 0), self.rounds)]
@@ -176,14 +199,6 @@ class Account:
 
     def _counted(self, more: int) -> list[str]:
         return [f"the run ended by what it had measured, so that all {self.rounds} rounds count"] if more else []
-
-
-def planted(setup: Setup, like: Tree) -> Canaries | None:
-    """The canaries that the file asks for."""
-    table = setup.experiment.privacy
-    if table is None or not table.canaries:
-        return None
-    return Canaries.plant(table.canaries, like, rng.key(setup.experiment.seed, "canaries"), setup.device)
 
 
 def event_of(layers: Chain, how: Participation, left_out: int) -> Event:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from atoll import tree
+from atoll.attacks import Planted
 from atoll.core import Chain, Participation
 from atoll.core.settings import resolve, schedules
 from atoll.core.transform import named
@@ -39,12 +40,22 @@ def with_privacy(setup: Setup, metrics: Sequence[str]) -> Setup:
     `metrics` are those of the test data.
     """
     setup, real = _with_noise(setup)
+    setup = replace(setup, canaries=_planted(setup))
     if not real and setup.example_privacy is None:
         return setup
     experiment, every = setup.experiment, setup.schedules()
     shown = frozenset(["round", "settings", *metrics])
     _check_feedback(experiment, every, shown, "the noise on updates" if real else "local.privacy")
     return replace(setup, rules=Rules(shown, _public(experiment, setup.dataset)))
+
+
+def _planted(setup: Setup) -> Planted | None:
+    """The canaries that the file asks for."""
+    table = setup.experiment.privacy
+    if table is None or not table.canaries:
+        return None
+    size, seed = setup.population.size, setup.experiment.seed
+    return Planted.plant(table.canaries, setup.update_like(), setup.sampler, size, seed, setup.device)
 
 
 def _with_noise(setup: Setup) -> tuple[Setup, bool]:
@@ -91,7 +102,7 @@ def _check_table(setup: Setup) -> None:
 
 def _check_chain(setup: Setup, chain: Chain, bound: Chain) -> None:
     """What noise on updates cannot go together with."""
-    if setup.statistics is not None:
+    if setup.model["buffers"] and setup.experiment.task.batch_norm == "recompute":
         raise ConfigError(
             "task.batch_norm: 'recompute' reads statistics from the clients past the noise. Use 'group' or 'freeze'."
         )

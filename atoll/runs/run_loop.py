@@ -1,0 +1,218 @@
+"""The rounds of a run, from the first to the last, with records, checkpoints and a clean stop.
+
+All of it is a generator of requests: whoever drives it answers (`drivers.py`, `lockstep.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from threading import Event
+from typing import Any
+
+from atoll import rng, tree
+from atoll.core import Context, Outcome
+from atoll.engines import Choice, arithmetic
+from atoll.engines.ranks import ALONE, World
+from atoll.errors import DivergenceError, RankError
+from atoll.experiment.setup import Setup
+from atoll.phases import phase
+from atoll.rounds import client_key
+from atoll.runs.checkpoint_schedule import CheckpointSchedule, Sharing
+from atoll.runs.drivers import Asking, Stopwatch, drive, on_promises
+from atoll.runs.engine_setup import on_device, workplace
+from atoll.runs.evaluate import Evaluation, Evaluator
+from atoll.runs.folder import Folder
+from atoll.runs.interrupts import deferred_interrupts
+from atoll.runs.listener import Listener
+from atoll.runs.progress import Watcher
+from atoll.runs.record_line import as_read, line, named
+from atoll.runs.round_plan import RoundPlan
+from atoll.runs.state import State
+from atoll.runs.stopping import Stopping
+from atoll.runs.timing import Clock
+from atoll.tree import Tree
+
+Around = Callable[[int, int], AbstractContextManager[None]]  # of a round's number, and of how many there are
+
+
+class RunLoop:
+    """Makes a run's rounds: `plan` is what comes, `state` what is left."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        folder: Folder,
+        choice: Choice | None = None,
+        *,
+        columns: tuple[Tree, Tree | None] | None = None,  # training and test data that are on the device already
+        budget: int | None = None,  # bytes for the clients' state, at most
+        world: World = ALONE,
+        around: Around | None = None,  # every round; a profiler, say
+        sharing: Sharing | None = None,  # runs that go together share the time that checkpoints may take
+    ) -> None:
+        self.setup, self.folder, self.experiment, self.world = setup, folder, setup.experiment, world
+        self.columns, self.test = columns or on_device(setup)
+        self.around, self.sharing = around or (lambda number, rounds: nullcontext()), sharing or Sharing()
+        self.together = 1  # runs that share its seconds, as one stack
+        self.checkpointed: Callable[[], None] | None = None  # what rank 0 does after a checkpoint
+        self.plan = plan = RoundPlan(setup)
+        first = setup.round.init(plan.context(0), setup.model, setup.server_key)
+        first = tree.to(first, setup.device)
+        trial = plan.trial(first)
+        choice = choice or setup.choice
+        where = (self.columns, self.test)
+        self.place = workplace(setup, where, plan.client_rows, trial, choice, folder.path, world, budget)
+        self.engine, self.own = self.place.engine, self.place.own
+        self.state = State(setup, folder, world, plan, self.engine, first)
+        self.evaluator = Evaluator(setup)
+        self.stopping = Stopping(setup.experiment.stop, setup.schedules())
+        self.listeners: list[Listener] = [*setup.listeners(plan.chain)]
+
+    def run(self, watch: Watcher) -> str:
+        """Every round that is left, on the run's own engine."""
+        return drive(self.rounds(watch), self.engine)
+
+    def next_round(self) -> None:
+        """One more round, on the run's own engine."""
+        drive(self.play_round(), self.engine)
+
+    def rounds(self, watch: Watcher) -> Asking[str]:
+        """Every round that is left; says why it ended: "finished", "stopped early: ...", or "interrupted"."""
+        with deferred_interrupts() as interrupted:
+            try:
+                with CheckpointSchedule(self.experiment.checkpoint.every, self.sharing) as schedule:
+                    return (yield from self._rounds(watch, interrupted, schedule))
+            except RankError as e:
+                raise RankError(f"{e} {self.state.salvaged()}") from e
+
+    def _rounds(self, watch: Watcher, interrupted: Event, schedule: CheckpointSchedule) -> Asking[str]:
+        rounds = self.experiment.rounds
+        while (done := len(self.plan.history)) < rounds:
+            why = self._measured_enough() or self._objection(done)
+            if why:
+                return self._ended(f"stopped early: {why}")
+            yield from self.play_round()
+            done += 1
+            if self.world.rank == 0:
+                watch(done, rounds, self.plan.history[-1])
+            if self.world.any(interrupted.is_set()) and done < rounds:
+                return self._ended("interrupted")
+            if done < rounds and schedule.turn(done) and self.world.first(schedule.due):
+                schedule.write(self.state.checkpoint)
+                if self.checkpointed is not None:
+                    self.world.first(self.checkpointed)
+        return self._ended("finished")
+
+    def _measured_enough(self) -> str | None:
+        why = self.stopping(self.plan.visible_history)
+        for listener in self.listeners if why else ():
+            listener.ended_by("a metric")
+        return why
+
+    def _objection(self, number: int) -> str | None:
+        return next((why for listener in self.listeners if (why := listener.objects(number))), None)
+
+    def _ended(self, why: str) -> str:
+        self.world.first(lambda: self.folder.save("model.pt", self.state.model()))
+        self.state.checkpoint()
+        return why
+
+    def resume(self) -> None:
+        """Go back to the last checkpoint, and to what listeners had heard by then; without one, to the beginning."""
+        self.state.resume()
+        for listener in self.listeners:
+            listener.replay(self.plan.history)
+
+    def play_round(self) -> Asking[None]:
+        """One more round: sample, train, apply, measure, record."""
+        before, number = self.state.round, len(self.plan.history)
+        try:
+            with (
+                arithmetic(self.setup.device, self.setup.choice.precision),
+                self.around(number, self.experiment.rounds),
+            ):
+                yield from self._play_round(number)
+        except RankError:
+            self.state.round = before  # as it was when the last line was written
+            raise
+
+    def _play_round(self, number: int) -> Asking[None]:
+        clock, watch, before = Clock(), Stopwatch(), self.state.round
+        self.engine.expect(self.experiment.rounds - number)
+        with phase("sampling"):
+            ctx = self.plan.context(number)
+            self.plan.sample(number)
+        clock.lap("sample")
+        key = self.plan.key(number)
+
+        def play() -> Any:
+            return self.setup.round.run(ctx, before, key)
+
+        with phase("server"):
+            self.state.round, outcome = yield from on_promises(play, watch, lambda: self._prepare(number + 1))
+        clock.lap("server")
+        clock.move("server", "train", watch.seconds)
+        dropped = self._dropped(number, outcome, before)
+        with phase("evaluation"):
+            evaluation = yield from self._evaluate(number, ctx)
+        clock.lap("evaluate")
+        with phase("record"):
+            self._record(number, ctx, outcome, dropped, evaluation, clock)
+
+    def _prepare(self, number: int) -> None:
+        """While a device is at work on one round, the host draws the next."""
+        if number < self.experiment.rounds:
+            ids, _ = self.plan.sample(number)
+            self.engine.prepare(ids, client_key(self.plan.key(number)), self.plan.order(number))
+
+    def _dropped(self, number: int, outcome: Outcome, before: Tree) -> list[int]:
+        bad: list[int] = outcome.ids[~outcome.columns().finite.cpu()].tolist()
+        if bad and self.experiment.on_divergence == "stop":
+            self.state.round = before
+            for listener in self.listeners:
+                listener.ended_by("a client")
+            raise DivergenceError(
+                f"round {number + 1}: the loss or the update of {named(bad)} is not finite. Lower algorithm.lr or "
+                "clip updates, or leave such clients out with on_divergence = 'drop'. "
+                f"Last checkpoint: {self.state.last()}."
+            )
+        return bad
+
+    def _evaluate(self, number: int, ctx: Context) -> Asking[Evaluation | None]:
+        done = number + 1
+        if done % self.experiment.evaluate.every and done != self.experiment.rounds:
+            return None
+        key = rng.key(self.experiment.seed, "round", number, "evaluate")
+        try:
+            return (yield from self.evaluator(ctx, self.state.round, key))
+        except DivergenceError as e:
+            raise DivergenceError(f"round {done}, measuring: {e} Last checkpoint: {self.state.last()}.") from e
+
+    def _record(
+        self,
+        number: int,
+        ctx: Context,
+        outcome: Outcome,
+        dropped: list[int],
+        evaluation: Evaluation | None,
+        clock: Clock,
+    ) -> None:
+        entry = line(number, ctx.algorithm, self.plan.chain(number)[0], outcome, evaluation)
+        for listener in self.listeners:
+            entry[listener.key] = listener.hear(number, outcome, len(dropped))
+        entry["bytes"] = outcome.traffic._asdict()
+        if dropped:
+            entry["dropped"] = dropped
+        entry["model"] = self.state.digest()
+        clock.lap("record")
+        entry["seconds"] = {**clock.seconds, **self.engine.lap()}
+        self.state.align(entry)
+        each = None if evaluation is None else {"round": number + 1, **evaluation.each}
+        self.plan.history.append(as_read(self.world.first(lambda: self._written(entry, each))))
+
+    def _written(self, entry: dict[str, Any], each: dict[str, Any] | None) -> dict[str, Any]:
+        if each is not None:
+            self.folder.write_clients(each)
+        self.folder.append(entry)
+        return entry

@@ -1,7 +1,7 @@
 """What a round is: a generator that asks for work and is answered.
 
-Everything between "a round begins" and "a round is recorded" stands in `Round.run`. Whoever drives it answers: one engine,
-a scheduler that answers several runs with one stack, ranks, a network.
+Everything between "a round begins" and "a round is recorded" stands in `Round.run`. Whoever drives it answers: one
+engine, a scheduler that answers several runs with one stack, ranks, a network.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Round(ABC):
 
     @abstractmethod
     def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
-        """One round: yields requests, returns the new state and an `Outcome`. Pure: the same state, the same requests."""
+        """One round: yields requests, returns the new state and an `Outcome`. Pure: drivers may play it again."""
 
     @abstractmethod
     def model(self, state: Tree) -> Model:

@@ -3,7 +3,7 @@
 from atoll.engines.autotune import small
 from atoll.engines.budget import client_bytes, default_budget, total_bytes
 from atoll.engines.choice import ENGINES, Choice, make
-from atoll.engines.client_state import Kept, RowStore, together
+from atoll.engines.client_state import ClientStore, Kept, RowStore, together
 from atoll.engines.device_data import Decode, DeviceData, EvaluationData
 from atoll.engines.evaluation import measure, measure_each
 from atoll.engines.local import LocalEngine
@@ -17,6 +17,7 @@ from atoll.engines.vector import Vector
 __all__ = [
     "ENGINES",
     "Choice",
+    "ClientStore",
     "Decode",
     "DeviceData",
     "EvaluationData",

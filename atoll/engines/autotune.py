@@ -1,8 +1,8 @@
 """Which engine is the fastest on this CPU: a rule where it is clear, one short measurement where it is not.
 
-Dense layers of many clients are batched matrix products: the stack wins by far. Whatever else a model has
-(convolutions, recurrence, attention) depends on the machine and on its size, so engines take turns on a small piece of the
-first round, and the best turn of each counts: other work on the machine only ever adds to a time.
+Dense layers of many clients are batched matrix products: the stack wins by far. Whatever else a model has (convolutions,
+recurrence, attention) depends on the machine and on its size, so engines take turns on a small piece of the first
+round, and the best turn of each counts: other work on the machine only ever adds to a time.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def make(
 ) -> LocalEngine:
     """The engine asked for, or the loop where nothing else can run it; tried on the first round's request.
 
-    A GPU: always the stack. A CPU: the stack where layers are dense; else whichever is the fastest by a short measurement.
+    A GPU: always the stack. A CPU: the stack where layers are dense, else whichever is measured to be the fastest.
     """
     if data.device.type == "cpu":
         keep_buffers()

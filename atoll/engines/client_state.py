@@ -1,4 +1,4 @@
-"""What clients keep between rounds: rows addressed by client id, made lazily, in a file once they outgrow the budget."""
+"""What clients keep between rounds: rows by client id, made lazily, in a file once they outgrow the budget."""
 
 from __future__ import annotations
 

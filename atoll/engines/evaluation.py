@@ -1,4 +1,4 @@
-"""Measuring: columns of statistics, one row per example, for one model or for one model per client; and their metrics."""
+"""Measuring: columns of statistics, one row per example, for one model or one per client; and their metrics."""
 
 from __future__ import annotations
 

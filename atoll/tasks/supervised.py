@@ -138,7 +138,7 @@ class Supervised:
         return {k: learned.get(first.get(k, k), v) for k, v in own.items()}
 
     def structure(self) -> Hashable:
-        """Modules of one entry differ in what was drawn: what is learned comes as data, what is constant must be equal."""
+        """Modules of one entry differ in what was drawn: what is learned is data, what is constant must be equal."""
         learned = self.init(rng.key(0))
         there = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         constant = {k: v for k, v in there.items() if k not in learned["params"] and k not in learned["buffers"]}

@@ -14,9 +14,9 @@ from atoll import tree
 from atoll.algorithms.wrappers import LocalStatistics, Snapshot
 from atoll.core import Algorithm, missing_hooks
 from atoll.core.settings import resolve
-from atoll.engines import Loop, Scratch, Threads
+from atoll.engines import Loop, Threads
 from atoll.errors import ConformanceError
-from atoll.reducers import Keep
+from atoll.reducers import Collect
 from atoll.testing.assertions import distance, need, need_close, need_same
 from atoll.testing.harness import Cohorts, EngineFactory, Federation, one_thread, some, stack, train
 from atoll.testing.hooks import check_hooks
@@ -149,7 +149,7 @@ def absent_clients_stay(case: Case) -> str | None:
     """Who does not take part keeps its state; who does gets its own."""
     problem = quadratics()
     made = train(problem, case.on(problem), 2)
-    if made.memory.empty or made.memory.size == 1:
+    if made.store.empty or made.store.size == 1:
         return None
     before = tree.map(torch.clone, made.rows())
     made.run([1, 4])
@@ -284,11 +284,11 @@ def _weights(made: Federation) -> torch.Tensor:
     """What each client's update is weighted with, as `finish` says: by examples or all alike."""
     if made.algorithm.traits().pooled:
         return made.problem.partition.sizes.float()
-    job = made.job(made.everyone())
-    result = made.engine.run(replace(job, reducer=Keep(), memory=Scratch(job.memory)))
-    if result.total is None:
-        return torch.ones(len(job.cohort))
-    weights: torch.Tensor = result.total.updates.weight
+    request = made.request(made.everyone(), client_state="read")
+    result = made.engine.run(replace(request, program=replace(made.program, reducer=Collect())))
+    if not len(result.partial):
+        return torch.ones(len(request.ids))
+    weights: torch.Tensor = result.partial.updates.weight
     return weights[torch.argsort(result.order)]
 
 

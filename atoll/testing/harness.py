@@ -1,28 +1,29 @@
-"""Running an algorithm on a problem, round by round, on any engine."""
+"""Running an algorithm on a problem, round by round, on any engine and in any round."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from atoll import rng
+from atoll import rng, tree
 from atoll.algorithms.wrappers import Snapshot
-from atoll.core import Algorithm, Chain, Cohort, Engine, Info, Job, Reducer, Result
+from atoll.core import Algorithm, Chain, Context, Engine, Info, Outcome, Participation, Program, Reducer, Round, Train
 from atoll.core.settings import extract, resolve
 from atoll.data import Population, Same
-from atoll.engines import Loop, RowStore, Scratch, Vector
-from atoll.engines.program import Decode
-from atoll.reducers import Keep, Mean
-from atoll.rounds import Parts, central_round
+from atoll.engines import ClientStore, DeviceData, Loop, RowStore, Vector
+from atoll.reducers import Collect, Mean
+from atoll.rounds import Central
+from atoll.runs import drive, on_promises
 from atoll.testing.problems import SIZES, Problem
 from atoll.tree import Tree
 
 CPU = torch.device("cpu")
-EngineFactory = Callable[..., Engine]  # of columns, decode, device and keyed: `Loop`, `Vector` and `Threads` are such
+EngineFactory = Callable[..., Engine]  # of data and a store: `Loop`, `Vector` and `Threads` are such
 Cohorts = Callable[[int], Sequence[int]]
 
 
@@ -37,76 +38,95 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def stack(columns: Tree, decode: Decode, device: torch.device, keyed: bool, chunk: int = 1 << 30) -> Engine:
+def stack(data: DeviceData, store: ClientStore, chunk: int = 1 << 30) -> Engine:
     """The stack without capture: the quickest for a few rounds."""
-    return Vector(columns, decode, device, keyed, chunk, capture=False)
+    return Vector(data, store, chunk, capture=False)
 
 
 @dataclass
 class Federation:
-    """A server, its clients' memory, and the rounds between them."""
+    """A round's state, an engine with the clients' state, and the rounds between them."""
 
     problem: Problem
-    algorithm: Algorithm
     engine: Engine
-    chain: Chain
-    reducer: Reducer
-    server: Tree
+    store: RowStore
+    program: Program
+    round: Round
+    update_like: Tree
     state: Tree
-    memory: RowStore
     finite: bool = True
-    round: int = 0
+    number: int = 0
 
-    def run(self, ids: Sequence[int]) -> Result:
-        """One round of these clients; what the engine found."""
-        now = resolve(self.algorithm, self.round, [])
-        settings = {"algorithm": extract(now), "chain": extract(self.chain)}
-        parts = Parts(self.algorithm, self.chain, now, self.chain, settings, self.reducer, self.engine, self.memory)
-        cohort, key = self.cohort(ids), rng.key("round", self.round)
-        self.server, self.state, result = central_round(parts, cohort, self.server, self.state, key)
-        self.finite = self.finite and bool(result.finite.all())
-        self.round += 1
-        return result
+    @property
+    def algorithm(self) -> Algorithm:
+        """What is learned with."""
+        return self.program.algorithm
 
-    def job(self, ids: Sequence[int]) -> Job:
-        """The work of the next round, as an engine gets it."""
-        now = resolve(self.algorithm, self.round, [])
-        settings = {"algorithm": extract(now), "chain": extract(self.chain)}
-        sent, cohort, key = now.send(self.server), self.cohort(ids), rng.key("round", self.round)
-        return Job(self.algorithm, self.chain, self.reducer, settings, sent, self.state, cohort, self.memory, key)
+    @property
+    def server(self) -> Tree:
+        """The server's state, or every node's."""
+        server: Tree = self.state["server"]
+        return server
 
-    def cohort(self, ids: Sequence[int]) -> Cohort:
-        """The examples that these clients see."""
-        problem = self.problem
-        partition = problem.partition.pool() if self.algorithm.traits().pooled else problem.partition
-        population = Population(partition, problem.batch, shuffle=False)
-        return population.cohort(torch.tensor(ids, dtype=torch.int64), rng.key("order", self.round))
+    def run(self, ids: Sequence[int]) -> Outcome:
+        """One round of these clients."""
+        ctx, key = self.context(ids), rng.key("round", self.number)
+        self.state, outcome = drive(on_promises(lambda: self.round.run(ctx, self.state, key)), self.engine)
+        self.finite = self.finite and bool(outcome.columns().finite.all())
+        self.number += 1
+        return outcome
+
+    def context(self, ids: Sequence[int]) -> Context:
+        """What the next round of these clients is made of."""
+        now = resolve(self.algorithm, self.number, [])
+        who = torch.tensor(ids, dtype=torch.int64)
+        participation = Participation("fixed", self.store.size, size=len(who))
+        return Context(
+            self.number,
+            self.program,
+            {"algorithm": extract(now), "chain": extract(self.program.chain)},
+            now,
+            self.program.chain,
+            self.store.size,
+            self.update_like,
+            float(tree.nbytes(self.update_like)),
+            lambda: (who, participation),
+            rng.key("order", self.number),
+        )
+
+    def request(self, ids: Sequence[int], **more: Any) -> Train:
+        """The training of the next round, as an engine gets it."""
+        ctx, who = self.context(ids), torch.tensor(ids, dtype=torch.int64)
+        sent, seen = self.round.broadcast(ctx, self.state, who)
+        key = rng.key("round", self.number)
+        return ctx.train(sent, seen, who, key, per_client=self.round.per_client, **more)
 
     def everyone(self) -> range:
         """All clients."""
-        return range(self.memory.size)
+        return range(self.store.size)
 
     def rows(self) -> Tree:
-        """Every client's memory, stacked."""
-        return self.memory.read(torch.arange(self.memory.size))
+        """Every client's state, stacked."""
+        return self.store.read(torch.arange(self.store.size))
 
     def models(self) -> Tree:
         """What every client would predict with now, stacked."""
-        job = self.job(self.everyone())
-        still = replace(job.cohort, steps=torch.zeros_like(job.cohort.steps), count=torch.zeros_like(job.cohort.count))
-        settings = {"algorithm": {"inner": job.settings["algorithm"]}, "chain": {}}
-        loop = Loop(self.problem.columns, Same(), CPU, self.problem.keyed)
-        look = Job(Snapshot(self.algorithm), Chain(), Keep(), settings, job.sent, {}, still, _Own(self.memory), job.key)
-        value: Tree = loop.run(look).total.updates.value
+        request = self.request(self.everyone())
+        settings = {"algorithm": {"inner": request.settings["algorithm"]}, "chain": {}}
+        look = Train(
+            Program(Snapshot(self.algorithm), Chain(), Collect(), self.problem.model),
+            settings,
+            request.sent,
+            {},
+            request.ids,
+            request.key,
+            request.order,
+            per_client=request.per_client,
+            max_steps=0,
+            client_state="read",
+        )
+        value: Tree = Loop(device_data(self.problem, self.algorithm), self.store).run(look).partial.updates.value
         return value
-
-
-@dataclass(frozen=True)
-class _Own(Scratch):
-    """A memory without what transforms keep in it."""
-
-    def read(self, ids: Tensor) -> Tree:
-        return {**super().read(ids), "chain": {}}
 
 
 def federation(
@@ -114,18 +134,29 @@ def federation(
     algorithm: Algorithm,
     engine: EngineFactory = Loop,
     chain: Chain | None = None,
-    reducer: Reducer | None = None,
+    reducer: Reducer[Any] | None = None,
+    round: Round | None = None,
 ) -> Federation:
     """A federation before its first round."""
-    reducer = reducer or Mean()
-    bound, _ = (chain or Chain()).bind(reducer.spec())
+    round = round or Central()
+    reducer = round.reducer(reducer or Mean())
     now = resolve(algorithm, 0, [])
-    server, own = now.init(problem.model, rng.key("server")), now.client_state(problem.model)
-    state, kept = bound.init(update_like(now, server, own))
-    size = 1 if algorithm.traits().pooled else problem.partition.size
-    rows = RowStore({"algorithm": own, "chain": kept}, size, CPU)
-    built = engine(problem.columns, Same(), CPU, problem.keyed)
-    return Federation(problem, algorithm, built, bound, reducer, server, state, rows)
+    like = update_like(now, problem)
+    data = device_data(problem, algorithm)
+    bound, _ = (chain or Chain()).bind(reducer.spec())
+    first, kept = bound.init(like)
+    program = Program(algorithm, bound, reducer, bound.zeros(like, first, kept))
+    store = RowStore({"algorithm": now.client_state(problem.model), "chain": kept}, data.population.size, CPU)
+    made = Federation(problem, engine(data, store), store, program, round, like, {})
+    made.state = round.init(made.context(made.everyone()), problem.model, rng.key("server"))
+    return made
+
+
+def device_data(problem: Problem, algorithm: Algorithm) -> DeviceData:
+    """What an engine works on."""
+    partition = problem.partition.pool() if algorithm.traits().pooled else problem.partition
+    population = Population(partition, problem.batch, shuffle=False)
+    return DeviceData(problem.columns, Same(), CPU, population, problem.keyed)
 
 
 def train(
@@ -135,10 +166,11 @@ def train(
     cohorts: Cohorts | None = None,
     engine: EngineFactory = Loop,
     chain: Chain | None = None,
-    reducer: Reducer | None = None,
+    reducer: Reducer[Any] | None = None,
+    round: Round | None = None,
 ) -> Federation:
     """A federation after so many rounds; everyone takes part unless `cohorts` says who. Stops when it diverges."""
-    made = federation(problem, algorithm, engine, chain, reducer)
+    made = federation(problem, algorithm, engine, chain, reducer, round)
     for r in range(rounds):
         if made.finite:
             made.run(made.everyone() if cohorts is None or algorithm.traits().pooled else cohorts(r))
@@ -150,7 +182,9 @@ def some(size: int, population: int = len(SIZES)) -> Cohorts:
     return lambda r: rng.choice(rng.key("cohort", r), population, size).tolist()
 
 
-def update_like(now: Algorithm, server: Tree, own: Tree) -> Tree:
+def update_like(now: Algorithm, problem: Problem) -> Tree:
     """The shape of one client's update: `finish` straight after `start`, as runs find it before their first round."""
-    sent, one = now.send(server), torch.ones(())
-    return now.finish(now.start(sent, own), sent, own, Info(torch.tensor(0), one, one))[0].value
+    sent, own = now.send(now.init(problem.model, rng.key("server"))), now.client_state(problem.model)
+    one: Tensor = torch.ones(())
+    update = now.finish(now.start(sent, own), sent, own, Info(torch.tensor(0), one, one))[0]
+    return tree.zeros_like(update.value)

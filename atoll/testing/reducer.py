@@ -8,14 +8,15 @@ from typing import Any
 import torch
 
 from atoll import rng, tree
-from atoll.core import Reducer, Total, Update
+from atoll.core import Info, Reducer, Total, Update
 from atoll.testing.assertions import need, need_close, need_same, need_shape
 from atoll.tree import Tree
 
 _C = 7
+_KEY = rng.key("reduce")
 
 
-def check_reducer(reducer: Reducer) -> list[str]:
+def check_reducer(reducer: Reducer[Any]) -> list[str]:
     """The names of the checks that a reducer passes, or a ConformanceError that says which one it does not.
 
     >>> from atoll.reducers import Mean
@@ -25,7 +26,7 @@ def check_reducer(reducer: Reducer) -> list[str]:
     return [name for check in CHECKS for name in [check(reducer)] if name]
 
 
-def pure(reducer: Reducer) -> str:
+def pure(reducer: Reducer[Any]) -> str:
     """Nothing that came in is changed, and the same comes out twice."""
     updates = _updates()
     before = tree.digest(updates._asdict())
@@ -36,7 +37,7 @@ def pure(reducer: Reducer) -> str:
     return "pure"
 
 
-def keeps_structure(reducer: Reducer) -> str:
+def keeps_structure(reducer: Reducer[Any]) -> str:
     """The total has the parts of one update, and counts the clients."""
     updates = _updates()
     total = _reduced(reducer, updates)
@@ -46,33 +47,71 @@ def keeps_structure(reducer: Reducer) -> str:
     return "the total looks like one update"
 
 
-def parts_merge(reducer: Reducer) -> str:
+def parts_merge(reducer: Reducer[Any]) -> str:
     """However clients are grouped, and in whatever order the groups come, the total is the same."""
     updates = _updates()
     truth = _tree(_reduced(reducer, updates))
-    lifted = reducer.lift
-    a, b, c = (_rows(updates, s) for s in (slice(0, 1), slice(1, 4), slice(4, _C)))
+    a, b, c = (_lifted(reducer, _rows(updates, s), s) for s in (slice(0, 1), slice(1, 4), slice(4, _C)))
+    merge, zero = reducer.merge, reducer.zero(tree.rows(updates.value, 0))
     cause = "a running average with a special first case, or a mean of means"
     for what, merged in (
-        ("merging is associative, left to right", lifted(a).merge(lifted(b)).merge(lifted(c))),
-        ("merging is associative, right to left", lifted(a).merge(lifted(b).merge(lifted(c)))),
-        ("merging is commutative", lifted(c).merge(lifted(a)).merge(lifted(b))),
+        ("merging is associative, left to right", merge(merge(a, b), c)),
+        ("merging is associative, right to left", merge(a, merge(b, c))),
+        ("merging is commutative", merge(merge(c, a), b)),
+        ("zero is the identity, from the left", merge(zero, merge(merge(a, b), c))),
+        ("zero is the identity, from the right", merge(merge(merge(a, b), c), zero)),
     ):
-        need_close(_tree(reducer.finish(merged)), truth, what, cause)
-    return "parts merge in any grouping and order"
+        need_close(_tree(_finished(reducer, merged)), truth, what, cause)
+    return "parts merge in any grouping and order, and zero is their identity"
 
 
-def any_order(reducer: Reducer) -> str:
+def of_nobody(reducer: Reducer[Any]) -> str:
+    """The total over nobody weighs nothing, and has the parts of one update."""
+    like = tree.rows(_updates().value, 0)
+    total = _finished(reducer, reducer.zero(like))
+    need_shape(total.value, like, "the total over nobody has the structure of one update", "a special case for nobody")
+    found = (float(total.weight), float(total.count))
+    need(found == (0.0, 0.0), "nobody weighs nothing", found, (0.0, 0.0), "a weight that is always 1")
+    return "nobody weighs nothing"
+
+
+def factors(reducer: Reducer[Any]) -> str:
+    """Updates that are still to be multiplied give what the products give."""
+    updates, info = _updates(), _info(slice(0, _C))
+    row = torch.linspace(0.1, 1.0, _C)
+    scales = tree.map(lambda _: row, updates.value)
+    truth = _finished(reducer, reducer.lift(updates.scaled(scales), info, _KEY))
+    passing = _finished(reducer, reducer.lift_scaled(updates, scales, info, _KEY))
+    cause = "factors that are left out, or taken for weights"
+    need_close(_tree(passing), _tree(truth), "factors are multiplied in passing", cause, 1e-5)
+    return "factors are multiplied in passing"
+
+
+def state_is_kept(reducer: Reducer[Any]) -> str:
+    """State and diagnostics are trees; the state keeps its structure, and the same state gives the same."""
+    updates = _updates()
+    first = reducer.init(tree.rows(updates.value, 0))
+    partial = reducer.lift(updates, _info(slice(0, _C)), _KEY)
+    (one, new, said), (two, again, _) = (reducer.finish(partial, first, _KEY) for _ in range(2))
+    need_shape(new, first, "the state keeps its structure", "a key that is added on the way")
+    need_same({"state": new, **_tree(one)}, {"state": again, **_tree(two)}, "the same state gives the same", "a draw")
+    wrong = [k for k, v in said.items() if not isinstance(v, torch.Tensor | dict)]
+    need(not wrong, "diagnostics are a tree of tensors", wrong, "tensors", "a list or a number; use torch.tensor")
+    return "state is a tree, and diagnostics are"
+
+
+def any_order(reducer: Reducer[Any]) -> str:
     """A cohort is a set."""
     updates = _updates()
-    shuffled = _rows(updates, torch.tensor([3, 0, 6, 2, 5, 1, 4]))
+    order = torch.tensor([3, 0, 6, 2, 5, 1, 4])
+    shuffled = _rows(updates, order)
     cause = "a choice by position"
     truth = _tree(_reduced(reducer, updates))
-    need_close(_tree(_reduced(reducer, shuffled)), truth, "the order of clients does not matter", cause)
+    need_close(_tree(_reduced(reducer, shuffled, order)), truth, "the order of clients does not matter", cause)
     return "the order of clients does not matter"
 
 
-def agreement(reducer: Reducer) -> str:
+def agreement(reducer: Reducer[Any]) -> str:
     """If all say the same, that is the answer."""
     updates = _updates()
     one = tree.rows(updates.value, 2)
@@ -84,7 +123,7 @@ def agreement(reducer: Reducer) -> str:
     return "equal updates give that update"
 
 
-def is_the_weighted_mean(reducer: Reducer) -> str | None:
+def is_the_weighted_mean(reducer: Reducer[Any]) -> str | None:
     """What `spec` calls additive is a sum of w_k u_k over the sum of w_k."""
     if not reducer.spec().additive:
         return None
@@ -98,10 +137,13 @@ def is_the_weighted_mean(reducer: Reducer) -> str | None:
     return "is the weighted mean"
 
 
-CHECKS: tuple[Callable[[Reducer], str | None], ...] = (
+CHECKS: tuple[Callable[[Reducer[Any]], str | None], ...] = (
     pure,
     keeps_structure,
     parts_merge,
+    of_nobody,
+    factors,
+    state_is_kept,
     any_order,
     agreement,
     is_the_weighted_mean,
@@ -118,9 +160,24 @@ def _rows(updates: Update, index: Any) -> Update:
     return Update(tree.rows(updates.value, index), updates.weight[index])
 
 
-def _reduced(reducer: Reducer, updates: Update) -> Total:
-    total: Total = reducer.finish(reducer.lift(updates))
-    return total
+def _info(index: Any) -> Info:
+    ids = torch.tensor([11, 4, 8, 2, 30, 7, 5])[index]
+    return Info(ids, ids.float(), torch.ones(len(ids)), torch.zeros(len(ids)))
+
+
+def _lifted(reducer: Reducer[Any], updates: Update, index: Any) -> Any:
+    return reducer.lift(updates, _info(index), _KEY)
+
+
+def _reduced(reducer: Reducer[Any], updates: Update, index: Any = slice(0, _C)) -> Total:
+    """The total of the updates at these places of the cohort."""
+    index = index if len(updates.weight) == _C else slice(0, len(updates.weight))
+    return _finished(reducer, _lifted(reducer, updates, index))
+
+
+def _finished(reducer: Reducer[Any], partial: Any) -> Total:
+    like = tree.rows(_updates().value, 0)
+    return reducer.finish(partial, reducer.init(like), _KEY)[0]
 
 
 def _tree(total: Total) -> Tree:

@@ -20,7 +20,7 @@ Rows = Tree  # the columns of the training data
 class First:
     """Where a round parts: what went in otherwise, and the first client whose update came out otherwise."""
 
-    reasons: tuple[str, ...]  # settings, cohort, what was sent, a client's examples or memory
+    reasons: tuple[str, ...]  # settings, cohort, what was sent, a client's examples or state
     client: int | None  # its id
     tensors: tuple[Gap, ...]  # of its update; of the server's model where no client's differs
     clients: int  # how many clients' updates differ
@@ -62,7 +62,7 @@ def _inputs(a: Seen, b: Seen, epsilon: float) -> Iterator[str]:
         own = [sorted(set(one) - set(other)) for one, other in (ids, ids[::-1])]
         what = f"only in A {own[0][:8]}, only in B {own[1][:8]}" if any(own) else "the same clients in another order"
         yield f"cohort: {what}"
-    if a.each == b.each and (not a.each or ids[0] == ids[1]):
+    if a.per_client == b.per_client and (not a.per_client or ids[0] == ids[1]):
         yield from (f"sent, {gap}" for gap in gaps(a.sent, b.sent, epsilon))
 
 
@@ -76,8 +76,8 @@ def _own(a: Seen, b: Seen, i: int, j: int, client: int, columns: tuple[Rows, Row
     else:
         x, y = (tree.rows(c, plans[0].to(tree.leaves(c)[0].device)) for c in columns)
         yield from (f"client {client}'s examples, column {gap}" for gap in gaps(x, y, epsilon))
-    if tree.leaves(a.memory) and tree.leaves(b.memory):
-        yield from (f"client {client}'s memory, {gap}" for gap in gaps(_row(a.memory, i), _row(b.memory, j), epsilon))
+    if tree.leaves(a.own) and tree.leaves(b.own):
+        yield from (f"client {client}'s state, {gap}" for gap in gaps(_row(a.own, i), _row(b.own, j), epsilon))
 
 
 def _together(a: Seen, b: Seen) -> list[tuple[int, int, int]]:

@@ -15,13 +15,12 @@ import torch
 from atoll import tree
 from atoll.analysis.diff.first_difference import First, first
 from atoll.analysis.diff.gaps import COARSE, EPSILON
-from atoll.analysis.diff.recording_engine import Watching
+from atoll.analysis.diff.recording_engine import Recording
 from atoll.data import Dataset
-from atoll.engines import AnyEngine
 from atoll.errors import RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, Setup, set_up
-from atoll.runs import Driver, Folder
+from atoll.runs import Folder, RunLoop, drive
 from atoll.runs.checkpoint import read as read_checkpoint
 from atoll.runs.lifecycle import kept_choice
 
@@ -73,14 +72,9 @@ class Again:
         """Get ready: from the checkpoint, if it is from before the round that is wanted."""
         place.mkdir()
         choice = kept_choice(self.info, self.folder)
-        self.eyes: Watching
-
-        def wrap(own: AnyEngine) -> AnyEngine:
-            self.eyes = Watching(own, self.setup.algorithm)
-            return cast(AnyEngine, self.eyes)
-
         with self._alone():
-            self.driver = Driver(self.setup, Folder(place), choice, wrap=wrap)
+            self.loop = RunLoop(self.setup, Folder(place), choice)
+        self.recording = Recording(self.loop.own, self.loop.plan.program)
         self.began = self._resumed(place, until)
         self.astray: int | None = None
 
@@ -93,26 +87,26 @@ class Again:
             return 0
         for name in (*_COPIED, *([saved.memory["file"]] if saved.memory else [])):
             shutil.copyfile(self.folder.path / name, place / name)
-        self.driver.resume()
+        self.loop.resume()
         return saved.rounds
 
     @property
     def done(self) -> int:
         """Rounds so far."""
-        return len(self.driver.state.history)
+        return len(self.loop.plan.history)
 
     def next_round(self, watch: bool) -> None:
         """One more; its model is held against the record."""
-        self.eyes.on, self.eyes.seen = watch, None
+        self.recording.on, self.recording.seen = watch, None
         with self._alone():
-            self.driver.next_round()
+            drive(self.loop.play_round(), self.recording)
         said = self.record[self.done - 1].get("model") if self.done <= len(self.record) else None
-        if self.astray is None and said != self.driver.state.history[-1]["model"]:
+        if self.astray is None and said != self.loop.plan.history[-1]["model"]:
             self.astray = self.done
 
     def model(self) -> tree.Tree:
         """The model now, on the host."""
-        return tree.to(self.setup.topology.model(self.driver.state.server), "cpu")
+        return tree.to(self.setup.round.model(self.loop.state.round), "cpu")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -167,14 +161,14 @@ def _replay(runs: tuple[Again, Again], until: int) -> Replay:
 def _found(runs: tuple[Again, Again]) -> Replay:
     a, b = runs
     parted, where = _parted(runs), None
-    if parted and a.eyes.on:
-        columns = a.driver.columns, b.driver.columns
-        where = first(a.eyes.seen, b.eyes.seen, columns, (a.model(), b.model()), max(a.epsilon, b.epsilon))
-    lines = tuple(run.driver.folder.record()[-1] for run in runs)
+    if parted and a.recording.on:
+        columns = a.loop.columns, b.loop.columns
+        where = first(a.recording.seen, b.recording.seen, columns, (a.model(), b.model()), max(a.epsilon, b.epsilon))
+    lines = tuple(run.loop.folder.record()[-1] for run in runs)
     notes = (*a.notes, *b.notes)
     return Replay(a.done, (a.began, b.began), parted, (a.astray, b.astray), where, cast(Any, lines), notes)
 
 
 def _parted(runs: Sequence[Again]) -> bool:
-    one, other = (run.driver.state.history[-1].get("model") if run.driver.state.history else None for run in runs)
+    one, other = (run.loop.plan.history[-1].get("model") if run.loop.plan.history else None for run in runs)
     return one != other

@@ -161,7 +161,7 @@ class Ranked(Engine):
         )
 
     def _stack(self, stack: Stack, order: Tensor, shares: Tensor, every: Gathered) -> tuple[Stack, Tensor]:
-        """All updates in the order of the request. Ranks send theirs in that order, so that no positions need travel."""
+        """All updates in the order of the request. Ranks send theirs in that order, so no positions need travel."""
         here = {"value": stack.updates.value, "weight": stack.updates.weight, "info": stack.info._asdict()}
         if len(stack):
             here = tree.rows(here, torch.argsort(order).to(stack.updates.weight.device))

@@ -124,7 +124,7 @@ class Vector(LocalEngine):
         return Lane(replace(request, program=program or request.program), cohort, keys, ClientRows(self.store, request))
 
     def train_lanes(self, given: Sequence[Lane]) -> list[Trained]:
-        """Several requests that differ in numbers only (settings, what was sent, clients, key), each with its answer."""
+        """Answers to requests that differ in numbers only: settings, what was sent, clients, key."""
         began = time.perf_counter()
         lanes, tallies = joined(given), [Tally(lane) for lane in given]
         order = torch.argsort(lanes.cohort.steps, descending=True, stable=True)

@@ -45,7 +45,7 @@ class Account:
 
     @classmethod
     def of(cls, setup: Setup, chain_of: Callable[[int], tuple[Chain, Spec]]) -> Account | None:
-        """None for a run without a mechanism, on updates or on examples. `chain_of` a round: what its clients went through."""
+        """None for a run without a mechanism, on updates or on examples. `chain_of` gives a round's transforms."""
         if setup.asked is None and setup.example_privacy is None:
             return None
         return cls(setup, chain_of)

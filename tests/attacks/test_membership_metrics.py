@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, norm
 from sklearn.metrics import roc_auc_score
@@ -15,6 +15,7 @@ from atoll import privacy
 from atoll.attacks import lira, membership_metrics
 from atoll.attacks.membership_metrics import advantage, auc, clopper_pearson, epsilon_lower, judge, tpr_at
 from atoll.errors import ConfigError, DataError
+from tests.support.examples import few_examples
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 few = st.lists(st.integers(0, 6).map(float), min_size=2, max_size=12)  # with ties
@@ -75,7 +76,7 @@ def test_shares_have_the_exact_interval(k: int, more: int, confidence: float) ->
     assert clopper_pearson(k, n, confidence) == pytest.approx((truth.low, truth.high), abs=1e-9)
 
 
-@settings(max_examples=10, deadline=None)
+@few_examples
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 1e-3, 0.1]))
 def test_the_bound_is_what_a_slow_program_finds(seed: int, delta: float) -> None:
     draw = np.random.default_rng(seed)

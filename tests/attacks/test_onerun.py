@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.stats import binom
@@ -101,7 +101,6 @@ def test_the_p_value_is_attained_with_more_units_too(m: int, r: int, epsilon: fl
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
 def test_it_says_at_least_as_much_as_the_published_theorem(data: st.DataObject) -> None:
     m = data.draw(st.integers(1, 400))
     r = data.draw(st.integers(1, m))
@@ -130,7 +129,6 @@ def test_randomised_response_is_accused_as_seldom_as_stated(epsilon: float, m: i
 
 
 @given(st.integers(1, 300), st.data())
-@settings(max_examples=40, deadline=None)
 def test_the_bound_grows_with_right_guesses_and_shrinks_with_delta_and_confidence(m: int, data: st.DataObject) -> None:
     r = data.draw(st.integers(1, m))
     v = data.draw(st.integers(1, r))
@@ -141,7 +139,6 @@ def test_the_bound_grows_with_right_guesses_and_shrinks_with_delta_and_confidenc
 
 
 @given(st.integers(2, 400), st.data())
-@settings(max_examples=40, deadline=None)
 def test_what_refutes_an_epsilon_refutes_every_smaller_one(m: int, data: st.DataObject) -> None:
     r = data.draw(st.integers(1, m))
     v = data.draw(st.integers(r // 2, r))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll import rng
@@ -36,7 +36,6 @@ def real(cohort: Cohort, c: int) -> list[list[int]]:
     sampling=st.sampled_from(["poisson", "fixed"]),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
 def test_a_batch_holds_different_examples_of_its_client_and_nothing_beside_it_matters(
     sizes: list[int], batch: int, epochs: int, steps: int | None, sampling: Sampling, data: st.DataObject
 ) -> None:

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -49,7 +49,6 @@ def real(cohort, c):
     max_steps=st.none() | st.integers(1, 5),
     data=st.data(),
 )
-@settings(max_examples=80, deadline=None)
 def test_a_cohort_is_what_plain_loops_make(lists, batch, epochs, shuffle, max_steps, data):
     rows = [[100 * c + i for i in range(n)] for c, n in enumerate(lists)]
     ids = data.draw(st.lists(st.integers(0, len(lists) - 1), max_size=9))
@@ -100,7 +99,6 @@ def test_a_batch_larger_than_every_client_is_not_padded_beyond_the_largest():
 
 
 @given(ids=st.permutations(range(5)), cut=st.integers(0, 5))
-@settings(max_examples=20, deadline=None)
 def test_neither_order_nor_chunks_change_what_a_client_sees(ids, cut):
     population = Population(Partition.from_lists(LISTS), 4, epochs=2)
     whole = population.cohort(torch.arange(5), KEY)

@@ -8,7 +8,7 @@ import inspect
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ConfigDict, create_model
 from scipy import stats
@@ -84,7 +84,6 @@ def test_everyone_is_everyone():
 
 
 @given(population=st.integers(1, 80), data=st.data(), round=st.integers(0, 2**40))
-@settings(max_examples=30, deadline=None)
 def test_a_fixed_cohort_has_its_size_and_no_repeats(population, data, round):
     size = data.draw(st.integers(1, population))
     ids = ids_of(Fixed(size), population, round)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import atoll
@@ -122,7 +122,6 @@ def numbers(like: torch.Tensor, n: int, seed: int) -> torch.Tensor:
     rounds=st.lists(st.lists(st.integers(0, 29), max_size=12, unique=True), max_size=5),
     data=st.data(),
 )
-@settings(max_examples=40, deadline=None)
 def test_rows_in_a_file_are_the_rows_in_memory_bit_for_bit(leaves, size, rounds, data, tmp_path_factory) -> None:
     first = {f"x{i}": numbers(torch.zeros(shape, dtype=kind), 1, i)[0] for i, (kind, shape) in enumerate(leaves)}
     folder = tmp_path_factory.mktemp("rows")

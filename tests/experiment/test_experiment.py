@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -499,7 +499,6 @@ def test_a_complete_experiment_is_plain_data() -> None:
 NUMBERS = st.floats(min_value=1e-300, max_value=1e300)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     lr=NUMBERS | st.builds(lambda start: {"name": "cosine", "start": start, "over": 3}, NUMBERS),
     seed=st.integers(0, 2**70),
@@ -528,7 +527,6 @@ PLAIN = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.text(), PLAIN, max_size=4))
 def test_whatever_is_written_as_toml_reads_back(data: dict[str, Any]) -> None:
     assert tomllib.loads(toml.dumps(data)) == data

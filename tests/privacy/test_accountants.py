@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import special, stats
 
@@ -34,6 +34,7 @@ from atoll.privacy.analytic import gaussian_epsilons
 from atoll.privacy.composition import Term
 from atoll.privacy.rdp import discrete_gaussian, divergences, randomised_response, skellam
 from atoll.privacy.with_replacement import squares
+from tests.support.examples import few_examples
 
 THREE = [Pld(), Prv(), Rdp()]
 
@@ -328,7 +329,7 @@ def test_drawing_with_replacement_costs_more_than_poisson_sampling_would_say() -
 noises, counts, deltas = st.floats(0.5, 8), st.integers(1, 400), st.floats(1e-9, 1e-3)
 
 
-@settings(max_examples=10, deadline=None)
+@few_examples
 @given(noises, counts, deltas, st.sampled_from(["poisson", "without_replacement", "with_replacement", "everyone"]))
 def test_more_rounds_cost_more_and_more_noise_costs_less(noise: float, count: int, delta: float, how: str) -> None:
     def spent(z: float, rounds: int) -> float:
@@ -343,7 +344,7 @@ def test_more_rounds_cost_more_and_more_noise_costs_less(noise: float, count: in
     )
 
 
-@settings(max_examples=10, deadline=None)
+@few_examples
 @given(noises, counts, deltas)
 @example(noise=0.5, count=304, delta=1e-5)  # the library's bound without replacement is above that of no sampling
 def test_amplification_never_costs_more_than_none(noise: float, count: int, delta: float) -> None:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.errors import ConfigError
@@ -23,11 +23,11 @@ from atoll.privacy import (
     suited,
 )
 from tests.support import paths
+from tests.support.examples import few_examples
 
 GOLDEN = json.loads((paths.GOLDEN / "pfl_calibration.json").read_text())
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.floats(0.01, 50), st.floats(1e-10, 1e-2), st.integers(1, 5000))
 def test_calibrated_noise_keeps_the_budget_and_hardly_more(epsilon: float, delta: float, rounds: int) -> None:
     def event(z: float) -> Event:
@@ -53,7 +53,7 @@ def test_calibrate_then_account_is_a_round_trip_for_every_mechanism(mechanism: s
     assert chosen.epsilon(plan.event(z), 1e-5) <= 2.0 < chosen.epsilon(plan.event(z * 0.998), 1e-5)
 
 
-@settings(max_examples=12, deadline=None)
+@few_examples
 @given(
     st.floats(0.1, 20),
     st.sampled_from([1e-3, 1e-5, 1e-7]),
@@ -97,7 +97,6 @@ def test_an_accountant_that_cannot_is_refused_before_the_search() -> None:
         noise_for(Laplace, 1.0, 1e-5, Analytic())
 
 
-@settings(deadline=None)
 @given(st.floats(1, 30), st.floats(0.05, 20), st.integers(1, 300))
 def test_the_budget_affords_exactly_so_many_rounds(noise: float, epsilon: float, most: int) -> None:
     def event(rounds: int) -> Event:

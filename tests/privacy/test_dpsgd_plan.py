@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
@@ -69,7 +69,6 @@ def test_the_moments_accountant_on_mnist(noise: float, epochs: int, published: f
     epochs=st.integers(1, 3),
     most=st.none() | st.integers(1, 7),
 )
-@settings(max_examples=60, deadline=None)
 def test_no_example_is_seen_more_often_than_is_accounted(
     sizes: list[int], batch: int, epochs: int, most: int | None
 ) -> None:

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import toeplitz
 
@@ -40,7 +40,6 @@ def brute(c: np.ndarray, rounds: int, separation: int, participations: int) -> f
     return worst
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 10), st.integers(1, 5), st.integers(0, 3), st.integers(1, 4))
 def test_the_sensitivity_is_the_worst_over_every_pattern_and_sign(
     rounds: int, bands: int, more: int, times: int
@@ -59,7 +58,6 @@ def test_the_event_counts_the_sensitivity_of_the_run() -> None:
     assert exact <= Analytic().epsilon(event, 1e-6) <= exact * (1 + 1e-9)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 24), st.integers(1, 24))
 def test_the_error_is_that_of_the_matrices(rounds: int, bands: int) -> None:
     c = banded(rounds, bands)
@@ -120,7 +118,6 @@ def tree_matrix(rounds: int, restart: int | None) -> np.ndarray:
     return np.array(rows)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 11), st.integers(1, 5), st.one_of(st.none(), st.integers(1, 11)))
 def test_a_cyclic_tree_is_exactly_as_sensitive_as_its_worst_phase(
     rounds: int, separation: int, restart: int | None
@@ -137,7 +134,6 @@ def test_a_cyclic_tree_is_exactly_as_sensitive_as_its_worst_phase(
     assert tree_sensitivity(event) == pytest.approx(slow)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 10), st.integers(1, 5), st.integers(1, 3), st.one_of(st.none(), st.integers(1, 10)))
 def test_a_separated_tree_is_at_most_as_sensitive_as_counted(
     rounds: int, separation: int, times: int, restart: int | None
@@ -149,7 +145,6 @@ def test_a_separated_tree_is_at_most_as_sensitive_as_counted(
     assert tree_sensitivity(Tree(1.0, rounds, separation, times, restart, "cyclic")) <= counted + 1e-12
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.sets(st.integers(0, 14)), st.one_of(st.none(), st.integers(1, 15)))
 def test_the_squares_over_nodes_are_those_of_the_matrix(turns: set[int], restart: int | None) -> None:
     x = np.array([float(t in turns) for t in range(15)])

@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.privacy import Composed, Gaussian, Pld, Sampled, gaussian_epsilon
 from atoll.privacy.analytic import gaussian_epsilons
 from atoll.privacy.fast_pld import Losses, drawn_gaussian
+from tests.support.examples import few_examples
 
 
 def test_losses_that_are_certain_add_up_and_their_epsilon_is_the_sum() -> None:
@@ -19,7 +20,7 @@ def test_losses_that_are_certain_add_up_and_their_epsilon_is_the_sum() -> None:
     assert one.delta(0.4) == pytest.approx(1 - math.exp(-0.6))
 
 
-@settings(max_examples=15, deadline=None)
+@few_examples
 @given(st.floats(0.4, 30), st.floats(1e-3, 0.999), st.integers(1, 300), st.sampled_from([1e-3, 1e-6, 1e-9]))
 def test_many_rounds_cost_what_the_library_says(z: float, rate: float, rounds: int, delta: float) -> None:
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -62,7 +63,6 @@ def test_rounds_of_different_noise_cost_between_all_of_the_one_and_all_of_the_ot
     assert halves == pytest.approx(coarse.epsilon(Composed(((loud, 40),)), 1e-5), rel=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0.05, 100), min_size=2, max_size=5), st.floats(1e-12, 0.3))
 def test_epsilons_at_once_are_those_one_by_one(noises: list[float], delta: float) -> None:
     for z, found in zip(noises, gaussian_epsilons(noises, delta, 1e-6), strict=True):

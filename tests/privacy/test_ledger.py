@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.privacy import (
@@ -22,6 +22,7 @@ from atoll.privacy import (
     Sampled,
     Tree,
 )
+from tests.support.examples import few_examples
 
 
 def poisson(z: float, rate: float = 0.02) -> Event:
@@ -53,7 +54,6 @@ def test_nothing_done_is_nothing_spent() -> None:
 
 
 @given(st.lists(st.sampled_from([1.0, 2.0, 5.0]), min_size=1, max_size=12))
-@settings(deadline=None, max_examples=25)
 def test_the_order_of_rounds_and_how_they_are_counted_do_not_matter(noises: list[float]) -> None:
     book = Ledger(len(noises), 1e-5)
     for z in noises:
@@ -129,7 +129,7 @@ def test_a_budget_is_asked_again_when_the_noise_changes() -> None:
     assert book.affords(everyone(Gaussian(50.0)), 1.0)
 
 
-@settings(max_examples=8, deadline=None)
+@few_examples
 @given(st.sampled_from([everyone, drawn, in_turns]), st.floats(0.7, 8.0), st.integers(2, 40))
 def test_lines_are_bounds_of_the_accountant_and_never_go_down(
     how: Callable[[Event], Event], noise: float, rounds: int

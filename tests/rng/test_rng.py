@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -109,7 +109,6 @@ def test_a_coin_falls_with_its_probability():
 
 
 @given(n=st.integers(0, 60), seed=st.integers(0, 2**40))
-@settings(max_examples=25, deadline=None)
 def test_a_permutation_is_a_permutation(n, seed):
     assert sorted(rng.permutation(rng.key(seed), n).tolist()) == list(range(n))
 
@@ -122,7 +121,6 @@ def test_all_permutations_come_equally_often():
 
 
 @given(n=st.integers(1, 400), data=st.data())
-@settings(max_examples=25, deadline=None)
 def test_choice_and_distinct_never_repeat(n, data):
     size = data.draw(st.integers(0, n))
     for draw in (rng.choice, rng.distinct):
@@ -183,7 +181,6 @@ def test_folding_takes_numbers_of_64_bits():
 
 
 @given(n=st.integers(0, 200), seed=st.integers(0, 2**30))
-@settings(max_examples=20, deadline=None)
 def test_the_draws_of_the_host_are_the_draws_of_rng(n, seed):
     k = rng.key(seed)
     assert draws.permutation(k, n).tolist() == rng.permutation(k, n).tolist()
@@ -208,7 +205,6 @@ def test_more_words_than_a_block_are_the_words_of_rng():
 
 
 @given(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=12), seed=st.integers(0, 1000))
-@settings(max_examples=40, deadline=None)
 def test_a_group_is_put_in_the_same_order_whatever_stands_beside_it(sizes, seed):
     keys = torch.stack([rng.key(seed, e) for e in range(2)])
     ids, n = np.arange(len(sizes)) * 7, np.array(sizes)
@@ -219,7 +215,6 @@ def test_a_group_is_put_in_the_same_order_whatever_stands_beside_it(sizes, seed)
 
 
 @given(st.integers(0, 2**40), st.integers(0, 2**63 - 1))
-@settings(max_examples=50, deadline=None)
 def test_a_key_folded_on_the_host_is_the_same_key(seed: int, data: int) -> None:
     k = rng.key(seed)
     assert torch.equal(rng.fold_at_hand(k, data), rng.fold(k, data))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -22,6 +22,7 @@ from atoll.testing.assertions import distance
 from atoll.testing.harness import EngineFactory, federation
 from atoll.testing.problems import network
 from atoll.tree import Tree
+from tests.support.examples import few_examples
 
 X = rng.normal(rng.key("x"), (40, 3))
 Y = (X[:, 0] > 0).long()
@@ -110,7 +111,7 @@ def update(ids: tuple[int, ...], empty: frozenset[int], engine: EngineFactory) -
     return server, result.total
 
 
-@settings(max_examples=15, deadline=None)
+@few_examples
 @given(st.frozensets(st.integers(0, 5)), st.sampled_from([Loop, Vector]))
 def test_whoever_has_no_examples_might_as_well_have_stayed_at_home(
     empty: frozenset[int], engine: EngineFactory

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import atoll
@@ -62,7 +62,6 @@ def came(sampler: CyclicPoisson, population: int, rounds: int) -> Array:
 
 
 @given(population=st.integers(1, 40), separation=st.integers(1, 12), share=st.floats(0.01, 1.0))
-@settings(max_examples=25, deadline=None)
 def test_a_client_never_comes_twice_within_the_separation(population: int, separation: int, share: float) -> None:
     turns = came(CyclicPoisson(share * population / separation * (1 - 1e-12), separation), population, 4 * separation)
     for client in turns.T:

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -139,7 +139,6 @@ def test_a_bootstrap_needs_resamples() -> None:
 
 
 @given(whole, st.sampled_from([0.5, 2.0, 100.0]), st.integers(-100, 100))
-@settings(max_examples=40, deadline=None)
 def test_an_interval_moves_and_grows_with_the_data(values: list[float], scale: float, shift: int) -> None:
     for interval in BOTH:
         plain, moved = interval(values), interval([shift + scale * v for v in values])
@@ -152,7 +151,6 @@ def test_an_interval_moves_and_grows_with_the_data(values: list[float], scale: f
 
 
 @given(whole)
-@settings(max_examples=30, deadline=None)
 def test_a_bootstrap_stays_inside_the_values_and_a_higher_level_is_never_narrower(values: list[float]) -> None:
     narrow, wide = bootstrap_interval(values, 0.8), bootstrap_interval(values, 0.95)
     assert min(values) - 1e-9 <= wide.low <= narrow.low + 1e-9

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -125,7 +125,6 @@ def test_enough_seeds_settle_nearly_anything_with_a_rope() -> None:
 
 
 @given(st.floats(0.3, 3), st.floats(0.55, 0.95))
-@settings(max_examples=30, deadline=None)
 def test_the_size_has_the_power_and_one_less_has_not(effect: float, chance: float) -> None:
     n = seeds_for_power(effect, chance)
     assert n is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.func import vmap
@@ -140,7 +140,6 @@ def test_no_gradient_by_the_weights_of_all_examples_is_made_on_the_way(monkeypat
     assert made_of == ["output", "output", "input_gradient"]
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     image=st.tuples(st.integers(1, 3), st.integers(5, 9), st.integers(5, 9)),
     kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),

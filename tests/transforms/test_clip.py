@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import vmap
 
@@ -36,7 +36,6 @@ def flat(value: Tree) -> np.ndarray:
 
 
 @given(numbers, numbers, bounds)
-@settings(max_examples=60, deadline=None)
 def test_no_update_is_longer_than_its_bound_and_none_is_turned(a: list[float], b: list[float], bound: float) -> None:
     u = update(a, b)
     x = flat(u.value)
@@ -48,7 +47,6 @@ def test_no_update_is_longer_than_its_bound_and_none_is_turned(a: list[float], b
 
 
 @given(numbers, numbers, bounds)
-@settings(max_examples=60, deadline=None)
 def test_every_layer_keeps_its_share_of_the_bound(a: list[float], b: list[float], bound: float) -> None:
     value = sent(ClipPerLayer(bound), update(a, b))
     for path, x in (("a", a), ("b", b)):
@@ -176,7 +174,6 @@ def test_noise_follows_the_bound_of_the_round() -> None:
     st.integers(1, 300),
     st.sampled_from([0.01, 0.5, 0.999, 0.99999]),
 )
-@settings(max_examples=150, deadline=None)
 def test_what_is_sent_is_within_its_sensitivity_for_any_bound_and_update(
     bound: float, size: float, n: int, share: float
 ) -> None:
@@ -193,7 +190,6 @@ def test_what_is_sent_is_within_its_sensitivity_for_any_bound_and_update(
 
 
 @given(st.integers(1, 200_000), st.integers(0, 99), st.floats(1e-3, 1e3))
-@settings(max_examples=25, deadline=None)
 def test_no_update_is_longer_than_its_bound_after_rounding(n: int, seed: int, bound: float) -> None:
     g = torch.Generator().manual_seed(seed)
     value = {"a": torch.randn(n, generator=g) * 10.0 ** torch.randint(-3, 4, (n,), generator=g), "b": torch.ones(3)}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ive
@@ -49,7 +49,6 @@ def summed(made: Chain, values: torch.Tensor, chunk: int = 100, key: torch.Tenso
 
 
 @given(st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=20), st.floats(1e-4, 1.0), st.integers(0, 2**30))
-@settings(max_examples=80, deadline=None)
 def test_rounding_moves_a_number_by_less_than_a_step_and_keeps_the_bound(
     numbers: list[float], step: float, seed: int
 ) -> None:
@@ -81,7 +80,6 @@ def test_rounding_is_right_on_average_and_exact_where_there_is_nothing_to_round(
 
 
 @given(st.integers(4, 30), st.integers(1, 9), st.integers(0, 2**30))
-@settings(max_examples=40, deadline=None)
 def test_a_sum_that_fits_comes_through_residues_unchanged(bits: int, clients: int, seed: int) -> None:
     most = (2 ** (bits - 1) - 1) // clients
     x = np.random.default_rng(seed).integers(-most, most + 1, (clients, 5))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import vmap
 
@@ -49,7 +49,6 @@ def through(made: Chain, updates: list[Update]) -> Tree:
 
 
 @given(numbers, numbers, bounds, bounds, st.floats(0.01, 0.99))
-@settings(max_examples=80, deadline=None)
 def test_every_group_keeps_its_bound_and_the_whole_is_no_longer_than_one(
     delta: list[float], control: list[float], b1: float, b2: float, share: float
 ) -> None:

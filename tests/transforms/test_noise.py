@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from torch.func import vmap
@@ -88,7 +88,6 @@ def test_no_noise_is_the_identity(transform: Transform) -> None:
 
 
 @given(st.integers(0, 2**40), st.integers(0, 70_000))
-@settings(max_examples=30, deadline=None)
 def test_the_words_of_the_host_are_those_of_every_device(seed: int, n: int) -> None:
     k = rng.key(seed)
     assert torch.equal(draws.at_hand(k, (n,)), rng.bits(k, (n,)))

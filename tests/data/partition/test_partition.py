@@ -5,7 +5,7 @@ import inspect
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ConfigDict, create_model
 
@@ -67,7 +67,6 @@ def test_every_builder_has_a_signature_that_is_a_strict_schema():
 
 
 @given(examples=st.integers(1, 60), data=st.data())
-@settings(max_examples=25, deadline=None)
 def test_iid_sizes_differ_by_one_at_most(examples, data):
     clients = data.draw(st.integers(1, examples))
     p = Iid(clients)(None, {}, examples, KEY)
@@ -207,7 +206,6 @@ def test_natural_clients_keep_their_rows_in_order():
 
 
 @given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=20), minimum=st.integers(1, 12))
-@settings(max_examples=60, deadline=None)
 def test_small_natural_clients_are_merged_into_enough(sizes, minimum):
     key = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     if sum(sizes) < minimum:
@@ -280,7 +278,6 @@ def test_columns_that_do_not_fit_are_refused():
 
 
 @given(sizes=st.lists(st.integers(1, 30), min_size=1, max_size=10), share=st.floats(0.01, 0.99))
-@settings(max_examples=40, deadline=None)
 def test_a_split_leaves_something_on_both_sides_wherever_it_can(sizes, share):
     p = Partition.from_lists(torch.arange(sum(sizes)).flip(0).split(sizes))
     rest, held = p.split(share, KEY)

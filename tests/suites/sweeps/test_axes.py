@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.errors import ConfigError
@@ -134,7 +134,6 @@ AXES = {
 }
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_digests_and_names_are_unique_and_every_combination_is_there(data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(sorted(AXES)), min_size=1, max_size=3, unique=True))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
@@ -78,7 +78,6 @@ def apart(a: Tree, b: Tree) -> float:
     )
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     channels=st.tuples(st.integers(1, 5), st.integers(1, 6)),
     kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),

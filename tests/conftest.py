@@ -5,6 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
+
+# A busy machine draws slowly too, which says nothing of a test.
+settings.register_profile("quick", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("full", settings.get_profile("quick"), max_examples=100)
+settings.load_profile("quick")  # `make test-slow` asks for the other
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,7 +4,7 @@ import doctest
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll import tree
@@ -132,7 +132,6 @@ def test_a_digest_does_not_depend_on_the_order_of_the_keys_or_on_layout() -> Non
     assert tree.digest({"x": x, "y": y}) == tree.digest({"y": y, "x": x.T.contiguous().T})
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.recursive(
         st.floats(-10, 10, width=32), lambda inner: st.dictionaries(st.text("ab", max_size=2), inner, max_size=3)

@@ -1,0 +1,81 @@
+"""The quick gradient of max pooling is the usual one."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.func import grad, vmap
+
+from atoll.core import functional
+from atoll.tasks.kernels import pooling
+from atoll.tasks.kernels.pooling import MaxPool2d, max_pool2d, poolable
+from atoll.tasks.layers import prepared
+
+
+@pytest.fixture(autouse=True)
+def _on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooling, "DEVICES", {"cpu"})
+
+
+@given(
+    size=st.integers(2, 3),
+    plane=st.tuples(st.integers(4, 8), st.integers(4, 8)),
+    channels=st.integers(1, 4),
+    levels=st.integers(2, 50),
+    last=st.booleans(),
+)
+def test_outputs_and_gradients_are_those_of_torch_with_ties_and_edges_left_over(
+    size: int, plane: tuple[int, int], channels: int, levels: int, last: bool
+) -> None:
+    g = torch.Generator().manual_seed(levels)
+    x = torch.randint(0, levels, (3, 2, channels, *plane), generator=g).float()  # few levels: many ties
+    x = x.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3) if last else x
+
+    def slope(f: object) -> Tensor:
+        found: Tensor = vmap(grad(lambda x: (f(x, size) * torch.arange(1.0, 3.0)[:, None, None, None]).square().sum()))(
+            x
+        )  # type: ignore[operator]
+        return found
+
+    with functional():
+        assert torch.equal(vmap(lambda x: max_pool2d(x, size))(x), vmap(lambda x: F.max_pool2d(x, size))(x))
+        assert torch.equal(slope(max_pool2d), slope(F.max_pool2d))
+
+
+def test_a_pooling_layer_is_replaced_only_where_windows_do_not_overlap() -> None:
+    assert poolable(nn.MaxPool2d(2))
+    assert not poolable(nn.MaxPool2d(3, stride=2))
+    assert not poolable(nn.MaxPool2d(2, padding=1))
+    assert not poolable(nn.MaxPool2d(2, ceil_mode=True))
+    assert not poolable(nn.MaxPool2d((2, 3)))
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2))
+    made = prepared(copy.deepcopy(model))
+    assert isinstance(made[1], MaxPool2d)
+    x = torch.randn(2, 1, 7, 7)
+    assert torch.equal(made(x), model(x))
+    with functional():
+        assert torch.equal(made(x), model(x))
+
+
+def test_a_gradient_of_a_gradient_is_that_of_torch() -> None:
+    x, v = torch.randn(3, 2, 2, 7, 5, dtype=torch.float64), torch.randn(3, 2, 2, 7, 5, dtype=torch.float64)
+
+    def twice(f: object) -> Tensor:
+        slope = grad(lambda x: f(x, 2).pow(3).sum())  # type: ignore[operator]
+        found: Tensor = vmap(grad(lambda x, v: (slope(x) * v).sum()))(x, v)
+        return found
+
+    with functional():
+        assert torch.allclose(twice(max_pool2d), twice(F.max_pool2d))
+
+
+def test_not_a_number_wins_as_it_does_in_torch() -> None:
+    x = torch.randn(2, 1, 1, 4, 4)
+    x[0, 0, 0, 1, 1] = x[1, 0, 0, 2, 3] = torch.nan
+    with functional():
+        found = vmap(lambda x: max_pool2d(x, 2))(x)
+    assert torch.equal(found.isnan(), vmap(lambda x: F.max_pool2d(x, 2))(x).isnan())

@@ -5,7 +5,7 @@ from atoll.core.autograd import functional, gradient_and_value, is_functional
 from atoll.core.engine import Begun, Engine, Job, Result, begun
 from atoll.core.reducer import Partial, Reducer, lift
 from atoll.core.settings import Positive, Share, Unsigned
-from atoll.core.task import GivesGradient, Model, Task
+from atoll.core.task import GivesGradient, Model, SecondModel, Task
 from atoll.core.traits import Traits
 from atoll.core.transform import Chain, Scaling, Spec, Transform
 from atoll.core.types import Cohort, Info, Participation, Total, Update
@@ -26,6 +26,7 @@ __all__ = [
     "Reducer",
     "Result",
     "Scaling",
+    "SecondModel",
     "Share",
     "Spec",
     "Task",

@@ -49,14 +49,15 @@ def one_client(setup: Setup, columns: Tree, job: Job, rows: Tree) -> int:
 
 def ground(setup: Setup, columns: Tree) -> Ground:
     """What an engine runs on, and why clients cannot be stacked, where that is known beforehand."""
-    task = setup.task
+    tasks = (setup.task, *setup.second_models)
     noisy = setup.example_privacy is not None
-    keyed = task.keyed or setup.dataset.augment is not None or noisy  # dropout, images, noise
+    keyed = any(task.keyed for task in tasks) or setup.dataset.augment is not None or noisy  # dropout, images, noise
+    native = [name for task in tasks for name in task.native]
     refused = None
-    if task.random:
+    if any(task.random for task in tasks):
         refused = "the model draws random numbers of its own (F.dropout instead of nn.Dropout?)"
-    elif task.native:
-        refused = f"the model changes its buffer {task.native[0]!r} in place"
+    elif native:
+        refused = f"the model changes its buffer {native[0]!r} in place"
     return Ground(columns, setup.dataset.training_decode, setup.device, keyed, refused)
 
 

@@ -6,40 +6,36 @@ from typing import Any
 from atoll.algorithms.adafedprox import AdaFedProx
 from atoll.algorithms.centralised import Centralised
 from atoll.algorithms.ditto import Ditto
-from atoll.algorithms.fedadagrad import FedAdagrad
-from atoll.algorithms.fedadam import FedAdam
 from atoll.algorithms.fedavg import FedAvg
-from atoll.algorithms.fedavgm import FedAvgM
-from atoll.algorithms.fedbn import FedBN
 from atoll.algorithms.feddyn import FedDyn
 from atoll.algorithms.fednova import FedNova
-from atoll.algorithms.fedper import FedPer
+from atoll.algorithms.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
 from atoll.algorithms.fedprox import FedProx
 from atoll.algorithms.fedsgd import FedSGD
-from atoll.algorithms.fedyogi import FedYogi
 from atoll.algorithms.local_only import LocalOnly
 from atoll.algorithms.moon import Moon
 from atoll.algorithms.optimizers import OPTIMIZERS
-from atoll.algorithms.reptile import Reptile
-from atoll.algorithms.scaffold import Scaffold
+from atoll.algorithms.partial_sharing import fedbn, fedper
+from atoll.algorithms.published import scaffold
+from atoll.algorithms.reptile import reptile
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
     "fedsgd": FedSGD,
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "adafedprox": AdaFedProx,
-    "scaffold": Scaffold,
+    "scaffold": scaffold,
     "fednova": FedNova,
-    "fedavgm": FedAvgM,
-    "fedadagrad": FedAdagrad,
-    "fedadam": FedAdam,
-    "fedyogi": FedYogi,
+    "fedavgm": fedavgm,
+    "fedadagrad": fedadagrad,
+    "fedadam": fedadam,
+    "fedyogi": fedyogi,
     "feddyn": FedDyn,
     "moon": Moon,
-    "reptile": Reptile,
+    "reptile": reptile,
     "ditto": Ditto,
-    "fedper": FedPer,
-    "fedbn": FedBN,
+    "fedper": fedper,
+    "fedbn": fedbn,
     "local": LocalOnly,
     "centralised": Centralised,
 }

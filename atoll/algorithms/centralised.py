@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from atoll.algorithms.local import begin, change, descend, gradient, move
+from atoll.algorithms.local import begin, delta_update, descend, gradient, move
 from atoll.algorithms.optimizers import SGD, Optimizer
 from atoll.core import Info, Model, Positive, Task, Total, Traits, Update
 from atoll.tree import Tree
@@ -38,7 +38,7 @@ class Centralised:
         return descend(self.optimizer, carry, g, self.lr)
 
     def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
-        return change(carry, sent, info), {"opt": carry["opt"]}
+        return delta_update(carry, sent, info), {"opt": carry["opt"]}
 
     def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         return move(server, total.mean(), 1.0)

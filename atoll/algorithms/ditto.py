@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from atoll import tree
-from atoll.algorithms.local import begin, change, descend, gradient, model_of, move
+from atoll.algorithms.local import begin, delta_update, descend, gradient, model_of, move
 from atoll.algorithms.optimizers import SGD, Optimizer
 from atoll.core import Info, Model, Positive, Task, Total, Traits, Unsigned, Update
 from atoll.tree import Tree
@@ -47,7 +47,7 @@ class Ditto:
         return {**descend(self.optimizer, carry, g, self.lr), "shared": shared}
 
     def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
-        return change(carry["shared"], sent, info), {"own": model_of(carry)}
+        return delta_update(carry["shared"], sent, info), {"own": model_of(carry)}
 
     def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         return move(server, total.mean(), self.server_lr)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from atoll import tree
-from atoll.algorithms.local import begin, descend, difference, gradient, move, one
+from atoll.algorithms.local import begin, descend, difference, equal_weight, gradient, move
 from atoll.algorithms.optimizers import SGD, Optimizer
 from atoll.core import Info, Model, Positive, Task, Total, Traits, Update
 from atoll.tree import Tree
@@ -48,7 +48,7 @@ class FedDyn:
 
     def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
         parts = difference(carry, sent)
-        return Update(parts, one(info)), {"h": tree.add_scaled(own["h"], parts["delta"], -self.alpha)}
+        return Update(parts, equal_weight(info)), {"h": tree.add_scaled(own["h"], parts["delta"], -self.alpha)}
 
     def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         mean, share = total.mean(), total.count / self.population

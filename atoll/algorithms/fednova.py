@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from atoll import tree
-from atoll.algorithms.local import begin, change, descend, gradient, move
-from atoll.algorithms.optimizers import SGD, Optimizer, count_gradients, linear, worth
+from atoll.algorithms.local import begin, delta_update, descend, gradient, move
+from atoll.algorithms.optimizers import SGD, EffectiveSteps, Optimizer, linear
 from atoll.core import Info, Model, Positive, Task, Total, Traits, Update
 from atoll.errors import ConfigError
 from atoll.tree import Tree
@@ -45,15 +45,15 @@ class FedNova:
         return server
 
     def start(self, sent: Tree, own: Tree) -> Tree:
-        return {**begin(self.optimizer, sent), "worth": worth(self.optimizer, sent["params"])}
+        return {**begin(self.optimizer, sent), "effective": EffectiveSteps(self.optimizer).init(sent["params"])}
 
     def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         g, carry = gradient(self.task, carry, batch)
         carry = descend(self.optimizer, carry, g, self.lr)
-        return {**carry, "worth": count_gradients(self.optimizer, carry["worth"])}
+        return {**carry, "effective": EffectiveSteps(self.optimizer).add(carry["effective"])}
 
     def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
-        update, n = change(carry, sent, info), carry["worth"]["gradients"]
+        update, n = delta_update(carry, sent, info), carry["effective"]["steps"]
         per_gradient = tree.scale(update.value["delta"], 1.0 / n)
         return update._replace(value={**update.value, "delta": per_gradient, "gradients": n}), own
 

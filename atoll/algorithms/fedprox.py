@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from atoll import tree
-from atoll.algorithms.local import begin, change, descend, gradient, move
+from atoll.algorithms.local import begin, delta_update, descend, gradient, move
 from atoll.algorithms.optimizers import SGD, Optimizer
 from atoll.core import Info, Model, Positive, Task, Total, Traits, Unsigned, Update
 from atoll.tree import Tree
@@ -42,7 +42,7 @@ class FedProx:
         return descend(self.optimizer, carry, g, self.lr)
 
     def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
-        return change(carry, sent, info), own
+        return delta_update(carry, sent, info), own
 
     def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         return move(server, total.mean(), self.server_lr)

@@ -62,7 +62,7 @@ def difference(new: Model, old: Model) -> Tree:
     return {"delta": tree.sub(new["params"], old["params"]), "buffers": tree.sub(new["buffers"], old["buffers"])}
 
 
-def change(carry: Tree, sent: Tree, info: Info) -> Update:
+def delta_update(carry: Tree, sent: Tree, info: Info) -> Update:
     """What local training changed, weighted by the client's examples."""
     return Update(difference(carry, sent), info.examples)
 
@@ -81,6 +81,6 @@ def renewed(buffers: Tree, change: Tree) -> Tree:
     return tree.map(lambda b, d: (b + d).to(b.dtype), buffers, change)  # type: ignore[no-any-return]
 
 
-def one(info: Info) -> Tensor:
+def equal_weight(info: Info) -> Tensor:
     """The weight of a client where all count the same."""
     return torch.ones_like(info.examples)

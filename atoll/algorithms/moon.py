@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from atoll.algorithms.local import begin, change, descend, gradient, model_of, move
+from atoll.algorithms.local import begin, delta_update, descend, gradient, model_of, move
 from atoll.algorithms.optimizers import SGD, Optimizer
 from atoll.core import Info, Model, Positive, Task, Total, Traits, Unsigned, Update
 from atoll.tree import Tree
@@ -53,7 +53,7 @@ class Moon:
         return descend(self.optimizer, carry, g, self.lr)
 
     def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
-        return change(carry, sent, info), {"last": model_of(carry)}
+        return delta_update(carry, sent, info), {"last": model_of(carry)}
 
     def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         return move(server, total.mean(), self.server_lr)

@@ -36,6 +36,9 @@ class SGD:
         return tree.add_scaled(params, g, -lr), state
 
 
+PLAIN_SGD = SGD()  # the default of builders that are functions
+
+
 @dataclass(frozen=True)
 class Momentum:
     """Heavy ball, b = momentum * b + g; with Nesterov's look-ahead the step is g + momentum * b."""
@@ -123,27 +126,35 @@ def zero(params: Tree) -> torch.Tensor:
 
 
 def linear(optimizer: Optimizer) -> Optimizer | None:
-    """The part of the optimizer that adds up gradients linearly (no decay); None if it is not linear in them.
-
-    Run on a number whose gradient is always 1, it tells how many gradients a client's change is worth:
-    K after K steps of SGD, FedNova's |a_i| with momentum.
-    """
+    """The part of the optimizer that adds up gradients linearly (no decay); None if it is not linear in them."""
     inner: Any = optimizer.inner if isinstance(optimizer, Decayed) else optimizer
     return inner if isinstance(inner, SGD | Momentum) else None
 
 
-def worth(optimizer: Optimizer, params: Tree) -> Tree:
-    """Before the first step: a change worth no gradients."""
-    none = {"gradients": zero(params)}
-    return {**none, "opt": (linear(optimizer) or SGD()).init(none)}
+@dataclass(frozen=True)
+class EffectiveSteps:
+    """How many gradients a client's change is worth: K after K steps of SGD, FedNova's |a_i| with momentum.
 
+    Found by running the optimizer's linear part on a number whose gradient is always 1.
+    """
 
-def count_gradients(optimizer: Optimizer, so_far: Tree) -> Tree:
-    """After one more step. `linear` says what is counted."""
-    n = {"gradients": so_far["gradients"]}
-    uphill = tree.map(lambda x: -torch.ones_like(x), n)
-    moved, opt = (linear(optimizer) or SGD()).step(n, uphill, so_far["opt"], 1.0)
-    return {**moved, "opt": opt}
+    optimizer: Optimizer
+
+    def init(self, params: Tree) -> Tree:
+        """Before the first step."""
+        none = {"steps": zero(params)}
+        return {**none, "opt": self._linear.init(none)}
+
+    def add(self, counted: Tree) -> Tree:
+        """After one more step."""
+        n = {"steps": counted["steps"]}
+        uphill = tree.map(lambda x: -torch.ones_like(x), n)
+        moved, opt = self._linear.step(n, uphill, counted["opt"], 1.0)
+        return {**moved, "opt": opt}
+
+    @property
+    def _linear(self) -> Optimizer:
+        return linear(self.optimizer) or SGD()
 
 
 OPTIMIZERS = {"sgd": sgd, "adam": adam, "adamw": adamw}

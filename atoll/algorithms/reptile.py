@@ -1,49 +1,14 @@
 """Reptile."""
 
-from dataclasses import dataclass
-
-from torch import Tensor
-
-from atoll.algorithms.local import begin, descend, difference, gradient, move, one
-from atoll.algorithms.optimizers import SGD, Optimizer
-from atoll.core import Info, Model, Share, Task, Total, Traits, Update
-from atoll.core.settings import Positive
-from atoll.tree import Tree
+from atoll.algorithms.fedopt import FedOpt, Straight
+from atoll.algorithms.optimizers import PLAIN_SGD, Optimizer
+from atoll.core import Positive, Share, Task
 
 
-@dataclass(frozen=True)
-class Reptile:
+def reptile(task: Task, lr: Positive, server_lr: Share = 0.5, optimizer: Optimizer = PLAIN_SGD) -> FedOpt:
     """Move a share of the way to the clients' plain mean: a start from which few steps suffice (Nichol et al., 2018).
 
-    w <- w + server_lr * mean(w_k - w). What counts is the accuracy *after* local training: evaluate.after = true.
+    w <- w + server_lr * mean(w_k - w): FedAvg in which all clients count the same. What counts is the accuracy *after*
+    local training: evaluate.after = true.
     """
-
-    task: Task
-    lr: Positive
-    server_lr: Share = 0.5
-    optimizer: Optimizer = SGD()
-
-    def traits(self) -> Traits:
-        return Traits()
-
-    def init(self, model: Model, key: Tensor) -> Tree:
-        return model
-
-    def client_state(self, model: Model) -> Tree:
-        return {}
-
-    def send(self, server: Tree) -> Tree:
-        return server
-
-    def start(self, sent: Tree, own: Tree) -> Tree:
-        return begin(self.optimizer, sent)
-
-    def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
-        g, carry = gradient(self.task, carry, batch)
-        return descend(self.optimizer, carry, g, self.lr)
-
-    def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
-        return Update(difference(carry, sent), one(info)), own
-
-    def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
-        return move(server, total.mean(), self.server_lr)
+    return FedOpt(task, lr, server_lr, Straight(), optimizer, weights="equal")

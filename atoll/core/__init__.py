@@ -19,7 +19,7 @@ from atoll.core.requests import (
 )
 from atoll.core.round import Context, Outcome, Play, Round, Traffic, no_columns
 from atoll.core.settings import Positive, Share, Unsigned
-from atoll.core.task import GivesGradient, Model, Task
+from atoll.core.task import GivesGradient, Model, SecondModel, Task
 from atoll.core.traits import Traits
 from atoll.core.transform import Chain, Scaling, Spec, Transform
 from atoll.core.types import Cohort, Info, Participation, Stack, Total, Update
@@ -51,6 +51,7 @@ __all__ = [
     "Request",
     "Round",
     "Scaling",
+    "SecondModel",
     "Server",
     "Share",
     "Spec",

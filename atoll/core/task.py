@@ -32,6 +32,10 @@ class Task(Protocol):
         """What enters the last layer: (B, features)."""
         ...
 
+    def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
+        """What the model puts out for every example, before the loss; as in training, or as when it predicts."""
+        ...
+
     def statistics(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         """The buffers as this batch alone would have them."""
         ...
@@ -39,6 +43,14 @@ class Task(Protocol):
     def names(self, kind: str) -> tuple[str, ...]:
         """The names of the parameters and buffers of the last layer ("head") or of normalisation ("norm")."""
         ...
+
+
+class SecondModel(Task, Protocol):
+    """A model that an algorithm owns beside the one it learns: a teacher, a smaller copy for slow devices.
+
+    An algorithm asks for one in its signature (`teacher: SecondModel`), and a file names it like `task.model`. It is
+    built for the same data; `init` in the algorithm's own `init` puts it into the server's state.
+    """
 
 
 @runtime_checkable

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from atoll.algorithms.optimizers import Optimizer
+from atoll.core import SecondModel
 from atoll.core.settings import Scheduled, SetByBind
 from atoll.errors import ConfigError
 from atoll.experiment.type_names import bare, marks, words
@@ -20,7 +21,7 @@ from atoll.experiment.type_names import bare, marks, words
 Builder = Callable[..., Any]
 
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-_ENTRIES = {Optimizer: "optimizers"}  # what a signature calls it -> the dict it is taken from
+_ENTRIES = {Optimizer: "optimizers", SecondModel: "models"}  # what a signature calls it -> the dict it is taken from
 _REQUIRED: Any = object()
 
 

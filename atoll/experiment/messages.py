@@ -42,6 +42,7 @@ EXAMPLES: dict[str, Any] = {
     "per_client": 2,
     "path": "my.csv",
 }
+_OF_A_KIND = {"models": {"name": "mlp"}}
 _CANDIDATES: tuple[Any, ...] = (0.1, 1, 2, 0.5, "text", True, [1], ["text"], [0.5], [[1]], {})
 
 _BROKEN = {
@@ -113,7 +114,7 @@ def missing(at: str, owner: str, argument: Argument) -> str:
 
 def example(argument: Argument) -> Any:
     """A value that the argument takes."""
-    typical = EXAMPLES.get(argument.name)
+    typical = EXAMPLES.get(argument.name, _OF_A_KIND.get(argument.kind or ""))
     if argument.kind or argument.table:
         return typical
     return next((x for x in (typical, *_CANDIDATES) if x is not None and not mistakes(argument, x, "")), None)

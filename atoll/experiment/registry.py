@@ -21,6 +21,7 @@ from atoll.experiment.messages import EXAMPLES, intended, missing, mistakes, nea
 from atoll.experiment.type_names import shown
 
 Entry = dict[str, Any]  # {"name": ..., and its options}
+Nested = Mapping[str, Callable[[Entry, str], Any]]  # of a kind in the catalogue: from an entry and where it stands
 _CHAIN = '["equal_weights", { name = "clip_l2", max_norm = 1.0 }]'
 
 
@@ -39,14 +40,17 @@ def check(registry: Registry, entry: Any, where: str, given: Collection[str] = (
     return {"name": name, **clean}, problems
 
 
-def build(registry: Registry, entry: Any, *, where: str, **given: Any) -> Any:
-    """Call the builder that the entry names with its options; `given` comes from the program."""
+def build(registry: Registry, entry: Any, *, where: str, nested: Nested | None = None, **given: Any) -> Any:
+    """Call the builder that the entry names with its options; `given` comes from the program.
+
+    `nested` builds the entries among its options, by their kind, where more is needed than they say.
+    """
     clean, problems = check(registry, entry, where, given)
     if problems:
         raise ConfigError(problems)
     builder = find(registry, clean["name"], f"{where}.name")
     arguments, wanted = schema(builder, given), inspect.signature(builder).parameters
-    options = {k: _make(arguments[k], v, f"{where}.{k}") for k, v in clean.items() if k != "name"}
+    options = {k: _make(arguments[k], v, f"{where}.{k}", nested or {}) for k, v in clean.items() if k != "name"}
     return builder(**{k: v for k, v in given.items() if k in wanted}, **options)
 
 
@@ -142,15 +146,18 @@ def _names_schedule(value: Any) -> bool:
     return isinstance(value, str) and value in CATALOGUE["schedules"]
 
 
-def _make(argument: Argument, value: Any, at: str) -> Any:
+def _make(argument: Argument, value: Any, at: str, nested: Nested) -> Any:
     """A clean value as the builder takes it."""
-    if argument.kind and argument.many:
-        return [build(CATALOGUE[argument.kind], x, where=f"{at}.{i}") for i, x in enumerate(value)]
     if argument.kind:
-        return build(CATALOGUE[argument.kind], value, where=at)
+        make = nested.get(argument.kind) or _plainly(argument.kind)
+        return [make(x, f"{at}.{i}") for i, x in enumerate(value)] if argument.many else make(value, at)
     if argument.scheduled and isinstance(value, Mapping):
         return build(CATALOGUE["schedules"], value, where=at)
     return argument.read(value)
+
+
+def _plainly(kind: str) -> Callable[[Entry, str], Any]:
+    return lambda entry, at: build(CATALOGUE[kind], entry, where=at)
 
 
 def as_entry(registry: Registry, default: Any) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from atoll.engines import ENGINES, Choice
 from atoll.errors import ConfigError
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import Experiment
+from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
 from atoll.experiment.task import TRAIN_LOSS, check_metrics, make_task, measured, whole_numbers
 from atoll.privacy.run.account import Account
@@ -31,7 +31,7 @@ from atoll.privacy.run.request import Asked
 from atoll.reducers import REDUCERS
 from atoll.rounds import ROUNDS, Recompute
 from atoll.schedules import Schedule
-from atoll.tasks import MODELS, Supervised
+from atoll.tasks import Supervised
 from atoll.tasks.objectives import Loss
 from atoll.transforms import TRANSFORMS
 from atoll.tree import Tree
@@ -62,6 +62,7 @@ class Setup:
     notes: list[str] = field(default_factory=list)
     example_privacy: ExamplePrivacy | None = None  # what each example is promised, with [local.privacy]
     asked: Asked | None = None  # what the file asks of the mechanisms in the chain; None where there are none
+    second_models: tuple[Supervised, ...] = ()  # that the algorithm owns beside the one it learns
     rules: Rules | None = None  # what holds for the whole run because it is private; None where nothing is
     canaries: Planted | None = None
 
@@ -120,7 +121,9 @@ def set_up(
     """Build what a file names, but for what is here already."""
     dataset = dataset or loaded(experiment)
     partition = partition or partitioned(experiment, dataset)
-    return assemble(experiment, dataset, partition, _module(experiment, dataset), device)
+    entry = experiment.task.model or usual_model(dataset.kind, dataset.inputs, dataset.vocabulary)
+    module = make_module(entry, dataset, "task.model", rng.key(experiment.seed, "init"))
+    return assemble(experiment, dataset, partition, module, device)
 
 
 def loaded(experiment: Experiment) -> Dataset:
@@ -146,7 +149,10 @@ def assemble(
     task.compute = torch.bfloat16 if choice.precision == "bfloat16" else None
     known = measured(task, dataset)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
-    learner = partial(build, ALGORITHMS, experiment.algorithm, where="algorithm", population=partition.size)
+    second = SecondModels(experiment, dataset, task, where, loss)
+    learner = partial(
+        build, ALGORITHMS, experiment.algorithm, where="algorithm", nested={"models": second}, population=partition.size
+    )
     algorithm = _whole(experiment, learner(task=task.to(where)))
     if model["buffers"] and experiment.task.batch_norm == "local":
         algorithm = keep_statistics_local(algorithm)
@@ -187,6 +193,7 @@ def assemble(
         Snapshot(algorithm),
         _notes(dataset, training, local.batch, experiment.evaluate.rows),
         private,
+        second_models=tuple(second.tasks.values()),
     )
     check_metrics(known, experiment.stop, setup.schedules())
     return with_privacy(setup, [name for name in known if name != TRAIN_LOSS])
@@ -238,27 +245,6 @@ def partitioned(experiment: Experiment, dataset: Dataset) -> Partition:
     key = rng.key(experiment.seed, "partition")
     found: Partition = partitioner(dataset.labels, dataset.keys, dataset.examples, key)
     return found
-
-
-def _module(experiment: Experiment, dataset: Dataset) -> nn.Module:
-    """The model, its weights drawn from the experiment's seed and nothing else."""
-    entry = experiment.task.model or usual_model(dataset.kind, dataset.inputs, dataset.vocabulary)
-    if dataset.vocabulary and entry.get("vocabulary", dataset.vocabulary) < dataset.vocabulary:
-        raise ConfigError(
-            f"task.model.vocabulary: {entry['vocabulary']:,} is too small for {dataset.name}, which has "
-            f"{dataset.vocabulary:,} tokens. Use vocabulary = {dataset.vocabulary}."
-        )
-    with seeded(rng.key(experiment.seed, "init")):
-        found: nn.Module = build(MODELS, entry, where="task.model", inputs=dataset.inputs, outputs=dataset.outputs)
-    return found
-
-
-@contextmanager
-def seeded(key: Tensor) -> Iterator[None]:
-    """Inside, torch's own generator draws from the key; outside, it is as if nothing had been drawn."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed((int(key[0]) << 31) ^ int(key[1]))
-        yield
 
 
 def _held_out(experiment: Experiment, partition: Partition) -> tuple[Partition, Partition | None]:

@@ -70,14 +70,15 @@ def _store(setup: Setup, rows: Tree, budget: int, folder: Path, world: World) ->
 
 def _device_data(setup: Setup, columns: Tree, test: Tree | None) -> DeviceData:
     """What an engine works on, and why clients cannot be stacked, where that is known beforehand."""
-    task = setup.task
+    tasks = (setup.task, *setup.second_models)
     noisy = setup.example_privacy is not None
-    keyed = task.keyed or setup.dataset.augment is not None or noisy  # dropout, images, noise
+    keyed = any(task.keyed for task in tasks) or setup.dataset.augment is not None or noisy  # dropout, images, noise
+    mutable, stochastic = [name for task in tasks for name in task.native], any(task.random for task in tasks)
     unstackable = None
-    if task.random:
+    if stochastic:
         unstackable = "the model draws random numbers of its own (F.dropout instead of nn.Dropout?)"
-    elif task.native:
-        unstackable = f"the model changes its buffer {task.native[0]!r} in place"
+    elif mutable:
+        unstackable = f"the model changes its buffer {mutable[0]!r} in place"
     return DeviceData(
         columns,
         setup.dataset.training_decode,
@@ -85,7 +86,7 @@ def _device_data(setup: Setup, columns: Tree, test: Tree | None) -> DeviceData:
         setup.population,
         keyed,
         unstackable,
-        bool(task.random),
+        stochastic,
         evaluation_data(setup, columns, test),
     )
 

@@ -11,7 +11,7 @@ from atoll import rng, tree
 from atoll.data import Dataset, Partition
 from atoll.errors import ConfigError, PartitionError
 from atoll.experiment import Entry
-from atoll.experiment.setup import seeded
+from atoll.experiment.module import seeded
 
 ARRAYS, CLIENTS, MODULE = (f"{__name__}:{what}" for what in ("arrays", "clients", "module"))
 

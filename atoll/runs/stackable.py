@@ -11,7 +11,7 @@ from atoll.algorithms import ALGORITHMS
 from atoll.core.settings import structure
 from atoll.experiment import Entry, Experiment
 from atoll.experiment.experiment import LocalTable
-from atoll.experiment.registry import build, find
+from atoll.experiment.registry import Nested, build, find
 from atoll.transforms import TRANSFORMS
 
 _SAME = {  # what stacked runs share, and why
@@ -102,11 +102,14 @@ def _changed(a: Entry, b: Entry, key: str) -> Entry:
     return {**rest, key: b[key]} if key in b else rest
 
 
+_AS_WRITTEN: Nested = {"models": lambda entry, _: json.dumps(entry, sort_keys=True)}
+
+
 def _built(where: str, entry: Entry) -> Hashable:
     """The entry as the program would build it, without its numbers; the entry as it is, where that needs a task."""
     registry: Any = ALGORITHMS if where == "algorithm" else TRANSFORMS
     try:
-        return structure(build(registry, entry, where=where, task=None, population=1))
+        return structure(build(registry, entry, where=where, nested=_AS_WRITTEN, task=None, population=1))
     except (AttributeError, TypeError, ValueError):
         return json.dumps(entry, sort_keys=True)
 

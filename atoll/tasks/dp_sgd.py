@@ -120,6 +120,9 @@ class PrivateTask:
     def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         raise reads("the predictions of a batch")
 
+    def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
+        raise reads("the logits of a batch")
+
     def features(self, params: Tree, buffers: Tree, batch: Tree) -> Tensor:
         raise reads("the features of a batch")
 

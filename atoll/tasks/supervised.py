@@ -58,6 +58,9 @@ class Supervised:
         out, _ = self._forward(params, buffers, batch, training=False)
         return tree.map(lambda x: x * batch["mask"], self.objective.columns(out, batch["y"]))  # type: ignore[no-any-return]
 
+    def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
+        return self._forward(params, buffers, batch, training)[0]
+
     def features(self, params: Tree, buffers: Tree, batch: Tree) -> Tensor:
         found = last_linear(self._model())
         if found is None:

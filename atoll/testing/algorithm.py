@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from atoll import tree
 from atoll.algorithms.wrappers import LocalStatistics, Snapshot
-from atoll.core import Algorithm, missing_hooks
+from atoll.core import Algorithm, SecondModel, missing_hooks
 from atoll.core.settings import resolve
 from atoll.engines import Loop, Threads
 from atoll.errors import ConformanceError
@@ -47,6 +47,7 @@ class Case:
         names = {p.name for p in wanted}
         anything = any(p.kind is p.VAR_KEYWORD for p in wanted)
         chosen = {k: v for k, v in given.items() if k in names or anything}
+        chosen |= {k: problem.second_model() for k in _second_models(self.builder) if k not in self.options}
         try:
             built: Algorithm = self.builder(**chosen, lr=lr or self.lr, **self.options)
         except TypeError as e:
@@ -278,6 +279,15 @@ def _optimum(case: Case, size: int) -> str | None:
         return name
     need(gap > 1e-2, f"{name} (claimed not to)", found, "above 0.01", "exact=False is wrong: drift is corrected")
     return None
+
+
+def _second_models(builder: Builder) -> list[str]:
+    """The parameters that take a second model."""
+    try:
+        hints = {p.name: p.annotation for p in inspect.signature(builder, eval_str=True).parameters.values()}
+    except NameError:  # a name that is only there for type checkers
+        return []
+    return [name for name, hint in hints.items() if SecondModel in (hint, *get_args(hint))]
 
 
 def _weights(made: Federation) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from atoll import rng, tree
-from atoll.core import Model, Task
+from atoll.core import Model, SecondModel, Task
 from atoll.data import Partition
 from atoll.tasks import Classification, Supervised
 from atoll.tree import Tree
@@ -33,19 +33,28 @@ class Problem:
         """The same problem with one client."""
         return replace(self, partition=Partition.from_lists([self.partition.of(client)]))
 
+    def second_model(self) -> SecondModel:
+        """A model for an algorithm that owns another: it starts where the learned one does, also in the mirror."""
+        return Quadratics(self.model) if isinstance(self.task, Quadratics) else self.task
+
 
 class Quadratics:
     """f_i(w) = 1/2 (w - b_i)' A_i (w - b_i): every row of a client carries its A_i (in x) and b_i (in y).
 
     All batches of a client have the same gradient, so nothing is random, and the optimum is a linear equation.
     w is kept in three parameters, so that some of it can be called the head and some of it normalisation; a moving
-    average of b_i is the buffer.
+    average of b_i is the buffer. It starts from the key, unless it is told where.
     """
 
     PARTS = (("body", 2), ("norm", 1), ("head", 1))
     WIDTH = 4
 
+    def __init__(self, start: Model | None = None) -> None:
+        self.start = start
+
     def init(self, key: Tensor) -> Model:
+        if self.start is not None:
+            return self.start
         parts = [rng.normal(rng.fold(key, i), (n,)) for i, (_, n) in enumerate(self.PARTS)]
         params = {name: p for (name, _), p in zip(self.PARTS, parts, strict=True)}
         return {"params": params, "buffers": {"centre": torch.zeros(self.WIDTH)}}
@@ -57,6 +66,9 @@ class Quadratics:
 
     def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         return {"loss": self._each(params, batch) * batch["mask"], "weight": batch["mask"]}
+
+    def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
+        return self.features(params, buffers, batch)
 
     def features(self, params: Tree, buffers: Tree, batch: Tree) -> Tensor:
         return torch.einsum("bij,j->bi", self._curvature(batch), flat(params))

@@ -17,22 +17,18 @@ from atoll import rng, tree
 from atoll.algorithms.adafedprox import AdaFedProx
 from atoll.algorithms.centralised import Centralised
 from atoll.algorithms.ditto import Ditto
-from atoll.algorithms.fedadagrad import FedAdagrad
-from atoll.algorithms.fedadam import FedAdam
 from atoll.algorithms.fedavg import FedAvg
-from atoll.algorithms.fedavgm import FedAvgM
-from atoll.algorithms.fedbn import FedBN
 from atoll.algorithms.feddyn import FedDyn
 from atoll.algorithms.fednova import FedNova
-from atoll.algorithms.fedper import FedPer
+from atoll.algorithms.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
 from atoll.algorithms.fedprox import FedProx
 from atoll.algorithms.fedsgd import FedSGD
-from atoll.algorithms.fedyogi import FedYogi
 from atoll.algorithms.local import move
 from atoll.algorithms.local_only import LocalOnly
 from atoll.algorithms.moon import Moon
-from atoll.algorithms.optimizers import Momentum, adam, count_gradients, sgd, worth
-from atoll.algorithms.reptile import Reptile
+from atoll.algorithms.optimizers import EffectiveSteps, Momentum, adam, sgd
+from atoll.algorithms.partial_sharing import fedbn, fedper
+from atoll.algorithms.reptile import reptile
 from atoll.algorithms.scaffold import Scaffold
 from atoll.algorithms.wrappers import LocalStatistics, Statistics
 from atoll.core import Algorithm, Chain, Total
@@ -83,7 +79,7 @@ def same(a: Federation, b: Federation, tolerance: float = 2e-6) -> None:
 ZEROS = {
     "fedprox with mu = 0": lambda t: FedProx(t, LR, mu=0.0),
     "moon with mu = 0": lambda t: Moon(t, LR, mu=0.0),
-    "fedavgm without momentum": lambda t: FedAvgM(t, LR, momentum=0.0),
+    "fedavgm without momentum": lambda t: fedavgm(t, LR, momentum=0.0),
     "adafedprox while mu is 0": lambda t: AdaFedProx(t, LR, mu=0.0, change=1e-9),
     "the shared model of ditto": lambda t: Ditto(t, LR, mu=0.0),
     "the shared model of ditto, whatever mu": lambda t: Ditto(t, LR, mu=0.7),
@@ -111,14 +107,14 @@ def test_fednova_is_not_fedavg_where_steps_differ() -> None:
 def test_reptile_all_the_way_is_fedavg_for_clients_of_one_size() -> None:
     problem = plain(perceptron(), sizes=[4] * 6)
     truth = train(problem, FedAvg(problem.task, LR), 3, some(3))
-    same(train(problem, Reptile(problem.task, LR, server_lr=1.0), 3, some(3)), truth)
+    same(train(problem, reptile(problem.task, LR, server_lr=1.0), 3, some(3)), truth)
 
 
 def test_reptile_goes_a_share_of_the_way_to_the_plain_mean() -> None:
     problem = quadratics()
     change, _ = deltas(problem, FedAvg(problem.task, LR), range(6))
     want = tree.map(lambda w, d: w + 0.3 * d.mean(0), problem.model["params"], change)
-    assert distance(train(problem, Reptile(problem.task, LR, server_lr=0.3), 1).server["params"], want) < 1e-6
+    assert distance(train(problem, reptile(problem.task, LR, server_lr=0.3), 1).server["params"], want) < 1e-6
 
 
 @pytest.mark.parametrize("option", ["I", "II"])
@@ -173,11 +169,11 @@ def test_scaffolds_second_option_counts_gradients_under_momentum() -> None:
     draw = torch.ones(4)
     optimizer, state = Momentum(0.9), {"p": draw * 0}
     moved, opt = state, optimizer.init(state)
-    counted = worth(optimizer, state)
+    counted = EffectiveSteps(optimizer).init(state)
     for _ in range(6):
         moved, opt = optimizer.step(moved, {"p": draw}, opt, LR)
-        counted = count_gradients(optimizer, counted)
-    assert torch.allclose(-moved["p"] / (counted["gradients"] * LR), draw)
+        counted = EffectiveSteps(optimizer).add(counted)
+    assert torch.allclose(-moved["p"] / (counted["steps"] * LR), draw)
 
 
 # FedNova.
@@ -186,11 +182,11 @@ def test_scaffolds_second_option_counts_gradients_under_momentum() -> None:
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
 def test_a_change_is_worth_what_wang_et_al_say(rho: float) -> None:
     optimizer = sgd(momentum=rho)
-    found = worth(optimizer, {"w": torch.zeros(2)})
+    found = EffectiveSteps(optimizer).init({"w": torch.zeros(2)})
     for t in range(1, 11):
-        found = count_gradients(optimizer, found)
+        found = EffectiveSteps(optimizer).add(found)
         formula = (t - rho * (1 - rho**t) / (1 - rho)) / (1 - rho)
-        assert float(found["gradients"]) == pytest.approx(formula, rel=1e-5)
+        assert float(found["steps"]) == pytest.approx(formula, rel=1e-5)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.9])
@@ -245,7 +241,7 @@ def _second_moment(kind: str, v: Tensor, d: Tensor) -> Tensor:
     return v - 0.05 * d**2 * torch.sign(v - d**2)
 
 
-@pytest.mark.parametrize(("kind", "build"), [("adagrad", FedAdagrad), ("adam", FedAdam), ("yogi", FedYogi)])
+@pytest.mark.parametrize(("kind", "build"), [("adagrad", fedadagrad), ("adam", fedadam), ("yogi", fedyogi)])
 def test_server_optimizers_follow_algorithm_two(kind: str, build: Any) -> None:
     problem, tau, eta = quadratics(), 0.05, 0.1
     decay = {} if kind == "adagrad" else {"b2": 0.95}
@@ -266,7 +262,7 @@ def test_server_optimizers_follow_algorithm_two(kind: str, build: Any) -> None:
 
 def test_server_momentum_by_hand() -> None:
     problem = quadratics()
-    made = federation(problem, FedAvgM(problem.task, LR, server_lr=0.7, momentum=0.6))
+    made = federation(problem, fedavgm(problem.task, LR, server_lr=0.7, momentum=0.6))
     x, b = problem.model["params"], tree.zeros_like(problem.model["params"])
     for r in range(3):
         now = replace(problem, model={**problem.model, "params": x})
@@ -376,7 +372,7 @@ def test_dittos_own_model_is_pulled_towards_what_was_sent() -> None:
 def test_keeping_everything_is_local_training() -> None:
     problem = plain(perceptron())
     everything = list(problem.model["params"])
-    kept = train(problem, FedPer(problem.task, LR, keep=everything), 4, some(3))
+    kept = train(problem, fedper(problem.task, LR, keep=everything), 4, some(3))
     alone = train(problem, LocalOnly(problem.task, LR), 4, some(3))
     assert distance(kept.models(), alone.models()) < 2e-6
     assert distance(kept.server["params"], problem.model["params"]) == 0.0
@@ -384,7 +380,7 @@ def test_keeping_everything_is_local_training() -> None:
 
 def test_fedper_shares_all_but_the_last_layer() -> None:
     problem = plain(perceptron())
-    made = train(problem, FedPer(problem.task, LR), 3)
+    made = train(problem, fedper(problem.task, LR), 3)
     assert set(made.rows()["algorithm"]["params"]) == {"2.weight", "2.bias"}
     models = made.models()["params"]
     for name in ("0.weight", "0.bias"):
@@ -397,7 +393,7 @@ def test_fedper_shares_all_but_the_last_layer() -> None:
 
 def test_fedbn_shares_all_but_normalisation() -> None:
     problem = network()
-    made = train(problem, FedBN(problem.task, LR), 3)
+    made = train(problem, fedbn(problem.task, LR), 3)
     own = made.rows()["algorithm"]
     assert set(own["params"]) == {"1.weight", "1.bias"}
     assert set(own["buffers"]) == {"1.running_mean", "1.running_var"}
@@ -411,13 +407,13 @@ def test_fedbn_shares_all_but_normalisation() -> None:
 def test_fedbn_with_everything_kept_apart_but_norms_shared_is_fedper() -> None:
     problem = network()
     head = ["4.weight", "4.bias"]
-    a = train(problem, FedBN(problem.task, LR, keep=head), 3, some(3))
-    b = train(problem, FedPer(problem.task, LR, keep=head), 3, some(3))
+    a = train(problem, fedbn(problem.task, LR, keep=head), 3, some(3))
+    b = train(problem, fedper(problem.task, LR, keep=head), 3, some(3))
     same(a, b)
     assert distance(a.rows(), b.rows()) < 2e-6
 
 
-@pytest.mark.parametrize("build", [FedPer, FedBN])
+@pytest.mark.parametrize("build", [fedper, fedbn])
 def test_a_name_that_the_model_does_not_have_is_refused(build: Any) -> None:
     problem = network()
     with pytest.raises(ConfigError, match=r"algorithm.keep: the model has no 'fc9.weight'. It has 0.weight, 0.bias"):

@@ -14,6 +14,7 @@ import atoll
 from atoll import tree
 from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.optimizers import sgd
+from atoll.algorithms.published import scaffold
 from atoll.algorithms.scaffold import Scaffold
 from atoll.errors import ConfigError, ConformanceError
 from atoll.experiment import Experiment
@@ -24,7 +25,7 @@ from atoll.testing.harness import some, train
 from atoll.testing.problems import Problem, network
 from tests.algorithms.test_algorithms import LR, perceptron, plain, same
 
-Published = partial(Scaffold, profile="niid-bench")
+Published = partial(scaffold, profile="niid-bench")
 Named = dict[str, Tensor]
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from atoll import tree
+from atoll.algorithms.published import scaffold
 from atoll.algorithms.scaffold import Scaffold
 from atoll.errors import ConformanceError
 from atoll.experiment import Experiment
@@ -22,7 +23,7 @@ from atoll.testing.harness import some, train
 from atoll.testing.problems import Problem
 from tests.algorithms.test_algorithms import LR, perceptron, plain
 
-Published = partial(Scaffold, profile="pfl-research", option="I")
+Published = partial(scaffold, profile="pfl-research", option="I")
 Named = dict[str, Tensor]
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.algorithms import ALGORITHMS
 from atoll.algorithms.fedavg import FedAvg
-from atoll.algorithms.local import change, descend, gradient, move
+from atoll.algorithms.local import delta_update, descend, gradient, move
 from atoll.core import Engine, Info, Job, Result, Spec, Total, Transform, Update
 from atoll.data.partition import PARTITIONS, Iid, Partition
 from atoll.engines import ENGINES, Ground, Loop, Scratch, Threads, Vector, make
@@ -187,7 +187,7 @@ class GrowingServer(FedAvg):
 @dataclass(frozen=True)
 class ChangingClientState(FedAvg):
     def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
-        return change(carry, sent, info), {"steps": info.steps}
+        return delta_update(carry, sent, info), {"steps": info.steps}
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class Branching(FedAvg):
 @dataclass(frozen=True)
 class KnowsItsEngine(FedAvg):
     def finish(self, carry: Tree, sent: Tree, own: Tree, info: Info) -> tuple[Update, Tree]:
-        update = change(carry, sent, info)
+        update = delta_update(carry, sent, info)
         stacked = torch._C._functorch.is_batchedtensor(info.examples)
         return update._replace(value=tree.scale(update.value, 2.0 if stacked else 1.0)), own
 

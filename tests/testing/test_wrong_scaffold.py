@@ -9,7 +9,8 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.algorithms.local import descend, gradient, move
-from atoll.algorithms.optimizers import count_gradients
+from atoll.algorithms.optimizers import EffectiveSteps
+from atoll.algorithms.published import scaffold
 from atoll.algorithms.scaffold import Scaffold
 from atoll.core import Info, Model, Total, Update
 from atoll.errors import ConformanceError
@@ -52,7 +53,7 @@ class InvertedSign(Scaffold):
     """g + c_i + c."""
 
     def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
-        carry = {**carry, "worth": count_gradients(self.optimizer, carry["worth"])}
+        carry = {**carry, "effective": EffectiveSteps(self.optimizer).add(carry["effective"])}
         g, carry = gradient(self.task, carry, batch)
         g = tree.add(tree.add(g, own["control"]), sent["control"])
         return descend(self.optimizer, carry, g, self.lr)
@@ -89,7 +90,7 @@ class NotScaledBySampling(Scaffold):
         (StartsAtRandom, "a mirrored problem gives the mirrored model"),
         (StartsAtTheModel, "a mirrored problem gives the mirrored model"),
         (InvertedSign, "learns"),
-        (partial(Scaffold, profile="pfl-research"), "learns"),  # g + c_i - c: both signs
+        (partial(scaffold, profile="pfl-research"), "learns"),  # g + c_i - c: both signs
         (NeverStored, "the server's control is the mean of the clients'"),
         (ServerStepTimesLr, "one client alone is plain SGD"),
         (NotScaledBySampling, "the server's control is the mean of the clients'"),

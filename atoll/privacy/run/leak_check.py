@@ -50,6 +50,9 @@ class Blind:
     def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         return self.private.measure(params, buffers, batch)
 
+    def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
+        return self.private.logits(params, buffers, batch, training)
+
     def features(self, params: Tree, buffers: Tree, batch: Tree) -> Tensor:
         return self.private.features(params, buffers, batch)
 

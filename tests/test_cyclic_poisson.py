@@ -32,7 +32,7 @@ from atoll.privacy import (
     Pure,
     Rdp,
     Sampled,
-    Tree,
+    TreeAggregation,
     explain,
     flatten,
     noise_for,
@@ -131,9 +131,11 @@ def test_with_one_group_it_is_poisson_sampling(event: Event) -> None:
     assert flatten(drawn(event, "cyclic_poisson", 5)) == flatten(drawn(event, "poisson", 5))
 
 
-@pytest.mark.parametrize("event", [Gaussian(2.0), Laplace(2.0), Pure(0.5), Banded(2.0, 4, 4, 12), Tree(2.0, 12, 4)])
+@pytest.mark.parametrize(
+    "event", [Gaussian(2.0), Laplace(2.0), Pure(0.5), Banded(2.0, 4, 4, 12), TreeAggregation(2.0, 12, 4)]
+)
 def test_where_everyone_of_a_group_comes_nothing_is_amplified(event: Event) -> None:
-    count = 1 if isinstance(event, Banded | Tree) else 12
+    count = 1 if isinstance(event, Banded | TreeAggregation) else 12
     coins, cyclic = (flatten(drawn(event, how, 25, 4, count)) for how in ("cyclic_poisson", "cyclic"))
     assert (coins.terms, coins.adjacency) == (cyclic.terms, cyclic.adjacency)
 
@@ -146,7 +148,7 @@ def test_where_everyone_of_a_group_comes_nothing_is_amplified(event: Event) -> N
         (drawn(Gaussian(2.0), "cyclic_poisson", 5, 4, 10), (Term(Gaussian(2.0), 3, rate=0.2),)),
         (drawn(Laplace(2.0), "cyclic_poisson", 2.5, 4, 8), (Term(Laplace(2.0), 2, rate=0.1),)),
         (drawn(Pure(0.5), "cyclic_poisson", 5, 4, 10), (Term(Pure(0.5), 3),)),
-        (drawn(Tree(2.0, 4, 4), "cyclic_poisson", 5, 4), flatten(Tree(2.0, 4, 4)).terms),
+        (drawn(TreeAggregation(2.0, 4, 4), "cyclic_poisson", 5, 4), flatten(TreeAggregation(2.0, 4, 4)).terms),
         (
             drawn(Composed(((Banded(4.0, 4, 4, 4), 1), (Gaussian(2.0), 1))), "cyclic_poisson", 5, 4, 4),
             (Term(Gaussian(4.0), 1), Term(Gaussian(2.0), 1)),
@@ -165,7 +167,7 @@ def test_the_words_say_rate_groups_and_turns() -> None:
         "adjacency zero-out; banded factorisation with 3 bands over 10 rounds: "
         "amplified by Poisson sampling at rate 0.2 within 4 groups, in 3 turns of a unit"
     )
-    assert "no amplification" in explain(drawn(Tree(2.0, 12, 4), "cyclic_poisson", 5, 4))
+    assert "no amplification" in explain(drawn(TreeAggregation(2.0, 12, 4), "cyclic_poisson", 5, 4))
 
 
 @pytest.mark.parametrize(

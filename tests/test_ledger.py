@@ -20,7 +20,7 @@ from atoll.privacy import (
     Pld,
     Rdp,
     Sampled,
-    Tree,
+    TreeAggregation,
 )
 
 
@@ -96,8 +96,10 @@ def test_noise_that_changes_in_every_round_is_bounded_without_composing_it_all_a
     assert book.bound() == Rdp().epsilon(book.event(), 1e-5)
 
 
-@pytest.mark.parametrize("noise", [Banded(2.0, 4, 4, 100), Tree(2.0, 100, separation=4, pattern="cyclic")], ids=repr)
-def test_noise_for_a_whole_run_is_charged_for_the_rounds_so_far(noise: Banded | Tree) -> None:
+@pytest.mark.parametrize(
+    "noise", [Banded(2.0, 4, 4, 100), TreeAggregation(2.0, 100, separation=4, pattern="cyclic")], ids=repr
+)
+def test_noise_for_a_whole_run_is_charged_for_the_rounds_so_far(noise: Banded | TreeAggregation) -> None:
     drawn = Sampled(noise, "cyclic", 100, 10, separation=4)
     few, many = filled(drawn, 4, 100), filled(drawn, 100)
     assert few.bound() < many.bound()

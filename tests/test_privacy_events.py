@@ -23,7 +23,7 @@ from atoll.privacy import (
     Rdp,
     Sampled,
     Skellam,
-    Tree,
+    TreeAggregation,
     explain,
     flatten,
 )
@@ -47,8 +47,8 @@ from atoll.privacy.composition import Term, combined
         (lambda: Skellam(1.0, 1.0, -1.0), "skellam.l1"),
         (lambda: Banded(1.0, bands=5, separation=4, rounds=10), "Use bands at most 4, or a larger separation"),
         (lambda: Banded(1.0, 2, 4, 10, participations=4), r"leave a unit at most 3 turns \(got 4\)"),
-        (lambda: Tree(1.0, rounds=0), "tree.rounds: must be a whole number, at least 1"),
-        (lambda: Tree(1.0, 8, pattern="odd"), "tree.pattern: 'odd' is unknown"),  # type: ignore[arg-type]
+        (lambda: TreeAggregation(1.0, rounds=0), "tree.rounds: must be a whole number, at least 1"),
+        (lambda: TreeAggregation(1.0, 8, pattern="odd"), "tree.pattern: 'odd' is unknown"),  # type: ignore[arg-type]
         (
             lambda: Sampled(Gaussian(1.0), "poisson", 10, 11),
             "sampled.cohort: must be above 0 and at most the population",
@@ -118,8 +118,11 @@ def test_gaussians_on_one_cohort_are_amplified_as_one() -> None:
             rounds(Banded(1.0, 4, 4, 12, 2), "cyclic", 1, separation=4),
             "counts 2 turns of a unit; cyclic sampling allows 3",
         ),
-        (rounds(Tree(1.0, 12), "with_replacement", 1), "drawing with replacement does not keep it"),
-        (rounds(Tree(1.0, 12, 4, pattern="cyclic"), "cyclic", 1, separation=5), "needs turns every 4 rounds"),
+        (rounds(TreeAggregation(1.0, 12), "with_replacement", 1), "drawing with replacement does not keep it"),
+        (
+            rounds(TreeAggregation(1.0, 12, 4, pattern="cyclic"), "cyclic", 1, separation=5),
+            "needs turns every 4 rounds",
+        ),
         (
             Composed(
                 ((Sampled(Gaussian(1.0), "poisson", 9, 3), 1), (Sampled(Gaussian(1.0), "without_replacement", 9, 3), 1))

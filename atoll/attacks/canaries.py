@@ -21,8 +21,7 @@ from atoll.attacks.onerun import best_bound
 from atoll.core.transform import Chain, Transform
 from atoll.core.types import Participation, Total
 from atoll.errors import ConfigError
-from atoll.privacy.events import Banded
-from atoll.privacy.events import Tree as TreeEvent
+from atoll.privacy.events import Banded, TreeAggregation
 from atoll.tree import Tree
 
 METHOD = "canaries (Steinke, Nasr, Jagielski, 2023)"
@@ -128,7 +127,7 @@ class Canaries:
         self._turns, self._coefficients = mine.double(), None
         for i, layer in enumerate(layers.transforms):
             event = layer.simulated_event() or layer.event()
-            if isinstance(event, TreeEvent):  # noise that later rounds take back: everything is added up
+            if isinstance(event, TreeAggregation):  # noise that later rounds take back: everything is added up
                 self._turns = torch.ones_like(self._turns)
             if isinstance(event, Banded):
                 self._coefficients = state[str(i)]["coefficients"].double()

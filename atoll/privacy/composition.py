@@ -39,7 +39,7 @@ from atoll.privacy.events import (
     Pure,
     Sampled,
     Skellam,
-    Tree,
+    TreeAggregation,
     turns,
 )
 
@@ -128,7 +128,7 @@ def _walk(event: Event, count: int) -> _Found:
         return sum((_walk(part, count * n) for part, n in event.parts), _Found())
     if isinstance(event, Sampled):
         return _sampled(event, count)
-    if isinstance(event, Banded | Tree):
+    if isinstance(event, Banded | TreeAggregation):
         return _whole_run(event, count)
     if isinstance(event, Gaussian | DiscreteGaussian | Skellam) and event.multiplier == 0:
         return _Found(broken=("the noise multiplier is 0: no noise is added",))
@@ -137,7 +137,7 @@ def _walk(event: Event, count: int) -> _Found:
     return _Found((Term(event, count),))
 
 
-def _whole_run(event: Banded | Tree, count: int) -> _Found:
+def _whole_run(event: Banded | TreeAggregation, count: int) -> _Found:
     if event.multiplier == 0:
         return _walk(Gaussian(0.0), count)
     if isinstance(event, Banded):
@@ -157,11 +157,11 @@ def _sampled(event: Sampled, count: int) -> _Found:
     inner = event.event
     if isinstance(inner, Sampled):
         raise ConfigError("sampled.event: is sampled already. Sample once, from the sampler that ran.")
-    if isinstance(inner, Banded | Tree):
+    if isinstance(inner, Banded | TreeAggregation):
         why = _not_separated(inner, event)
         if why:
             return _Found(broken=(why,))
-        if isinstance(inner, Tree) or inner.multiplier == 0 or not _by_coin(event):
+        if isinstance(inner, TreeAggregation) or inner.multiplier == 0 or not _by_coin(event):
             return _walk(inner, count)
         what = f"banded factorisation with {inner.bands} bands over {inner.rounds} rounds: "
         return _coins(event, Gaussian(inner.multiplier), count * turns(inner.rounds, event.apart), what)
@@ -209,7 +209,7 @@ def _joint(event: Event) -> Gaussian | None:
     """Gaussians on the same cohort as one: 1/z² = Σ 1/z²; None if there is anything else, or noise of a whole run."""
     if isinstance(event, Composed) and any(_joint(part) is None for part, n in event.parts if n):
         return None
-    if isinstance(event, Banded | Tree):
+    if isinstance(event, Banded | TreeAggregation):
         return None
     parts = _walk(event, 1).terms
     if not parts or not all(part == Term(part.event, part.count) for part in parts):
@@ -224,7 +224,7 @@ def combined(terms: tuple[Term, ...]) -> float:
     return 1 / math.sqrt(sum(t.count / t.event.multiplier**2 for t in terms if isinstance(t.event, Gaussian)))
 
 
-def _not_separated(event: Banded | Tree, sampled: Sampled) -> str | None:
+def _not_separated(event: Banded | TreeAggregation, sampled: Sampled) -> str | None:
     """Why the sampler does not keep what the whole-run event relies on."""
     apart = sampled.apart
     name, how = type(event).__name__.lower(), sampled.how.replace("_", " ")
@@ -234,7 +234,7 @@ def _not_separated(event: Banded | Tree, sampled: Sampled) -> str | None:
         return f"{name} needs {event.separation} rounds between two turns of a unit; {how} sampling keeps {apart}"
     if event.turns < turns(event.rounds, apart):
         return f"{name} counts {event.turns} turns of a unit; {how} sampling allows {turns(event.rounds, apart)}"
-    if isinstance(event, Tree) and event.pattern == "cyclic" and apart % event.separation:
+    if isinstance(event, TreeAggregation) and event.pattern == "cyclic" and apart % event.separation:
         return f"{name} needs turns every {event.separation} rounds; {how} sampling has them every {apart}"
     return None
 

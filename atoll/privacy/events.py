@@ -1,6 +1,6 @@
 """What a mechanism did, in numbers; what it cost is for an accountant to say.
 
-A transform's event is ONE round on one cohort; `Banded` and `Tree` are the whole run. Sampling and composition over
+A transform's event is ONE round on one cohort; `Banded` and `TreeAggregation` are the whole run. Sampling and composition over
 rounds are added by the run, from the sampler that really ran:
 
 >>> rounds = Composed(((Sampled(Gaussian(1.0), "poisson", population=1000, cohort=10), 50),))
@@ -136,7 +136,7 @@ class Banded:
 
 
 @dataclass(frozen=True)
-class Tree:
+class TreeAggregation:
     """Binary tree aggregation over a whole run (Kairouz et al., 2021): noise on every complete node.
 
     `multiplier` is the standard deviation on one node over the most that one unit adds in ONE round. `restart` starts
@@ -240,7 +240,7 @@ Event = (
     | Pure
     | Approximate
     | Banded
-    | Tree
+    | TreeAggregation
     | NotPrivate
     | Sampled
     | Composed

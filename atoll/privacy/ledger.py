@@ -16,7 +16,7 @@ from dataclasses import replace
 from atoll.privacy.accountant import Accountant
 from atoll.privacy.analytic import Analytic, gaussian_epsilons
 from atoll.privacy.composition import Term, Terms, combined, flatten
-from atoll.privacy.events import Banded, Composed, Event, Gaussian, Sampled, Tree
+from atoll.privacy.events import Banded, Composed, Event, Gaussian, Sampled, TreeAggregation
 from atoll.privacy.plan import suited
 from atoll.privacy.pld import Pld
 from atoll.privacy.prv import Prv
@@ -143,7 +143,7 @@ def _edge(now: int) -> int:
 def _whole(event: Event, count: int) -> tuple[Event, int]:
     """So many rounds of it: noise for a whole run has been spent for these rounds only."""
     inner = event.event if isinstance(event, Sampled) else event
-    if not isinstance(inner, Banded | Tree):
+    if not isinstance(inner, Banded | TreeAggregation):
         return event, count
     first = replace(inner, rounds=count, participations=None)
     return (replace(event, event=first) if isinstance(event, Sampled) else first), 1

@@ -11,7 +11,7 @@ from typing import Literal
 
 from atoll.errors import ConfigError
 from atoll.privacy.accountant import Accountant
-from atoll.privacy.events import Banded, Composed, Event, Gaussian, How, Laplace, Sampled, Tree
+from atoll.privacy.events import Banded, Composed, Event, Gaussian, How, Laplace, Sampled, TreeAggregation
 
 Mechanism = Literal["gaussian", "laplace", "banded", "tree"]
 _GROUPS = ("cyclic", "cyclic_poisson")
@@ -62,7 +62,7 @@ class Plan:
         pattern: Literal["cyclic", "separated"] = (
             "cyclic" if self.sampling in _GROUPS or self.separation == 1 else "separated"
         )
-        return Tree(noise, rounds, self.separation, restart=self.restart, pattern=pattern)
+        return TreeAggregation(noise, rounds, self.separation, restart=self.restart, pattern=pattern)
 
 
 def suited(event: Event, accountants: dict[str, Accountant], name: str = "auto") -> Accountant:

@@ -14,7 +14,7 @@ from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment, PrivacyTable, SimulateTable
 from atoll.privacy.accountant import checked
 from atoll.privacy.calibrate import noise_for
-from atoll.privacy.events import Approximate, Banded, Composed, Event, How, Sampled, Tree, check_delta
+from atoll.privacy.events import Approximate, Banded, Composed, Event, How, Sampled, TreeAggregation, check_delta
 from atoll.privacy.ledger import ACCOUNTANTS, Ledger
 from atoll.privacy.plan import suited
 
@@ -152,7 +152,7 @@ def advice(bound: Chain, how: Participation, rounds: int, known: Asked) -> str |
     """That the same noise would cost less with another sampler, where that is so."""
     if how.size is None or how.size == how.population or _SCHEMES.get(how.scheme) not in _POORLY:
         return None
-    if bound.simulated_events() or any(isinstance(e, Banded | Tree) for e in bound.events()):
+    if bound.simulated_events() or any(isinstance(e, Banded | TreeAggregation) for e in bound.events()):
         return None
     poisson = Participation("poisson", how.population, probability=min(1.0, how.size / how.population))
     costs = []

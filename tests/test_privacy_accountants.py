@@ -14,7 +14,8 @@ from atoll.privacy import (
     Analytic,
     Approximate,
     Composed,
-    DiscreteGaussian,
+    DistributedDiscreteGaussian,
+    DistributedSkellam,
     Event,
     Gaussian,
     How,
@@ -24,7 +25,6 @@ from atoll.privacy import (
     Pure,
     Rdp,
     Sampled,
-    Skellam,
     gaussian_delta,
     gaussian_epsilon,
     signal_to_noise,
@@ -237,7 +237,7 @@ def test_a_divergence_that_rounding_made_negative_is_not_free() -> None:
 def test_the_skellam_bound_holds_and_is_near(variance: float, near: float, shift: int) -> None:
     k = np.arange(-90, 91)  # the chance of k is I_k(variance) / e^variance
     log_p, log_q = np.log(special.ive(np.abs(k), variance)), np.log(special.ive(np.abs(k - shift), variance))
-    event = Skellam(math.sqrt(variance) / shift, l2=shift, l1=shift)
+    event = DistributedSkellam(math.sqrt(variance) / shift, l2=shift, l1=shift)
     for a in (2, 4, 8):
         slow = special.logsumexp(a * log_p + (1 - a) * log_q) / (a - 1)
         assert slow <= float(skellam(event, np.array([float(a)]))[0]) <= near * slow
@@ -245,8 +245,8 @@ def test_the_skellam_bound_holds_and_is_near(variance: float, near: float, shift
 
 def test_the_skellam_bound_has_both_of_its_sides() -> None:
     two = np.array([2.0])
-    assert skellam(Skellam(2.0, l2=1.0, l1=1.0), two) == pytest.approx(2 / 8 + (3 + 6) / 64)
-    assert skellam(Skellam(1.0, l2=1.0, l1=0.1), two) == pytest.approx(2 / 2 + 0.3 / 2)
+    assert skellam(DistributedSkellam(2.0, l2=1.0, l1=1.0), two) == pytest.approx(2 / 8 + (3 + 6) / 64)
+    assert skellam(DistributedSkellam(1.0, l2=1.0, l1=0.1), two) == pytest.approx(2 / 2 + 0.3 / 2)
 
 
 @pytest.mark.parametrize(("std", "clients"), [(0.8, 1), (0.8, 3), (1.5, 5)])
@@ -257,7 +257,7 @@ def test_the_discrete_gaussian_bound_holds(std: float, clients: int) -> None:
     whole = one
     for _ in range(clients - 1):
         whole = np.convolve(whole, one, mode="same")
-    event = DiscreteGaussian(std * math.sqrt(clients), l2=1.0, clients=clients)
+    event = DistributedDiscreteGaussian(std * math.sqrt(clients), l2=1.0, clients=clients)
     log = np.log(whole[np.abs(k) < 15])
     for a in (2.0, 5.0):
         slow = special.logsumexp(a * log[1:] + (1 - a) * log[:-1]) / (a - 1)
@@ -268,10 +268,14 @@ def test_the_discrete_gaussian_bound_holds(std: float, clients: int) -> None:
 
 def test_integer_noise_is_as_good_as_continuous_noise_on_a_fine_grid() -> None:
     plain = Rdp().epsilon(Gaussian(2.0), 1e-5)
-    assert Rdp().epsilon(DiscreteGaussian(2.0), 1e-5) == pytest.approx(plain)
-    assert Rdp().epsilon(DiscreteGaussian(2.0, l2=1000.0, clients=100, dimension=10**6), 1e-5) == pytest.approx(plain)
-    assert Rdp().epsilon(Skellam(2.0, l2=1e4, l1=1e6), 1e-5) == pytest.approx(plain, rel=0.02)
-    assert Rdp().epsilon(DiscreteGaussian(2.0, l2=1.0, clients=100), 1e-5) == math.inf  # 0.2 steps each: no bound
+    assert Rdp().epsilon(DistributedDiscreteGaussian(2.0), 1e-5) == pytest.approx(plain)
+    assert Rdp().epsilon(
+        DistributedDiscreteGaussian(2.0, l2=1000.0, clients=100, dimension=10**6), 1e-5
+    ) == pytest.approx(plain)
+    assert Rdp().epsilon(DistributedSkellam(2.0, l2=1e4, l1=1e6), 1e-5) == pytest.approx(plain, rel=0.02)
+    assert (
+        Rdp().epsilon(DistributedDiscreteGaussian(2.0, l2=1.0, clients=100), 1e-5) == math.inf
+    )  # 0.2 steps each: no bound
 
 
 # Drawn with replacement

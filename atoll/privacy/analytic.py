@@ -9,7 +9,7 @@ from typing import Any
 
 from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
 from atoll.privacy.composition import Term, combined, flatten
-from atoll.privacy.events import DiscreteGaussian, Event, Gaussian, Laplace, Skellam
+from atoll.privacy.events import DistributedDiscreteGaussian, DistributedSkellam, Event, Gaussian, Laplace
 
 # With less noise the exact figure drowns in rounding, and a bound that is hardly above it takes its place: that of
 # concentrated privacy, ρ + 2 √(ρ log 1/δ) with ρ = 1/2z² (Bun and Steinke, 2016).
@@ -107,7 +107,7 @@ class Analytic:
 
 def _instead(term: Term) -> str:
     """The accountants that know this term."""
-    if term.drawn is not None or isinstance(term.event, DiscreteGaussian | Skellam):
+    if term.drawn is not None or isinstance(term.event, DistributedDiscreteGaussian | DistributedSkellam):
         return "Use accountant = 'rdp'."
     if term.rate is not None and isinstance(term.event, Laplace):
         return "Use accountant = 'pld'."

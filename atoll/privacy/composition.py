@@ -31,20 +31,20 @@ from atoll.privacy.events import (
     Approximate,
     Banded,
     Composed,
-    DiscreteGaussian,
+    DistributedDiscreteGaussian,
+    DistributedSkellam,
     Event,
     Gaussian,
     Laplace,
     NotPrivate,
     Pure,
     Sampled,
-    Skellam,
     TreeAggregation,
     turns,
 )
 
 Adjacency = Literal["add-or-remove", "replace-one", "zero-out"]
-Plain = Gaussian | Laplace | DiscreteGaussian | Skellam | Pure | Approximate
+Plain = Gaussian | Laplace | DistributedDiscreteGaussian | DistributedSkellam | Pure | Approximate
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _walk(event: Event, count: int) -> _Found:
         return _sampled(event, count)
     if isinstance(event, Banded | TreeAggregation):
         return _whole_run(event, count)
-    if isinstance(event, Gaussian | DiscreteGaussian | Skellam) and event.multiplier == 0:
+    if isinstance(event, Gaussian | DistributedDiscreteGaussian | DistributedSkellam) and event.multiplier == 0:
         return _Found(broken=("the noise multiplier is 0: no noise is added",))
     if isinstance(event, Laplace) and event.scale == 0:
         return _Found(broken=("the noise scale is 0: no noise is added",))
@@ -246,8 +246,8 @@ def _double(term: Term) -> Term:
         return replace(term, event=Gaussian(event.multiplier / 2))
     if isinstance(event, Laplace):
         return replace(term, event=Laplace(event.scale / 2))
-    if isinstance(event, DiscreteGaussian):
+    if isinstance(event, DistributedDiscreteGaussian):
         return replace(term, event=replace(event, multiplier=event.multiplier / 2, l2=event.l2 * 2))
-    if isinstance(event, Skellam):
-        return replace(term, event=Skellam(event.multiplier / 2, event.l2 * 2, event.l1 * 2))
+    if isinstance(event, DistributedSkellam):
+        return replace(term, event=DistributedSkellam(event.multiplier / 2, event.l2 * 2, event.l1 * 2))
     return term

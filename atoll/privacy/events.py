@@ -44,7 +44,7 @@ class Laplace:
 
 
 @dataclass(frozen=True)
-class DiscreteGaussian:
+class DistributedDiscreteGaussian:
     """Integer noise that `clients` of a secure sum add together (Kairouz, Liu and Steinke, 2021).
 
     `multiplier` is the standard deviation of the whole noise over `l2`, the most that one unit adds, in grid steps.
@@ -64,7 +64,7 @@ class DiscreteGaussian:
 
 
 @dataclass(frozen=True)
-class Skellam:
+class DistributedSkellam:
     """Skellam noise on a secure sum (Agarwal, Kairouz and Liu, 2021): variance (multiplier x l2)², in grid steps.
 
     `l2` and `l1` bound what one unit adds, in grid steps.
@@ -235,8 +235,8 @@ class Composed:
 Event = (
     Gaussian
     | Laplace
-    | DiscreteGaussian
-    | Skellam
+    | DistributedDiscreteGaussian
+    | DistributedSkellam
     | Pure
     | Approximate
     | Banded

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
 from atoll.privacy.composition import Term, flatten
-from atoll.privacy.events import Approximate, DiscreteGaussian, Event, Gaussian, Laplace, Pure, Skellam
+from atoll.privacy.events import (
+    Approximate,
+    DistributedDiscreteGaussian,
+    DistributedSkellam,
+    Event,
+    Gaussian,
+    Laplace,
+    Pure,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,7 +107,7 @@ def _of_one(term: Term, orders: Orders) -> Orders:
         return _of_library(term, orders)
     if isinstance(event, Pure | Approximate):
         return term.count * np.array([randomised_response(event.epsilon, a) for a in orders])
-    if isinstance(event, DiscreteGaussian):
+    if isinstance(event, DistributedDiscreteGaussian):
         return term.count * discrete_gaussian(event, orders)
     return term.count * skellam(event, np.ceil(orders))
 
@@ -159,7 +167,7 @@ def randomised_response(epsilon: float, order: float) -> float:
     return float(min(max(both / (order - 1), 0.0), epsilon))
 
 
-def discrete_gaussian(event: DiscreteGaussian, orders: Orders) -> Orders:
+def discrete_gaussian(event: DistributedDiscreteGaussian, orders: Orders) -> Orders:
     """Kairouz, Liu and Steinke (2021), proposition 14: the sum of the clients' noise is not quite a discrete Gaussian.
 
     min(a/2z² + τd, a/2 (1/z + τ√d)²) at order a, τ = 10 Σ_{0<k<n} exp(-2π² σ² k / (k + 1)), if σ, that of one of n
@@ -176,7 +184,7 @@ def discrete_gaussian(event: DiscreteGaussian, orders: Orders) -> Orders:
     return found
 
 
-def skellam(event: Skellam, orders: Orders) -> Orders:
+def skellam(event: DistributedSkellam, orders: Orders) -> Orders:
     """Agarwal, Kairouz and Liu (2021): a bound at whole orders a > 1, with variance v of the whole noise.
 
     a l2² / 2v + min(((2a - 1) l2² + 6 l1) / 4v², 3 l1 / 2v)

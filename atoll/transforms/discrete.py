@@ -11,9 +11,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.core import Spec, Total, Transform, Unsigned
 from atoll.core.settings import Derived, SetByBind
-from atoll.privacy.events import DiscreteGaussian as DiscreteGaussianEvent
-from atoll.privacy.events import Event
-from atoll.privacy.events import Skellam as SkellamEvent
+from atoll.privacy.events import DistributedDiscreteGaussian, DistributedSkellam, Event
 from atoll.rng import BitSource, dp
 from atoll.transforms.discrete_sampling import Distribution, cumulative_table, sample_integers
 from atoll.transforms.noise import CALIBRATED, Epsilon, actual_event
@@ -64,7 +62,7 @@ class DiscreteGaussian(Transform):
         return _add_integer_noise(total, key, "discrete_gaussian", float(self.multiplier * self.bound)), state
 
     def event(self) -> Event:
-        event = DiscreteGaussianEvent(float(self.multiplier), self.bound, self.clients, self.size)
+        event = DistributedDiscreteGaussian(float(self.multiplier), self.bound, self.clients, self.size)
         return actual_event("discrete_gaussian", self.multiplier, None, event)
 
 
@@ -98,7 +96,9 @@ class Skellam(Transform):
         return _add_integer_noise(total, key, "skellam", float(self.multiplier * self.bound)), state
 
     def event(self) -> Event:
-        return actual_event("skellam", self.multiplier, None, SkellamEvent(float(self.multiplier), self.bound, self.l1))
+        return actual_event(
+            "skellam", self.multiplier, None, DistributedSkellam(float(self.multiplier), self.bound, self.l1)
+        )
 
 
 def _checked_sensitivity(spec: Spec, name: str) -> tuple[float, int, int]:

@@ -12,13 +12,27 @@ from atoll.attacks import Canaries
 from atoll.core import Chain, Participation, Spec
 from atoll.core.transform import named
 from atoll.experiment.setup import Setup
-from atoll.privacy import Approximate, DiscreteGaussian, Event, Ledger, NotPrivate, Pure, Skellam, signal_to_noise
+from atoll.privacy import (
+    Approximate,
+    DistributedDiscreteGaussian,
+    DistributedSkellam,
+    Event,
+    Ledger,
+    NotPrivate,
+    Pure,
+    signal_to_noise,
+)
 from atoll.privacy.run.dpsgd import QUICK
 from atoll.privacy.run.request import Asked, described, sampled, standing_for
 from atoll.tree import Tree
 
 Told = dict[str, Any]
-_BY_CLIENTS = DiscreteGaussian, Skellam, Pure, Approximate  # each adds noise of its own, or a share of the noise
+_BY_CLIENTS = (
+    DistributedDiscreteGaussian,
+    DistributedSkellam,
+    Pure,
+    Approximate,
+)  # each adds noise of its own, or a share of the noise
 _NOTHING = Asked(delta=0.5)  # of a run that has no mechanism on updates: nothing is ever written in that book
 
 

@@ -27,12 +27,8 @@ from atoll.privacy.run.request import Asked, described, sampled, standing_for
 from atoll.tree import Tree
 
 Told = dict[str, Any]
-_BY_CLIENTS = (
-    DistributedDiscreteGaussian,
-    DistributedSkellam,
-    Pure,
-    Approximate,
-)  # each adds noise of its own, or a share of the noise
+# each client adds noise of its own, or a share of the noise
+_BY_CLIENTS = (DistributedDiscreteGaussian, DistributedSkellam, Pure, Approximate)
 _NOTHING = Asked(delta=0.5)  # of a run that has no mechanism on updates: nothing is ever written in that book
 
 

@@ -18,13 +18,13 @@ from atoll.privacy import (
     DistributedSkellam,
     Event,
     Gaussian,
-    How,
     Laplace,
     Pld,
     Prv,
     Pure,
     Rdp,
     Sampled,
+    SamplingScheme,
     gaussian_delta,
     gaussian_epsilon,
     signal_to_noise,
@@ -373,7 +373,7 @@ def test_signal_to_noise_is_equation_1() -> None:
 @pytest.mark.parametrize("noise", [1e-9, 1e-6, 1e-5, 1e9, 1e10])
 @pytest.mark.parametrize("rounds", [1, 100])
 def test_extreme_noise_gets_a_number_or_a_reason(
-    how: How, mechanism: type[Gaussian] | type[Laplace], noise: float, rounds: int
+    scheme: SamplingScheme, mechanism: type[Gaussian] | type[Laplace], noise: float, rounds: int
 ) -> None:
     event = Composed(((Sampled(mechanism(noise), how, 1000, 1000 if how == "everyone" else 10), rounds),))
     if mechanism is Laplace and how == "poisson" and noise < 1:

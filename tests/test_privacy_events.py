@@ -55,7 +55,7 @@ from atoll.privacy.composition import Term, combined
         ),
         (lambda: Sampled(Gaussian(1.0), "poisson", 10, 0), r"sampled.cohort: .* \(got 0\)\. Use how = 'everyone'"),
         (lambda: Sampled(Gaussian(1.0), "without_replacement", 10, 2.5), "must be a whole number"),
-        (lambda: Sampled(Gaussian(1.0), "lottery", 10, 1), "sampled.how: 'lottery' is unknown"),  # type: ignore[arg-type]
+        (lambda: Sampled(Gaussian(1.0), "lottery", 10, 1), "sampled.scheme: 'lottery' is unknown"),  # type: ignore[arg-type]
         (lambda: Composed(((Gaussian(1.0), -1),)), r"composed.parts\[0\]: the count"),
         (lambda: Rdp().epsilon(Gaussian(1.0), 1.0), "privacy.delta: must be above 0 and below 1"),
         (lambda: Rdp().delta(Gaussian(1.0), 0.0), "privacy.epsilon: must be above 0"),

@@ -13,7 +13,7 @@ from rich.table import Table
 from atoll.errors import ConfigError
 
 if TYPE_CHECKING:
-    from atoll.privacy import Accountant, How, Plan
+    from atoll.privacy import Accountant, Plan, SamplingScheme
 
 app = typer.Typer(
     help="Differential privacy in numbers: what noise costs, and what a budget affords.",
@@ -169,7 +169,7 @@ def _plan(
             "--sampling: is missing, and epsilon depends on it. "
             "Use poisson, fixed, with-replacement, cyclic or cyclic-poisson."
         )
-    names: dict[str | None, How] = {
+    names: dict[str | None, SamplingScheme] = {
         None: "everyone",
         "everyone": "everyone",
         "poisson": "poisson",

@@ -167,20 +167,20 @@ def _sampled(event: Sampled, count: int) -> _Found:
         return _coins(event, Gaussian(inner.multiplier), count * turns(inner.rounds, event.apart), what)
     if _walk(inner, 1).broken:
         return _walk(inner, count)
-    if event.how == "everyone":
+    if event.scheme == "everyone":
         return _walk(inner, count) + _Found(notes=("everyone takes part in every round",), fixed=True)
     joint, times = _joint(inner), turns(count, event.apart)
     if _by_coin(event) and (joint or isinstance(inner, Laplace)):
         return _coins(event, joint or inner, times)  # type: ignore[arg-type]
-    if event.how in ("cyclic", "cyclic_poisson"):
-        note = f"{event.how.replace('_', ' ')} sampling: {times} turns of a unit in {count} rounds, no amplification"
+    if event.scheme in ("cyclic", "cyclic_poisson"):
+        note = f"{event.scheme.replace('_', ' ')} sampling: {times} turns of a unit in {count} rounds, no amplification"
         return _walk(inner, times) + _Found(notes=(note,), fixed=True)
     return _random(event, inner, joint, count)
 
 
 def _by_coin(event: Sampled) -> bool:
     """Does a coin, which nobody sees, decide whether a unit comes to its turn?"""
-    return event.how == "poisson" or (event.how == "cyclic_poisson" and event.rate < 1 - 1e-9)
+    return event.scheme == "poisson" or (event.scheme == "cyclic_poisson" and event.rate < 1 - 1e-9)
 
 
 def _coins(event: Sampled, one: Gaussian | Laplace, times: int, what: str = "") -> _Found:
@@ -192,10 +192,10 @@ def _coins(event: Sampled, one: Gaussian | Laplace, times: int, what: str = "") 
 
 def _random(event: Sampled, inner: Event, joint: Gaussian | None, count: int) -> _Found:
     draw = (int(event.cohort), event.population)
-    if event.how == "without_replacement" and joint:
+    if event.scheme == "without_replacement" and joint:
         note = f"amplified by sampling {draw[0]} of {draw[1]} without replacement"
         return _Found((Term(joint, count, drawn=draw),), (note,))
-    if event.how == "with_replacement":
+    if event.scheme == "with_replacement":
         if joint is None:
             name = type(inner).__name__
             return _Found(broken=(f"no bound for {name} on a cohort drawn with replacement: a unit may come twice",))
@@ -227,8 +227,8 @@ def combined(terms: tuple[Term, ...]) -> float:
 def _not_separated(event: Banded | TreeAggregation, sampled: Sampled) -> str | None:
     """Why the sampler does not keep what the whole-run event relies on."""
     apart = sampled.apart
-    name, how = type(event).__name__.lower(), sampled.how.replace("_", " ")
-    if sampled.how == "with_replacement":
+    name, how = type(event).__name__.lower(), sampled.scheme.replace("_", " ")
+    if sampled.scheme == "with_replacement":
         return f"{name} needs at most one turn per round, and drawing with replacement does not keep it"
     if apart < event.separation:
         return f"{name} needs {event.separation} rounds between two turns of a unit; {how} sampling keeps {apart}"

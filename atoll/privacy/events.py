@@ -20,7 +20,9 @@ from typing import Literal, get_args
 from atoll.errors import ConfigError
 
 LEAST, MOST = 1e-10, 1e10  # noise that can be accounted: far below or above, its square is no number
-How = Literal["poisson", "without_replacement", "with_replacement", "cyclic", "cyclic_poisson", "everyone", "any"]
+SamplingScheme = Literal[
+    "poisson", "without_replacement", "with_replacement", "cyclic", "cyclic_poisson", "everyone", "any"
+]
 
 
 @dataclass(frozen=True)
@@ -190,20 +192,20 @@ class Sampled:
     separation: int = 1
 
     def __post_init__(self) -> None:
-        if self.how not in get_args(How):
-            raise ConfigError(f"sampled.how: {self.how!r} is unknown. Use one of {', '.join(get_args(How))}.")
+        if self.scheme not in get_args(How):
+            raise ConfigError(f"sampled.scheme: {self.scheme!r} is unknown. Use one of {', '.join(get_args(How))}.")
         _whole("sampled.population", self.population)
         _whole("sampled.separation", self.separation)
-        most = math.inf if self.how == "with_replacement" else self.population
+        most = math.inf if self.scheme == "with_replacement" else self.population
         if not 0 < self.cohort <= most:
             smaller = "a smaller cohort, or " if self.cohort > 0 else ""
             raise ConfigError(
                 f"sampled.cohort: must be above 0 and at most the population, {self.population} (got {self.cohort}). "
-                f"Use {smaller}how = 'everyone' with all of them."
+                f"Use {smaller}scheme = 'everyone' with all of them."
             )
-        if self.how not in ("poisson", "cyclic_poisson") and self.cohort != int(self.cohort):
-            raise ConfigError(f"sampled.cohort: must be a whole number for {self.how!r} (got {self.cohort}).")
-        if self.how == "cyclic_poisson" and self.cohort * self.separation > self.population * (1 + 1e-9):
+        if self.scheme not in ("poisson", "cyclic_poisson") and self.cohort != int(self.cohort):
+            raise ConfigError(f"sampled.cohort: must be a whole number for {self.scheme!r} (got {self.cohort}).")
+        if self.scheme == "cyclic_poisson" and self.cohort * self.separation > self.population * (1 + 1e-9):
             raise ConfigError(
                 f"sampled.separation: {self.separation} groups of {self.cohort:g} need more units than there are, "
                 f"{self.population}. Use at most {int(self.population // self.cohort)}, or a smaller cohort."
@@ -212,7 +214,7 @@ class Sampled:
     @property
     def apart(self) -> int:
         """Rounds from one turn of a unit to its next, as far as the sampler sees to it."""
-        return self.separation if self.how in ("cyclic", "cyclic_poisson") else 1
+        return self.separation if self.scheme in ("cyclic", "cyclic_poisson") else 1
 
     @property
     def rate(self) -> float:

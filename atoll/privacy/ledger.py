@@ -120,7 +120,7 @@ class Ledger:
     def _noises(self, ahead: int) -> list[float]:
         """One Gaussian for all rounds so far, and one for every round after them."""
         last = self.parts[-1][0]
-        if not (isinstance(last, Sampled) and last.how == "everyone") or _whole(last, 2)[1] != 2:
+        if not (isinstance(last, Sampled) and last.scheme == "everyone") or _whole(last, 2)[1] != 2:
             return [combined(flatten(self.event(more)).terms) for more in range(ahead)]
         spent, each = (combined(flatten(e).terms) ** -2 for e in (self.event(), last))
         return [1 / math.sqrt(spent + more * each) for more in range(ahead)]

@@ -11,7 +11,7 @@ from typing import Literal
 
 from atoll.errors import ConfigError
 from atoll.privacy.accountant import Accountant
-from atoll.privacy.events import Banded, Composed, Event, Gaussian, How, Laplace, Sampled, TreeAggregation
+from atoll.privacy.events import Banded, Composed, Event, Gaussian, Laplace, Sampled, SamplingScheme, TreeAggregation
 
 Mechanism = Literal["gaussian", "laplace", "banded", "tree"]
 _GROUPS = ("cyclic", "cyclic_poisson")
@@ -25,7 +25,7 @@ class Plan:
     rounds: int
     population: int
     cohort: float | None = None
-    sampling: How = "everyone"
+    sampling: SamplingScheme = "everyone"
     mechanism: Mechanism = "gaussian"
     separation: int = 1
     bands: int | None = None  # None: as many as the separation allows

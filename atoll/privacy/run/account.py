@@ -246,7 +246,7 @@ def _drawn(book: Ledger) -> str:
     event: Any = book.parts[-1][0] if book.parts else None
     if event is None:
         return "not drawn yet"
-    return f"{event.how.replace('_', ' ')}, {event.cohort:g} of {event.population} clients"
+    return f"{event.scheme.replace('_', ' ')}, {event.cohort:g} of {event.population} clients"
 
 
 def _share(layers: Chain, clients: int) -> float:

@@ -14,11 +14,20 @@ from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment, PrivacyTable, SimulateTable
 from atoll.privacy.accountant import checked
 from atoll.privacy.calibrate import noise_for
-from atoll.privacy.events import Approximate, Banded, Composed, Event, How, Sampled, TreeAggregation, check_delta
+from atoll.privacy.events import (
+    Approximate,
+    Banded,
+    Composed,
+    Event,
+    Sampled,
+    SamplingScheme,
+    TreeAggregation,
+    check_delta,
+)
 from atoll.privacy.ledger import ACCOUNTANTS, Ledger
 from atoll.privacy.plan import suited
 
-_SCHEMES: dict[str, How] = {
+_SCHEMES: dict[str, SamplingScheme] = {
     "everyone": "everyone",
     "fixed": "without_replacement",
     "fraction": "without_replacement",
@@ -46,7 +55,7 @@ def sampled(events: Sequence[Event], how: Participation) -> Event:
     """What mechanisms did to one cohort, and how it was drawn.
 
     >>> from atoll.privacy import Gaussian
-    >>> sampled([Gaussian(1.0)], Participation("fixed", 10, size=10)).how
+    >>> sampled([Gaussian(1.0)], Participation("fixed", 10, size=10)).scheme
     'everyone'
     """
     one = events[0] if len(events) == 1 else Composed(tuple((e, 1) for e in events))

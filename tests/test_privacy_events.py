@@ -53,7 +53,7 @@ from atoll.privacy.composition import Term, combined
             lambda: Sampled(Gaussian(1.0), "poisson", 10, 11),
             "sampled.cohort: must be above 0 and at most the population",
         ),
-        (lambda: Sampled(Gaussian(1.0), "poisson", 10, 0), r"sampled.cohort: .* \(got 0\)\. Use how = 'everyone'"),
+        (lambda: Sampled(Gaussian(1.0), "poisson", 10, 0), r"sampled.cohort: .* \(got 0\)\. Use scheme = 'everyone'"),
         (lambda: Sampled(Gaussian(1.0), "without_replacement", 10, 2.5), "must be a whole number"),
         (lambda: Sampled(Gaussian(1.0), "lottery", 10, 1), "sampled.scheme: 'lottery' is unknown"),  # type: ignore[arg-type]
         (lambda: Composed(((Gaussian(1.0), -1),)), r"composed.parts\[0\]: the count"),

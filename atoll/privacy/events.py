@@ -186,14 +186,16 @@ class Sampled:
     """
 
     event: Event
-    how: How
+    scheme: SamplingScheme
     population: int
     cohort: float
     separation: int = 1
 
     def __post_init__(self) -> None:
-        if self.scheme not in get_args(How):
-            raise ConfigError(f"sampled.scheme: {self.scheme!r} is unknown. Use one of {', '.join(get_args(How))}.")
+        if self.scheme not in get_args(SamplingScheme):
+            raise ConfigError(
+                f"sampled.scheme: {self.scheme!r} is unknown. Use one of {', '.join(get_args(SamplingScheme))}."
+            )
         _whole("sampled.population", self.population)
         _whole("sampled.separation", self.separation)
         most = math.inf if self.scheme == "with_replacement" else self.population

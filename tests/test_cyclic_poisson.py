@@ -27,7 +27,7 @@ from atoll.privacy import (
     Gaussian,
     Laplace,
     Ledger,
-    Plan,
+    PrivacyPlan,
     Prv,
     Pure,
     Rdp,
@@ -116,7 +116,7 @@ def test_the_expected_cohort_is_that_of_one_group() -> None:
     assert words_of(how) == "cyclic poisson, 3 of 20 clients on average, 4 rounds from turn to turn"
     found = sampled([Gaussian(1.0)], how)
     assert isinstance(found, Sampled)
-    assert (found.how, found.cohort, found.separation, found.rate) == ("cyclic_poisson", 3.0, 4, 0.6)
+    assert (found.scheme, found.cohort, found.separation, found.rate) == ("cyclic_poisson", 3.0, 4, 0.6)
 
 
 # What it costs
@@ -174,7 +174,7 @@ def test_the_words_say_rate_groups_and_turns() -> None:
     ("make", "words"),
     [
         (lambda: drawn(Gaussian(1.0), "cyclic_poisson", 30, 4), "4 groups of 30 need more units than there are, 100"),
-        (lambda: Plan(5, 10, 4.5, "cyclic_poisson", separation=3), "3 groups of 4.5 need 13.5 units"),
+        (lambda: PrivacyPlan(5, 10, 4.5, "cyclic_poisson", separation=3), "3 groups of 4.5 need 13.5 units"),
         (
             lambda: larger([Gaussian(1.0)], SimulateTable(population=100, sampling="cyclic_poisson"), 30, 4),
             "privacy.simulate.population: 4 groups of 30 need 120 clients",
@@ -204,10 +204,10 @@ def test_all_accountants_agree_from_above() -> None:
 
 def test_pfl_research_in_groups() -> None:
     """Population 1e6, cohort 1,000, 1,500 rounds, 48 bands and groups; without amplification 12.62."""
-    plan = Plan(1500, 1_000_000, 1000, "cyclic_poisson", "banded", separation=48)
+    plan = PrivacyPlan(1500, 1_000_000, 1000, "cyclic_poisson", "banded", separation=48)
     assert noise_for(plan.event, 2.0, 1e-6, COARSE, tolerance=1e-3) == pytest.approx(1.143, abs=2e-3)
     assert COARSE.epsilon(plan.event(0.532), 1e-6) == pytest.approx(11.93, abs=0.02)
-    plain = Plan(1500, 1_000_000, 1000, "cyclic", "banded", separation=48)
+    plain = PrivacyPlan(1500, 1_000_000, 1000, "cyclic", "banded", separation=48)
     assert noise_for(plain.event, 2.0, 1e-6, Analytic()) == pytest.approx(12.62, abs=5e-3)
 
 

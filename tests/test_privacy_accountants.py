@@ -25,15 +25,15 @@ from atoll.privacy import (
     Rdp,
     Sampled,
     SamplingScheme,
+    accountant_for,
     gaussian_delta,
     gaussian_epsilon,
     signal_to_noise,
-    suited,
 )
 from atoll.privacy.analytic import gaussian_epsilons
 from atoll.privacy.composition import Term
 from atoll.privacy.rdp import discrete_gaussian, divergences, randomised_response, skellam
-from atoll.privacy.with_replacement import squares
+from atoll.privacy.with_replacement import multiplicity_bound
 
 THREE = [Pld(), Prv(), Rdp()]
 
@@ -292,7 +292,7 @@ def test_the_sum_of_squares_is_passed_less_often_than_allowed(
     whole = np.array([1.0])
     for _ in range(rounds):
         whole = np.convolve(whole, one)
-    bound = squares(draws, population, rounds, slack)
+    bound = multiplicity_bound(draws, population, rounds, slack)
     passed = float(whole[math.floor(bound) + 1 :].sum())
     exact = int(np.argmax(np.cumsum(whole) >= 1 - slack))
     assert passed <= slack
@@ -373,14 +373,14 @@ def test_signal_to_noise_is_equation_1() -> None:
 @pytest.mark.parametrize("noise", [1e-9, 1e-6, 1e-5, 1e9, 1e10])
 @pytest.mark.parametrize("rounds", [1, 100])
 def test_extreme_noise_gets_a_number_or_a_reason(
-    scheme: SamplingScheme, mechanism: type[Gaussian] | type[Laplace], noise: float, rounds: int
+    how: SamplingScheme, mechanism: type[Gaussian] | type[Laplace], noise: float, rounds: int
 ) -> None:
     event = Composed(((Sampled(mechanism(noise), how, 1000, 1000 if how == "everyone" else 10), rounds),))
     if mechanism is Laplace and how == "poisson" and noise < 1:
         with pytest.raises(ConfigError, match=r"none can account this: an epsilon of .* more noise"):
-            suited(event, ACCOUNTANTS)
+            accountant_for(event, ACCOUNTANTS)
         return
-    accountant = suited(event, ACCOUNTANTS)
+    accountant = accountant_for(event, ACCOUNTANTS)
     assert accountant.epsilon(event, 1e-6) >= 0
     assert 0 <= accountant.delta(event, 1.0) <= 1
 

@@ -75,8 +75,12 @@ def rounds(event: Event, how: str, count: int = 12, **more: int) -> Composed:
     [
         (rounds(Gaussian(2.0), "poisson"), (Term(Gaussian(2.0), 12, rate=0.1),), "add-or-remove"),
         (rounds(Laplace(2.0), "poisson"), (Term(Laplace(2.0), 12, rate=0.1),), "add-or-remove"),
-        (rounds(Gaussian(2.0), "without_replacement"), (Term(Gaussian(1.0), 12, drawn=(10, 100)),), "replace-one"),
-        (rounds(Gaussian(2.0), "with_replacement"), (Term(Gaussian(2.0), 12, repeated=(10, 100)),), "zero-out"),
+        (
+            rounds(Gaussian(2.0), "without_replacement"),
+            (Term(Gaussian(1.0), 12, without_replacement=(10, 100)),),
+            "replace-one",
+        ),
+        (rounds(Gaussian(2.0), "with_replacement"), (Term(Gaussian(2.0), 12, with_replacement=(10, 100)),), "zero-out"),
         (rounds(Gaussian(2.0), "cyclic", separation=5), (Term(Gaussian(2.0), 3),), "zero-out"),
         (rounds(Gaussian(2.0), "cyclic"), (Term(Gaussian(2.0), 12),), "zero-out"),
         (rounds(Gaussian(2.0), "everyone"), (Term(Gaussian(2.0), 12),), "zero-out"),

@@ -1,7 +1,7 @@
 """What a mechanism did, in numbers; what it cost is for an accountant to say.
 
-A transform's event is ONE round on one cohort; `Banded` and `TreeAggregation` are the whole run. Sampling and composition over
-rounds are added by the run, from the sampler that really ran:
+A transform's event is ONE round on one cohort; `Banded` and `TreeAggregation` are the whole run. Subsampling and
+composition over rounds are added by the run, from the sampler that really ran:
 
 >>> rounds = Composed(((Sampled(Gaussian(1.0), "poisson", population=1000, cohort=10), 50),))
 >>> rounds.parts[0][0].rate
@@ -19,7 +19,7 @@ from typing import Literal, get_args
 
 from atoll.errors import ConfigError
 
-LEAST, MOST = 1e-10, 1e10  # noise that can be accounted: far below or above, its square is no number
+MIN_NOISE, MAX_NOISE = 1e-10, 1e10  # noise that can be accounted: far below or above, its square is no number
 SamplingScheme = Literal[
     "poisson", "without_replacement", "with_replacement", "cyclic", "cyclic_poisson", "everyone", "any"
 ]
@@ -132,9 +132,9 @@ class Banded:
             )
 
     @property
-    def turns(self) -> int:
+    def max_participations(self) -> int:
         """The most often that one unit takes part."""
-        return self.participations or turns(self.rounds, self.separation)
+        return self.participations or max_participations(self.rounds, self.separation)
 
 
 @dataclass(frozen=True)
@@ -162,9 +162,9 @@ class TreeAggregation:
             raise ConfigError(f"tree.pattern: {self.pattern!r} is unknown. Use 'cyclic' or 'separated'.")
 
     @property
-    def turns(self) -> int:
+    def max_participations(self) -> int:
         """The most often that one unit takes part."""
-        return self.participations or turns(self.rounds, self.separation)
+        return self.participations or max_participations(self.rounds, self.separation)
 
 
 @dataclass(frozen=True)
@@ -214,14 +214,14 @@ class Sampled:
             )
 
     @property
-    def apart(self) -> int:
-        """Rounds from one turn of a unit to its next, as far as the sampler sees to it."""
+    def participation_gap(self) -> int:
+        """Rounds from one participation of a unit to its next, as far as the sampler sees to it."""
         return self.separation if self.scheme in ("cyclic", "cyclic_poisson") else 1
 
     @property
     def rate(self) -> float:
         """The probability of one unit to be in the cohort of one round, where units are independent; of its turns."""
-        return min(1.0, self.cohort * self.apart / self.population)
+        return min(1.0, self.cohort * self.participation_gap / self.population)
 
 
 @dataclass(frozen=True)
@@ -251,8 +251,8 @@ Event = (
 )
 
 
-def turns(rounds: int, separation: int) -> int:
-    """The most turns of one unit in so many rounds, if it waits: ceil(rounds / separation)."""
+def max_participations(rounds: int, separation: int) -> int:
+    """The most participations of one unit in so many rounds: ceil(rounds / separation)."""
     return -(-rounds // separation)
 
 
@@ -270,7 +270,7 @@ def check_delta(where: str, value: float) -> None:
 
 def check_noise(where: str, value: float) -> None:
     """Refuse noise that cannot be accounted."""
-    if not (value == 0 or LEAST <= value <= MOST):
+    if not (value == 0 or MIN_NOISE <= value <= MAX_NOISE):
         raise ConfigError(
             f"{where}: must be 0 or between 1e-10 and 1e10 (got {value}). Usual values lie between 0.3 and 20; "
             "0 is no noise and no privacy."
@@ -293,8 +293,8 @@ def _run(where: str, rounds: int, separation: int, participations: int | None) -
     if participations is None:
         return
     _whole(f"{where}.participations", participations)
-    if participations > turns(rounds, separation):
+    if participations > max_participations(rounds, separation):
         raise ConfigError(
             f"{where}.participations: {rounds} rounds with a separation of {separation} leave a unit at most "
-            f"{turns(rounds, separation)} turns (got {participations})."
+            f"{max_participations(rounds, separation)} turns (got {participations})."
         )

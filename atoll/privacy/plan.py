@@ -1,7 +1,8 @@
 """A run in numbers, before it is made: which event it will be, for any noise and any number of rounds.
 
->>> Plan(rounds=3, population=10).event(noise=1.0)
-Composed(parts=((Sampled(event=Gaussian(multiplier=1.0), how='everyone', population=10, cohort=10, separation=1), 3),))
+>>> ((one, count),) = PrivacyPlan(rounds=3, population=10).event(noise=1.0).parts
+>>> one.event, one.scheme, count
+(Gaussian(multiplier=1.0), 'everyone', 3)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PLANNED: tuple[str, ...] = ("gaussian", "laplace", "banded", "tree")
 
 
 @dataclass(frozen=True)
-class Plan:
+class PrivacyPlan:
     """What `atoll privacy` is told; `cohort` None is everyone."""
 
     rounds: int
@@ -65,13 +66,13 @@ class Plan:
         return TreeAggregation(noise, rounds, self.separation, restart=self.restart, pattern=pattern)
 
 
-def suited(event: Event, accountants: dict[str, Accountant], name: str = "auto") -> Accountant:
+def accountant_for(event: Event, accountants: dict[str, Accountant], name: str = "auto") -> Accountant:
     """The accountant of this name; "auto" is the first that supports the event."""
     if name != "auto" and name not in accountants:
         raise ConfigError(f"accountant: {name!r} is unknown. Use one of auto, {', '.join(accountants)}.")
     if name != "auto":
         return accountants[name]
-    found = next((a for a in accountants.values() if a.supports(event) is None), None)
-    if found is None:  # all but pld refuse some mechanisms, and pld refuses those that outgrow its grid
+    supporting = next((a for a in accountants.values() if a.supports(event) is None), None)
+    if supporting is None:  # all but pld refuse some mechanisms, and pld refuses those that outgrow its grid
         raise ConfigError(f"accountant: none can account this: {accountants['pld'].supports(event)}")
-    return found
+    return supporting

@@ -18,7 +18,7 @@ def tree_sensitivity(event: TreeAggregation) -> float:
 
     Exact for the pattern "cyclic"; for "separated" a bound that holds level by level.
 
-    >>> tree_sensitivity(TreeAggregation(1.0, rounds=8, separation=8)) ** 2  # one turn: a leaf and the three nodes above it
+    >>> tree_sensitivity(TreeAggregation(1.0, rounds=8, separation=8)) ** 2  # a leaf and the three nodes above
     4.0
     """
     square = _cyclic(event) if event.pattern == "cyclic" else _separated(event)
@@ -46,7 +46,7 @@ def nodes_square(turns: Sequence[int], rounds: int, restart: int | None = None) 
 
 def _cyclic(event: TreeAggregation) -> int:
     """The worst phase. Where a unit may take only some turns of its phase, the bound for separated turns."""
-    if event.turns < -(-event.rounds // event.separation):
+    if event.max_participations < -(-event.rounds // event.separation):
         return _separated(event)
     phases = (range(p, event.rounds, event.separation) for p in range(min(event.separation, event.rounds)))
     return max(nodes_square(phase, event.rounds, event.restart) for phase in phases)
@@ -57,8 +57,8 @@ def _separated(event: TreeAggregation) -> int:
     length = min(event.restart or event.rounds, event.rounds)
     total, width = 0, 1
     while width <= length:
-        full = min(event.turns, -(-width // event.separation))
-        groups, rest = divmod(event.turns, full)
+        full = min(event.max_participations, -(-width // event.separation))
+        groups, rest = divmod(event.max_participations, full)
         total += groups * full**2 + rest**2
         width *= 2
     return total

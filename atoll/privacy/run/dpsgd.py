@@ -14,7 +14,7 @@ from atoll.core import Algorithm, Model, Task
 from atoll.data import Dataset, Population
 from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment, LocalPrivacyTable
-from atoll.privacy.dpsgd_plan import Examples
+from atoll.privacy.dpsgd_plan import DpSgdPlan
 from atoll.privacy.run.leak_check import check_algorithm
 from atoll.tasks import Supervised
 from atoll.tasks.dp_sgd import PrivateTask
@@ -31,7 +31,7 @@ class ExamplePrivacy:
 
     task: PrivateTask
     table: LocalPrivacyTable
-    plan: Examples
+    plan: DpSgdPlan
     multiplier: float
     delta: float
     rounds: int  # of the whole run
@@ -80,7 +80,7 @@ class ExamplePrivacy:
         if self.plan.sampling == "shuffled":
             return f"shuffled batches, {self.plan.epochs_begun(n)} epochs a round over the {n} examples of a client"
         how = "poisson" if self.plan.sampling == "poisson" else "fixed size"
-        return f"{how}, {self.plan.drawn(n)} of {n} examples in each of {self.plan.steps(n)} steps a round"
+        return f"{how}, {self.plan.batch_size(n)} of {n} examples in each of {self.plan.steps(n)} steps a round"
 
     def _assumed(self) -> list[str]:
         notes = {
@@ -117,7 +117,7 @@ def make_private(
     delta = table.delta if table.delta is not None else 0.1 / max(1, largest)
     _check(experiment, table, task, delta, largest)
     sizes = tuple(torch.unique(population.sizes).tolist())
-    plan = Examples(sizes, local.batch, local.epochs, local.max_steps, table.sampling, separation)
+    plan = DpSgdPlan(sizes, local.batch, local.epochs, local.max_steps, table.sampling, separation)
     size, ghost = float(min(local.batch, largest) or 1), quick_layers(task)
     private = PrivateTask(task, table.clip, 0.0, size, local.batch == 0, task.keyed, ghost)
     check_algorithm(make, dataset, private, model, table.sampling == "poisson")

@@ -12,7 +12,7 @@ from atoll.core.settings import is_schedule, resolve
 from atoll.core.transform import named
 from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment, PrivacyTable, SimulateTable
-from atoll.privacy.accountant import checked
+from atoll.privacy.accountant import supported_terms
 from atoll.privacy.calibrate import noise_for
 from atoll.privacy.events import (
     Approximate,
@@ -25,7 +25,7 @@ from atoll.privacy.events import (
     check_delta,
 )
 from atoll.privacy.ledger import ACCOUNTANTS, Ledger
-from atoll.privacy.plan import suited
+from atoll.privacy.plan import accountant_for
 
 _SCHEMES: dict[str, SamplingScheme] = {
     "everyone": "everyone",
@@ -134,8 +134,8 @@ def calibrated(chain: Chain, spec: Spec, how: Participation, rounds: int, known:
         return planned(bound, how, rounds, known)
 
     first = event(1.0)
-    accountant = suited(first, ACCOUNTANTS, known.accountant)
-    terms = checked(accountant, first)
+    accountant = accountant_for(first, ACCOUNTANTS, known.accountant)
+    terms = supported_terms(accountant, first)
     if terms.broken:
         raise ConfigError(f"{name}.epsilon: cannot be kept: {terms.broken}. Use a multiplier, and no epsilon.")
     noise = _noise_for(_Same(event, repr(first)), layer.epsilon, layer.delta, accountant.name)

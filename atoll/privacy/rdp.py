@@ -205,7 +205,7 @@ class RdpCurve:
     """The Rényi divergences of one event at every order: its cost so many times over is then cheap.
 
     >>> from atoll.privacy import Composed
-    >>> curve = Curve(Gaussian(4.0))
+    >>> curve = RdpCurve(Gaussian(4.0))
     >>> curve.epsilon(10, 1e-5) == Rdp().epsilon(Composed(((Gaussian(4.0), 10),)), 1e-5)
     True
     """

@@ -16,7 +16,7 @@ from functools import lru_cache
 def multiplicity_bound(draws: int, population: int, rounds: int, slack: float) -> float:
     """A with P(Σ over rounds of k² > A) ≤ slack, by Chernoff's bound on k cut off at a K that is hardly ever passed.
 
-    >>> squares(draws=1, population=1, rounds=7, slack=1e-6)  # always drawn, once a round
+    >>> multiplicity_bound(draws=1, population=1, rounds=7, slack=1e-6)  # always drawn, once a round
     7.0
     """
     import numpy as np

@@ -72,7 +72,7 @@ class Canaries:
                 "Add clip_l2 and gaussian_noise to transform, or leave canaries out."
             )
         if often is None:
-            often = turns.by_law(how, len(self), round, self.key, rng.fold_name(key, "turns"))
+            often = turns.sample_from_distribution(how, len(self), round, self.key, rng.fold_name(key, "turns"))
         often = often.to(self.score.device)
         self._expect(often if turns.public(how) else torch.ones_like(often), layers, state)
         which = torch.repeat_interleave(often * self.inside)

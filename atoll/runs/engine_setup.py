@@ -53,10 +53,10 @@ def ground(setup: Setup, columns: Tree) -> Ground:
     noisy = setup.example_privacy is not None
     keyed = task.keyed or setup.dataset.augment is not None or noisy  # dropout, images, noise
     refused = None
-    if task.random:
+    if task.is_stochastic:
         refused = "the model draws random numbers of its own (F.dropout instead of nn.Dropout?)"
-    elif task.native:
-        refused = f"the model changes its buffer {task.native[0]!r} in place"
+    elif task.mutable_buffers:
+        refused = f"the model changes its buffer {task.mutable_buffers[0]!r} in place"
     return Ground(columns, setup.dataset.training_decode, setup.device, keyed, refused)
 
 

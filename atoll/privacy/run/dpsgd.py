@@ -18,7 +18,7 @@ from atoll.privacy.dpsgd_plan import DpSgdPlan
 from atoll.privacy.run.leak_check import check_algorithm
 from atoll.tasks import Supervised
 from atoll.tasks.dp_sgd import PrivateTask
-from atoll.tasks.ghost import quick_layers
+from atoll.tasks.ghost import ghost_layers
 from atoll.tasks.layers import BatchNorm
 
 Make = Callable[[Task], Algorithm]
@@ -118,7 +118,7 @@ def make_private(
     _check(experiment, table, task, delta, largest)
     sizes = tuple(torch.unique(population.sizes).tolist())
     plan = DpSgdPlan(sizes, local.batch, local.epochs, local.max_steps, table.sampling, separation)
-    size, ghost = float(min(local.batch, largest) or 1), quick_layers(task)
+    size, ghost = float(min(local.batch, largest) or 1), ghost_layers(task)
     private = PrivateTask(task, table.clip, 0.0, size, local.batch == 0, task.keyed, ghost)
     check_algorithm(make, dataset, private, model, table.sampling == "poisson")
     if table.epsilon is not None:
@@ -157,9 +157,9 @@ def _layers(task: Supervised) -> list[str]:
             "task.batch_norm: BatchNorm mixes the examples of a batch and keeps their statistics, which local.privacy "
             "does not cover. Use task.batch_norm = 'group', or 'freeze'."
         ]
-    if task.native:
+    if task.mutable_buffers:
         return [
-            f"task.model: writes in its buffer {task.native[0]!r} while it trains, which local.privacy does not cover. "
+            f"task.model: writes in its buffer {task.mutable_buffers[0]!r} while it trains, which local.privacy does not cover. "
             "Use a model that keeps nothing of its batches."
         ]
     return []

@@ -119,7 +119,7 @@ def prepared(shape: Shape, how: Mechanism, rounds: int, folder: Path, options: a
     model = MODELS[shape.model](inputs=shape.inputs, outputs=10)
     files = Folder(folder)
     files.create(0)
-    with patch("atoll.privacy.run.dpsgd.quick_layers", lambda _: ()) if how.get("vmap") else nullcontext():
+    with patch("atoll.privacy.run.dpsgd.ghost_layers", lambda _: ()) if how.get("vmap") else nullcontext():
         setup = assemble(Experiment.parse(raw), Dataset.from_arrays(x, y), partition, model, options.device)
     return Driver(setup, files)
 

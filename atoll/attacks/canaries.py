@@ -21,8 +21,7 @@ from atoll.attacks.onerun import best_bound
 from atoll.core.transform import Chain, Transform
 from atoll.core.types import Participation, Total
 from atoll.errors import ConfigError
-from atoll.privacy.events import Banded
-from atoll.privacy.events import Tree as TreeEvent
+from atoll.privacy.events import Banded, TreeAggregation
 from atoll.tree import Tree
 
 METHOD = "canaries (Steinke, Nasr, Jagielski, 2023)"
@@ -73,7 +72,7 @@ class Canaries:
                 "Add clip_l2 and gaussian_noise to transform, or leave canaries out."
             )
         if often is None:
-            often = turns.by_law(how, len(self), round, self.key, rng.fold_name(key, "turns"))
+            often = turns.sample_from_distribution(how, len(self), round, self.key, rng.fold_name(key, "turns"))
         often = often.to(self.score.device)
         self._expect(often if turns.public(how) else torch.ones_like(often), layers, state)
         which = torch.repeat_interleave(often * self.inside)
@@ -133,7 +132,7 @@ class Canaries:
     def _expect(self, mine: Tensor, layers: Chain, state: Tree) -> None:
         """How this round's release is to be read, for the noise that is on it."""
         self._turns, self._coefficients = mine.double(), _banded_coefficients(layers, state)
-        if any(isinstance(t.simulated_event() or t.event(), TreeEvent) for t in layers.transforms):
+        if any(isinstance(t.simulated_event() or t.event(), TreeAggregation) for t in layers.transforms):
             self._turns = torch.ones_like(self._turns)  # noise that later rounds take back: everything is added up
 
     def _filtered(self, c: Tensor, seen: Tensor, mine: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ def drawn(sampler: Sampler, population: int, count: int, round: int, key: Tensor
     return torch.cat(blocks)[:count]
 
 
-def by_law(how: Participation, count: int, round: int, run: Tensor, key: Tensor) -> Tensor:
+def sample_from_distribution(how: Participation, count: int, round: int, run: Tensor, key: Tensor) -> Tensor:
     """By what the sampler says of itself, (count,) int64; `run` is a key of the run, `key` one of the round."""
     if how.scheme == "everyone":
         return torch.ones(count, dtype=torch.int64)

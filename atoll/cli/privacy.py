@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 from atoll.errors import ConfigError
 
 if TYPE_CHECKING:
-    from atoll.privacy import Accountant, How, Plan
+    from atoll.privacy import Accountant, PrivacyPlan, SamplingScheme
 
 app = typer.Typer(
     help="Differential privacy in numbers: what noise costs, and what a budget affords.",
@@ -171,8 +171,8 @@ def _plan(
     min_separation: int,
     bands: int | None,
     restart: int | None,
-) -> Plan:
-    from atoll.privacy import Plan
+) -> PrivacyPlan:
+    from atoll.privacy import PrivacyPlan
 
     if cohort is not None and not cohort > 0:
         raise ConfigError(f"--cohort: must be above 0 (got {cohort:g}). For everyone leave --cohort out.")
@@ -186,7 +186,7 @@ def _plan(
             "--sampling: is missing, and epsilon depends on it. "
             "Use poisson, fixed, with-replacement, cyclic or cyclic-poisson."
         )
-    names: dict[str | None, How] = {
+    names: dict[str | None, SamplingScheme] = {
         None: "everyone",
         "everyone": "everyone",
         "poisson": "poisson",
@@ -197,20 +197,20 @@ def _plan(
     }
     if sampling == "everyone" and cohort is not None and cohort != population:
         raise ConfigError(f"--cohort: everyone is {population} units (got {cohort:g}). Leave --cohort out.")
-    return Plan(rounds, population, cohort, names[sampling], mechanism, min_separation, bands, restart)
+    return PrivacyPlan(rounds, population, cohort, names[sampling], mechanism, min_separation, bands, restart)
 
 
-def _accountant(plan: Plan, name: str, noise: float = 1.0) -> Accountant:
-    from atoll.privacy import ACCOUNTANTS, suited
-    from atoll.privacy.accountant import checked
+def _accountant(plan: PrivacyPlan, name: str, noise: float = 1.0) -> Accountant:
+    from atoll.privacy import ACCOUNTANTS, accountant_for
+    from atoll.privacy.accountant import supported_terms
 
     event = plan.event(noise)
-    chosen = suited(event, ACCOUNTANTS, name)
-    checked(chosen, event)
+    chosen = accountant_for(event, ACCOUNTANTS, name)
+    supported_terms(chosen, event)
     return chosen
 
 
-def _said(plan: Plan, noise: float, delta: float, accountant: Accountant, unit: str) -> list[tuple[str, str]]:
+def _said(plan: PrivacyPlan, noise: float, delta: float, accountant: Accountant, unit: str) -> list[tuple[str, str]]:
     """Everything without which an epsilon means nothing."""
     from atoll.privacy import flatten
 

@@ -62,5 +62,5 @@ class SecondModels:
         key = rng.key(self.experiment.seed, "init", where.rpartition(".")[2])
         module = make_module(entry, self.dataset, where, key)
         task = make_task(self.experiment, self.dataset, module, self.loss)
-        task.compute = self.like.compute
+        task.compute_dtype = self.like.compute_dtype
         return task.to(self.device)

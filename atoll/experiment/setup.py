@@ -146,7 +146,7 @@ def assemble(
     training, held = _held_out(experiment, partition)
     task = make_task(experiment, dataset, module, loss)
     choice = build(ENGINES, experiment.engine, where="engine")
-    task.compute = torch.bfloat16 if choice.precision == "bfloat16" else None
+    task.compute_dtype = torch.bfloat16 if choice.precision == "bfloat16" else None
     known = measured(task, dataset)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     second = SecondModels(experiment, dataset, task, where, loss)

@@ -12,27 +12,27 @@ from atoll.privacy.accountant import Accountant
 from atoll.privacy.analytic import Analytic, gaussian_delta, gaussian_epsilon
 from atoll.privacy.calibrate import noise_for, rounds_for
 from atoll.privacy.composition import Adjacency, explain, flatten
-from atoll.privacy.dpsgd_plan import Examples
+from atoll.privacy.dpsgd_plan import DpSgdPlan
 from atoll.privacy.events import (
     Approximate,
     Banded,
     Composed,
-    DiscreteGaussian,
+    DistributedDiscreteGaussian,
+    DistributedSkellam,
     Event,
     Gaussian,
-    How,
     Laplace,
     NotPrivate,
     Pure,
     Sampled,
-    Skellam,
-    Tree,
+    SamplingScheme,
+    TreeAggregation,
     check_delta,
     check_epsilon,
     check_noise,
 )
 from atoll.privacy.ledger import ACCOUNTANTS, Ledger
-from atoll.privacy.plan import Plan, suited
+from atoll.privacy.plan import PrivacyPlan, accountant_for
 from atoll.privacy.pld import Pld
 from atoll.privacy.prv import Prv
 from atoll.privacy.rdp import Rdp
@@ -46,22 +46,23 @@ __all__ = [
     "Approximate",
     "Banded",
     "Composed",
-    "DiscreteGaussian",
+    "DistributedDiscreteGaussian",
+    "DistributedSkellam",
+    "DpSgdPlan",
     "Event",
-    "Examples",
     "Gaussian",
-    "How",
     "Laplace",
     "Ledger",
     "NotPrivate",
-    "Plan",
     "Pld",
+    "PrivacyPlan",
     "Prv",
     "Pure",
     "Rdp",
     "Sampled",
-    "Skellam",
-    "Tree",
+    "SamplingScheme",
+    "TreeAggregation",
+    "accountant_for",
     "check_delta",
     "check_epsilon",
     "check_noise",
@@ -72,5 +73,4 @@ __all__ = [
     "noise_for",
     "rounds_for",
     "signal_to_noise",
-    "suited",
 ]

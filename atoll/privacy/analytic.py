@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
+from atoll.privacy.accountant import Parts, delta_of, epsilon_of, supported_terms
 from atoll.privacy.composition import Term, combined, flatten
-from atoll.privacy.events import DiscreteGaussian, Event, Gaussian, Laplace, Skellam
+from atoll.privacy.events import DistributedDiscreteGaussian, DistributedSkellam, Event, Gaussian, Laplace
 
 # With less noise the exact figure drowns in rounding, and a bound that is hardly above it takes its place: that of
 # concentrated privacy, ρ + 2 √(ρ log 1/δ) with ρ = 1/2z² (Bun and Steinke, 2016).
-LITTLE = 1e-5
+TOO_LITTLE_NOISE = 1e-5
 
 
 def gaussian_delta(noise_multiplier: float, epsilon: float) -> float:
@@ -24,7 +24,7 @@ def gaussian_delta(noise_multiplier: float, epsilon: float) -> float:
     """
     from scipy.special import log_ndtr
 
-    if noise_multiplier < LITTLE:
+    if noise_multiplier < TOO_LITTLE_NOISE:
         cost = 0.5 / noise_multiplier**2
         return 1.0 if epsilon <= cost else math.exp(-((epsilon - cost) ** 2) / (4 * cost))
     near, far = 0.5 / noise_multiplier, epsilon * noise_multiplier
@@ -38,7 +38,7 @@ def gaussian_epsilon(noise_multiplier: float, delta: float, tolerance: float = 1
     >>> round(gaussian_epsilon(1.0, 1e-5), 4)
     4.3772
     """
-    if noise_multiplier < LITTLE:
+    if noise_multiplier < TOO_LITTLE_NOISE:
         cost = 0.5 / noise_multiplier**2
         return cost + 2 * math.sqrt(cost * -math.log(delta))
     if gaussian_delta(noise_multiplier, 0.0) <= delta:
@@ -61,7 +61,7 @@ def gaussian_epsilons(multipliers: Sequence[float], delta: float, tolerance: flo
     >>> gaussian_epsilons([1.0, 2.0], 1e-5) == [gaussian_epsilon(1.0, 1e-5), gaussian_epsilon(2.0, 1e-5)]
     True
     """
-    if len(multipliers) == 1 or min(multipliers, default=1.0) < LITTLE:
+    if len(multipliers) == 1 or min(multipliers, default=1.0) < TOO_LITTLE_NOISE:
         return [gaussian_epsilon(z, delta, tolerance) for z in multipliers]
     import numpy as np
     from scipy.special import log_ndtr
@@ -94,20 +94,20 @@ class Analytic:
         for term in flatten(event).terms:
             if not isinstance(term.event, Gaussian):
                 return f"{type(term.event).__name__} is not Gaussian. {_instead(term)}"
-            if term.rate is not None or term.drawn is not None:
+            if term.rate is not None or term.without_replacement is not None:
                 return f"it knows no amplification by sampling. {_instead(term)}"
         return None
 
     def epsilon(self, event: Event, delta: float) -> float:
-        return epsilon_of(checked(self, event), delta, _epsilon)
+        return epsilon_of(supported_terms(self, event), delta, _epsilon)
 
     def delta(self, event: Event, epsilon: float) -> float:
-        return delta_of(checked(self, event), epsilon, _delta)
+        return delta_of(supported_terms(self, event), epsilon, _delta)
 
 
 def _instead(term: Term) -> str:
     """The accountants that know this term."""
-    if term.drawn is not None or isinstance(term.event, DiscreteGaussian | Skellam):
+    if term.without_replacement is not None or isinstance(term.event, DistributedDiscreteGaussian | DistributedSkellam):
         return "Use accountant = 'rdp'."
     if term.rate is not None and isinstance(term.event, Laplace):
         return "Use accountant = 'pld'."

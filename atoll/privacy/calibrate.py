@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from atoll.errors import ConfigError
-from atoll.privacy.accountant import Accountant, checked
+from atoll.privacy.accountant import Accountant, supported_terms
 from atoll.privacy.events import Event, check_delta, check_epsilon
 from atoll.privacy.pld import Pld
 
-MOST_NOISE = 2.0**24
-LEAST_NOISE = 2.0**-10
+MAX_NOISE = 2.0**24
+MIN_NOISE = 2.0**-10
 
 
 def noise_for(
@@ -32,13 +32,15 @@ def noise_for(
     """
     check_epsilon("privacy.epsilon", epsilon)
     check_delta("privacy.delta", delta)
-    checked(accountant, event(1.0))
+    supported_terms(accountant, event(1.0))
     if isinstance(accountant, Pld):
-        near = _search(event, epsilon, delta, accountant.rough(), tolerance, 1.0, 2.0)
-        found = _search(event, epsilon, delta, replace(accountant, quick=True), tolerance, near, 1 + tolerance)
-        while accountant.epsilon(event(found), delta) > epsilon:
-            found *= 1 + tolerance
-        return found
+        first_guess = _search(event, epsilon, delta, accountant.coarse(), tolerance, 1.0, 2.0)
+        multiplier = _search(
+            event, epsilon, delta, replace(accountant, quick=True), tolerance, first_guess, 1 + tolerance
+        )
+        while accountant.epsilon(event(multiplier), delta) > epsilon:
+            multiplier *= 1 + tolerance
+        return multiplier
     return _search(event, epsilon, delta, accountant, tolerance, 1.0, 2.0)
 
 
@@ -54,8 +56,8 @@ def _search(
     spent: dict[float, float] = {}
 
     def cost(z: float) -> float:
-        known = accountant.supports(event(z)) is None  # with very little noise losses outgrow a grid
-        spent[z] = accountant.epsilon(event(z), delta) if known else math.inf
+        supported = accountant.supports(event(z)) is None  # with very little noise losses outgrow a grid
+        spent[z] = accountant.epsilon(event(z), delta) if supported else math.inf
         return spent[z]
 
     low, high = _bracket(cost, epsilon, start, factor)
@@ -85,7 +87,7 @@ def _bracket(cost: Callable[[float], float], epsilon: float, start: float, facto
     """A noise that does not do, and one that does: `factor` apart, or more if the start is far off; at most 2."""
     z, now = start, cost(start)
     down = now <= epsilon
-    while LEAST_NOISE < z < MOST_NOISE:
+    while MIN_NOISE < z < MAX_NOISE:
         off = max(now, epsilon) / max(min(now, epsilon), 1e-300)  # near enough, epsilon falls with the noise squared
         factor = min(2.0, max(factor, math.sqrt(off)))
         other = z / factor if down else z * factor

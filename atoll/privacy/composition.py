@@ -31,20 +31,20 @@ from atoll.privacy.events import (
     Approximate,
     Banded,
     Composed,
-    DiscreteGaussian,
+    DistributedDiscreteGaussian,
+    DistributedSkellam,
     Event,
     Gaussian,
     Laplace,
     NotPrivate,
     Pure,
     Sampled,
-    Skellam,
-    Tree,
-    turns,
+    TreeAggregation,
+    max_participations,
 )
 
 Adjacency = Literal["add-or-remove", "replace-one", "zero-out"]
-Plain = Gaussian | Laplace | DiscreteGaussian | Skellam | Pure | Approximate
+Plain = Gaussian | Laplace | DistributedDiscreteGaussian | DistributedSkellam | Pure | Approximate
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Term:
     event: Plain
     count: int
     rate: float | None = None  # Poisson-sampled, with this probability
-    drawn: tuple[int, int] | None = None  # cohort of population, without replacement
-    repeated: tuple[int, int] | None = None  # draws of population, with replacement
+    without_replacement: tuple[int, int] | None = None  # cohort of population, without replacement
+    with_replacement: tuple[int, int] | None = None  # draws of population, with replacement
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Accumulated:
     terms: tuple[Term, ...] = ()
     notes: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     fixed: bool = False  # who may take part is fixed, so a unit is blanked out, not removed
 
-    def __add__(self, other: _Found) -> _Found:
-        return _Found(
+    def __add__(self, other: _Accumulated) -> _Accumulated:
+        return _Accumulated(
             self.terms + other.terms,
             tuple(dict.fromkeys(self.notes + other.notes)),
             tuple(dict.fromkeys(self.broken + other.broken)),
@@ -90,22 +90,22 @@ def flatten(event: Event) -> Terms:
     >>> flatten(Sampled(Gaussian(1.0), "everyone", 10, 10)).adjacency
     'zero-out'
     >>> flatten(Composed(((Sampled(Gaussian(1.0), "cyclic", 100, 5, min_separation=4), 10),))).terms
-    (Term(event=Gaussian(noise_multiplier=1.0), count=3, rate=None, drawn=None, repeated=None),)
+    (Term(event=Gaussian(noise_multiplier=1.0), count=3, rate=None, without_replacement=None, with_replacement=None),)
     """
-    found = _walk(event, 1)
-    if found.broken:
-        return Terms(notes=found.notes, broken="; ".join(found.broken))
-    if not any(term.drawn for term in found.terms):
-        return Terms(found.terms, "zero-out" if found.fixed else "add-or-remove", found.notes)
-    if any(term.rate for term in found.terms):
+    collected = _walk(event, 1)
+    if collected.broken:
+        return Terms(notes=collected.notes, broken="; ".join(collected.broken))
+    if not any(term.without_replacement for term in collected.terms):
+        return Terms(collected.terms, "zero-out" if collected.fixed else "add-or-remove", collected.notes)
+    if any(term.rate for term in collected.terms):
         return Terms(
-            notes=found.notes,
+            notes=collected.notes,
             broken="Poisson sampling is accounted for adding or removing a unit, sampling without replacement for "
             "replacing one: there is no common adjacency",
         )
-    doubled = tuple(_double(term) for term in found.terms)
+    doubled = tuple(_double(term) for term in collected.terms)
     note = "replacing a unit moves the sum twice as far as removing it: noise counts for half its noise multiplier"
-    return Terms(doubled, "replace-one", (*found.notes, note))
+    return Terms(doubled, "replace-one", (*collected.notes, note))
 
 
 def explain(event: Event) -> str:
@@ -114,102 +114,112 @@ def explain(event: Event) -> str:
     >>> print(explain(Composed(((Sampled(Gaussian(1.0), "poisson", 1000, 10), 50),))))
     adjacency add-or-remove; amplified by Poisson sampling at rate 0.01
     """
-    found = flatten(event)
-    head = f"not private: {found.broken}" if found.broken else f"adjacency {found.adjacency}"
-    return "; ".join((head, *found.notes))
+    account = flatten(event)
+    head = f"not private: {account.broken}" if account.broken else f"adjacency {account.adjacency}"
+    return "; ".join((head, *account.notes))
 
 
-def _walk(event: Event, count: int) -> _Found:
+def _walk(event: Event, count: int) -> _Accumulated:
     if count == 0:
-        return _Found()
+        return _Accumulated()
     if isinstance(event, NotPrivate):
-        return _Found(broken=(event.why,))
+        return _Accumulated(broken=(event.why,))
     if isinstance(event, Composed):
-        return sum((_walk(part, count * n) for part, n in event.parts), _Found())
+        return sum((_walk(part, count * n) for part, n in event.parts), _Accumulated())
     if isinstance(event, Sampled):
         return _sampled(event, count)
-    if isinstance(event, Banded | Tree):
+    if isinstance(event, Banded | TreeAggregation):
         return _whole_run(event, count)
-    if isinstance(event, Gaussian | DiscreteGaussian | Skellam) and event.noise_multiplier == 0:
-        return _Found(broken=("the noise multiplier is 0: no noise is added",))
+    if isinstance(event, Gaussian | DistributedDiscreteGaussian | DistributedSkellam) and event.noise_multiplier == 0:
+        return _Accumulated(broken=("the noise multiplier is 0: no noise is added",))
     if isinstance(event, Laplace) and event.scale == 0:
-        return _Found(broken=("the noise scale is 0: no noise is added",))
-    return _Found((Term(event, count),))
+        return _Accumulated(broken=("the noise scale is 0: no noise is added",))
+    return _Accumulated((Term(event, count),))
 
 
-def _whole_run(event: Banded | Tree, count: int) -> _Found:
+def _whole_run(event: Banded | TreeAggregation, count: int) -> _Accumulated:
     if event.noise_multiplier == 0:
         return _walk(Gaussian(0.0), count)
     if isinstance(event, Banded):
-        sensitivity, what = math.sqrt(event.turns), f"banded factorisation with {event.bands} bands"
+        sensitivity, what = math.sqrt(event.max_participations), f"banded factorisation with {event.bands} bands"
     else:
         from atoll.privacy.tree_sensitivity import tree_sensitivity
 
         sensitivity, what = tree_sensitivity(event), "tree aggregation"
     note = (
-        f"{what} over {event.rounds} rounds: a unit takes part at most {event.turns} times, at least "
+        f"{what} over {event.rounds} rounds: a unit takes part at most {event.max_participations} times, at least "
         f"{event.min_separation} rounds apart; sensitivity {sensitivity:.4g}, no amplification"
     )
-    return _Found((Term(Gaussian(event.noise_multiplier / sensitivity), count),), (note,), fixed=True)
+    return _Accumulated((Term(Gaussian(event.noise_multiplier / sensitivity), count),), (note,), fixed=True)
 
 
-def _sampled(event: Sampled, count: int) -> _Found:
+def _sampled(event: Sampled, count: int) -> _Accumulated:
     inner = event.event
     if isinstance(inner, Sampled):
         raise ConfigError("sampled.event: is sampled already. Sample once, from the sampler that ran.")
-    if isinstance(inner, Banded | Tree):
+    if isinstance(inner, Banded | TreeAggregation):
         why = _not_separated(inner, event)
         if why:
-            return _Found(broken=(why,))
-        if isinstance(inner, Tree) or inner.noise_multiplier == 0 or not _by_coin(event):
+            return _Accumulated(broken=(why,))
+        if isinstance(inner, TreeAggregation) or inner.noise_multiplier == 0 or not _is_poisson(event):
             return _walk(inner, count)
         what = f"banded factorisation with {inner.bands} bands over {inner.rounds} rounds: "
-        return _coins(event, Gaussian(inner.noise_multiplier), count * turns(inner.rounds, event.apart), what)
+        return _poisson_participations(
+            event,
+            Gaussian(inner.noise_multiplier),
+            count * max_participations(inner.rounds, event.participation_gap),
+            what,
+        )
     if _walk(inner, 1).broken:
         return _walk(inner, count)
-    if event.how == "everyone":
-        return _walk(inner, count) + _Found(notes=("everyone takes part in every round",), fixed=True)
-    joint, times = _joint(inner), turns(count, event.apart)
-    if _by_coin(event) and (joint or isinstance(inner, Laplace)):
-        return _coins(event, joint or inner, times)  # type: ignore[arg-type]
-    if event.how in ("cyclic", "cyclic_poisson"):
-        note = f"{event.how.replace('_', ' ')} sampling: {times} turns of a unit in {count} rounds, no amplification"
-        return _walk(inner, times) + _Found(notes=(note,), fixed=True)
+    if event.scheme == "everyone":
+        return _walk(inner, count) + _Accumulated(notes=("everyone takes part in every round",), fixed=True)
+    joint, times = _joint(inner), max_participations(count, event.participation_gap)
+    if _is_poisson(event) and (joint or isinstance(inner, Laplace)):
+        return _poisson_participations(event, joint or inner, times)  # type: ignore[arg-type]
+    if event.scheme in ("cyclic", "cyclic_poisson"):
+        scheme = event.scheme.replace("_", " ")
+        note = f"{scheme} sampling: {times} turns of a unit in {count} rounds, no amplification"
+        return _walk(inner, times) + _Accumulated(notes=(note,), fixed=True)
     return _random(event, inner, joint, count)
 
 
-def _by_coin(event: Sampled) -> bool:
-    """Does a coin, which nobody sees, decide whether a unit comes to its turn?"""
-    return event.how == "poisson" or (event.how == "cyclic_poisson" and event.rate < 1 - 1e-9)
+def _is_poisson(event: Sampled) -> bool:
+    """Does a coin, which nobody sees, decide whether a unit is sampled in its rounds? That is Poisson subsampling."""
+    return event.scheme == "poisson" or (event.scheme == "cyclic_poisson" and event.rate < 1 - 1e-9)
 
 
-def _coins(event: Sampled, one: Gaussian | Laplace, times: int, what: str = "") -> _Found:
-    """So many turns of a unit, to each of which it comes by such a coin."""
-    groups = f" within {event.apart} groups, in {times} turns of a unit" if event.apart > 1 else ""
+def _poisson_participations(event: Sampled, one: Gaussian | Laplace, times: int, what: str = "") -> _Accumulated:
+    """So many participations of a unit, each decided by such a coin: a Poisson-subsampled mechanism."""
+    groups = (
+        f" within {event.participation_gap} groups, in {times} turns of a unit" if event.participation_gap > 1 else ""
+    )
     note = f"{what}amplified by Poisson sampling at rate {event.rate:.6g}{groups}"
-    return _Found((Term(one, times, rate=event.rate),), (note,), fixed=event.apart > 1)
+    return _Accumulated((Term(one, times, rate=event.rate),), (note,), fixed=event.participation_gap > 1)
 
 
-def _random(event: Sampled, inner: Event, joint: Gaussian | None, count: int) -> _Found:
-    draw = (int(event.cohort), event.population)
-    if event.how == "without_replacement" and joint:
-        note = f"amplified by sampling {draw[0]} of {draw[1]} without replacement"
-        return _Found((Term(joint, count, drawn=draw),), (note,))
-    if event.how == "with_replacement":
+def _random(event: Sampled, inner: Event, joint: Gaussian | None, count: int) -> _Accumulated:
+    drawn = (int(event.cohort), event.population)
+    if event.scheme == "without_replacement" and joint:
+        note = f"amplified by sampling {drawn[0]} of {drawn[1]} without replacement"
+        return _Accumulated((Term(joint, count, without_replacement=drawn),), (note,))
+    if event.scheme == "with_replacement":
         if joint is None:
             name = type(inner).__name__
-            return _Found(broken=(f"no bound for {name} on a cohort drawn with replacement: a unit may come twice",))
+            return _Accumulated(
+                broken=(f"no bound for {name} on a cohort drawn with replacement: a unit may come twice",)
+            )
         note = "drawn with replacement: no amplification; a unit counts as often as it is drawn, save a part of delta"
-        return _Found((Term(joint, count, repeated=draw),), (note,), fixed=True)
+        return _Accumulated((Term(joint, count, with_replacement=drawn),), (note,), fixed=True)
     note = f"no amplification is known for {type(inner).__name__} under this sampling: a unit counts in every round"
-    return _walk(inner, count) + _Found(notes=(note,), fixed=True)
+    return _walk(inner, count) + _Accumulated(notes=(note,), fixed=True)
 
 
 def _joint(event: Event) -> Gaussian | None:
     """Gaussians on the same cohort as one: 1/z² = Σ 1/z²; None if there is anything else, or noise of a whole run."""
     if isinstance(event, Composed) and any(_joint(part) is None for part, n in event.parts if n):
         return None
-    if isinstance(event, Banded | Tree):
+    if isinstance(event, Banded | TreeAggregation):
         return None
     parts = _walk(event, 1).terms
     if not parts or not all(part == Term(part.event, part.count) for part in parts):
@@ -224,18 +234,18 @@ def combined(terms: tuple[Term, ...]) -> float:
     return 1 / math.sqrt(sum(t.count / t.event.noise_multiplier**2 for t in terms if isinstance(t.event, Gaussian)))
 
 
-def _not_separated(event: Banded | Tree, sampled: Sampled) -> str | None:
+def _not_separated(event: Banded | TreeAggregation, sampled: Sampled) -> str | None:
     """Why the sampler does not keep what the whole-run event relies on."""
-    apart = sampled.apart
-    name, how = type(event).__name__.lower(), sampled.how.replace("_", " ")
-    if sampled.how == "with_replacement":
+    gap = sampled.participation_gap
+    name, how = "banded" if isinstance(event, Banded) else "tree", sampled.scheme.replace("_", " ")
+    if sampled.scheme == "with_replacement":
         return f"{name} needs at most one turn per round, and drawing with replacement does not keep it"
-    if apart < event.min_separation:
-        return f"{name} needs {event.min_separation} rounds between two turns of a unit; {how} sampling keeps {apart}"
-    if event.turns < turns(event.rounds, apart):
-        return f"{name} counts {event.turns} turns of a unit; {how} sampling allows {turns(event.rounds, apart)}"
-    if isinstance(event, Tree) and event.pattern == "cyclic" and apart % event.min_separation:
-        return f"{name} needs turns every {event.min_separation} rounds; {how} sampling has them every {apart}"
+    if gap < event.min_separation:
+        return f"{name} needs {event.min_separation} rounds between two turns of a unit; {how} sampling keeps {gap}"
+    if event.max_participations < (allowed := max_participations(event.rounds, gap)):
+        return f"{name} counts {event.max_participations} turns of a unit; {how} sampling allows {allowed}"
+    if isinstance(event, TreeAggregation) and event.pattern == "cyclic" and gap % event.min_separation:
+        return f"{name} needs turns every {event.min_separation} rounds; {how} sampling has them every {gap}"
     return None
 
 
@@ -246,8 +256,8 @@ def _double(term: Term) -> Term:
         return replace(term, event=Gaussian(event.noise_multiplier / 2))
     if isinstance(event, Laplace):
         return replace(term, event=Laplace(event.scale / 2))
-    if isinstance(event, DiscreteGaussian):
+    if isinstance(event, DistributedDiscreteGaussian):
         return replace(term, event=replace(event, noise_multiplier=event.noise_multiplier / 2, l2=event.l2 * 2))
-    if isinstance(event, Skellam):
-        return replace(term, event=Skellam(event.noise_multiplier / 2, event.l2 * 2, event.l1 * 2))
+    if isinstance(event, DistributedSkellam):
+        return replace(term, event=DistributedSkellam(event.noise_multiplier / 2, event.l2 * 2, event.l1 * 2))
     return term

@@ -24,19 +24,19 @@ from atoll.privacy.accountant import Accountant
 from atoll.privacy.analytic import Analytic
 from atoll.privacy.calibrate import noise_for
 from atoll.privacy.composition import Adjacency
-from atoll.privacy.events import Composed, Event, Gaussian, Sampled, check_delta, check_epsilon, turns
+from atoll.privacy.events import Composed, Event, Gaussian, Sampled, check_delta, check_epsilon, max_participations
 from atoll.privacy.pld import Pld
-from atoll.privacy.rdp import Curve, Rdp
+from atoll.privacy.rdp import Rdp, RdpCurve
 
 Batches = Literal["shuffled", "poisson", "fixed"]
 BEST: dict[str, Accountant] = {"shuffled": Analytic(), "poisson": Pld(), "fixed": Rdp()}
 
 
 @dataclass(frozen=True)
-class Examples:
+class DpSgdPlan:
     """Clients of these sizes, and how each draws its batches; as `data/population.py` does it.
 
-    >>> plan = Examples(sizes=(100, 400), batch=20, epochs=2, sampling="poisson")
+    >>> plan = DpSgdPlan(sizes=(100, 400), batch=20, epochs=2, sampling="poisson")
     >>> plan.steps(400), plan.worst(noise=2.0, rounds=5, delta=1e-4)[1]  # who has fewer examples has less to hide in
     (40, 100)
     """
@@ -47,7 +47,7 @@ class Examples:
     max_steps: int | None = None
     sampling: Batches = "shuffled"
     min_separation: int = 1  # rounds from one turn of a client to its next, at least
-    _curves: dict[tuple[float, int], Curve] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _curves: dict[tuple[float, int], RdpCurve] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.sampling not in BEST:
@@ -59,12 +59,12 @@ class Examples:
         return "replace-one" if self.sampling == "fixed" else "zero-out"
 
     def steps(self, n: int) -> int:
-        """Of a client with n examples in one round."""
+        """Local steps of a client with n examples in one round."""
         whole = self._batches(n) * self.epochs
         return whole if self.max_steps is None else min(whole, self.max_steps)
 
-    def drawn(self, n: int) -> int:
-        """The examples of one of its batches, expected."""
+    def batch_size(self, n: int) -> int:
+        """The expected examples in one of its batches."""
         return min(self.batch or n, n)
 
     def epochs_begun(self, n: int) -> int:
@@ -74,18 +74,17 @@ class Examples:
     def round(self, noise: float, n: int) -> Event:
         """What one round does to the examples of a client that has n."""
         if self.sampling == "fixed":
-            return Composed(((Sampled(Gaussian(noise), "without_replacement", n, self.drawn(n)), self.steps(n)),))
-        if self.sampling == "poisson" and self.drawn(n) < n:
-            return Composed(((Sampled(Gaussian(noise), "poisson", n, self.drawn(n)), self.steps(n)),))
+            return Composed(((Sampled(Gaussian(noise), "without_replacement", n, self.batch_size(n)), self.steps(n)),))
+        if self.sampling == "poisson" and self.batch_size(n) < n:
+            return Composed(((Sampled(Gaussian(noise), "poisson", n, self.batch_size(n)), self.steps(n)),))
         times = self.epochs_begun(n) if self.sampling == "shuffled" else self.steps(n)
         return Composed(((Sampled(Gaussian(noise), "everyone", n, n), times),))
 
     def event(self, noise: float, rounds: int, n: int) -> Event:
-        """What `rounds` rounds do to them at most."""
-        return Composed(((self.round(noise, n), turns(rounds, self.min_separation)),))
+        return Composed(((self.round(noise, n), max_participations(rounds, self.min_separation)),))
 
     @cached_property
-    def suspects(self) -> tuple[int, ...]:
+    def candidate_sizes(self) -> tuple[int, ...]:
         """The sizes that may be the worst: of all with as many steps, the smallest."""
         sizes = sorted({n for n in self.sizes if n > 0}, reverse=True)
         if self.sampling == "shuffled":
@@ -94,7 +93,7 @@ class Examples:
 
     def accountant(self, noise: float, rounds: int) -> Accountant:
         """The tightest that knows every client's event: Rényi bounds where the losses outgrow a grid."""
-        best, events = BEST[self.sampling], (self.event(noise, rounds, n) for n in self.suspects)
+        best, events = BEST[self.sampling], (self.event(noise, rounds, n) for n in self.candidate_sizes)
         return best if all(best.supports(event) is None for event in events) else Rdp()
 
     def worst(
@@ -105,46 +104,47 @@ class Examples:
         Rényi bounds rank the suspects; one whose bound is no larger than what was found need not be looked at closely.
         """
         check_delta("local.privacy.delta", delta)
-        close, times = accountant or self.accountant(noise, rounds), turns(rounds, self.min_separation)
-        found: tuple[float, int | None] = (0.0, None)
-        for loose, n in sorted(((self._curve(noise, n).epsilon(times, delta), n) for n in self.suspects), reverse=True):
-            if times and (found[1] is None or loose > found[0]):
-                found = max(found, (close.epsilon(self.event(noise, rounds, n), delta), n), key=lambda x: x[0])
-        return found if found[1] is not None else (0.0, next(iter(self.suspects), None))
+        tight, times = accountant or self.accountant(noise, rounds), max_participations(rounds, self.min_separation)
+        largest: tuple[float, int | None] = (0.0, None)
+        for renyi_bound, n in sorted(
+            ((self._curve(noise, n).epsilon(times, delta), n) for n in self.candidate_sizes), reverse=True
+        ):
+            if times and (largest[1] is None or renyi_bound > largest[0]):
+                largest = max(largest, (tight.epsilon(self.event(noise, rounds, n), delta), n), key=lambda x: x[0])
+        return largest if largest[1] is not None else (0.0, next(iter(self.candidate_sizes), None))
 
     def bound(self, noise: float, rounds: int, delta: float) -> float:
         """An upper bound of that epsilon, at little cost for one more round."""
         if self.sampling == "shuffled":
             return self.worst(noise, rounds, delta)[0]
-        times = turns(rounds, self.min_separation)
-        return max((self._curve(noise, n).epsilon(times, delta) for n in self.suspects), default=0.0)
+        times = max_participations(rounds, self.min_separation)
+        return max((self._curve(noise, n).epsilon(times, delta) for n in self.candidate_sizes), default=0.0)
 
     def noise(self, epsilon: float, delta: float, rounds: int, accountant: Accountant | None = None) -> float:
         """The smallest noise multiplier (to 0.1 %) with which no client's epsilon is above this one."""
         check_epsilon("local.privacy.epsilon", epsilon)
-        close = accountant or self.accountant(1.0, rounds)
-        noise, n = 0.0, self._likely()
+        tight = accountant or self.accountant(1.0, rounds)
+        noise, n = 0.0, self._first_guess()
         while n is not None:
-            enough = noise_for(lambda z, n=n: self.event(z, rounds, n), epsilon, delta, close, 1e-3)  # type: ignore[misc]
+            enough = noise_for(lambda z, n=n: self.event(z, rounds, n), epsilon, delta, tight, 1e-3)  # type: ignore[misc]
             noise = max(noise, enough)
-            spent, other = self.worst(noise, rounds, delta, accountant)
-            if spent <= epsilon or other == n:
+            epsilon_spent, worst_size = self.worst(noise, rounds, delta, accountant)
+            if epsilon_spent <= epsilon or worst_size == n:
                 break
-            n = other
+            n = worst_size
         return noise
 
     def _batches(self, n: int) -> int:
-        """Of one epoch."""
         return -(-n // self.batch) if self.batch else min(n, 1)
 
-    def _likely(self) -> int | None:
+    def _first_guess(self) -> int | None:
         """A first guess of the worst: small rates cost about steps x rate²."""
-        return max(self.suspects, key=lambda n: self.steps(n) * (self.drawn(n) / n) ** 2, default=None)
+        return max(self.candidate_sizes, key=lambda n: self.steps(n) * (self.batch_size(n) / n) ** 2, default=None)
 
-    def _curve(self, noise: float, n: int) -> Curve:
-        """Kept for the noise of the run; a search for the noise makes many."""
+    def _curve(self, noise: float, n: int) -> RdpCurve:
+        """Cached for the noise of the run; a search for the noise makes many."""
         if (noise, n) not in self._curves:
-            if len(self._curves) > 4 * len(self.suspects):
+            if len(self._curves) > 4 * len(self.candidate_sizes):
                 self._curves.clear()
-            self._curves[noise, n] = Curve(self.round(noise, n))
+            self._curves[noise, n] = RdpCurve(self.round(noise, n))
         return self._curves[noise, n]

@@ -1,7 +1,7 @@
 """What a mechanism did, in numbers; what it cost is for an accountant to say.
 
-A transform's event is ONE round on one cohort; `Banded` and `Tree` are the whole run. Sampling and composition over
-rounds are added by the run, from the sampler that really ran:
+A transform's event is ONE round on one cohort; `Banded` and `TreeAggregation` are the whole run. Subsampling and
+composition over rounds are added by the run, from the sampler that really ran:
 
 >>> rounds = Composed(((Sampled(Gaussian(1.0), "poisson", population=1000, cohort=10), 50),))
 >>> rounds.parts[0][0].rate
@@ -19,8 +19,10 @@ from typing import Literal, get_args
 
 from atoll.errors import ConfigError
 
-LEAST, MOST = 1e-10, 1e10  # noise that can be accounted: far below or above, its square is no number
-How = Literal["poisson", "without_replacement", "with_replacement", "cyclic", "cyclic_poisson", "everyone", "any"]
+MIN_NOISE, MAX_NOISE = 1e-10, 1e10  # noise that can be accounted: far below or above, its square is no number
+SamplingScheme = Literal[
+    "poisson", "without_replacement", "with_replacement", "cyclic", "cyclic_poisson", "everyone", "any"
+]
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Laplace:
 
 
 @dataclass(frozen=True)
-class DiscreteGaussian:
+class DistributedDiscreteGaussian:
     """Integer noise that `clients` of a secure sum add together (Kairouz, Liu and Steinke, 2021).
 
     `noise_multiplier` is the standard deviation of the whole noise over `l2`, the most that one unit adds, in grid
@@ -64,7 +66,7 @@ class DiscreteGaussian:
 
 
 @dataclass(frozen=True)
-class Skellam:
+class DistributedSkellam:
     """Skellam noise on a secure sum (Agarwal, Kairouz and Liu, 2021): variance (noise_multiplier x l2)², in grid steps.
 
     `l2` and `l1` bound what one unit adds, in grid steps.
@@ -131,13 +133,13 @@ class Banded:
             )
 
     @property
-    def turns(self) -> int:
+    def max_participations(self) -> int:
         """The most often that one unit takes part."""
-        return self.participations or turns(self.rounds, self.min_separation)
+        return self.participations or max_participations(self.rounds, self.min_separation)
 
 
 @dataclass(frozen=True)
-class Tree:
+class TreeAggregation:
     """Binary tree aggregation over a whole run (Kairouz et al., 2021): noise on every complete node.
 
     `noise_multiplier` is the standard deviation on one node over the most that one unit adds in ONE round. `restart`
@@ -162,9 +164,9 @@ class Tree:
             raise ConfigError(f"tree.pattern: {self.pattern!r} is unknown. Use 'cyclic' or 'separated'.")
 
     @property
-    def turns(self) -> int:
+    def max_participations(self) -> int:
         """The most often that one unit takes part."""
-        return self.participations or turns(self.rounds, self.min_separation)
+        return self.participations or max_participations(self.rounds, self.min_separation)
 
 
 @dataclass(frozen=True)
@@ -186,40 +188,42 @@ class Sampled:
     """
 
     event: Event
-    how: How
+    scheme: SamplingScheme
     population: int
     cohort: float
     min_separation: int = 1
 
     def __post_init__(self) -> None:
-        if self.how not in get_args(How):
-            raise ConfigError(f"sampled.how: {self.how!r} is unknown. Use one of {', '.join(get_args(How))}.")
+        if self.scheme not in get_args(SamplingScheme):
+            raise ConfigError(
+                f"sampled.scheme: {self.scheme!r} is unknown. Use one of {', '.join(get_args(SamplingScheme))}."
+            )
         _whole("sampled.population", self.population)
         _whole("sampled.min_separation", self.min_separation)
-        most = math.inf if self.how == "with_replacement" else self.population
+        most = math.inf if self.scheme == "with_replacement" else self.population
         if not 0 < self.cohort <= most:
             smaller = "a smaller cohort, or " if self.cohort > 0 else ""
             raise ConfigError(
                 f"sampled.cohort: must be above 0 and at most the population, {self.population} (got {self.cohort}). "
-                f"Use {smaller}how = 'everyone' with all of them."
+                f"Use {smaller}scheme = 'everyone' with all of them."
             )
-        if self.how not in ("poisson", "cyclic_poisson") and self.cohort != int(self.cohort):
-            raise ConfigError(f"sampled.cohort: must be a whole number for {self.how!r} (got {self.cohort}).")
-        if self.how == "cyclic_poisson" and self.cohort * self.min_separation > self.population * (1 + 1e-9):
+        if self.scheme not in ("poisson", "cyclic_poisson") and self.cohort != int(self.cohort):
+            raise ConfigError(f"sampled.cohort: must be a whole number for {self.scheme!r} (got {self.cohort}).")
+        if self.scheme == "cyclic_poisson" and self.cohort * self.min_separation > self.population * (1 + 1e-9):
             raise ConfigError(
                 f"sampled.min_separation: {self.min_separation} groups of {self.cohort:g} need more units than there "
                 f"are, {self.population}. Use at most {int(self.population // self.cohort)}, or a smaller cohort."
             )
 
     @property
-    def apart(self) -> int:
-        """Rounds from one turn of a unit to its next, as far as the sampler sees to it."""
-        return self.min_separation if self.how in ("cyclic", "cyclic_poisson") else 1
+    def participation_gap(self) -> int:
+        """Rounds from one participation of a unit to its next, as far as the sampler sees to it."""
+        return self.min_separation if self.scheme in ("cyclic", "cyclic_poisson") else 1
 
     @property
     def rate(self) -> float:
         """The probability of one unit to be in the cohort of one round, where units are independent; of its turns."""
-        return min(1.0, self.cohort * self.apart / self.population)
+        return min(1.0, self.cohort * self.participation_gap / self.population)
 
 
 @dataclass(frozen=True)
@@ -237,20 +241,20 @@ class Composed:
 Event = (
     Gaussian
     | Laplace
-    | DiscreteGaussian
-    | Skellam
+    | DistributedDiscreteGaussian
+    | DistributedSkellam
     | Pure
     | Approximate
     | Banded
-    | Tree
+    | TreeAggregation
     | NotPrivate
     | Sampled
     | Composed
 )
 
 
-def turns(rounds: int, min_separation: int) -> int:
-    """The most turns of one unit in so many rounds, if it waits: ceil(rounds / min_separation)."""
+def max_participations(rounds: int, min_separation: int) -> int:
+    """The most participations of one unit in so many rounds: ceil(rounds / min_separation)."""
     return -(-rounds // min_separation)
 
 
@@ -268,7 +272,7 @@ def check_delta(where: str, value: float) -> None:
 
 def check_noise(where: str, value: float) -> None:
     """Refuse noise that cannot be accounted."""
-    if not (value == 0 or LEAST <= value <= MOST):
+    if not (value == 0 or MIN_NOISE <= value <= MAX_NOISE):
         raise ConfigError(
             f"{where}: must be 0 or between 1e-10 and 1e10 (got {value}). Usual values lie between 0.3 and 20; "
             "0 is no noise and no privacy."
@@ -291,8 +295,8 @@ def _run(where: str, rounds: int, min_separation: int, participations: int | Non
     if participations is None:
         return
     _whole(f"{where}.participations", participations)
-    if participations > turns(rounds, min_separation):
+    if participations > max_participations(rounds, min_separation):
         raise ConfigError(
-            f"{where}.participations: {rounds} rounds with a separation of {min_separation} leave a unit at most "
-            f"{turns(rounds, min_separation)} turns (got {participations})."
+            f"{where}.participations: {rounds} rounds with a min_separation of {min_separation} leave a unit at most "
+            f"{max_participations(rounds, min_separation)} turns (got {participations})."
         )

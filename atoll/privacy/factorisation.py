@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from atoll.errors import ConfigError
-from atoll.privacy.events import turns
+from atoll.privacy.events import max_participations
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,9 +39,9 @@ def banded(rounds: int, bands: int) -> tuple[float, ...]:
         raise ConfigError(f"banded: needs rounds and bands of at least 1 (got {rounds} and {bands}).")
     c = square_root(min(bands, rounds))
     if len(c) > 1:
-        found = minimize(_loss, c[1:], args=(rounds,), jac=True, method="L-BFGS-B", options={"maxiter": 500})
-        better = np.concatenate([[1.0], found.x])
-        c = better if _loss(found.x, rounds)[0] < _loss(c[1:], rounds)[0] else c
+        optimum = minimize(_loss, c[1:], args=(rounds,), jac=True, method="L-BFGS-B", options={"maxiter": 500})
+        better = np.concatenate([[1.0], optimum.x])
+        c = better if _loss(optimum.x, rounds)[0] < _loss(c[1:], rounds)[0] else c
     return tuple(float(x) for x in c / np.linalg.norm(c))
 
 
@@ -50,8 +50,8 @@ def square_root(terms: int) -> Array:
     import numpy as np
 
     k = np.arange(1, terms)
-    found: Array = np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
-    return found
+    coefficients: Array = np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
+    return coefficients
 
 
 def error(coefficients: tuple[float, ...], rounds: int) -> float:
@@ -77,7 +77,7 @@ def sensitivity(coefficients: tuple[float, ...], rounds: int, min_separation: in
             f"banded: {len(coefficients)} bands need a separation of as many rounds (got {min_separation})."
         )
     squares = np.cumsum(np.square(coefficients))
-    times = [i * min_separation for i in range(min(participations, turns(rounds, min_separation)))]
+    times = [i * min_separation for i in range(min(participations, max_participations(rounds, min_separation)))]
     return float(np.sqrt(sum(squares[min(len(squares), rounds - t) - 1] for t in times)))
 
 
@@ -86,8 +86,8 @@ def _responses(c: Array, rounds: int) -> Array:
     import numpy as np
     from scipy.signal import lfilter
 
-    found: Array = lfilter([1.0], c, np.ones(rounds))
-    return found
+    column: Array = lfilter([1.0], c, np.ones(rounds))
+    return column
 
 
 def _loss(tail: Array, rounds: int) -> tuple[float, Array]:

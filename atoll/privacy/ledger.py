@@ -16,8 +16,8 @@ from dataclasses import replace
 from atoll.privacy.accountant import Accountant
 from atoll.privacy.analytic import Analytic, gaussian_epsilons
 from atoll.privacy.composition import Term, Terms, combined, flatten
-from atoll.privacy.events import Banded, Composed, Event, Gaussian, Sampled, Tree
-from atoll.privacy.plan import suited
+from atoll.privacy.events import Banded, Composed, Event, Gaussian, Sampled, TreeAggregation
+from atoll.privacy.plan import accountant_for
 from atoll.privacy.pld import Pld
 from atoll.privacy.prv import Prv
 from atoll.privacy.rdp import Rdp
@@ -43,11 +43,9 @@ class Ledger:
 
     @property
     def count(self) -> int:
-        """Rounds so far."""
         return sum(n for _, n in self.parts)
 
     def add(self, event: Event) -> None:
-        """One more round."""
         if self.parts and self.parts[-1][0] == event:
             self.parts[-1] = (event, self.parts[-1][1] + 1)
         else:
@@ -56,7 +54,7 @@ class Ledger:
             self._lines, self._cleared = [], (0.0, 0)
 
     def event(self, more: int = 0) -> Event:
-        """All of it; with so many more rounds like the last one."""
+        """The composition of all rounds; with so many more like the last one."""
         if not self.parts:
             return Composed(())
         last, n = self.parts[-1]
@@ -68,7 +66,7 @@ class Ledger:
 
     def accountant(self, more: int = 0) -> Accountant:
         """The one asked for, or the tightest that knows these events; with so many more rounds like the last one."""
-        return suited(self.event(more), ACCOUNTANTS, self.name)
+        return accountant_for(self.event(more), ACCOUNTANTS, self.name)
 
     def epsilon(self, more: int = 0) -> float:
         """By the accountant; infinite where there is no guarantee."""
@@ -120,14 +118,14 @@ class Ledger:
     def _noises(self, ahead: int) -> list[float]:
         """One Gaussian for all rounds so far, and one for every round after them."""
         last = self.parts[-1][0]
-        if not (isinstance(last, Sampled) and last.how == "everyone") or _whole(last, 2)[1] != 2:
+        if not (isinstance(last, Sampled) and last.scheme == "everyone") or _whole(last, 2)[1] != 2:
             return [combined(flatten(self.event(more)).terms) for more in range(ahead)]
-        spent, each = (combined(flatten(e).terms) ** -2 for e in (self.event(), last))
-        return [1 / math.sqrt(spent + more * each) for more in range(ahead)]
+        spent, per_round = (combined(flatten(e).terms) ** -2 for e in (self.event(), last))
+        return [1 / math.sqrt(spent + more * per_round) for more in range(ahead)]
 
 
 def _plain(account: Terms) -> bool:
-    """Is all of it Gaussian, on everyone or in turns?"""
+    """Is all of it Gaussian without amplification?"""
     terms = account.terms
     return bool(terms) and all(isinstance(t.event, Gaussian) and t == Term(t.event, t.count) for t in terms)
 
@@ -143,7 +141,7 @@ def _edge(now: int) -> int:
 def _whole(event: Event, count: int) -> tuple[Event, int]:
     """So many rounds of it: noise for a whole run has been spent for these rounds only."""
     inner = event.event if isinstance(event, Sampled) else event
-    if not isinstance(inner, Banded | Tree):
+    if not isinstance(inner, Banded | TreeAggregation):
         return event, count
     first = replace(inner, rounds=count, participations=None)
     return (replace(event, event=first) if isinstance(event, Sampled) else first), 1

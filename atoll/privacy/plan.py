@@ -1,7 +1,8 @@
 """A run in numbers, before it is made: which event it will be, for any noise and any number of rounds.
 
->>> Plan(rounds=3, population=10).event(noise=1.0)
-Composed(parts=((Sampled(event=Gaussian(noise_multiplier=1.0), how='everyone', population=10, cohort=10, ...), 3),))
+>>> ((one, count),) = PrivacyPlan(rounds=3, population=10).event(noise=1.0).parts
+>>> one.event, one.scheme, count
+(Gaussian(noise_multiplier=1.0), 'everyone', 3)
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Literal
 
 from atoll.errors import ConfigError
 from atoll.privacy.accountant import Accountant
-from atoll.privacy.events import Banded, Composed, Event, Gaussian, How, Laplace, Sampled, Tree
+from atoll.privacy.events import Banded, Composed, Event, Gaussian, Laplace, Sampled, SamplingScheme, TreeAggregation
 
 Mechanism = Literal["gaussian", "laplace", "banded", "tree"]
 _GROUPS = ("cyclic", "cyclic_poisson")
@@ -19,13 +20,13 @@ PLANNED: tuple[str, ...] = ("gaussian", "laplace", "banded", "tree")
 
 
 @dataclass(frozen=True)
-class Plan:
+class PrivacyPlan:
     """What `atoll privacy` is told; `cohort` None is everyone."""
 
     rounds: int
     population: int
     cohort: float | None = None
-    sampling: How = "everyone"
+    sampling: SamplingScheme = "everyone"
     mechanism: Mechanism = "gaussian"
     min_separation: int = 1
     bands: int | None = None  # None: as many as the separation allows
@@ -62,16 +63,16 @@ class Plan:
         pattern: Literal["cyclic", "separated"] = (
             "cyclic" if self.sampling in _GROUPS or self.min_separation == 1 else "separated"
         )
-        return Tree(noise, rounds, self.min_separation, restart=self.restart, pattern=pattern)
+        return TreeAggregation(noise, rounds, self.min_separation, restart=self.restart, pattern=pattern)
 
 
-def suited(event: Event, accountants: dict[str, Accountant], name: str = "auto") -> Accountant:
+def accountant_for(event: Event, accountants: dict[str, Accountant], name: str = "auto") -> Accountant:
     """The accountant of this name; "auto" is the first that supports the event."""
     if name != "auto" and name not in accountants:
         raise ConfigError(f"accountant: {name!r} is unknown. Use one of auto, {', '.join(accountants)}.")
     if name != "auto":
         return accountants[name]
-    found = next((a for a in accountants.values() if a.supports(event) is None), None)
-    if found is None:  # all but pld refuse some mechanisms, and pld refuses those that outgrow its grid
+    supporting = next((a for a in accountants.values() if a.supports(event) is None), None)
+    if supporting is None:  # all but pld refuse some mechanisms, and pld refuses those that outgrow its grid
         raise ConfigError(f"accountant: none can account this: {accountants['pld'].supports(event)}")
-    return found
+    return supporting

@@ -1,4 +1,4 @@
-"""Privacy loss distributions (Meiser and Mohammadi, 2018; Doroshenko et al., 2022): dp-accounting and losses.py."""
+"""Privacy loss distributions (Meiser and Mohammadi, 2018; Doroshenko et al., 2022): dp-accounting and fast_pld.py."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of, outgrown, reach
+from atoll.privacy.accountant import Parts, delta_of, epsilon_of, max_loss, supported_terms, too_large_for_grid
 from atoll.privacy.composition import Plain, Term, flatten
 from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure
-from atoll.privacy.fast_pld import Losses, drawn_gaussian
+from atoll.privacy.fast_pld import LossDistribution, subsampled_gaussian
 
 
 @dataclass(frozen=True)
@@ -24,45 +24,45 @@ class Pld:
 
     def supports(self, event: Event) -> str | None:
         for term in flatten(event).terms:
-            if term.drawn is not None:
+            if term.without_replacement is not None:
                 return "it has no bound for sampling without replacement. Use accountant = 'rdp', or sample by Poisson."
             if not isinstance(term.event, Gaussian | Laplace | Pure | Approximate):
                 return f"{type(term.event).__name__} is bounded by its Rényi divergence. Use accountant = 'rdp'."
-            if why := outgrown(term):
+            if why := too_large_for_grid(term):
                 return why
         return None
 
     def epsilon(self, event: Event, delta: float) -> float:
-        return epsilon_of(checked(self, event), delta, self._epsilon)
+        return epsilon_of(supported_terms(self, event), delta, self._epsilon)
 
     def delta(self, event: Event, epsilon: float) -> float:
-        return delta_of(checked(self, event), epsilon, self._delta)
+        return delta_of(supported_terms(self, event), epsilon, self._delta)
 
-    def rough(self) -> Pld:
+    def coarse(self) -> Pld:
         """One on a wider grid, for a first guess: faster, and a little higher."""
         return replace(self, interval=8 * self.interval, points=4.0, quick=True)
 
     def _epsilon(self, terms: Parts, delta: float) -> float:
         grid = self._grid(terms)
-        if self.quick and len(terms) == 1 and _is_drawn(terms[0]):
-            return max(losses.epsilon(delta) for losses in _drawn(terms[0], grid))
-        return float(self._all(terms, grid).get_epsilon_for_delta(delta))
+        if self.quick and len(terms) == 1 and _is_subsampled_gaussian(terms[0]):
+            return max(losses.epsilon(delta) for losses in _subsampled_losses(terms[0], grid))
+        return float(self._composed(terms, grid).get_epsilon_for_delta(delta))
 
     def _delta(self, terms: Parts, epsilon: float) -> float:
         grid = self._grid(terms)
-        if self.quick and len(terms) == 1 and _is_drawn(terms[0]):
-            return max(losses.delta(epsilon) for losses in _drawn(terms[0], grid))
-        return float(self._all(terms, grid).get_delta_for_epsilon(epsilon))
+        if self.quick and len(terms) == 1 and _is_subsampled_gaussian(terms[0]):
+            return max(losses.delta(epsilon) for losses in _subsampled_losses(terms[0], grid))
+        return float(self._composed(terms, grid).get_delta_for_epsilon(epsilon))
 
-    def _all(self, terms: Parts, grid: float) -> Any:
-        first, *others = (_of_one(term, grid, self.quick) for term in terms)
+    def _composed(self, terms: Parts, grid: float) -> Any:
+        first, *others = (_pld_of(term, grid, self.quick) for term in terms)
         for other in others:
             first = first.compose(other)
         return first
 
     def _grid(self, terms: Parts) -> float:
         fine = min(self.interval, *(_spread(term) / self.points for term in terms))
-        return max(fine, *(reach(term) / 3e6 for term in terms))  # it must not outgrow memory
+        return max(fine, *(max_loss(term) / 3e6 for term in terms))  # it must not outgrow memory
 
 
 def _spread(term: Term) -> float:
@@ -76,27 +76,29 @@ def _spread(term: Term) -> float:
     return event.epsilon / 10
 
 
-def _is_drawn(term: Term) -> bool:
-    """Is it the usual case, which is computed by arrays?"""
+def _is_subsampled_gaussian(term: Term) -> bool:
+    """Is it the usual case, which `fast_pld` computes?"""
     return isinstance(term.event, Gaussian) and term.rate is not None and term.rate < 1
 
 
-def _drawn(term: Term, grid: float) -> tuple[Losses, Losses]:
+def _subsampled_losses(term: Term, grid: float) -> tuple[LossDistribution, LossDistribution]:
     assert isinstance(term.event, Gaussian)
     assert term.rate is not None
-    removed, added = _drawn_round(term.event.noise_multiplier, term.rate, grid)
-    return removed.times(term.count), added.times(term.count)
+    removed, added = _subsampled_round(term.event.noise_multiplier, term.rate, grid)
+    return removed.self_compose(term.count), added.self_compose(term.count)
 
 
-_drawn_round = lru_cache(maxsize=16)(drawn_gaussian)
+_subsampled_round = lru_cache(maxsize=16)(subsampled_gaussian)
 
 
-def _of_one(term: Term, grid: float, quick: bool) -> Any:
+def _pld_of(term: Term, grid: float, quick: bool) -> Any:
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    if quick and _is_drawn(term):
-        both = (pld_pmf.DensePLDPmf(grid, x.lowest, x.mass, x.lost, True) for x in _drawn(term, grid))
+    if quick and _is_subsampled_gaussian(term):
+        both = (
+            pld_pmf.DensePLDPmf(grid, x.lowest, x.mass, x.infinity_mass, True) for x in _subsampled_losses(term, grid)
+        )
         return pld.PrivacyLossDistribution(*both)
     event, rate = term.event, 1.0 if term.rate is None else term.rate
     if isinstance(event, Gaussian) and term.rate is None:  # many Gaussians are one: 1/z² adds up
@@ -107,7 +109,7 @@ def _of_one(term: Term, grid: float, quick: bool) -> Any:
 
 @lru_cache(maxsize=16)
 def _round(event: Plain, rate: float, grid: float) -> Any:
-    """The losses of one round: kept, since every round of a run asks for them."""
+    """The losses of one round, cached: every round of a run asks for them."""
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -118,5 +120,5 @@ def _round(event: Plain, rate: float, grid: float) -> Any:
     if isinstance(event, Laplace):
         return pld.from_laplace_mechanism(event.scale, value_discretization_interval=grid, sampling_prob=rate)
     assert isinstance(event, Pure | Approximate)
-    lost = event.delta if isinstance(event, Approximate) else 0.0
-    return pld.from_privacy_parameters(common.DifferentialPrivacyParameters(event.epsilon, lost), grid)
+    delta = event.delta if isinstance(event, Approximate) else 0.0
+    return pld.from_privacy_parameters(common.DifferentialPrivacyParameters(event.epsilon, delta), grid)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of, outgrown
+from atoll.privacy.accountant import Parts, delta_of, epsilon_of, supported_terms, too_large_for_grid
 from atoll.privacy.composition import Term, flatten
 from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure
 
@@ -24,27 +24,27 @@ class Prv:
 
     def supports(self, event: Event) -> str | None:
         for term in flatten(event).terms:
-            if term.drawn is not None:
+            if term.without_replacement is not None:
                 return "it has no bound for sampling without replacement. Use accountant = 'rdp', or sample by Poisson."
             if term.rate is not None and not isinstance(term.event, Gaussian):
                 return f"no bound for Poisson-sampled {type(term.event).__name__}. Use accountant = 'pld'."
             if not isinstance(term.event, Gaussian | Laplace | Pure | Approximate):
                 return f"{type(term.event).__name__} is bounded by its Rényi divergence. Use accountant = 'rdp'."
-            if why := outgrown(term):
+            if why := too_large_for_grid(term):
                 return why
         return None
 
     def epsilon(self, event: Event, delta: float) -> float:
-        return epsilon_of(checked(self, event), delta, self._epsilon)
+        return epsilon_of(supported_terms(self, event), delta, self._epsilon)
 
     def delta(self, event: Event, epsilon: float) -> float:
-        return delta_of(checked(self, event), epsilon, self._delta)
+        return delta_of(supported_terms(self, event), epsilon, self._delta)
 
     def _epsilon(self, terms: Parts, delta: float) -> float:
-        return self._upper(_joined(terms), delta / 1000, "compute_epsilon", delta)
+        return self._upper(_merge_gaussians(terms), delta / 1000, "compute_epsilon", delta)
 
     def _delta(self, terms: Parts, epsilon: float) -> float:
-        return self._upper(_joined(terms), 1e-12, "compute_delta", epsilon)
+        return self._upper(_merge_gaussians(terms), 1e-12, "compute_delta", epsilon)
 
     def _upper(self, terms: Parts, delta_error: float, what: str, at: float) -> float:
         import numpy as np
@@ -53,17 +53,17 @@ class Prv:
         counts = [term.count for term in terms]
         try:
             with np.errstate(all="ignore"):  # it computes both branches of a case and takes one
-                found = PRVAccountant(
+                accountant = PRVAccountant(
                     [_variable(term) for term in terms], self.error, delta_error, max_self_compositions=counts
                 )
-                return float(getattr(found, what)(at, counts)[2])
+                return float(getattr(accountant, what)(at, counts)[2])
         except MemoryError:
             raise ConfigError(
                 "privacy.accountant: prv needs more memory than there is for losses as large. Use 'pld' or 'rdp'."
             ) from None
 
 
-def _joined(terms: Parts) -> Parts:
+def _merge_gaussians(terms: Parts) -> Parts:
     """Many Gaussians without sampling are one: 1/z² adds up."""
     return tuple(
         Term(Gaussian(t.event.noise_multiplier / math.sqrt(t.count)), 1)

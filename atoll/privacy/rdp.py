@@ -10,9 +10,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from atoll.privacy.accountant import Parts, checked, delta_of, epsilon_of
+from atoll.privacy.accountant import Parts, delta_of, epsilon_of, supported_terms
 from atoll.privacy.composition import Term, flatten
-from atoll.privacy.events import Approximate, DiscreteGaussian, Event, Gaussian, Laplace, Pure, Skellam
+from atoll.privacy.events import (
+    Approximate,
+    DistributedDiscreteGaussian,
+    DistributedSkellam,
+    Event,
+    Gaussian,
+    Laplace,
+    Pure,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,41 +41,41 @@ class Rdp:
         return None
 
     def epsilon(self, event: Event, delta: float) -> float:
-        return epsilon_of(checked(self, event), delta, _epsilon)
+        return epsilon_of(supported_terms(self, event), delta, _epsilon)
 
     def delta(self, event: Event, epsilon: float) -> float:
-        return delta_of(checked(self, event), epsilon, _delta)
+        return delta_of(supported_terms(self, event), epsilon, _delta)
 
 
 def _epsilon(terms: Parts, delta: float) -> float:
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
-    left = delta - _lost(terms)
+    left = delta - _approximate_delta(terms)
     if left <= 0:
         return math.inf
     orders = _orders()
-    return min(_pure(terms), float(rdp.compute_epsilon(orders, divergences(terms, orders), left)[0]))
+    return min(_pure_epsilon(terms), float(rdp.compute_epsilon(orders, divergences(terms, orders), left)[0]))
 
 
 def _delta(terms: Parts, epsilon: float) -> float:
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
     orders = _orders()
-    found = divergences(terms, orders).clip(min=1e-15)  # of less the library takes the logarithm of 0
-    return float(rdp.compute_delta(orders, found, epsilon)[0]) + _lost(terms)
+    rdp_values = divergences(terms, orders).clip(min=1e-15)  # of less the library takes the logarithm of 0
+    return float(rdp.compute_delta(orders, rdp_values, epsilon)[0]) + _approximate_delta(terms)
 
 
-def _lost(terms: Parts) -> float:
+def _approximate_delta(terms: Parts) -> float:
     """The delta that approximate mechanisms may spend before anything is promised."""
     return sum(t.count * t.event.delta for t in terms if isinstance(t.event, Approximate))
 
 
-def _pure(terms: Parts) -> float:
+def _pure_epsilon(terms: Parts) -> float:
     """The epsilons added up, where every part has one at delta 0 (or at the delta lost already)."""
-    return sum(t.count * _pure_of_one(t) for t in terms)
+    return sum(t.count * _pure_epsilon_of(t) for t in terms)
 
 
-def _pure_of_one(term: Term) -> float:
+def _pure_epsilon_of(term: Term) -> float:
     if isinstance(term.event, Pure | Approximate):
         return term.event.epsilon
     return 1 / term.event.scale if isinstance(term.event, Laplace) else math.inf
@@ -86,12 +94,12 @@ def divergences(terms: Parts, orders: Orders) -> Orders:
 
     total = np.zeros_like(orders)
     for term in terms:
-        total += _of_one(term, orders)
+        total += _divergences_of(term, orders)
     # The library takes a negative one, which only rounding can make, as "costs nothing".
     return np.where(np.isfinite(total) & (total >= 0), total, np.inf)
 
 
-def _of_one(term: Term, orders: Orders) -> Orders:
+def _divergences_of(term: Term, orders: Orders) -> Orders:
     import numpy as np
 
     event = term.event
@@ -99,7 +107,7 @@ def _of_one(term: Term, orders: Orders) -> Orders:
         return _of_library(term, orders)
     if isinstance(event, Pure | Approximate):
         return term.count * np.array([randomised_response(event.epsilon, a) for a in orders])
-    if isinstance(event, DiscreteGaussian):
+    if isinstance(event, DistributedDiscreteGaussian):
         return term.count * discrete_gaussian(event, orders)
     return term.count * skellam(event, np.ceil(orders))
 
@@ -110,7 +118,7 @@ def _of_library(term: Term, orders: Orders) -> Orders:
 
 @lru_cache(maxsize=256)
 def _round(term: Term, orders: tuple[float, ...]) -> Orders:
-    """The divergences of one round: kept, since every round of a run asks for them."""
+    """The divergences of one round, cached: every round of a run asks for them."""
     import dp_accounting as dp
     import numpy as np
     from dp_accounting.rdp import RdpAccountant
@@ -124,18 +132,22 @@ def _round(term: Term, orders: tuple[float, ...]) -> Orders:
         event = dp.GaussianDpEvent(term.event.noise_multiplier)
     if term.rate is not None:
         event = dp.PoissonSampledDpEvent(term.rate, event)
-    elif term.drawn is not None:
+    elif term.without_replacement is not None:
         neighbours = dp.NeighboringRelation.REPLACE_ONE
-        event = dp.SampledWithoutReplacementDpEvent(term.drawn[1], term.drawn[0], event)
-    plain = np.asarray(orders) / (2 * term.event.noise_multiplier**2) if isinstance(term.event, Gaussian) else np.inf
+        event = dp.SampledWithoutReplacementDpEvent(term.without_replacement[1], term.without_replacement[0], event)
+    without_sampling = (
+        np.asarray(orders) / (2 * term.event.noise_multiplier**2) if isinstance(term.event, Gaussian) else np.inf
+    )
     try:
         with _quiet():  # an order that does not converge is left out, and the others decide
-            found: Orders = RdpAccountant(orders, neighbours).compose(event, 1).rdp
+            divergence: Orders = RdpAccountant(orders, neighbours).compose(event, 1).rdp
     except ValueError:  # so much noise that rounding leaves nothing to take a logarithm of
-        found = np.full(len(orders), np.inf)
-    if term.drawn is not None:  # whoever is drawn, two cohorts differ by one unit at most: never worse than no sampling
-        found = np.minimum(found, plain)
-    return found
+        divergence = np.full(len(orders), np.inf)
+    if (
+        term.without_replacement is not None
+    ):  # whoever is drawn, two cohorts differ by one unit at most: never worse than no sampling
+        divergence = np.minimum(divergence, without_sampling)
+    return divergence
 
 
 @contextmanager
@@ -159,7 +171,7 @@ def randomised_response(epsilon: float, order: float) -> float:
     return float(min(max(both / (order - 1), 0.0), epsilon))
 
 
-def discrete_gaussian(event: DiscreteGaussian, orders: Orders) -> Orders:
+def discrete_gaussian(event: DistributedDiscreteGaussian, orders: Orders) -> Orders:
     """Kairouz, Liu and Steinke (2021), proposition 14: the sum of the clients' noise is not quite a discrete Gaussian.
 
     min(a/2z² + τd, a/2 (1/z + τ√d)²) at order a, τ = 10 Σ_{0<k<n} exp(-2π² σ² k / (k + 1)), if σ, that of one of n
@@ -172,11 +184,11 @@ def discrete_gaussian(event: DiscreteGaussian, orders: Orders) -> Orders:
         return np.full_like(orders, np.inf)
     tau = 10 * (event.clients - 1) * math.exp(-(math.pi**2) * variance)  # the first term is the largest
     cost, size = 1 / event.noise_multiplier, event.dimension
-    found: Orders = np.minimum(orders / 2 * cost**2 + tau * size, orders / 2 * (cost + tau * math.sqrt(size)) ** 2)
-    return found
+    divergence: Orders = np.minimum(orders / 2 * cost**2 + tau * size, orders / 2 * (cost + tau * math.sqrt(size)) ** 2)
+    return divergence
 
 
-def skellam(event: Skellam, orders: Orders) -> Orders:
+def skellam(event: DistributedSkellam, orders: Orders) -> Orders:
     """Agarwal, Kairouz and Liu (2021): a bound at whole orders a > 1, with variance v of the whole noise.
 
     a l2² / 2v + min(((2a - 1) l2² + 6 l1) / 4v², 3 l1 / 2v)
@@ -185,27 +197,27 @@ def skellam(event: Skellam, orders: Orders) -> Orders:
 
     v = (event.noise_multiplier * event.l2) ** 2
     more = np.minimum(((2 * orders - 1) * event.l2**2 + 6 * event.l1) / (4 * v**2), 3 * event.l1 / (2 * v))
-    found: Orders = orders * event.l2**2 / (2 * v) + more
-    return found
+    divergence: Orders = orders * event.l2**2 / (2 * v) + more
+    return divergence
 
 
-class Curve:
-    """The divergences of one event, kept: what it costs so many times over is then quickly told.
+class RdpCurve:
+    """The Rényi divergences of one event at every order: its cost so many times over is then cheap.
 
     >>> from atoll.privacy import Composed
-    >>> curve = Curve(Gaussian(4.0))
+    >>> curve = RdpCurve(Gaussian(4.0))
     >>> curve.epsilon(10, 1e-5) == Rdp().epsilon(Composed(((Gaussian(4.0), 10),)), 1e-5)
     True
     """
 
     def __init__(self, event: Event) -> None:
-        account = checked(Rdp(), event)
+        account = supported_terms(Rdp(), event)
         self.broken = account.broken is not None
         self.orders = _orders()
         self.rdp = divergences(account.terms, self.orders)
 
     def epsilon(self, times: int, delta: float) -> float:
-        """Of the event `times` times over."""
+        """Of the event, composed `times` times."""
         from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
         if times == 0:

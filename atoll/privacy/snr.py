@@ -1,4 +1,4 @@
-"""How loud the noise is."""
+"""The signal-to-noise ratio of a round."""
 
 import math
 

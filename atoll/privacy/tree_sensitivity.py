@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from atoll.privacy.events import Tree
+from atoll.privacy.events import TreeAggregation
 
 
-def tree_sensitivity(event: Tree) -> float:
+def tree_sensitivity(event: TreeAggregation) -> float:
     """The sensitivity of all nodes together to one unit, whose one-round contribution has length 1.
 
     Exact for the pattern "cyclic"; for "separated" a bound that holds level by level.
 
-    >>> tree_sensitivity(Tree(1.0, rounds=8, min_separation=8)) ** 2  # one turn: a leaf and the three nodes above it
+    >>> tree_sensitivity(TreeAggregation(1.0, rounds=8, min_separation=8)) ** 2  # a leaf and the three nodes above
     4.0
     """
     square = _cyclic(event) if event.pattern == "cyclic" else _separated(event)
@@ -44,21 +44,21 @@ def nodes_square(turns: Sequence[int], rounds: int, restart: int | None = None) 
     return total
 
 
-def _cyclic(event: Tree) -> int:
+def _cyclic(event: TreeAggregation) -> int:
     """The worst phase. Where a unit may take only some turns of its phase, the bound for separated turns."""
-    if event.turns < -(-event.rounds // event.min_separation):
+    if event.max_participations < -(-event.rounds // event.min_separation):
         return _separated(event)
     phases = (range(p, event.rounds, event.min_separation) for p in range(min(event.min_separation, event.rounds)))
     return max(nodes_square(phase, event.rounds, event.restart) for phase in phases)
 
 
-def _separated(event: Tree) -> int:
+def _separated(event: TreeAggregation) -> int:
     """At most ceil(width / min_separation) turns in a node, and at most `turns` on a level: as full as they can be."""
     length = min(event.restart or event.rounds, event.rounds)
     total, width = 0, 1
     while width <= length:
-        full = min(event.turns, -(-width // event.min_separation))
-        groups, rest = divmod(event.turns, full)
+        full = min(event.max_participations, -(-width // event.min_separation))
+        groups, rest = divmod(event.max_participations, full)
         total += groups * full**2 + rest**2
         width *= 2
     return total

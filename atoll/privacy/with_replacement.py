@@ -13,10 +13,10 @@ from functools import lru_cache
 
 
 @lru_cache(maxsize=4096)
-def squares(draws: int, population: int, rounds: int, slack: float) -> float:
+def multiplicity_bound(draws: int, population: int, rounds: int, slack: float) -> float:
     """A with P(Σ over rounds of k² > A) ≤ slack, by Chernoff's bound on k cut off at a K that is hardly ever passed.
 
-    >>> squares(draws=1, population=1, rounds=7, slack=1e-6)  # always drawn, once a round
+    >>> multiplicity_bound(draws=1, population=1, rounds=7, slack=1e-6)  # always drawn, once a round
     7.0
     """
     import numpy as np
@@ -29,9 +29,9 @@ def squares(draws: int, population: int, rounds: int, slack: float) -> float:
         return 0.0
     k = np.arange(most + 1, dtype=float)
     log_mass = binom.logpmf(k, draws, 1 / population)
-    need = -math.log(slack * 0.99)
+    log_slack = -math.log(slack * 0.99)
     best = float(rounds * most**2)
     for s in np.geomspace(1e-4, 50, 400):
         log_moment = float(np.logaddexp.reduce(log_mass + s * k**2))
-        best = min(best, (rounds * log_moment + need) / float(s))
+        best = min(best, (rounds * log_moment + log_slack) / float(s))
     return max(best, 0.0)

@@ -73,7 +73,10 @@ def _device_data(setup: Setup, columns: Tree, test: Tree | None) -> DeviceData:
     tasks = (setup.task, *setup.second_models)
     noisy = setup.example_privacy is not None
     keyed = any(task.keyed for task in tasks) or setup.dataset.augment is not None or noisy  # dropout, images, noise
-    mutable, stochastic = [name for task in tasks for name in task.native], any(task.random for task in tasks)
+    mutable, stochastic = (
+        [name for task in tasks for name in task.mutable_buffers],
+        any(task.is_stochastic for task in tasks),
+    )
     unstackable = None
     if stochastic:
         unstackable = "the model draws random numbers of its own (F.dropout instead of nn.Dropout?)"

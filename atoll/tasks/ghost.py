@@ -39,7 +39,7 @@ class Layer(NamedTuple):
     takes: tuple[int, ...]
 
 
-def quick_layers(task: Supervised) -> tuple[Layer, ...]:
+def ghost_layers(task: Supervised) -> tuple[Layer, ...]:
     """The layers of a model that this file knows, all that there is to learn; () for other models.
 
     Nothing between them may mix the examples of a batch, and each must see an example as one row or one image.
@@ -48,9 +48,9 @@ def quick_layers(task: Supervised) -> tuple[Layer, ...]:
     found = tuple(name for name, m in placed if type(m) in _TAKES)
     own = {f"{n}.{k}" if n else k for n in found for k in _learns(task.model.get_submodule(n))}
     learned = {k for k, p in task.model.named_parameters() if p.requires_grad}
-    if not all(_plain(m) for _, m in placed) or own != learned or task.compute is not None:
+    if not all(_plain(m) for _, m in placed) or own != learned or task.compute_dtype is not None:
         return ()
-    layers = tuple(Layer(n, shape) for n, shape in task.entering(found).items())
+    layers = tuple(Layer(n, shape) for n, shape in task.layer_input_shapes(found).items())
     wide = all(len(x.takes) == _TAKES[type(task.model.get_submodule(x.name))] for x in layers)
     return layers if wide and len(layers) == len(found) else ()
 
@@ -72,7 +72,7 @@ def clipped(
     still = {x.name: zero.expand(len(mask), *output_shape(modules[x.name], x.takes)) for x in layers}
 
     def total(shifts: Tree) -> tuple[Tensor, tuple[Tree, Tensor]]:
-        losses, seen = task.shifted(params, buffers, batch, shifts)
+        losses, seen = task.losses_with_output_offsets(params, buffers, batch, shifts)
         return losses.sum(), (seen, losses)
 
     wrong, (seen, losses) = grad(total, has_aux=True)(still)

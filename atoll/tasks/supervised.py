@@ -23,7 +23,7 @@ class Supervised:
     """Any `nn.Module` plus a loss, as pure functions of parameters, buffers and a batch.
 
     What the module keeps between forward passes (BatchNorm's statistics, or a buffer of its own) goes in and comes
-    out as `buffers`; everything else it holds is constant. `random` tells that the module draws numbers of its own,
+    out as `buffers`; everything else it holds is constant. `is_stochastic` tells that the module draws numbers of its own,
     which cannot be keyed: such a task runs on the loop engine.
     """
 
@@ -40,7 +40,7 @@ class Supervised:
         self._takes = tuple(example["x"].shape[1:]), example["x"].dtype
         self._renewed = self._probe(example)
         self._device = torch.device("cpu")
-        self.compute: torch.dtype | None = None  # what the model computes in, if not in what its weights are
+        self.compute_dtype: torch.dtype | None = None  # what the model computes in, if not in what its weights are
 
     def init(self, key: Tensor) -> Model:
         """The model's own weights: whoever builds the module decides how they are drawn."""
@@ -73,7 +73,7 @@ class Supervised:
             handle.remove()
         return seen[-1].reshape(len(seen[-1]), -1)
 
-    def entering(self, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    def layer_input_shapes(self, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
         """The shapes of what comes into layers, of one example; of those that see the batch on the first axis."""
         seen: dict[str, tuple[int, ...]] = {}
         model, rows = self.model, 3
@@ -94,7 +94,7 @@ class Supervised:
                 handle.remove()
         return seen
 
-    def shifted(self, params: Tree, buffers: Tree, batch: Tree, shifts: Tree) -> tuple[Tensor, Tree]:
+    def losses_with_output_offsets(self, params: Tree, buffers: Tree, batch: Tree, shifts: Tree) -> tuple[Tensor, Tree]:
         """Each example's loss where these are added to what layers give, by their names; and what came in there."""
         seen: Tree = {}
         model = self._model()
@@ -160,14 +160,14 @@ class Supervised:
         if model.training != training:
             model.train(training)
         # a module that writes in its buffer must not write in the server's
-        state = {**params, **{k: v.clone() if k in self.native else v for k, v in buffers.items()}}
+        state = {**params, **{k: v.clone() if k in self.mutable_buffers else v for k, v in buffers.items()}}
         x = batch["x"]
-        if self.compute is not None:
-            state = {k: _cast(v, self.compute) if k in params else v for k, v in state.items()}
-            x = _cast(x, self.compute)
+        if self.compute_dtype is not None:
+            state = {k: _cast(v, self.compute_dtype) if k in params else v for k, v in state.items()}
+            x = _cast(x, self.compute_dtype)
         with forward_pass(batch["mask"], batch.get("key"), renew):
             out = functional_call(model, state, (x,))
-        out = out if self.compute is None else out.float()
+        out = out if self.compute_dtype is None else out.float()
         return out, {k: state[k] for k in buffers}  # functional_call writes renewed buffers back into `state`
 
     def _model(self) -> nn.Module:
@@ -190,7 +190,7 @@ class Supervised:
         }
         drawn = torch.get_rng_state()
         out = self._try(example)
-        self.random = not torch.equal(drawn, torch.get_rng_state())
+        self.is_stochastic = not torch.equal(drawn, torch.get_rng_state())
         torch.set_rng_state(drawn)
         if not isinstance(out, Tensor):
             what = f"gives a {type(out).__name__}, but must give one tensor"
@@ -202,7 +202,7 @@ class Supervised:
         changed = {k for k, v in self.model.named_buffers() if not torch.equal(v, before[k])}
         for k, v in self.model.named_buffers():
             v.data.copy_(before[k])
-        self.native = tuple(sorted(changed - ours))
+        self.mutable_buffers = tuple(sorted(changed - ours))
         return tuple(k for k in before if k in ours | changed)
 
     def _try(self, example: Tree) -> Any:

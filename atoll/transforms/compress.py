@@ -18,8 +18,8 @@ from atoll.tree import Tree
 class TopK(Transform):
     """Send the largest `share` of each tensor's entries; the rest stays with the client until it participates again.
 
-    Error feedback: the residual is client state (Seide et al., 2014; Stich et al., 2018). An entry costs its value and a
-    32-bit position.
+    Error feedback: the residual is client state (Seide et al., 2014; Stich et al., 2018). An entry costs its value and
+    a 32-bit position.
     """
 
     keeps_zeros: ClassVar[bool] = True

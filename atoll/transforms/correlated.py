@@ -17,8 +17,7 @@ from atoll import tree
 from atoll.core import Spec, Total, Transform
 from atoll.core.settings import Derived, SetByBind
 from atoll.errors import ConfigError, SpecError
-from atoll.privacy.events import Banded, Event
-from atoll.privacy.events import Tree as TreeEvent
+from atoll.privacy.events import Banded, Event, TreeAggregation
 from atoll.privacy.factorisation import banded
 from atoll.rng import dp
 from atoll.transforms.noise import CALIBRATED, Clients, Epsilon, actual_event, checked_sensitivity, noise_share
@@ -157,7 +156,7 @@ class TreeNoise(NoisySum):
         return None if self.noise_cohort is None else self._event()
 
     def _event(self) -> Event:
-        return TreeEvent(
+        return TreeAggregation(
             float(self.noise_multiplier), self.rounds, self.participation_gap, restart=self.restart, pattern="cyclic"
         )
 

@@ -11,9 +11,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.core import Spec, Total, Transform, Unsigned
 from atoll.core.settings import Derived, SetByBind
-from atoll.privacy.events import DiscreteGaussian as DiscreteGaussianEvent
-from atoll.privacy.events import Event
-from atoll.privacy.events import Skellam as SkellamEvent
+from atoll.privacy.events import DistributedDiscreteGaussian, DistributedSkellam, Event
 from atoll.rng import BitSource, dp
 from atoll.transforms.discrete_sampling import Distribution, cumulative_table, sample_integers
 from atoll.transforms.noise import CALIBRATED, Epsilon, actual_event
@@ -67,7 +65,7 @@ class DiscreteGaussian(NoisySum):
         return _add_integer_noise(total, key, "discrete_gaussian", std), {"signal": signal_norm(total.value)}
 
     def event(self) -> Event:
-        event = DiscreteGaussianEvent(float(self.noise_multiplier), self.sensitivity, self.clients, self.size)
+        event = DistributedDiscreteGaussian(float(self.noise_multiplier), self.sensitivity, self.clients, self.size)
         return actual_event("discrete_gaussian", self.noise_multiplier, None, event)
 
 
@@ -106,7 +104,7 @@ class Skellam(NoisySum):
             "skellam",
             self.noise_multiplier,
             None,
-            SkellamEvent(float(self.noise_multiplier), self.sensitivity, self.l1),
+            DistributedSkellam(float(self.noise_multiplier), self.sensitivity, self.l1),
         )
 
 

@@ -128,7 +128,7 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(ConfigError, match="no mechanism"):
         planted.contribution(0, Participation("everyone", 5, 5), chain_of(spec=Spec()), {"0": {}}, KEY)
     with pytest.raises(ConfigError, match="nobody can say how often"):
-        turns.by_law(Participation("available", 5), 5, 0, KEY, KEY)
+        turns.sample_from_distribution(Participation("available", 5), 5, 0, KEY, KEY)
 
 
 # Taking part
@@ -153,7 +153,7 @@ def test_canaries_come_as_often_as_clients(sampler: Sampler) -> None:
     for r in range(rounds):
         ids, how = sampler.sample(population, r, KEY)
         drawn_now = drawn(sampler, population, count, r, KEY)
-        law_now = turns.by_law(how, count, r, KEY, rng.fold_name(KEY, r))
+        law_now = turns.sample_from_distribution(how, count, r, KEY, rng.fold_name(KEY, r))
         for i, (total, now) in enumerate(
             [(clients, torch.bincount(ids, minlength=population)), (by_sampler, drawn_now), (by_law, law_now)]
         ):
@@ -178,7 +178,7 @@ def test_canaries_come_as_often_as_clients(sampler: Sampler) -> None:
     ids=lambda how: how.scheme,
 )
 def test_a_canary_keeps_to_its_group(how: Participation) -> None:
-    came = torch.stack([turns.by_law(how, 50, r, KEY, rng.fold_name(KEY, r)) for r in range(30)])
+    came = torch.stack([turns.sample_from_distribution(how, 50, r, KEY, rng.fold_name(KEY, r)) for r in range(30)])
     for phase in range(3):
         came_then = came[phase::3].sum(0) > 0
         assert not bool((came_then & (came.sum(0) > came[phase::3].sum(0))).any())

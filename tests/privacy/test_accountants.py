@@ -10,31 +10,31 @@ from scipy import special, stats
 
 from atoll.errors import ConfigError
 from atoll.privacy import (
+from tests.support.examples import few_examples
     ACCOUNTANTS,
     Analytic,
     Approximate,
     Composed,
-    DiscreteGaussian,
+    DistributedDiscreteGaussian,
+    DistributedSkellam,
     Event,
     Gaussian,
-    How,
     Laplace,
     Pld,
     Prv,
     Pure,
     Rdp,
     Sampled,
-    Skellam,
+    SamplingScheme,
+    accountant_for,
     gaussian_delta,
     gaussian_epsilon,
     signal_to_noise,
-    suited,
 )
 from atoll.privacy.analytic import gaussian_epsilons
 from atoll.privacy.composition import Term
 from atoll.privacy.rdp import discrete_gaussian, divergences, randomised_response, skellam
-from atoll.privacy.with_replacement import squares
-from tests.support.examples import few_examples
+from atoll.privacy.with_replacement import multiplicity_bound
 
 THREE = [Pld(), Prv(), Rdp()]
 
@@ -238,7 +238,7 @@ def test_a_divergence_that_rounding_made_negative_is_not_free() -> None:
 def test_the_skellam_bound_holds_and_is_near(variance: float, near: float, shift: int) -> None:
     k = np.arange(-90, 91)  # the chance of k is I_k(variance) / e^variance
     log_p, log_q = np.log(special.ive(np.abs(k), variance)), np.log(special.ive(np.abs(k - shift), variance))
-    event = Skellam(math.sqrt(variance) / shift, l2=shift, l1=shift)
+    event = DistributedSkellam(math.sqrt(variance) / shift, l2=shift, l1=shift)
     for a in (2, 4, 8):
         slow = special.logsumexp(a * log_p + (1 - a) * log_q) / (a - 1)
         assert slow <= float(skellam(event, np.array([float(a)]))[0]) <= near * slow
@@ -246,8 +246,8 @@ def test_the_skellam_bound_holds_and_is_near(variance: float, near: float, shift
 
 def test_the_skellam_bound_has_both_of_its_sides() -> None:
     two = np.array([2.0])
-    assert skellam(Skellam(2.0, l2=1.0, l1=1.0), two) == pytest.approx(2 / 8 + (3 + 6) / 64)
-    assert skellam(Skellam(1.0, l2=1.0, l1=0.1), two) == pytest.approx(2 / 2 + 0.3 / 2)
+    assert skellam(DistributedSkellam(2.0, l2=1.0, l1=1.0), two) == pytest.approx(2 / 8 + (3 + 6) / 64)
+    assert skellam(DistributedSkellam(1.0, l2=1.0, l1=0.1), two) == pytest.approx(2 / 2 + 0.3 / 2)
 
 
 @pytest.mark.parametrize(("std", "clients"), [(0.8, 1), (0.8, 3), (1.5, 5)])
@@ -258,7 +258,7 @@ def test_the_discrete_gaussian_bound_holds(std: float, clients: int) -> None:
     whole = one
     for _ in range(clients - 1):
         whole = np.convolve(whole, one, mode="same")
-    event = DiscreteGaussian(std * math.sqrt(clients), l2=1.0, clients=clients)
+    event = DistributedDiscreteGaussian(std * math.sqrt(clients), l2=1.0, clients=clients)
     log = np.log(whole[np.abs(k) < 15])
     for a in (2.0, 5.0):
         slow = special.logsumexp(a * log[1:] + (1 - a) * log[:-1]) / (a - 1)
@@ -269,10 +269,14 @@ def test_the_discrete_gaussian_bound_holds(std: float, clients: int) -> None:
 
 def test_integer_noise_is_as_good_as_continuous_noise_on_a_fine_grid() -> None:
     plain = Rdp().epsilon(Gaussian(2.0), 1e-5)
-    assert Rdp().epsilon(DiscreteGaussian(2.0), 1e-5) == pytest.approx(plain)
-    assert Rdp().epsilon(DiscreteGaussian(2.0, l2=1000.0, clients=100, dimension=10**6), 1e-5) == pytest.approx(plain)
-    assert Rdp().epsilon(Skellam(2.0, l2=1e4, l1=1e6), 1e-5) == pytest.approx(plain, rel=0.02)
-    assert Rdp().epsilon(DiscreteGaussian(2.0, l2=1.0, clients=100), 1e-5) == math.inf  # 0.2 steps each: no bound
+    assert Rdp().epsilon(DistributedDiscreteGaussian(2.0), 1e-5) == pytest.approx(plain)
+    assert Rdp().epsilon(
+        DistributedDiscreteGaussian(2.0, l2=1000.0, clients=100, dimension=10**6), 1e-5
+    ) == pytest.approx(plain)
+    assert Rdp().epsilon(DistributedSkellam(2.0, l2=1e4, l1=1e6), 1e-5) == pytest.approx(plain, rel=0.02)
+    assert (
+        Rdp().epsilon(DistributedDiscreteGaussian(2.0, l2=1.0, clients=100), 1e-5) == math.inf
+    )  # 0.2 steps each: no bound
 
 
 # Drawn with replacement
@@ -289,7 +293,7 @@ def test_the_sum_of_squares_is_passed_less_often_than_allowed(
     whole = np.array([1.0])
     for _ in range(rounds):
         whole = np.convolve(whole, one)
-    bound = squares(draws, population, rounds, slack)
+    bound = multiplicity_bound(draws, population, rounds, slack)
     passed = float(whole[math.floor(bound) + 1 :].sum())
     exact = int(np.argmax(np.cumsum(whole) >= 1 - slack))
     assert passed <= slack
@@ -370,14 +374,14 @@ def test_signal_to_noise_is_equation_1() -> None:
 @pytest.mark.parametrize("noise", [1e-9, 1e-6, 1e-5, 1e9, 1e10])
 @pytest.mark.parametrize("rounds", [1, 100])
 def test_extreme_noise_gets_a_number_or_a_reason(
-    how: How, mechanism: type[Gaussian] | type[Laplace], noise: float, rounds: int
+    how: SamplingScheme, mechanism: type[Gaussian] | type[Laplace], noise: float, rounds: int
 ) -> None:
     event = Composed(((Sampled(mechanism(noise), how, 1000, 1000 if how == "everyone" else 10), rounds),))
     if mechanism is Laplace and how == "poisson" and noise < 1:
         with pytest.raises(ConfigError, match=r"none can account this: an epsilon of .* more noise"):
-            suited(event, ACCOUNTANTS)
+            accountant_for(event, ACCOUNTANTS)
         return
-    accountant = suited(event, ACCOUNTANTS)
+    accountant = accountant_for(event, ACCOUNTANTS)
     assert accountant.epsilon(event, 1e-6) >= 0
     assert 0 <= accountant.delta(event, 1.0) <= 1
 

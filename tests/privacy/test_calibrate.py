@@ -14,13 +14,13 @@ from atoll.privacy import (
     Event,
     Gaussian,
     Laplace,
-    Plan,
     Pld,
+    PrivacyPlan,
     Rdp,
     Sampled,
+    accountant_for,
     noise_for,
     rounds_for,
-    suited,
 )
 from tests.support import paths
 from tests.support.examples import few_examples
@@ -40,15 +40,15 @@ def test_calibrated_noise_keeps_the_budget_and_hardly_more(epsilon: float, delta
 
 @pytest.mark.parametrize("sampling", ["poisson", "without_replacement", "with_replacement", "cyclic"])
 def test_calibrate_then_account_is_a_round_trip_for_every_sampler(sampling: str) -> None:
-    plan = Plan(40, 1000, 20, sampling, min_separation=5 if sampling == "cyclic" else 1)  # type: ignore[arg-type]
+    plan = PrivacyPlan(40, 1000, 20, sampling, min_separation=5 if sampling == "cyclic" else 1)  # type: ignore[arg-type]
     z = noise_for(plan.event, 2.0, 1e-5, Rdp(), tolerance=1e-3)
     assert Rdp().epsilon(plan.event(z), 1e-5) <= 2.0 < Rdp().epsilon(plan.event(z * 0.998), 1e-5)
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "banded", "tree"])
 def test_calibrate_then_account_is_a_round_trip_for_every_mechanism(mechanism: str) -> None:
-    plan = Plan(12, 1000, 20, "cyclic", mechanism, min_separation=4)  # type: ignore[arg-type]
-    chosen = suited(plan.event(1.0), ACCOUNTANTS)
+    plan = PrivacyPlan(12, 1000, 20, "cyclic", mechanism, min_separation=4)  # type: ignore[arg-type]
+    chosen = accountant_for(plan.event(1.0), ACCOUNTANTS)
     z = noise_for(plan.event, 2.0, 1e-5, chosen, tolerance=1e-3)
     assert chosen.epsilon(plan.event(z), 1e-5) <= 2.0 < chosen.epsilon(plan.event(z * 0.998), 1e-5)
 
@@ -63,7 +63,7 @@ def test_calibrate_then_account_is_a_round_trip_for_every_mechanism(mechanism: s
 def test_noise_for_a_drawn_cohort_keeps_the_budget_and_a_thousandth_less_does_not(
     epsilon: float, delta: float, rounds: int, rate: float
 ) -> None:
-    plan, accountant = Plan(rounds, 1000, 1000 * rate, "poisson"), Pld(interval=1e-3)
+    plan, accountant = PrivacyPlan(rounds, 1000, 1000 * rate, "poisson"), Pld(interval=1e-3)
     z = noise_for(plan.event, epsilon, delta, accountant)
     assert accountant.epsilon(plan.event(z), delta) <= epsilon < accountant.epsilon(plan.event(0.999 * z), delta)
 
@@ -72,7 +72,7 @@ def test_few_fine_distributions_are_needed_for_the_least_noise(monkeypatch: pyte
     asked: list[float] = []
     real = Pld._epsilon
     monkeypatch.setattr(Pld, "_epsilon", lambda self, t, d: asked.append(self.interval) or real(self, t, d))  # type: ignore[func-returns-value]
-    noise_for(Plan(40, 200, 40, "poisson").event, 4.0, 1e-3, Pld())
+    noise_for(PrivacyPlan(40, 200, 40, "poisson").event, 4.0, 1e-3, Pld())
     assert asked.count(1e-4) <= 4
 
 
@@ -113,21 +113,21 @@ def test_the_budget_affords_exactly_so_many_rounds(noise: float, epsilon: float,
 @pytest.mark.parametrize("name", ["pld", "prv", "rdp"])
 def test_our_calibration_is_within_1_percent_of_pfl_research(name: str) -> None:
     """Epsilon falls with noise: ours lies between 0.99 and 1.01 of theirs if the budget does."""
-    plan = Plan(GOLDEN["rounds"], GOLDEN["population"], GOLDEN["cohort"], "poisson")
+    plan = PrivacyPlan(GOLDEN["rounds"], GOLDEN["population"], GOLDEN["cohort"], "poisson")
     accountant, theirs = ACCOUNTANTS[name], GOLDEN["noise"][name]
     low, high = (accountant.epsilon(plan.event(theirs * f), GOLDEN["delta"]) for f in (0.99, 1.01))
     assert high <= GOLDEN["epsilon"] < low
 
 
 def test_the_whole_calibration_with_pld() -> None:
-    plan = Plan(GOLDEN["rounds"], GOLDEN["population"], GOLDEN["cohort"], "poisson")
+    plan = PrivacyPlan(GOLDEN["rounds"], GOLDEN["population"], GOLDEN["cohort"], "poisson")
     z = noise_for(plan.event, GOLDEN["epsilon"], GOLDEN["delta"], Pld())
     assert z == pytest.approx(GOLDEN["noise"]["pld"], rel=0.01)
     assert Pld().epsilon(plan.event(z), GOLDEN["delta"]) <= GOLDEN["epsilon"]
 
 
 def test_the_whole_calibration_with_rdp() -> None:
-    plan = Plan(GOLDEN["rounds"], GOLDEN["population"], GOLDEN["cohort"], "poisson")
+    plan = PrivacyPlan(GOLDEN["rounds"], GOLDEN["population"], GOLDEN["cohort"], "poisson")
     assert noise_for(plan.event, 2.0, 1e-6, Rdp()) == pytest.approx(GOLDEN["noise"]["rdp"], rel=0.01)
     assert Rdp().epsilon(plan.event(0.6), 1e-6) == pytest.approx(GOLDEN["epsilon_at_noise_0.6"]["rdp"], rel=0.01)
 
@@ -146,14 +146,14 @@ def test_pfl_research_takes_the_scale_of_laplace_noise_upside_down_in_prv() -> N
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Plan(0, 10), "rounds: must be at least 1"),
-        (lambda: Plan(5, 10, sampling="poisson"), "cohort: poisson sampling needs a cohort size"),
+        (lambda: PrivacyPlan(0, 10), "rounds: must be at least 1"),
+        (lambda: PrivacyPlan(5, 10, sampling="poisson"), "cohort: poisson sampling needs a cohort size"),
         (
-            lambda: Plan(5, 10, 4, "cyclic", min_separation=3),
+            lambda: PrivacyPlan(5, 10, 4, "cyclic", min_separation=3),
             "3 groups of 4 need 12 units, and there are 10. Use at most 2",
         ),
-        (lambda: Plan(5, 10, mechanism="magic"), "mechanism: 'magic' is unknown"),  # type: ignore[arg-type]
-        (lambda: suited(Gaussian(1.0), ACCOUNTANTS, "rpd"), "accountant: 'rpd' is unknown"),
+        (lambda: PrivacyPlan(5, 10, mechanism="magic"), "mechanism: 'magic' is unknown"),  # type: ignore[arg-type]
+        (lambda: accountant_for(Gaussian(1.0), ACCOUNTANTS, "rpd"), "accountant: 'rpd' is unknown"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(make: object, words: str) -> None:
@@ -166,7 +166,7 @@ def test_a_plan_that_cannot_be_is_refused(make: object, words: str) -> None:
     [("poisson", "pld"), ("without_replacement", "rdp"), ("with_replacement", "analytic"), ("cyclic", "analytic")],
 )
 def test_auto_takes_the_first_accountant_that_knows_the_sampler(sampling: str, name: str) -> None:
-    assert suited(Plan(5, 100, 10, sampling).event(1.0), ACCOUNTANTS).name == name  # type: ignore[arg-type]
+    assert accountant_for(PrivacyPlan(5, 100, 10, sampling).event(1.0), ACCOUNTANTS).name == name  # type: ignore[arg-type]
 
 
 def test_a_budget_that_hardly_any_noise_keeps_is_met_where_losses_outgrow_the_grid() -> None:

@@ -15,7 +15,7 @@ from scipy.stats import norm
 from atoll import rng
 from atoll.data import Partition, Population
 from atoll.experiment import Experiment
-from atoll.privacy import Analytic, Composed, Examples, Gaussian, Rdp, Sampled, flatten, gaussian_epsilon
+from atoll.privacy import Analytic, Composed, DpSgdPlan, Gaussian, Rdp, Sampled, flatten, gaussian_epsilon
 from atoll.privacy.dpsgd_plan import BEST, Batches
 from tests.support.paths import ROOT
 from tests.tasks.test_dp_sgd import LISTS, set_up
@@ -30,7 +30,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 @pytest.mark.parametrize(("noise", "rounds", "epochs"), [(1.0, 1, 1), (4.0, 10, 3), (20.0, 50, 5)])
 def test_shuffled_epochs_cost_one_gaussian_each(noise: float, rounds: int, epochs: int) -> None:
-    plan = Examples((64, 100, 7), batch=32, epochs=epochs)
+    plan = DpSgdPlan((64, 100, 7), batch=32, epochs=epochs)
     epsilon, _ = plan.worst(noise, rounds, DELTA)
     assert gaussian_delta(math.sqrt(rounds * epochs) / noise, epsilon) == pytest.approx(DELTA, rel=1e-6)
     assert plan.bound(noise, rounds, DELTA) == epsilon
@@ -40,7 +40,7 @@ def test_poisson_batches_cost_what_the_library_says_of_them() -> None:
     import dp_accounting as dp
     from dp_accounting.pld import PLDAccountant
 
-    plan = Examples((320,), batch=32, epochs=2, sampling="poisson")
+    plan = DpSgdPlan((320,), batch=32, epochs=2, sampling="poisson")
     whole = PLDAccountant().compose(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(1.5)), 2 * 10 * 5)
     assert plan.worst(1.5, 5, DELTA)[0] == pytest.approx(whole.get_epsilon(DELTA), rel=1e-2)
 
@@ -49,7 +49,7 @@ def test_fixed_batches_cost_what_the_library_says_of_twice_the_sensitivity() -> 
     import dp_accounting as dp
     from dp_accounting.rdp import RdpAccountant
 
-    plan = Examples((320,), batch=32, epochs=2, sampling="fixed")
+    plan = DpSgdPlan((320,), batch=32, epochs=2, sampling="fixed")
     one = dp.SampledWithoutReplacementDpEvent(320, 32, dp.GaussianDpEvent(3.0))
     whole = RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE).compose(one, 2 * 10 * 5)
     assert plan.worst(6.0, 5, DELTA)[0] == pytest.approx(whole.get_epsilon(DELTA), rel=5e-2)
@@ -58,7 +58,7 @@ def test_fixed_batches_cost_what_the_library_says_of_twice_the_sensitivity() -> 
 @pytest.mark.parametrize(("noise", "epochs", "published"), [(1.3, 20, 1.34), (0.7, 70, 8.68)])
 def test_the_moments_accountant_on_mnist(noise: float, epochs: int, published: float) -> None:
     """Bu, Dong, Long and Su (2020), figure 4: one client with 60,000 examples. Our conversion is newer and tighter."""
-    plan = Examples((60_000,), batch=256, epochs=epochs, sampling="poisson")
+    plan = DpSgdPlan((60_000,), batch=256, epochs=epochs, sampling="poisson")
     assert 0.75 * published < plan.bound(noise, 1, 1e-5) < published
     assert plan.worst(noise, 1, 1e-5)[0] < plan.bound(noise, 1, 1e-5)
 
@@ -74,7 +74,7 @@ def test_no_example_is_seen_more_often_than_is_accounted(
 ) -> None:
     offsets = torch.tensor([0, *torch.tensor(sizes).cumsum(0).tolist()])
     population = Population(Partition(offsets, torch.arange(int(offsets[-1]))), batch, epochs, True, most)
-    plan = Examples(tuple(sizes), batch, epochs, most)
+    plan = DpSgdPlan(tuple(sizes), batch, epochs, most)
     cohort = population.cohort(torch.arange(len(sizes)), rng.key(0))
     for c, n in enumerate(sizes):
         steps = int(cohort.steps[c])
@@ -85,7 +85,7 @@ def test_no_example_is_seen_more_often_than_is_accounted(
 
 @pytest.mark.parametrize("sampling", ["shuffled", "poisson", "fixed"])
 def test_the_worst_client_is_the_worst_of_all_one_by_one(sampling: Any) -> None:
-    plan = Examples((5, 20, 33, 64, 65, 150), batch=32, epochs=2, max_steps=3, sampling=sampling)
+    plan = DpSgdPlan((5, 20, 33, 64, 65, 150), batch=32, epochs=2, max_steps=3, sampling=sampling)
     each = {n: BEST[sampling].epsilon(plan.event(6.0, 4, n), DELTA) for n in plan.sizes}
     epsilon, n = plan.worst(6.0, 4, DELTA)
     assert epsilon == pytest.approx(max(each.values()), rel=1e-9)
@@ -95,14 +95,14 @@ def test_the_worst_client_is_the_worst_of_all_one_by_one(sampling: Any) -> None:
 
 @pytest.mark.parametrize(("sampling", "accountant"), [("shuffled", None), ("poisson", Rdp()), ("fixed", Rdp())])
 def test_the_noise_found_keeps_the_budget_and_a_little_less_does_not(sampling: Any, accountant: Any) -> None:
-    plan = Examples((33, 64), batch=32, sampling=sampling)
+    plan = DpSgdPlan((33, 64), batch=32, sampling=sampling)
     noise = plan.noise(2.0, DELTA, 3, accountant)
     assert plan.worst(noise, 3, DELTA, accountant)[0] <= 2.0
     assert plan.worst(noise * 0.99, 3, DELTA, accountant)[0] > 2.0
 
 
 def test_more_rounds_cost_more_and_none_cost_nothing() -> None:
-    plan = Examples((100,), batch=10, sampling="poisson")
+    plan = DpSgdPlan((100,), batch=10, sampling="poisson")
     spent = [plan.bound(1.0, r, DELTA) for r in range(5)]
     assert spent[0] == 0
     assert spent == sorted(spent)
@@ -110,20 +110,20 @@ def test_more_rounds_cost_more_and_none_cost_nothing() -> None:
 
 
 def test_a_client_that_waits_for_its_turn_is_counted_only_then() -> None:
-    waits, never = (Examples((50,), batch=10, min_separation=s) for s in (4, 1))
+    waits, never = (DpSgdPlan((50,), batch=10, min_separation=s) for s in (4, 1))
     assert waits.worst(2.0, 9, DELTA) == never.worst(2.0, 3, DELTA)
 
 
 def test_a_whole_client_is_never_amplified() -> None:
     for batch in (0, 50, 80):
-        costs = {s: Examples((50,), batch, 2, sampling=s).event(1.0, 3, 50) for s in ("shuffled", "poisson")}  # type: ignore[arg-type]
+        costs = {s: DpSgdPlan((50,), batch, 2, sampling=s).event(1.0, 3, 50) for s in ("shuffled", "poisson")}  # type: ignore[arg-type]
         for event in costs.values():
             assert flatten(event).terms[0].rate is None
             assert Analytic().epsilon(event, DELTA) == pytest.approx(gaussian_epsilon(1 / 6**0.5, DELTA), rel=1e-9)
 
 
 def test_nobody_has_anything_to_lose_where_there_is_no_example() -> None:
-    assert Examples((0,), batch=4).worst(1.0, 3, DELTA) == (0.0, None)
+    assert DpSgdPlan((0,), batch=4).worst(1.0, 3, DELTA) == (0.0, None)
 
 
 # In a run
@@ -203,7 +203,7 @@ def test_delta_is_a_tenth_of_one_over_the_largest_client_unless_told() -> None:
 
 
 def test_the_curve_of_an_event_is_its_rdp_account() -> None:
-    plan = Examples((320,), batch=32, sampling="poisson")
+    plan = DpSgdPlan((320,), batch=32, sampling="poisson")
     event = Composed(((plan.round(1.2, 320), 7),))
     assert plan.bound(1.2, 7, DELTA) == pytest.approx(Rdp().epsilon(event, DELTA), rel=1e-9)
 
@@ -218,12 +218,12 @@ def test_what_the_docs_show_is_what_happens() -> None:
     assert doctest.testfile(str(page), module_relative=False).failed == 0
     row = re.search(r"\| poisson \| [\d.]+ \| ([\d.]+) \|", page.read_text())
     assert row
-    plan = Examples((600,), batch=32, sampling="poisson")
+    plan = DpSgdPlan((600,), batch=32, sampling="poisson")
     assert plan.worst(float(row[1]), 20, 1e-4)[0] == pytest.approx(4.0, rel=0.01)
 
 
 def test_clients_whose_losses_outgrow_a_grid_are_accounted_by_renyi_divergences() -> None:
-    plan = Examples(sizes=(100, 400), batch=20, epochs=2, sampling="poisson")
+    plan = DpSgdPlan(sizes=(100, 400), batch=20, epochs=2, sampling="poisson")
     assert plan.accountant(1.0, 10).name == "pld"
     assert plan.accountant(1e-5, 10).name == "rdp"
     assert plan.worst(1e-5, 10, 1e-4)[0] > 0.5e10  # of one step that an example is in
@@ -234,5 +234,5 @@ def test_the_noise_in_the_table_of_the_page_is_what_is_computed(sampling: Batche
     page = (ROOT / "docs" / "example-privacy.md").read_text()
     (cells,) = re.findall(rf"^\| {sampling}[^|]*((?:\| [\d.]+ )+)\|$", page, re.MULTILINE)
     for cell, (n, batch) in zip(cells.split("|")[1:], ((64, 32), (600, 32), (6000, 64)), strict=True):
-        plan = Examples(sizes=(n,), batch=batch, sampling=sampling)
+        plan = DpSgdPlan(sizes=(n,), batch=batch, sampling=sampling)
         assert float(cell) == round(plan.noise(epsilon=4.0, delta=1e-4, rounds=20), 2)

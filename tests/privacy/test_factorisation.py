@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.linalg import toeplitz
 
 from atoll.errors import ConfigError
-from atoll.privacy import Analytic, Banded, Gaussian, Tree
+from atoll.privacy import Analytic, Banded, Gaussian, TreeAggregation
 from atoll.privacy.factorisation import banded, error, sensitivity, square_root
 from atoll.privacy.tree_sensitivity import nodes_square, tree_sensitivity
 
@@ -130,7 +130,7 @@ def test_a_cyclic_tree_is_exactly_as_sensitive_as_its_worst_phase(
         for signs in itertools.product((1.0, 0.0, -1.0), repeat=len(turns))
         if len(turns) <= 6 or min(signs) == 1.0
     )
-    event = Tree(1.0, rounds, min_separation, restart=restart, pattern="cyclic")
+    event = TreeAggregation(1.0, rounds, min_separation, restart=restart, pattern="cyclic")
     assert tree_sensitivity(event) == pytest.approx(slow)
 
 
@@ -140,9 +140,9 @@ def test_a_separated_tree_is_at_most_as_sensitive_as_counted(
 ) -> None:
     times = min(times, -(-rounds // min_separation))
     slow = brute(tree_matrix(rounds, restart), rounds, min_separation, times)
-    counted = tree_sensitivity(Tree(1.0, rounds, min_separation, times, restart, "separated"))
+    counted = tree_sensitivity(TreeAggregation(1.0, rounds, min_separation, times, restart, "separated"))
     assert slow - 1e-12 <= counted <= slow * math.sqrt(3)
-    assert tree_sensitivity(Tree(1.0, rounds, min_separation, times, restart, "cyclic")) <= counted + 1e-12
+    assert tree_sensitivity(TreeAggregation(1.0, rounds, min_separation, times, restart, "cyclic")) <= counted + 1e-12
 
 
 @given(st.sets(st.integers(0, 14)), st.one_of(st.none(), st.integers(1, 15)))
@@ -152,10 +152,10 @@ def test_the_squares_over_nodes_are_those_of_the_matrix(turns: set[int], restart
 
 
 def test_one_turn_in_a_tree_costs_its_height() -> None:
-    assert tree_sensitivity(Tree(1.0, 16, min_separation=16)) == pytest.approx(math.sqrt(5))
+    assert tree_sensitivity(TreeAggregation(1.0, 16, min_separation=16)) == pytest.approx(math.sqrt(5))
 
 
 def test_a_restart_every_round_is_independent_noise() -> None:
-    event = Tree(2.0, rounds=9, restart=1)
+    event = TreeAggregation(2.0, rounds=9, restart=1)
     assert tree_sensitivity(event) == 3.0
     assert Analytic().epsilon(event, 1e-5) == pytest.approx(Analytic().epsilon(Gaussian(2.0 / 3), 1e-5))

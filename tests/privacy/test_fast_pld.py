@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from atoll.privacy import Composed, Gaussian, Pld, Sampled, gaussian_epsilon
 from atoll.privacy.analytic import gaussian_epsilons
-from atoll.privacy.fast_pld import Losses, drawn_gaussian
+from atoll.privacy.fast_pld import LossDistribution, subsampled_gaussian
 from tests.support.examples import few_examples
 
 
 def test_losses_that_are_certain_add_up_and_their_epsilon_is_the_sum() -> None:
-    one = Losses(0.5, 1, np.array([0.0, 1.0]), 0.0)  # always 1.0
-    assert one.times(4).epsilon(1e-300) == math.inf  # what was cut off is an infinite loss
-    assert one.times(4).epsilon(1e-9) == pytest.approx(4.0)
+    one = LossDistribution(0.5, 1, np.array([0.0, 1.0]), 0.0)  # always 1.0
+    assert one.self_compose(4).epsilon(1e-300) == math.inf  # what was cut off is an infinite loss
+    assert one.self_compose(4).epsilon(1e-9) == pytest.approx(4.0)
     assert one.delta(0.4) == pytest.approx(1 - math.exp(-0.6))
 
 
@@ -27,7 +27,7 @@ def test_many_rounds_cost_what_the_library_says(z: float, rate: float, rounds: i
 
     grid = min(2e-3, rate * math.sqrt(math.expm1(z**-2)) / 5)
     theirs = pld.from_gaussian_mechanism(z, value_discretization_interval=grid, sampling_prob=rate).self_compose(rounds)
-    ours = [x.times(rounds) for x in drawn_gaussian(z, rate, grid)]
+    ours = [x.self_compose(rounds) for x in subsampled_gaussian(z, rate, grid)]
     epsilon = max(x.epsilon(delta) for x in ours)
     assert epsilon == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=1e-4, abs=1e-9)
     assert max(x.delta(epsilon) for x in ours) <= delta * (1 + 1e-9)
@@ -37,7 +37,7 @@ def test_one_round_has_the_masses_of_the_library_in_both_directions() -> None:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     theirs = pld.from_gaussian_mechanism(1.3, value_discretization_interval=1e-3, sampling_prob=0.2)
-    for ours, pmf in zip(drawn_gaussian(1.3, 0.2, 1e-3), (theirs._pmf_remove, theirs._pmf_add), strict=True):
+    for ours, pmf in zip(subsampled_gaussian(1.3, 0.2, 1e-3), (theirs._pmf_remove, theirs._pmf_add), strict=True):
         assert ours.lowest == pmf._lower_loss
         np.testing.assert_allclose(ours.mass, pmf._probs, rtol=0, atol=1e-11)
 

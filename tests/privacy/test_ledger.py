@@ -20,7 +20,7 @@ from atoll.privacy import (
     Pld,
     Rdp,
     Sampled,
-    Tree,
+    TreeAggregation,
 )
 from tests.support.examples import few_examples
 
@@ -97,9 +97,9 @@ def test_noise_that_changes_in_every_round_is_bounded_without_composing_it_all_a
 
 
 @pytest.mark.parametrize(
-    "noise", [Banded(2.0, 4, 4, 100), Tree(2.0, 100, min_separation=4, pattern="cyclic")], ids=repr
+    "noise", [Banded(2.0, 4, 4, 100), TreeAggregation(2.0, 100, min_separation=4, pattern="cyclic")], ids=repr
 )
-def test_noise_for_a_whole_run_is_charged_for_the_rounds_so_far(noise: Banded | Tree) -> None:
+def test_noise_for_a_whole_run_is_charged_for_the_rounds_so_far(noise: Banded | TreeAggregation) -> None:
     drawn = Sampled(noise, "cyclic", 100, 10, min_separation=4)
     few, many = filled(drawn, 4, 100), filled(drawn, 100)
     assert few.bound() < many.bound()

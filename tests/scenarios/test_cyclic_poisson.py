@@ -27,12 +27,12 @@ from atoll.privacy import (
     Gaussian,
     Laplace,
     Ledger,
-    Plan,
+    PrivacyPlan,
     Prv,
     Pure,
     Rdp,
     Sampled,
-    Tree,
+    TreeAggregation,
     explain,
     flatten,
     noise_for,
@@ -117,7 +117,7 @@ def test_the_expected_cohort_is_that_of_one_group() -> None:
     assert words_of(how) == "cyclic poisson, 3 of 20 clients on average, 4 rounds from turn to turn"
     found = sampled([Gaussian(1.0)], how)
     assert isinstance(found, Sampled)
-    assert (found.how, found.cohort, found.min_separation, found.rate) == ("cyclic_poisson", 3.0, 4, 0.6)
+    assert (found.scheme, found.cohort, found.min_separation, found.rate) == ("cyclic_poisson", 3.0, 4, 0.6)
 
 
 # What it costs
@@ -132,9 +132,11 @@ def test_with_one_group_it_is_poisson_sampling(event: Event) -> None:
     assert flatten(drawn(event, "cyclic_poisson", 5)) == flatten(drawn(event, "poisson", 5))
 
 
-@pytest.mark.parametrize("event", [Gaussian(2.0), Laplace(2.0), Pure(0.5), Banded(2.0, 4, 4, 12), Tree(2.0, 12, 4)])
+@pytest.mark.parametrize(
+    "event", [Gaussian(2.0), Laplace(2.0), Pure(0.5), Banded(2.0, 4, 4, 12), TreeAggregation(2.0, 12, 4)]
+)
 def test_where_everyone_of_a_group_comes_nothing_is_amplified(event: Event) -> None:
-    count = 1 if isinstance(event, Banded | Tree) else 12
+    count = 1 if isinstance(event, Banded | TreeAggregation) else 12
     coins, cyclic = (flatten(drawn(event, how, 25, 4, count)) for how in ("cyclic_poisson", "cyclic"))
     assert (coins.terms, coins.adjacency) == (cyclic.terms, cyclic.adjacency)
 
@@ -147,7 +149,7 @@ def test_where_everyone_of_a_group_comes_nothing_is_amplified(event: Event) -> N
         (drawn(Gaussian(2.0), "cyclic_poisson", 5, 4, 10), (Term(Gaussian(2.0), 3, rate=0.2),)),
         (drawn(Laplace(2.0), "cyclic_poisson", 2.5, 4, 8), (Term(Laplace(2.0), 2, rate=0.1),)),
         (drawn(Pure(0.5), "cyclic_poisson", 5, 4, 10), (Term(Pure(0.5), 3),)),
-        (drawn(Tree(2.0, 4, 4), "cyclic_poisson", 5, 4), flatten(Tree(2.0, 4, 4)).terms),
+        (drawn(TreeAggregation(2.0, 4, 4), "cyclic_poisson", 5, 4), flatten(TreeAggregation(2.0, 4, 4)).terms),
         (
             drawn(Composed(((Banded(4.0, 4, 4, 4), 1), (Gaussian(2.0), 1))), "cyclic_poisson", 5, 4, 4),
             (Term(Gaussian(4.0), 1), Term(Gaussian(2.0), 1)),
@@ -166,14 +168,14 @@ def test_the_words_say_rate_groups_and_turns() -> None:
         "adjacency zero-out; banded factorisation with 3 bands over 10 rounds: "
         "amplified by Poisson sampling at rate 0.2 within 4 groups, in 3 turns of a unit"
     )
-    assert "no amplification" in explain(drawn(Tree(2.0, 12, 4), "cyclic_poisson", 5, 4))
+    assert "no amplification" in explain(drawn(TreeAggregation(2.0, 12, 4), "cyclic_poisson", 5, 4))
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda: drawn(Gaussian(1.0), "cyclic_poisson", 30, 4), "4 groups of 30 need more units than there are, 100"),
-        (lambda: Plan(5, 10, 4.5, "cyclic_poisson", min_separation=3), "3 groups of 4.5 need 13.5 units"),
+        (lambda: PrivacyPlan(5, 10, 4.5, "cyclic_poisson", min_separation=3), "3 groups of 4.5 need 13.5 units"),
         (
             lambda: larger([Gaussian(1.0)], SimulateTable(population=100, sampling="cyclic_poisson"), 30, 4),
             "privacy.simulate.population: 4 groups of 30 need 120 clients",
@@ -203,10 +205,10 @@ def test_all_accountants_agree_from_above() -> None:
 
 def test_pfl_research_in_groups() -> None:
     """Population 1e6, cohort 1,000, 1,500 rounds, 48 bands and groups; without amplification 12.62."""
-    plan = Plan(1500, 1_000_000, 1000, "cyclic_poisson", "banded", min_separation=48)
+    plan = PrivacyPlan(1500, 1_000_000, 1000, "cyclic_poisson", "banded", min_separation=48)
     assert noise_for(plan.event, 2.0, 1e-6, COARSE, tolerance=1e-3) == pytest.approx(1.143, abs=2e-3)
     assert COARSE.epsilon(plan.event(0.532), 1e-6) == pytest.approx(11.93, abs=0.02)
-    plain = Plan(1500, 1_000_000, 1000, "cyclic", "banded", min_separation=48)
+    plain = PrivacyPlan(1500, 1_000_000, 1000, "cyclic", "banded", min_separation=48)
     assert noise_for(plain.event, 2.0, 1e-6, Analytic()) == pytest.approx(12.62, abs=5e-3)
 
 

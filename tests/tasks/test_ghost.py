@@ -9,7 +9,7 @@ from torch import nn
 
 from atoll.core import functional
 from atoll.tasks.dp_sgd import PrivateTask
-from atoll.tasks.ghost import quick_layers
+from atoll.tasks.ghost import ghost_layers
 from atoll.tasks.models.linear import Linear
 from atoll.tasks.models.mlp import MLP
 from tests.tasks.test_dp_sgd import KEY, X, Y, batch_of, both, close, cnn, mlp, simulate, task_of
@@ -40,7 +40,7 @@ GOOD: dict[str, Any] = {
 def test_sums_from_activations_are_those_of_gradients_laid_out(name: str, clip: float) -> None:
     torch.manual_seed(0)
     task = task_of(GOOD[name]())
-    layers, params = quick_layers(task), task.init(KEY)["params"]
+    layers, params = ghost_layers(task), task.init(KEY)["params"]
     assert layers
     batch = batch_of([3, 9, 27, 0], [1, 1, 1, 0])
     quick = both(PrivateTask(task, clip, 0.5, 5.0, ghost=layers), params, batch)[1]
@@ -52,7 +52,7 @@ def test_sums_from_activations_are_those_of_gradients_laid_out(name: str, clip: 
 
 def test_an_example_that_is_no_number_counts_as_nothing_here_too() -> None:
     task = task_of(mlp())
-    private, params = PrivateTask(task, 0.5, 0.0, ghost=quick_layers(task)), task.init(KEY)["params"]
+    private, params = PrivateTask(task, 0.5, 0.0, ghost=ghost_layers(task)), task.init(KEY)["params"]
     good = both(private, params, batch_of([1, 2], [1, 1]))[1][0]
     for wrong in (math.nan, math.inf):
         x = torch.cat([X[[1, 2]], torch.full((1, 1, 6, 6), wrong)])
@@ -65,7 +65,7 @@ def test_the_gradients_of_examples_are_not_laid_out() -> None:
     task = task_of(nn.Sequential(nn.Flatten(), nn.Linear(36, 50), nn.Linear(50, 2)))
     params, batch = task.init(KEY)["params"], batch_of(list(range(16)), [1.0] * 16)
     largest = []
-    for ghost in (quick_layers(task), ()):
+    for ghost in (ghost_layers(task), ()):
         with functional(), torch.no_grad(), torch.profiler.profile(profile_memory=True) as seen:
             PrivateTask(task, 1.0, 0.0, ghost=ghost).gradient(params, {}, batch)
         largest.append(max(e.cpu_memory_usage for e in seen.events() or []))
@@ -79,17 +79,17 @@ def test_the_gradients_of_examples_are_not_laid_out() -> None:
      nn.Sequential(nn.Flatten(0, 1), nn.Flatten(), nn.Linear(36, 2))],
 )  # fmt: skip
 def test_other_models_are_left_to_gradients_laid_out(module: nn.Module) -> None:
-    assert quick_layers(task_of(module)) == ()
+    assert ghost_layers(task_of(module)) == ()
 
 
 def test_a_layer_that_sees_more_than_one_row_of_an_example_is_left_to_them() -> None:
-    assert quick_layers(task_of(nn.Sequential(nn.Linear(6, 3), nn.Flatten(), nn.Linear(18, 2)))) == ()
+    assert ghost_layers(task_of(nn.Sequential(nn.Linear(6, 3), nn.Flatten(), nn.Linear(18, 2)))) == ()
 
 
 def test_so_are_weights_that_are_made_of_others() -> None:
     layer = nn.Linear(36, 2)
     nn.utils.parametrizations.weight_norm(layer)
-    assert quick_layers(task_of(nn.Sequential(nn.Flatten(), layer))) == ()
+    assert ghost_layers(task_of(nn.Sequential(nn.Flatten(), layer))) == ()
 
 
 def mixing(kind: str) -> nn.Module:
@@ -106,7 +106,7 @@ def mixing(kind: str) -> nn.Module:
 
 @pytest.mark.parametrize("kind", ["before", "after", "instead"])
 def test_so_are_layers_that_do_something_else_as_well(kind: str) -> None:
-    assert quick_layers(task_of(mixing(kind))) == ()
+    assert ghost_layers(task_of(mixing(kind))) == ()
 
 
 def test_a_run_takes_the_quick_way_and_agrees_with_the_loop() -> None:

@@ -17,7 +17,7 @@ from atoll.core import functional
 from atoll.tasks import Classification, Supervised
 from atoll.tasks import per_example_norms as parts
 from atoll.tasks.dp_sgd import PrivateTask
-from atoll.tasks.ghost import quick_layers
+from atoll.tasks.ghost import ghost_layers
 from atoll.tasks.kernels import batched_conv as products
 from atoll.tasks.kernels import convolution, pooling
 from atoll.tasks.layers import KeyedDropout, forward_pass
@@ -72,7 +72,7 @@ def batch_of(shape: Shape, mask: list[float], key: Tensor = KEY) -> Tree:
 
 def ways(task: Supervised, clip: float, **options: Any) -> tuple[PrivateTask, PrivateTask]:
     """The quick one and the slow one."""
-    layers = quick_layers(task)
+    layers = ghost_layers(task)
     assert layers
     slow = PrivateTask(task, clip, 0.5, 5.0, keyed=task.keyed, **options)
     return PrivateTask(task, clip, 0.5, 5.0, keyed=task.keyed, ghost=layers, **options), slow
@@ -210,7 +210,7 @@ def test_no_example_counts_for_more_than_the_clip_where_products_are_rounded(
     monkeypatch.setattr(parts, "exact", lambda _: not careful)
     task = task_of(name)
     clip, params, lengths = 0.01, task.init(KEY)["params"], []
-    private = PrivateTask(task, clip, 0.0, 1.0, keyed=task.keyed, ghost=quick_layers(task))
+    private = PrivateTask(task, clip, 0.0, 1.0, keyed=task.keyed, ghost=ghost_layers(task))
     for i in range(8):
         with Rounded():
             g, _ = stacked(private, params, batch_of(GOOD[name][0], [1.0], rng.key("example", i)))
@@ -238,7 +238,7 @@ def test_other_convolutions_are_left_to_gradients_laid_out(make: Callable[[], nn
     module = make()
     module(torch.zeros(3, *ODD))
     task = Supervised(module, Classification(3), batch_of(ODD, [1.0, 1.0, 1.0]))
-    assert quick_layers(task) == ()
+    assert ghost_layers(task) == ()
 
 
 def test_images_of_another_size_are_left_to_them_too() -> None:

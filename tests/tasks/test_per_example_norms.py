@@ -12,7 +12,7 @@ from torch import nn
 import atoll
 from atoll import rng
 from atoll.tasks.dp_sgd import PrivateTask
-from atoll.tasks.ghost import quick_layers
+from atoll.tasks.ghost import ghost_layers
 from atoll.tasks.per_example_norms import LONGEST, lengths, row_part
 from atoll.tree import Tree
 from tests.tasks.test_dp_sgd import KEY, X, Y, both, mlp, task_of
@@ -54,7 +54,7 @@ def test_no_run_ends_for_it_either(engine: str) -> None:
 @pytest.mark.parametrize("first", [*LARGE, math.inf, math.nan])
 def test_losses_of_large_examples_add_up_however_many_there_are(quick: bool, first: float) -> None:
     task = task_of(nn.Sequential(nn.Flatten(), nn.Linear(36, 2)))
-    private = PrivateTask(task, 0.5, 0.0, ghost=quick_layers(task) if quick else ())
+    private = PrivateTask(task, 0.5, 0.0, ghost=ghost_layers(task) if quick else ())
     x = torch.zeros(1000, 1, 6, 6)
     x[:, 0, 0, 0] = first
     batch = {"x": x, "y": torch.arange(1000) % 2, "mask": torch.ones(1000), "key": KEY}
@@ -90,7 +90,7 @@ def test_a_tiny_error_on_a_huge_input_moves_the_sum_by_the_clip_at_most(quick: b
     module = nn.Sequential(nn.Flatten(), nn.Linear(36, 8, bias=False), nn.Linear(8, 2, bias=False))
     task = task_of(module)
     params = {"1.weight": torch.full((8, 36), 1e-30), "2.weight": torch.tensor([[1e-23], [-1e-23]]).expand(2, 8)}
-    private = PrivateTask(task, 2e-7, 0.0, ghost=quick_layers(task) if quick else ())
+    private = PrivateTask(task, 2e-7, 0.0, ghost=ghost_layers(task) if quick else ())
     batch = {"x": torch.full((1, 1, 6, 6), 5e17), "y": Y[:1], "mask": torch.ones(1), "key": KEY}
     assert long(both(PrivateTask(task, 1e9, 0.0), params, batch)[0][0]) > 1e-6
     assert all(long(g) <= 2e-7 for g, _ in both(private, params, batch))
@@ -100,7 +100,7 @@ def test_a_tiny_error_on_a_huge_input_moves_the_sum_by_the_clip_at_most(quick: b
 def test_rounding_makes_no_example_longer_than_the_clip(quick: bool) -> None:
     task = task_of(mlp())
     params, clip = task.init(KEY)["params"], 0.1
-    private = PrivateTask(task, clip, 0.0, ghost=quick_layers(task) if quick else ())
+    private = PrivateTask(task, clip, 0.0, ghost=ghost_layers(task) if quick else ())
     found = []
     for i in range(60):
         batch = {"x": X[i : i + 1], "y": Y[i : i + 1], "mask": torch.ones(1), "key": KEY}

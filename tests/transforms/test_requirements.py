@@ -19,8 +19,8 @@ from atoll.privacy.events import (
     NotPrivate,
     Pure,
     Skellam,
+    TreeAggregation,
 )
-from atoll.privacy.events import Tree as TreeEvent
 from atoll.reducers import REDUCERS
 from atoll.rng import dp
 from atoll.testing import check_transform
@@ -173,7 +173,7 @@ EVENTS: list[tuple[list[Any], Any]] = [
     ([*CLIP, UNIT], Pure(1.0)),
     ([*CLIP, BANDED], Banded(2.0, bands=4, min_separation=4, rounds=40)),
     ([*CLIP, ("tree_noise", {"noise_multiplier": 2.0, "restart": 8})],
-     TreeEvent(2.0, rounds=40, min_separation=4, restart=8, pattern="cyclic")),
+     TreeAggregation(2.0, rounds=40, min_separation=4, restart=8, pattern="cyclic")),
 ]  # fmt: skip
 
 
@@ -206,7 +206,10 @@ def test_a_simulation_says_what_it_stands_for() -> None:
         ("gaussian_noise", "l2"): ({"noise_multiplier": 1.5}, Gaussian(1.5)),
         ("laplace_noise", "l1"): ({"noise_multiplier": 1.5}, Laplace(1.5)),
         ("banded_noise", "l2"): ({"noise_multiplier": 1.5, "bands": 8, "min_separation": 9}, Banded(1.5, 8, 9, 40)),
-        ("tree_noise", "l2"): ({"noise_multiplier": 1.5, "min_separation": 9}, TreeEvent(1.5, 40, 9, pattern="cyclic")),
+        ("tree_noise", "l2"): (
+            {"noise_multiplier": 1.5, "min_separation": 9},
+            TreeAggregation(1.5, 40, 9, pattern="cyclic"),
+        ),
     }
     for (name, _), (options, event) in simulated.items():
         made, _ = bound(*CLIP1, (name, {**options, "noise_cohort": 1000}))

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from atoll import rng
 from atoll.core import Chain, Outcome, Participation, Spec
 from atoll.core.transform import named
-from atoll.privacy import Approximate, DiscreteGaussian, Event, Ledger, NotPrivate, Pure, Skellam, signal_to_noise
+from atoll.privacy import (
+    Approximate,
+    DistributedDiscreteGaussian,
+    DistributedSkellam,
+    Event,
+    Ledger,
+    NotPrivate,
+    Pure,
+    signal_to_noise,
+)
 from atoll.privacy.run.dpsgd import QUICK
 from atoll.privacy.run.request import Asked, described, sampled, standing_for
 from atoll.records.upgrade import upgraded_participation
@@ -20,7 +29,8 @@ if TYPE_CHECKING:
     from atoll.experiment.setup import Setup
 
 Told = dict[str, Any]
-_BY_CLIENTS = DiscreteGaussian, Skellam, Pure, Approximate  # each adds noise of its own, or a share of the noise
+# each client adds noise of its own, or a share of the noise
+_BY_CLIENTS = (DistributedDiscreteGaussian, DistributedSkellam, Pure, Approximate)
 _NOTHING = Asked(delta=0.5)  # of a run that has no mechanism on updates: nothing is ever written in that book
 
 
@@ -252,7 +262,7 @@ def _drawn(book: Ledger) -> str:
     event: Any = book.parts[-1][0] if book.parts else None
     if event is None:
         return "not drawn yet"
-    return f"{event.how.replace('_', ' ')}, {event.cohort:g} of {event.population} clients"
+    return f"{event.scheme.replace('_', ' ')}, {event.cohort:g} of {event.population} clients"
 
 
 def _share(layers: Chain, clients: int) -> float:

@@ -14,11 +14,11 @@ from atoll.core import Algorithm, Model, Task
 from atoll.data import Dataset, Population
 from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment, LocalPrivacyTable
-from atoll.privacy.dpsgd_plan import Examples
+from atoll.privacy.dpsgd_plan import DpSgdPlan
 from atoll.privacy.run.leak_check import check_algorithm
 from atoll.tasks import Supervised
 from atoll.tasks.dp_sgd import PrivateTask
-from atoll.tasks.ghost import quick_layers
+from atoll.tasks.ghost import ghost_layers
 from atoll.tasks.layers import BatchNorm
 
 Make = Callable[[Task], Algorithm]
@@ -31,7 +31,7 @@ class ExamplePrivacy:
 
     task: PrivateTask
     table: LocalPrivacyTable
-    plan: Examples
+    plan: DpSgdPlan
     noise_multiplier: float
     delta: float
     rounds: int  # of the whole run
@@ -81,7 +81,7 @@ class ExamplePrivacy:
         if self.plan.sampling == "shuffled":
             return f"shuffled batches, {self.plan.epochs_begun(n)} epochs a round over the {n} examples of a client"
         how = "poisson" if self.plan.sampling == "poisson" else "fixed size"
-        return f"{how}, {self.plan.drawn(n)} of {n} examples in each of {self.plan.steps(n)} steps a round"
+        return f"{how}, {self.plan.batch_size(n)} of {n} examples in each of {self.plan.steps(n)} steps a round"
 
     def _assumed(self) -> list[str]:
         notes = {
@@ -118,8 +118,8 @@ def make_private(
     delta = table.delta if table.delta is not None else 0.1 / max(1, largest)
     _check(experiment, table, task, delta, largest)
     sizes = tuple(torch.unique(population.sizes).tolist())
-    plan = Examples(sizes, local.batch, local.epochs, local.max_steps, table.sampling, min_separation)
-    size, ghost = float(min(local.batch, largest) or 1), quick_layers(task)
+    plan = DpSgdPlan(sizes, local.batch, local.epochs, local.max_steps, table.sampling, min_separation)
+    size, ghost = float(min(local.batch, largest) or 1), ghost_layers(task)
     private = PrivateTask(task, table.max_norm, 0.0, size, local.batch == 0, task.keyed, ghost)
     check_algorithm(make, dataset, private, model, table.sampling == "poisson")
     if table.epsilon is not None:
@@ -166,9 +166,9 @@ def _layers(task: Supervised) -> list[str]:
             "task.batch_norm: BatchNorm mixes the examples of a batch and keeps their statistics, which local.privacy "
             "does not cover. Use task.batch_norm = 'group', or 'freeze'."
         ]
-    if task.native:
+    if task.mutable_buffers:
         return [
-            f"task.model: writes in its buffer {task.native[0]!r} while it trains, which local.privacy does not cover. "
+            f"task.model: writes in its buffer {task.mutable_buffers[0]!r} while it trains, which local.privacy does not cover. "
             "Use a model that keeps nothing of its batches."
         ]
     return []

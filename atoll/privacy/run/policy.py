@@ -16,8 +16,8 @@ from atoll.data import DATA, EMBEDDED, Dataset
 from atoll.data.sources import PACKAGED
 from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment, PrivacyTable
-from atoll.privacy import ACCOUNTANTS, NotPrivate, suited
-from atoll.privacy.accountant import checked
+from atoll.privacy import ACCOUNTANTS, NotPrivate, accountant_for
+from atoll.privacy.accountant import supported_terms
 from atoll.privacy.run.leak_check import looks_at
 from atoll.privacy.run.request import Asked, advice, asked, calibrated, described, planned, sampled, spends_delta
 from atoll.schedules import Schedule
@@ -76,7 +76,8 @@ def _with_noise(setup: Setup) -> tuple[Setup, bool]:
         known = replace(known, delta=min(0.5, 2 * lost))
     if described(bound, known) or not bound.simulated_events():
         whole = planned(bound, how, experiment.rounds, known)
-        checked(suited(whole, ACCOUNTANTS, known.accountant), whole)  # refuses an accountant that does not know it
+        # refuses an accountant that does not know it
+        supported_terms(accountant_for(whole, ACCOUNTANTS, known.accountant), whole)
         _check_budget(bound, how, known)
     hint = advice(bound, how, experiment.rounds, known)
     setup = replace(setup, chain=chain, asked=known, notes=[*setup.notes, *([hint] if hint else [])])
@@ -129,7 +130,7 @@ def _check_budget(bound: Chain, how: Participation, known: Asked) -> None:
     if known.budget is None:
         return
     first = planned(bound, how, 1, known)
-    if (cost := suited(first, ACCOUNTANTS, known.accountant).epsilon(first, known.delta)) > known.budget:
+    if (cost := accountant_for(first, ACCOUNTANTS, known.accountant).epsilon(first, known.delta)) > known.budget:
         raise ConfigError(
             f"privacy.budget: {known.budget:g} is less than one round costs (epsilon {cost:.4g} at delta "
             f"{known.delta:g}). Use a larger noise multiplier, a smaller cohort, or a budget above that."

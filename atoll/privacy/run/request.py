@@ -12,13 +12,22 @@ from atoll.core.settings import is_schedule, resolve
 from atoll.core.transform import named
 from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment, PrivacyTable, SimulateTable
-from atoll.privacy.accountant import checked
+from atoll.privacy.accountant import supported_terms
 from atoll.privacy.calibrate import noise_for
-from atoll.privacy.events import Approximate, Banded, Composed, Event, How, Sampled, Tree, check_delta
+from atoll.privacy.events import (
+    Approximate,
+    Banded,
+    Composed,
+    Event,
+    Sampled,
+    SamplingScheme,
+    TreeAggregation,
+    check_delta,
+)
 from atoll.privacy.ledger import ACCOUNTANTS, Ledger
-from atoll.privacy.plan import suited
+from atoll.privacy.plan import accountant_for
 
-_SCHEMES: dict[str, How] = {
+_SCHEMES: dict[str, SamplingScheme] = {
     "everyone": "everyone",
     "fixed": "without_replacement",
     "fraction": "without_replacement",
@@ -46,7 +55,7 @@ def sampled(events: Sequence[Event], how: Participation) -> Event:
     """What mechanisms did to one cohort, and how it was drawn.
 
     >>> from atoll.privacy import Gaussian
-    >>> sampled([Gaussian(1.0)], Participation("fixed", 10, size=10)).how
+    >>> sampled([Gaussian(1.0)], Participation("fixed", 10, size=10)).scheme
     'everyone'
     """
     one = events[0] if len(events) == 1 else Composed(tuple((e, 1) for e in events))
@@ -126,8 +135,8 @@ def calibrated(chain: Chain, spec: Spec, how: Participation, rounds: int, known:
         return planned(bound, how, rounds, known)
 
     first = event(1.0)
-    accountant = suited(first, ACCOUNTANTS, known.accountant)
-    terms = checked(accountant, first)
+    accountant = accountant_for(first, ACCOUNTANTS, known.accountant)
+    terms = supported_terms(accountant, first)
     if terms.broken:
         raise ConfigError(f"{name}.epsilon: cannot be kept: {terms.broken}. Use a noise_multiplier, and no epsilon.")
     noise = _noise_for(_Same(event, repr(first)), layer.epsilon, layer.delta, accountant.name)
@@ -153,7 +162,7 @@ def advice(bound: Chain, how: Participation, rounds: int, known: Asked) -> str |
     """That the same noise would cost less with another sampler, where that is so."""
     if how.size is None or how.size == how.population or _SCHEMES.get(how.scheme) not in _POORLY:
         return None
-    if bound.simulated_events() or any(isinstance(e, Banded | Tree) for e in bound.events()):
+    if bound.simulated_events() or any(isinstance(e, Banded | TreeAggregation) for e in bound.events()):
         return None
     poisson = Participation("poisson", how.population, probability=min(1.0, how.size / how.population))
     costs = []

@@ -73,7 +73,7 @@ def block(run: atoll.Run) -> dict[str, Any]:
 def test_every_sampler_has_its_own_event(how: Participation, event: tuple[Any, ...]) -> None:
     found = sampled([Gaussian(1.0)], how)
     assert isinstance(found, Sampled)
-    assert (found.how, found.population, found.cohort, found.min_separation) == event
+    assert (found.scheme, found.population, found.cohort, found.min_separation) == event
 
 
 def test_a_sampler_without_known_amplification_is_accounted_without_any() -> None:

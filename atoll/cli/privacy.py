@@ -53,7 +53,7 @@ MechanismName = Annotated[Literal["gaussian", "laplace", "banded", "tree"], type
 MinSeparation = Annotated[
     int, typer.Option(help="Rounds from one turn of a unit to its next, kept by cyclic sampling.")
 ]
-Bands = Annotated[int | None, typer.Option(help="Bands of banded. Default: as many as the separation.")]
+Bands = Annotated[int | None, typer.Option(help="Bands of banded. Default: as many as --min-separation.")]
 Restart = Annotated[int | None, typer.Option(help="A new tree every so many rounds.")]
 Unit = Annotated[Literal["client", "example"], typer.Option(help="Whose data is protected.")]
 

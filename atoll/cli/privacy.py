@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -28,7 +28,7 @@ _RENAMED = {"--noise": "--noise-multiplier", "--separation": "--min-separation"}
 class _Command(TyperCommand):
     """Refuses options of the first version with what they are called now."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for option in (word.partition("=")[0] for word in args):
             if option in _RENAMED:
                 raise ConfigError(f"{option}: is called {_RENAMED[option]} now.")
@@ -53,7 +53,7 @@ MechanismName = Annotated[Literal["gaussian", "laplace", "banded", "tree"], type
 MinSeparation = Annotated[
     int, typer.Option(help="Rounds from one turn of a unit to its next, kept by cyclic sampling.")
 ]
-Bands = Annotated[int | None, typer.Option(help="Bands of banded. Default: as many as the separation.")]
+Bands = Annotated[int | None, typer.Option(help="Bands of banded. Default: as many as --min-separation.")]
 Restart = Annotated[int | None, typer.Option(help="A new tree every so many rounds.")]
 Unit = Annotated[Literal["client", "example"], typer.Option(help="Whose data is protected.")]
 

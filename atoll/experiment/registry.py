@@ -2,7 +2,7 @@
 
 >>> from atoll.transforms import TRANSFORMS
 >>> check(TRANSFORMS, {"name": "clip_l2", "max_norm": 1}, "transform.0")
-({'name': 'clip_l2', 'bound': 1.0}, [])
+({'name': 'clip_l2', 'max_norm': 1.0}, [])
 >>> check(TRANSFORMS, {"name": "clip_l2", "max_norm": 0}, "transform.0")[1]
 ['transform.0.max_norm: must be above 0 (got 0).']
 """

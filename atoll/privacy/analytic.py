@@ -55,18 +55,18 @@ def gaussian_epsilon(noise_multiplier: float, delta: float, tolerance: float = 1
     return high
 
 
-def gaussian_epsilons(multipliers: Sequence[float], delta: float, tolerance: float = 1e-13) -> list[float]:
+def gaussian_epsilons(noise_multipliers: Sequence[float], delta: float, tolerance: float = 1e-13) -> list[float]:
     """`gaussian_epsilon` of many at once: the same steps, those that are done wait.
 
     >>> gaussian_epsilons([1.0, 2.0], 1e-5) == [gaussian_epsilon(1.0, 1e-5), gaussian_epsilon(2.0, 1e-5)]
     True
     """
-    if len(multipliers) == 1 or min(multipliers, default=1.0) < TOO_LITTLE_NOISE:
-        return [gaussian_epsilon(z, delta, tolerance) for z in multipliers]
+    if len(noise_multipliers) == 1 or min(noise_multipliers, default=1.0) < TOO_LITTLE_NOISE:
+        return [gaussian_epsilon(z, delta, tolerance) for z in noise_multipliers]
     import numpy as np
     from scipy.special import log_ndtr
 
-    z = np.asarray(multipliers)
+    z = np.asarray(noise_multipliers)
 
     def over(epsilon: Any) -> Any:
         first, second = log_ndtr(0.5 / z - epsilon * z), epsilon + log_ndtr(-0.5 / z - epsilon * z)

@@ -176,6 +176,15 @@ def test_mistakes_are_explained(command: Command, words: str, said: str) -> None
     assert said in str(result.exception)
 
 
+@pytest.mark.parametrize(("old", "new"), [("--noise", "--noise-multiplier"), ("--separation", "--min-separation")])
+@pytest.mark.parametrize("joined", [" ", "="])
+def test_an_old_option_is_refused_with_the_new_one(command: Command, old: str, new: str, joined: str) -> None:
+    for name in ("epsilon", "calibrate", "curve"):
+        result = command(f"{name} {RUN} {old}{joined}2")
+        assert isinstance(result.exception, ConfigError)
+        assert str(result.exception) == f"{old}: is called {new} now."
+
+
 def test_a_run_that_outgrows_a_grid_of_losses_is_accounted_by_renyi_divergences(command: Command) -> None:
     found = command(f"epsilon --noise-multiplier 1 {LONG}")
     assert (value(found, "accountant"), float(value(found, "epsilon"))) == ("rdp", pytest.approx(93132.3, rel=1e-4))

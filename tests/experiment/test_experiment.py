@@ -483,7 +483,7 @@ def test_a_digest_does_not_depend_on_the_order_in_a_free_table(stranger: str) ->
 def test_toml_is_written_as_people_write_it() -> None:
     text = Experiment.parse(RAW).to_toml()
     assert text.startswith('rounds = 50\nseed = 0\non_divergence = "stop"\n\n[data]\nname = "digits"\n\n[partition]\n')
-    assert '\n\n[[transform]]\nname = "clip_l2"\nbound = 1.0\n\n[' in text
+    assert '\n\n[[transform]]\nname = "clip_l2"\nmax_norm = 1.0\n\n[' in text
     assert 'model = { name = "mlp", widths = [64], dropout = 0.0, init = "default" }' in text
 
 

@@ -10,7 +10,6 @@ from scipy import special, stats
 
 from atoll.errors import ConfigError
 from atoll.privacy import (
-from tests.support.examples import few_examples
     ACCOUNTANTS,
     Analytic,
     Approximate,
@@ -35,6 +34,7 @@ from atoll.privacy.analytic import gaussian_epsilons
 from atoll.privacy.composition import Term
 from atoll.privacy.rdp import discrete_gaussian, divergences, randomised_response, skellam
 from atoll.privacy.with_replacement import multiplicity_bound
+from tests.support.examples import few_examples
 
 THREE = [Pld(), Prv(), Rdp()]
 

@@ -112,7 +112,7 @@ def test_pfl_research_has_its_published_settings() -> None:
 
 def test_the_published_noise_of_banded_factorisation_costs_more_than_it_says() -> None:
     """A user of one of 48 groups is drawn with probability 0.048; the published account has 0.001."""
-    suite = tomllib.loads((resources.files("atoll") / "suites" / "pfl-cifar10-dp.toml").read_text())
+    suite = tomllib.loads((resources.files("atoll") / "suites" / "shipped" / "pfl-cifar10-dp.toml").read_text())
     noise = suite["value"]["algorithm"]["fedavg+bmf (as published)"]["transform"][-1]
     run = Banded(noise["noise_multiplier"], noise["bands"], noise["min_separation"], 1500)
     assert run.turns == 32

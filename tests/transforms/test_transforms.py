@@ -183,9 +183,9 @@ def test_settings_of_a_chain_are_data() -> None:
     bound, _ = chain(EQUAL, CLIP, NOISE).bind(Spec())
     settings = extract(bound)
     assert {p: pytest.approx(float(x)) for p, x in tree.paths(settings)} == {
-        "layers/1/bound": 0.5,
+        "layers/1/max_norm": 0.5,
         "layers/2/noise_multiplier": 2.0,
-        "layers/2/bound": 0.5,
+        "layers/2/sensitivity": 0.5,
     }
     settings["layers"]["1"]["max_norm"] = torch.tensor(0.25)
     clipped, _ = inject(bound, settings).client(

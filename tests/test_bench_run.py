@@ -27,12 +27,11 @@ from atoll.errors import AtollError, ConfigError, RecordError
 from atoll.experiment import override
 from atoll.experiment import read as read_file
 from atoll.experiment.setup import set_up
-from atoll.records import Cell, Results, Trace
-from atoll.runs import Folder
+from atoll.records import Cell, Results, RunFolder, Trace
 from atoll.suites import Bench, parse, prepare, read
 from atoll.suites.collect import trace
 from atoll.suites.skew import skew
-from atoll.suites.suite_progress import Estimate, SuiteBar
+from atoll.suites.suite_progress import SuiteBar, TimeLeft
 from atoll.suites.sweeps import Quiet
 from atoll.suites.sweeps.signals import deadline, terminable
 from atoll.suites.terminal import later, listing, summary
@@ -63,7 +62,7 @@ def models(folder: Path) -> dict[str, list[str]]:
     """The digests of every model of every run, by experiment."""
     found = {}
     for path in folder.glob("cells/*"):
-        found[Folder(path).info["digest"]] = [entry["model"] for entry in Folder(path).record()]
+        found[RunFolder(path).info["digest"]] = [entry["model"] for entry in RunFolder(path).record()]
     return found
 
 
@@ -122,7 +121,7 @@ def test_the_chosen_setting_is_the_one_with_the_best_held_out_score(whole: Bench
         scores = {}
         for option in job.options:
             (path,) = whole.folder.glob(f"cells/*{option.trials[0].digest[:8]}")
-            scores[option.settings["algorithm.mu"]] = Folder(path).record()[-1]["clients"]["accuracy"]["mean"]
+            scores[option.settings["algorithm.mu"]] = RunFolder(path).record()[-1]["clients"]["accuracy"]["mean"]
         best = max(scores, key=lambda mu: scores[mu])
         assert cell.settings == {"algorithm.mu": best}
         assert [t.score for t in cell.trials] == pytest.approx(list(scores.values()), rel=1e-5)
@@ -136,7 +135,7 @@ def test_a_trace_is_what_the_record_says(whole: Bench) -> None:
     cell = whole.results.cells[2]
     for run in cell.runs:
         (path,) = whole.folder.glob(f"cells/*{run.digest[:8]}")
-        record, info = Folder(path).record(), Folder(path).info
+        record, info = RunFolder(path).record(), RunFolder(path).info
         assert run.seed == info["seed"]
         assert run.rounds == (1, 2, 3)
         assert run.values == pytest.approx([e["accuracy"] for e in record], rel=1e-5)
@@ -294,7 +293,7 @@ def test_after_the_budget_nothing_new_begins_and_resume_goes_on(tmp_path: Path, 
     assert (stopped.status, stopped.late) == ("interrupted", True)
     assert stopped.left > 0
     assert set(log.began_) < {cell.name for cell in stopped.work.first()}
-    assert {Folder(p).info["status"] for p in (tmp_path / "b" / "cells").iterdir()} <= {"interrupted", "finished"}
+    assert {RunFolder(p).info["status"] for p in (tmp_path / "b" / "cells").iterdir()} <= {"interrupted", "finished"}
     assert (tmp_path / "b" / "results.json").exists()
     again = atoll.bench.run(FILE, tmp_path / "b", resume=True)
     assert plain(again.results) == plain(whole.results)
@@ -564,7 +563,7 @@ def test_the_time_that_is_left_follows_the_pace_of_runs_of_a_kind() -> None:
     work = prepare(FILE, only=MAIN, tuning="none")
     cells = work.first()
     clock = [0.0]
-    estimate = Estimate(now=lambda: clock[0])
+    estimate = TimeLeft(now=lambda: clock[0])
     estimate.expect(cells)
     assert math.isnan(estimate.seconds)
     first, second = cells[0].name, cells[1].name  # two seeds of one kind, as one stack
@@ -585,7 +584,7 @@ def test_the_time_that_is_left_follows_the_pace_of_runs_of_a_kind() -> None:
     rest = len(cells) - 3 - len(twin)
     pace = (12.0 + 10.0) / 7
     assert estimate.seconds == pytest.approx(2 * 10.0 + len(twin) * 3 * 10.0 + rest * 3 * pace)
-    assert Estimate(2, left=estimate.left, paces=estimate.paces).seconds == pytest.approx(estimate.seconds / 2)
+    assert TimeLeft(2, left=estimate.left, paces=estimate.paces).seconds == pytest.approx(estimate.seconds / 2)
 
 
 def test_a_bar_counts_both_stages_and_what_was_done_before() -> None:

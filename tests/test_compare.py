@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import atoll
 from atoll import records as results
-from atoll.analysis.compare import Series, compare, match, opened
-from atoll.analysis.compare.load_side import One, Side
+from atoll.analysis.compare import SettingRuns, compare, match, opened
+from atoll.analysis.compare.load_side import SeedRun, Side
 from atoll.analysis.diff import must_agree, parting, words
 from atoll.analysis.diff.gaps import gaps, same
 from atoll.analysis.diff.lines import compared
@@ -555,13 +555,13 @@ def test_to_swap_the_sides_swaps_everything(a: list[float], b: list[float]) -> N
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=12))
 def test_every_run_is_in_a_pair_or_left_out(runs: list[tuple[int, int, bool]]) -> None:
-    sides: list[list[Series]] = []
+    sides: list[list[SettingRuns]] = []
     for side in (True, False):
-        by_row: dict[int, dict[int, One]] = {row: {} for row in range(3)}
+        by_row: dict[int, dict[int, SeedRun]] = {row: {} for row in range(3)}
         for row, seed, mine in runs:
             if mine is side:
-                by_row[row][seed] = One(seed, 0.5, "p")
-        sides.append([Series({"row": row}, tuple(own.values())) for row, own in by_row.items()])
+                by_row[row][seed] = SeedRun(seed, 0.5, "p")
+        sides.append([SettingRuns({"row": row}, tuple(own.values())) for row, own in by_row.items()])
     found = match(*sides)
     have = [{(s.place["row"], r.seed) for s in side for r in s.runs} for side in sides]
     paired = {(row.place["row"], seed) for row in found.rows for seed in row.seeds}

@@ -20,10 +20,10 @@ from atoll import tree
 from atoll.errors import RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import set_up
-from atoll.runs import Driver, Folder, Run
+from atoll.records import RunFolder, clean
+from atoll.runs import Driver, Run
 from atoll.runs import environment as machine
 from atoll.runs import lifecycle as begin
-from atoll.runs.folder import clean
 
 FILES = {"run.json", "record.jsonl", "clients.json", "checkpoint.pt", "model.pt"}
 
@@ -103,7 +103,7 @@ def test_the_digest_of_the_last_line_is_the_model_s(done: Run) -> None:
 def test_what_is_no_number_is_null(tmp_path: Path) -> None:
     value = {"a": float("nan"), "b": [float("inf"), 1.5], "c": torch.tensor(2.0), "d": torch.tensor([1, 2]), "e": True}
     assert clean(value) == {"a": None, "b": [None, 1.5], "c": 2.0, "d": [1, 2], "e": True}
-    folder = Folder(tmp_path)
+    folder = RunFolder(tmp_path)
     folder.append({"round": 1, "auroc": float("nan")})
     assert folder.record() == [{"round": 1, "auroc": None}]
 
@@ -294,8 +294,8 @@ def test_files_of_the_user_do_not_keep_a_run_from_going_on(done: Run) -> None:
 def test_two_processes_cannot_write_one_run(done: Run) -> None:
     done._files.write_info({**done.info, "status": "running"})
     code = (
-        "import sys; from pathlib import Path; from atoll.runs import Folder\n"
-        f"with Folder(Path({str(done.folder)!r})).held(): print('held', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from atoll.runs import RunFolder\n"
+        f"with RunFolder(Path({str(done.folder)!r})).held(): print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

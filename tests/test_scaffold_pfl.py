@@ -16,7 +16,8 @@ from atoll.algorithms.scaffold import Scaffold
 from atoll.errors import ConformanceError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import set_up
-from atoll.runs import Driver, Folder
+from atoll.records import RunFolder
+from atoll.runs import Driver
 from atoll.testing import check_algorithm
 from atoll.testing.assertions import distance
 from atoll.testing.harness import some, train
@@ -106,7 +107,7 @@ def after(rounds: int, tmp_path: Path, **options: Any) -> tuple[float, float, fl
         "evaluate": {"every": rounds, "clients": 0},
         "transform": ["equal_weights", *clip],
     }
-    folder = Folder(tmp_path / f"{clip}{options}")
+    folder = RunFolder(tmp_path / f"{clip}{options}")
     folder.create(0)
     driver = Driver(set_up(Experiment.parse(experiment), "cpu"), folder)
     for _ in range(rounds):

@@ -24,7 +24,8 @@ from atoll.data.sources.synthetic import synthetic
 from atoll.errors import PartitionError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Setup, assemble
-from atoll.runs import Driver, Folder
+from atoll.records import RunFolder
+from atoll.runs import Driver
 
 MANY, FEW, COHORT, ROWS = 1_000_000, 10_000, 20, 500
 SAMPLERS = {
@@ -60,7 +61,7 @@ def setup(clients: int, algorithm: str = "fedavg", **changes: Any) -> Setup:
 
 
 def driver(made: Setup, folder: Path) -> Driver:
-    files = Folder(folder)
+    files = RunFolder(folder)
     files.create(0)
     return Driver(made, files)
 

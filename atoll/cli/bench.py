@@ -52,8 +52,8 @@ def bench(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run; run and write nothing.")] = False,
 ) -> None:
     """Run a suite: every cell of a table, tuned alike, at several seeds; then the table, results.json and a page."""
+    from atoll.records import INTERRUPTED, SuiteFolder
     from atoll.suites import default_folder, prepare, run
-    from atoll.suites.run import claim
     from atoll.suites.suite_progress import SuiteBar
     from atoll.suites.terminal import later
 
@@ -63,7 +63,7 @@ def bench(
     if dry_run:
         _print_plan(work, folder)
         return
-    claim(folder, resume)
+    SuiteFolder(folder).claim(resume)
     try:
         at_once = jobs or (workers(device) if executor == "local" else None)
         with SuiteBar(later(work), at_once or 1, console) as bar:
@@ -82,7 +82,7 @@ def bench(
         errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
         sys.exit(130)
     _print_results(done)
-    if done.status == "interrupted":
+    if done.status == INTERRUPTED:
         words = _same(suite, size, only or [], seeds, tuning, set_ or [])
         words += [] if budget is None else ["--budget", budget]
         words += [] if executor == "local" else ["--executor", executor]
@@ -93,7 +93,7 @@ def bench(
         _say(f"{why}: {done.left} of {len(work.chosen)} cells are not done; those under way have a checkpoint.")
         _say(f"Go on with:\n  {shlex.join([*words, '--out', str(folder), '--resume'])}")
     _print_failed(done)
-    if done.status == "interrupted" and not done.late:
+    if done.status == INTERRUPTED and not done.late:
         sys.exit(130)
     if done.failed:
         sys.exit(1)
@@ -132,22 +132,23 @@ def _same(
 
 
 def _print_plan(work: Work, folder: Path) -> None:
-    from atoll.suites.run_status import Standing
+    from atoll.records import SuiteFolder
     from atoll.suites.terminal import plan
 
-    table, line = plan(work, Standing(folder))
+    table, line = plan(work, SuiteFolder(folder))
     console.print(table)
     _say(line)
     _say(f"Folder: {folder}")
 
 
 def _print_results(done: Bench) -> None:
+    from atoll.records import SuiteFolder
     from atoll.suites.terminal import summary
 
     for block in done.results.blocks():
         console.print(summary(done.results, block))
     page = done.report()
-    _say(f"Results: {done.folder / 'results.json'}")
+    _say(f"Results: {SuiteFolder(done.folder).results_path}")
     if page is not None:
         _say(f"Report:  {page}")
 

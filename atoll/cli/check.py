@@ -16,14 +16,15 @@ from atoll.engines import Scratch
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, set_up
-from atoll.runs import Driver, Folder
+from atoll.records import RunFolder
+from atoll.runs import Driver
 
 
 def estimate(experiment: Experiment, device: Device, console: Console) -> None:
     """Build everything, time one round without keeping it, and print what a run would take."""
     setup = set_up(experiment, device)
     with tempfile.TemporaryDirectory() as scratch:
-        driver = Driver(setup, Folder(Path(scratch)))
+        driver = Driver(setup, RunFolder(Path(scratch)))
         seconds = _one_round(driver)
         cohort = driver.agenda.trial().cohort
         clients = len(cohort)

@@ -1,6 +1,6 @@
 """Reports: run folders in; a terminal table, one HTML file that opens offline, and figures out. Never torch.
 
-    records.py    a run folder, read          relation.py   many folders as one DuckDB relation
+    duckdb_relation.py  the lines of many folders as one relation
     settings.py   a configuration, flat       groups.py     runs that differ only in their seed
     metrics.py    what counts as better       estimates.py  means and intervals over seeds
     gains.py      gain over training alone    final.py      the final table
@@ -14,7 +14,6 @@ A folder that cannot be read raises `atoll.errors.RecordError`.
 
 from atoll.report.duckdb_relation import table
 from atoll.report.html import write
-from atoll.report.records import Clients, Record, read
 from atoll.report.terminal import summary
 
-__all__ = ["Clients", "Record", "read", "summary", "table", "write"]
+__all__ = ["summary", "table", "write"]

@@ -2,10 +2,9 @@
 
 from atoll.runs.api import run, simulate
 from atoll.runs.driver import Driver
-from atoll.runs.folder import Folder
 from atoll.runs.progress import Bar, Watcher, silent
 from atoll.runs.run_result import Run
 from atoll.runs.run_stacked import run_together
 from atoll.runs.stackable import why_not
 
-__all__ = ["Bar", "Driver", "Folder", "Run", "Watcher", "run", "run_together", "silent", "simulate", "why_not"]
+__all__ = ["Bar", "Driver", "Run", "Watcher", "run", "run_together", "silent", "simulate", "why_not"]

@@ -20,10 +20,9 @@ from torch import Tensor
 from atoll import tree
 from atoll.engines import Kept, Layout, RowStore
 from atoll.errors import RecordError
-from atoll.runs.folder import Folder
+from atoll.records import RunFolder
 from atoll.tree import Tree
 
-_NAME = "checkpoint.pt"
 _NEW = "Start again in a new folder."
 _PIECE = 8 << 20  # bytes of rows that are read at a time
 
@@ -37,30 +36,28 @@ class Saved:
     memory: dict[str, Any]  # file, clients, layout and digest; {} where no client has any
 
 
-def write(folder: Folder, parts: Tree, memory: RowStore | Kept, rounds: int) -> None:
+def write(folder: RunFolder, parts: Tree, memory: RowStore | Kept, rounds: int) -> None:
     """Put the state after so many rounds in the place of the last checkpoint, in one step."""
     folder.settle()
-    kept = _write_rows(folder, memory, f"memory-{rounds}.rows")
-    folder.save(_NAME, {"parts": parts, "round": rounds, "memory": kept, "digest": _fingerprint(parts, kept)})
-    for old in folder.path.glob("memory-*.rows"):
-        if old.name != kept.get("file"):
-            old.unlink(missing_ok=True)
+    kept = _write_rows(folder, memory, rounds)
+    whole = {"parts": parts, "round": rounds, "memory": kept, "digest": _fingerprint(parts, kept)}
+    folder.save_checkpoint(whole, kept.get("file"))
 
 
-def read(folder: Folder) -> Saved:
+def read(folder: RunFolder) -> Saved:
     """The state, after how many rounds it was written, and where the clients' memory is."""
-    saved = folder.load(_NAME)
+    saved = folder.checkpoint()
     try:
         found = Saved(saved["parts"], int(saved["round"]), saved["memory"])
         whole = _fingerprint(found.parts, found.memory) == saved["digest"]
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError):
         whole = False
     if not whole:
-        raise RecordError(f"{folder.path / _NAME}: is damaged (its contents are not what was written). {_NEW}")
+        raise RecordError(f"{folder.checkpoint_path}: is damaged (its contents are not what was written). {_NEW}")
     return found
 
 
-def rows(folder: Folder, saved: Saved, layout: Layout) -> Iterator[tuple[Tensor, Tree]]:
+def rows(folder: RunFolder, saved: Saved, layout: Layout) -> Iterator[tuple[Tensor, Tree]]:
     """The clients' memory, a piece at a time; an error at the end, at the latest, if it is not what was written."""
     kept = saved.memory
     if not kept:
@@ -76,27 +73,27 @@ def rows(folder: Folder, saved: Saved, layout: Layout) -> Iterator[tuple[Tensor,
         raise RecordError(f"{path}: cannot be read ({e.strerror}). {_NEW}") from e
 
 
-def belongs(folder: Folder, rounds: int, model: str) -> None:
+def belongs(folder: RunFolder, rounds: int, model: str) -> None:
     """Refuse a checkpoint that the record does not know."""
     record = folder.record()
     if len(record) < rounds:
         ends = f"the checkpoint is at round {rounds}, the record ends at {len(record)}"
         raise RecordError(f"{folder.path}: {ends}. {_NEW}")
     if rounds and record[rounds - 1].get("model") != model:
-        raise RecordError(f"{folder.path / _NAME}: is not the model of round {rounds} in the record. {_NEW}")
+        raise RecordError(f"{folder.checkpoint_path}: is not the model of round {rounds} in the record. {_NEW}")
 
 
-def last(folder: Folder) -> str:
+def last(folder: RunFolder) -> str:
     """Where a resumed run would go on, in words."""
-    if not folder.has(_NAME):
+    if not folder.has_checkpoint():
         return "none was written yet"
     try:
-        return f"round {read(folder).rounds} in {folder.path / _NAME}"
+        return f"round {read(folder).rounds} in {folder.checkpoint_path}"
     except RecordError:
         return "unreadable"
 
 
-def _write_rows(folder: Folder, memory: RowStore | Kept, name: str) -> dict[str, Any]:
+def _write_rows(folder: RunFolder, memory: RowStore | Kept, rounds: int) -> dict[str, Any]:
     ids = memory.ids()
     if not len(ids):
         return {}
@@ -107,7 +104,7 @@ def _write_rows(folder: Folder, memory: RowStore | Kept, name: str) -> dict[str,
         return piece
 
     pieces = chain([ids.numpy().astype("<i8")], (memory.layout.pack(held) for _, held in memory.pieces()))
-    folder.stream(name, (told(p) for p in pieces))
+    name = folder.stream_client_state(rounds, (told(p) for p in pieces))
     return {"file": name, "clients": len(ids), "layout": memory.layout.mark, "digest": seen.hexdigest()}
 
 

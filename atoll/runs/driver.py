@@ -19,11 +19,11 @@ from atoll.errors import DivergenceError, RankError
 from atoll.experiment.setup import Setup
 from atoll.phases import phase
 from atoll.privacy.run.account import Account, planted
+from atoll.records import RunFolder
 from atoll.rounds import Gossip, NoisySum, Parts, clients_key, nobody
 from atoll.runs.checkpoint_schedule import Spacing
 from atoll.runs.engine_setup import engine, ground, on_device, one_client, store
 from atoll.runs.evaluate import Evaluation, Evaluator, Moment
-from atoll.runs.folder import Folder
 from atoll.runs.interrupts import deferred_interrupts
 from atoll.runs.pace import Pace
 from atoll.runs.profiling import Profile
@@ -42,7 +42,7 @@ class Driver:
     def __init__(
         self,
         setup: Setup,
-        folder: Folder,
+        folder: RunFolder,
         choice: Choice | None = None,
         *,
         wrap: Callable[[AnyEngine], AnyEngine] | None = None,
@@ -124,7 +124,7 @@ class Driver:
         return self.account.affords(self.agenda.layers(number)[0], self.agenda.cohort(number)[0])
 
     def _ended(self, why: str) -> str:
-        self.world.first(lambda: self.folder.save("model.pt", self.state.model()))
+        self.world.first(lambda: self.folder.save_model(self.state.model()))
         self.state.checkpoint()
         if self.engine is self.own:  # else the seconds are of several runs
             self.pace.confirm(self.choice, self.ground, self.agenda.trial, self.own)

@@ -19,18 +19,17 @@ from atoll.errors import RankError, RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, Setup
 from atoll.experiment.type_names import shown
+from atoll.records import INTERRUPTED, RUNNING, Info, RunFolder, ended, failed
 from atoll.runs.driver import Driver
 from atoll.runs.environment import code, hardware, versions
-from atoll.runs.folder import FORMAT, Folder
 from atoll.runs.interrupts import unhurried
 from atoll.runs.profiling import Profile
 from atoll.runs.progress import Watcher
 
-Info = dict[str, Any]  # what run.json holds
 _CELLS = 10_000  # clients times classes, in run.json
 
 
-def claim(folder: Folder, experiment: Experiment, resume: bool) -> Info | None:
+def claim(folder: RunFolder, experiment: Experiment, resume: bool) -> Info | None:
     """The run that is to be resumed here, if it is this experiment's; None for a new one."""
     if not folder.exists():
         folder.vacant()
@@ -62,11 +61,6 @@ def _differences(there: Any, yours: Any, at: str) -> Iterator[tuple[str, Any, An
         yield at, there, yours
 
 
-def ended(info: Info | None) -> bool:
-    """Is there nothing left to do?"""
-    return info is not None and (info["status"] == "finished" or info["status"].startswith("stopped early"))
-
-
 def same_device(info: Info | None, asked: Device) -> Device:
     """Where a resumed run goes on: where it was, since another device rounds otherwise."""
     if info is None:
@@ -86,23 +80,23 @@ def default_folder(experiment: Experiment, resume: bool) -> Path:
     first = Path("runs") / name.replace("/", "-").replace(":", "-")
     tried = [first] + [first.with_name(f"{first.name}-{i}") for i in range(2, 1000)]
     if resume:
-        there = [p for p in tried if Folder(p).exists()]
+        there = [p for p in tried if RunFolder(p).exists()]
         if not there:
             raise RecordError(f"{first}: there is no run to resume. Leave --resume out to start one.")
-        open_ones = [p for p in there if not ended(Folder(p).info)]
+        open_ones = [p for p in there if not ended(RunFolder(p).info)]
         return (open_ones or there)[-1]
     return next(p for p in tried if not p.exists())
 
 
 def drive(
-    setup: Setup, folder: Folder, info: Info | None, watch: Watcher, world: World = ALONE, profile: bool = False
+    setup: Setup, folder: RunFolder, info: Info | None, watch: Watcher, world: World = ALONE, profile: bool = False
 ) -> None:
     """All rounds that are left. The program's own random numbers are as they were when it is done."""
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         choice = kept_choice(info, folder, setup, world)
         driver = Driver(setup, folder, choice, wrap=ranked(world), world=world)
         if profile and world.rank == 0:
-            driver.profile = Profile(folder.path / "profile", setup.device)
+            driver.profile = Profile(folder, setup.device)
         conduct(driver, info, watch)
 
 
@@ -133,9 +127,9 @@ def _advance(driver: Driver, info: Info | None, watch: Watcher) -> None:
         told = {} if driver.account is None else {"privacy": driver.account.told(quick)}
         driver.folder.write_info({**info, "engine": engine, **told, "status": status})
 
-    world.first(lambda: write("running"))
+    world.first(lambda: write(RUNNING))
     if driver.account is not None:  # whoever is killed says what had been spent by the checkpoint
-        driver.kept = lambda: write("running", quick=True)
+        driver.kept = lambda: write(RUNNING, quick=True)
     try:
         status = driver.run(watch)
     except BaseException as e:
@@ -143,7 +137,7 @@ def _advance(driver: Driver, info: Info | None, watch: Watcher) -> None:
             unhurried()
         with suppress(RecordError):  # a full disk must not hide the reason
             if world.rank == 0:
-                write("interrupted" if isinstance(e, KeyboardInterrupt) else f"failed: {type(e).__name__}")
+                write(INTERRUPTED if isinstance(e, KeyboardInterrupt) else failed(type(e).__name__))
         raise
     world.first(lambda: write(status))
 
@@ -171,7 +165,6 @@ def about(driver: Driver) -> Info:
         choice |= {"workers": engine.count()}
     choice |= {k: v for k in ("memory_gb", "spill") if (v := getattr(driver.choice, k)) is not None}
     return {
-        "format": FORMAT,
         "atoll": versions()["atoll"],
         "label": experiment.label or str(experiment.algorithm["name"]),
         "experiment": experiment.complete(),
@@ -205,7 +198,9 @@ def _label_counts(setup: Setup) -> list[list[int]] | None:
     return counts
 
 
-def kept_choice(info: Info | None, folder: Folder, setup: Setup | None = None, world: World = ALONE) -> Choice | None:
+def kept_choice(
+    info: Info | None, folder: RunFolder, setup: Setup | None = None, world: World = ALONE
+) -> Choice | None:
     """A resumed run goes on with the engine it had; a new one has none yet.
 
     On another number of ranks each has another part of the machine, so chunks and workers are found anew.
@@ -218,7 +213,7 @@ def kept_choice(info: Info | None, folder: Folder, setup: Setup | None = None, w
             return choice
         return replace(setup.choice, name=choice.name, capture=choice.capture)
     except (KeyError, TypeError) as e:
-        raise RecordError(f"{folder.path / 'run.json'}: names no engine. Start again in a new folder.") from e
+        raise RecordError(f"{folder.path}: its run.json names no engine. Start again in a new folder.") from e
 
 
 def _needed_bytes(driver: Driver) -> int:

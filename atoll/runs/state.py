@@ -10,8 +10,8 @@ from atoll.attacks import Canaries
 from atoll.engines import Kept, RowStore, together
 from atoll.engines.ranks import HomeRows, World
 from atoll.experiment.setup import Setup
+from atoll.records import RunFolder
 from atoll.runs import checkpoint
-from atoll.runs.folder import Folder
 from atoll.runs.record_line import as_read
 from atoll.tree import Tree
 
@@ -21,7 +21,7 @@ class State:
     """On many ranks each holds the same, but for the clients' memory; only rank 0 writes."""
 
     setup: Setup
-    folder: Folder
+    folder: RunFolder
     world: World
     server: Tree
     transforms: Tree
@@ -88,7 +88,7 @@ class State:
 
     def _read(self, parts: list[Tree]) -> list[dict[str, Any]]:
         """Put what the checkpoint holds into `parts`, and the record back to where it was."""
-        if not self.folder.has("checkpoint.pt"):
+        if not self.folder.has_checkpoint():
             return self.folder.cut(0)
         saved = checkpoint.read(self.folder)
         checkpoint.belongs(self.folder, saved.rounds, self._digest(tree.to(saved.parts["server"], self.setup.device)))

@@ -7,18 +7,18 @@ table.py     the same for a terminal
 """
 
 from atoll.analysis.compare.comparison_table import shown
-from atoll.analysis.compare.load_side import Series, Side, opened
+from atoll.analysis.compare.load_side import SettingRuns, Side, opened
 from atoll.analysis.compare.matching import Match, Matched, match
-from atoll.analysis.compare.paired import Comparison, Row, Total, compare
+from atoll.analysis.compare.paired import ComparedRow, Comparison, WilcoxonOverRows, compare
 
 __all__ = [
+    "ComparedRow",
     "Comparison",
     "Match",
     "Matched",
-    "Row",
-    "Series",
+    "SettingRuns",
     "Side",
-    "Total",
+    "WilcoxonOverRows",
     "compare",
     "match",
     "opened",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,11 +20,10 @@ from atoll.engines import AnyEngine
 from atoll.errors import RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, Setup, set_up
-from atoll.runs import Driver, Folder
+from atoll.records import RunFolder
+from atoll.runs import Driver
 from atoll.runs.checkpoint import read as read_checkpoint
 from atoll.runs.lifecycle import kept_choice
-
-_COPIED = ("checkpoint.pt", "record.jsonl")
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Again:
     """One run, set up a second time as it was."""
 
     def __init__(self, folder: Path, dataset: Dataset | None = None) -> None:
-        self.folder, self.info = Folder(folder), Folder(folder).info
+        self.folder, self.info = RunFolder(folder), RunFolder(folder).info
         self.record = self.folder.record()
         self.experiment = Experiment.parse(self.info["experiment"])
         was = self.info["hardware"].get("device", "cpu")
@@ -80,7 +78,7 @@ class Again:
             return cast(AnyEngine, self.eyes)
 
         with self._alone():
-            self.driver = Driver(self.setup, Folder(place), choice, wrap=wrap)
+            self.driver = Driver(self.setup, RunFolder(place), choice, wrap=wrap)
         self.began = self._resumed(place, until)
         self.astray: int | None = None
 
@@ -91,8 +89,7 @@ class Again:
             return 0
         if not 0 < saved.rounds < until:
             return 0
-        for name in (*_COPIED, *([saved.memory["file"]] if saved.memory else [])):
-            shutil.copyfile(self.folder.path / name, place / name)
+        self.folder.copy_checkpoint(RunFolder(place), saved.memory.get("file"))
         self.driver.resume()
         return saved.rounds
 
@@ -130,7 +127,7 @@ class Again:
 def set_up_again(a: Path, b: Path) -> tuple[Again, Again]:
     """Both runs, set up; the data is read once if both name the same."""
     one = Again(a)
-    other = Folder(b).info["experiment"].get("data")
+    other = RunFolder(b).info["experiment"].get("data")
     plain = one.setup.partition.noise is None  # noise is put into the data that the clients see
     return one, Again(b, one.setup.dataset if plain and other == one.info["experiment"].get("data") else None)
 

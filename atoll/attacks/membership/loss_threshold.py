@@ -18,8 +18,7 @@ from atoll.engines import measure
 from atoll.errors import ConfigError, RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, Setup, set_up
-from atoll.runs import Folder
-from atoll.runs.lifecycle import ended
+from atoll.records import RunFolder, ended
 from atoll.tree import Tree
 
 Level = Literal["example", "client"]
@@ -30,7 +29,7 @@ Floats = NDArray[np.float64]
 class Finished:
     """A run that has ended, set up again from what its folder says."""
 
-    folder: Folder
+    folder: RunFolder
     info: dict[str, Any]
     record: list[dict[str, Any]]
     setup: Setup
@@ -38,7 +37,7 @@ class Finished:
     @classmethod
     def open(cls, path: Path | str, device: Device = "auto") -> Finished:
         """Refuses what is no run, has not ended, or cannot be set up as it was."""
-        folder = Folder(Path(path))
+        folder = RunFolder(Path(path))
         info = folder.info
         if not ended(info):
             raise RecordError(f"{folder.path}: has not finished ({info['status']}). Go on with it (--resume) first.")
@@ -68,12 +67,12 @@ class Scores(NamedTuple):
     note: str
 
 
-def model_in(folder: Folder, setup: Setup) -> Model:
+def model_in(folder: RunFolder, setup: Setup) -> Model:
     """model.pt as the task takes it."""
-    state, like = folder.load("model.pt"), setup.model
+    state, like = folder.model(), setup.model
     wrong = [k for part in like.values() for k, x in part.items() if k not in state or state[k].shape != x.shape]
     if wrong:
-        raise RecordError(f"{folder.path / 'model.pt'}: has no {wrong[0]!r} of the right shape. Run it again.")
+        raise RecordError(f"{folder.model_path}: has no {wrong[0]!r} of the right shape. Run it again.")
     whole: Model = {name: {k: state[k].to(x) for k, x in part.items()} for name, part in like.items()}
     return whole
 

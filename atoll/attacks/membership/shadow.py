@@ -24,7 +24,8 @@ from atoll.errors import ConfigError, DivergenceError
 from atoll.experiment import Experiment, usual_partition
 from atoll.experiment.setup import Device, set_up
 from atoll.privacy.run.leak_check import looks_at
-from atoll.runs import Folder, Watcher, run_together, why_not
+from atoll.records import RunFolder
+from atoll.runs import Watcher, run_together, why_not
 from atoll.runs import run as run_alone
 from atoll.schedules import Schedule
 
@@ -34,7 +35,7 @@ _FEW = 8
 
 
 @dataclass(frozen=True)
-class Part:
+class ShadowRun:
     """One of the runs."""
 
     role: Role
@@ -69,7 +70,7 @@ def lira_scores(
     return Scores(found[member], found[~member], note)
 
 
-def plan(run: Finished, level: Level, shadows: int, targets: int, place: Path) -> list[Part]:
+def plan(run: Finished, level: Level, shadows: int, targets: int, place: Path) -> list[ShadowRun]:
     """Targets first, then shadows: experiments like the run's, but for who is in them and the seed."""
     if shadows < 4 or shadows % 2:
         raise ConfigError(f"--shadows: must be 4 or more, and even (got {shadows}): they come in complementary pairs.")
@@ -87,7 +88,7 @@ def plan(run: Finished, level: Level, shadows: int, targets: int, place: Path) -
     return [_part(run, level, role, number, place) for role, number in names]
 
 
-def _part(run: Finished, level: Level, role: Role, number: int, place: Path) -> Part:
+def _part(run: Finished, level: Level, role: Role, number: int, place: Path) -> ShadowRun:
     setup, experiment = run.setup, run.setup.experiment
     entry = experiment.partition or usual_partition(setup.dataset.name, setup.dataset.keys)
     half = Half(entry, experiment.seed, level, role, number, experiment.evaluate.holdout)
@@ -101,7 +102,7 @@ def _part(run: Finished, level: Level, role: Role, number: int, place: Path) -> 
     inside = coins(units, experiment.seed, level, role, number)
     if level == "example":
         inside = inside[torch.unique(setup.training.indices).numpy()]
-    return Part(role, number, Experiment.parse(raw), left, inside, place / level / f"{role}-{number:03d}")
+    return ShadowRun(role, number, Experiment.parse(raw), left, inside, place / level / f"{role}-{number:03d}")
 
 
 def _evaluate(raw: Mapping[str, Any], schedules: Sequence[Schedule]) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def _seed(run: Finished, half: Partition, level: Level, role: Role, number: int)
     )
 
 
-def _train(parts: Sequence[Part], device: Device, told: Callable[[float], None]) -> None:
+def _train(parts: Sequence[ShadowRun], device: Device, told: Callable[[float], None]) -> None:
     """As one stack where that can be; what is done stays, and what was begun goes on."""
     shares = dict.fromkeys(range(len(parts)), 0.0)
 
@@ -156,7 +157,7 @@ def _train(parts: Sequence[Part], device: Device, told: Callable[[float], None])
     told(len(parts))
 
 
-def _statistics(run: Finished, level: Level, parts: Sequence[Part]) -> Floats:
+def _statistics(run: Finished, level: Level, parts: Sequence[ShadowRun]) -> Floats:
     """Of every run (rows) and unit (columns)."""
     whole, dataset = run.setup.training, run.setup.dataset
     rows = torch.unique(whole.indices)
@@ -165,7 +166,7 @@ def _statistics(run: Finished, level: Level, parts: Sequence[Part]) -> Floats:
     found = []
     for part in parts:
         setup = set_up(part.experiment, device, dataset, part.half)  # what a model holds constant is of its own seed
-        loss = losses(setup, columns, model_in(Folder(part.folder), setup), rows)
+        loss = losses(setup, columns, model_in(RunFolder(part.folder), setup), rows)
         if not np.isfinite(loss).all():
             raise DivergenceError(
                 f"{part.folder}: on half of the data the recipe does not learn: its losses are not finite. "

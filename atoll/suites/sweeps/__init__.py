@@ -20,10 +20,10 @@
 ('finished', [1, 1])
 """
 
-from atoll.suites.sweeps.axes import Cell, expand
+from atoll.suites.sweeps.axes import SweepCell, expand
 from atoll.suites.sweeps.cell_tasks import Events, Quiet
 from atoll.suites.sweeps.stacking import stackable
-from atoll.suites.sweeps.sweep import Plan, default_folder, plan, run
+from atoll.suites.sweeps.sweep import SweepPlan, default_folder, plan, run
 from atoll.suites.sweeps.sweep_outcome import Sweep
 
-__all__ = ["Cell", "Events", "Plan", "Quiet", "Sweep", "default_folder", "expand", "plan", "run", "stackable"]
+__all__ = ["Events", "Quiet", "Sweep", "SweepCell", "SweepPlan", "default_folder", "expand", "plan", "run", "stackable"]

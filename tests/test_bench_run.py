@@ -94,7 +94,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def test_a_suite_is_tuned_run_and_collected(whole: Bench) -> None:
     assert (whole.status, whole.failed, whole.left) == ("finished", {}, 0)
     found = whole.results
-    assert found == records.read(whole.folder / "results.json")
+    assert found == records.read_results(whole.folder / "results.json")
     assert (found.suite, found.size, found.tuning, found.metric, found.scale) == (
         "digits", "full", "validation", "accuracy", 100
     )  # fmt: skip
@@ -229,7 +229,7 @@ def test_what_is_done_is_never_run_again(tmp_path: Path, whole: Bench) -> None:
     first, second, third = Log(), Log(), Log()
     folder = tmp_path / "b"
     atoll.bench.run(FILE, folder, only=["main:*/iid/*"], seeds=1, events=first)
-    part = records.read(folder)
+    part = records.read_results(folder)
     assert [(c.name, len(c.runs), c.wanted) for c in part.cells] == [
         ("digits/iid/fedavg", 1, 1), ("digits/iid/fedprox", 1, 1)
     ]  # fmt: skip
@@ -249,7 +249,7 @@ def test_results_keep_what_an_earlier_call_has_run(tmp_path: Path) -> None:
     folder = tmp_path / "b"
     atoll.bench.run(FILE, folder, only=["main:*/iid/fedavg"])
     atoll.bench.run(FILE, folder, only=["main:*/dirichlet(0.5)/fedavg"], resume=True)
-    found = records.read(folder)
+    found = records.read_results(folder)
     assert [cell.name for cell in found.cells] == ["digits/iid/fedavg", "digits/dirichlet(0.5)/fedavg"]
     assert found.made["command"] == "atoll bench digits.toml --only 'main:*/dirichlet(0.5)/fedavg'"
 
@@ -444,7 +444,7 @@ def test_the_command_prints_the_table_and_where_the_results_are(
     monkeypatch.chdir(tmp_path)
     status, said = typed(monkeypatch, "bench", str(FILE), "--only", "main:*/iid/fedavg")
     assert status == 0
-    found = records.read(Path("runs/bench/digits"))
+    found = records.read_results(Path("runs/bench/digits"))
     values = [100 * run.last for run in found.cells[0].runs]
     assert f"*{statistics.fmean(values):.1f}±{statistics.stdev(values):.1f}" in said
     assert "Results: runs/bench/digits/results.json" in said

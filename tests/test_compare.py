@@ -629,8 +629,8 @@ def test_folders_of_runs_and_patterns_are_sides_too(swept: Path, sh: Callable[[s
 
 
 def test_suites_are_compared_from_their_files(sh: Callable[[str], Said], tmp_path: Path) -> None:
-    results.write(suite(OURS), tmp_path / "a" / "results.json")
-    results.write(suite(THEIRS), tmp_path / "b.json")
+    results.write_results(suite(OURS), tmp_path / "a" / "results.json")
+    results.write_results(suite(THEIRS), tmp_path / "b.json")
     done = sh("compare a b.json --rope 0.02")
     assert done.code == 0
     assert "digits/" in done.out  # the rest may be folded
@@ -661,14 +661,14 @@ def test_mistakes_are_said_plainly(ran: Make, swept: Path, sh: Callable[[str], S
     assert "Algorithms: fedavg, fedavgm" in sh(f"compare {swept}@fedprox {swept}@fedavg").err
     assert "--same: is for two runs" in sh(f"compare {swept} {swept} --same").err
     assert "--rope: must be 0 or above" in sh(f"compare {swept} {swept} --rope -1").err
-    results.write(suite(OURS), tmp_path / "a.json")
+    results.write_results(suite(OURS), tmp_path / "a.json")
     assert "hold one metric (here accuracy; asked for: loss)" in sh("compare a.json a.json --metric loss").err
-    results.write(suite({"x/y/z": [0.1]}), tmp_path / "b.json")
+    results.write_results(suite({"x/y/z": [0.1]}), tmp_path / "b.json")
     apart = sh("compare a.json b.json")
     assert apart.code == 1
     assert "nothing to pair" in apart.err
     with pytest.raises(RecordError, match="Methods: fedavg"):
         compare(opened("a.json@nobody"), opened("a.json"))
-    results.write(suite(OURS, metric="loss"), tmp_path / "c.json")
+    results.write_results(suite(OURS, metric="loss"), tmp_path / "c.json")
     with pytest.raises(ConfigError, match="one metric"):
         compare(opened("a.json"), opened("c.json"))

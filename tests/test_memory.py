@@ -278,7 +278,8 @@ def test_a_checkpoint_of_many_rows_is_never_in_memory_as_a_whole(tmp_path: Path)
         import resource, torch
         from pathlib import Path
         from atoll.engines import RowStore
-        from atoll.runs import RunFolder, checkpoint
+        from atoll.records import RunFolder
+        from atoll.runs import checkpoint
         folder = RunFolder(Path({str(tmp_path)!r}) / "run")
         folder.create(0)
         def store():

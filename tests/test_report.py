@@ -66,6 +66,8 @@ def write_run(
         "digest": f"d{seed}",
         "seed": seed,
         "partition": {"digest": split, "clients": 3},
+        "status": "finished",
+        "engine": {"name": "vector"},
         "versions": {"torch": "2.10"},
         "hardware": {"device": "cpu", "gpu": None},
     }
@@ -250,7 +252,7 @@ def test_a_line_broken_elsewhere_is_refused(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     path = folder / "record.jsonl"
     path.write_text(path.read_text().replace('{"round": 2', '{"rou', 1))
-    with pytest.raises(RecordError, match=r"record\.jsonl, line 2: is not a round.*run it again"):
+    with pytest.raises(RecordError, match=r"record\.jsonl, line 2: is not round 2.*run the experiment again"):
         read_runs([folder])
 
 
@@ -264,12 +266,12 @@ def test_after_a_resume_the_later_line_of_a_round_counts(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda f: (f / "run.json").unlink(), r"is not a run \(it holds no run.json\)\. Give the folder"),
+        (lambda f: (f / "run.json").unlink(), r"is not a run \(it has no run.json\)\. Name the folder"),
         (lambda f: (f / "run.json").write_text("{"), r"run\.json: cannot be read .*Run the experiment again"),
         (lambda f: (f / "run.json").write_text("[]"), r"run\.json: holds no table"),
         (lambda f: (f / "run.json").write_text('{"format": 2}'), r"has format 2; this version of atoll reads format 1"),
-        (lambda f: (f / "run.json").write_text('{"format": 1}'), r"lacks label, seed, experiment"),
-        (lambda f: (f / "record.jsonl").unlink(), r"record\.jsonl: cannot be read"),
+        (lambda f: (f / "run.json").write_text('{"format": 1}'), r"lacks label, digest, seed, status, engine, exp"),
+        (lambda f: (f / "record.jsonl").unlink(), r"record\.jsonl: holds no complete round yet\. Wait"),
         (lambda f: (f / "record.jsonl").write_text(""), r"holds no complete round yet\. Wait"),
         (lambda f: (f / "clients.json").write_text("{}"), r"clients\.json: is not a look at the clients"),
         (

@@ -423,7 +423,7 @@ def test_a_broken_audit_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_bound_with_its_delta_is_read_as_it_was_written() -> None:
-    found = audits.bounds({"audit": canaries(0.5)}, [attack(0.2)])
+    found = audits.attack_bounds({"audit": canaries(0.5)}, [attack(0.2)])
     assert [(one.level, one.epsilon, one.delta) for one in found] == [("client", 0.5, 1e-3), ("example", 0.2, 1e-3)]
     assert audits.contradicted((Claim("client", 0.4, 1e-3), Claim("example", 0.4, 1e-3)), found) == [
         (Claim("client", 0.4, 1e-3), found[0])

@@ -294,7 +294,7 @@ def test_files_of_the_user_do_not_keep_a_run_from_going_on(done: Run) -> None:
 def test_two_processes_cannot_write_one_run(done: Run) -> None:
     done._files.write_info({**done.info, "status": "running"})
     code = (
-        "import sys; from pathlib import Path; from atoll.runs import RunFolder\n"
+        "import sys; from pathlib import Path; from atoll.records import RunFolder\n"
         f"with RunFolder(Path({str(done.folder)!r})).held(): print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

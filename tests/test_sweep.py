@@ -269,7 +269,7 @@ def test_the_lock_of_a_dead_sweep_is_no_obstacle(tmp_path: Path, monkeypatch: py
         note = json.loads((place.path / "sweep.lock").read_text())
     assert let_in(gone.pid)
     assert let_in(os.getppid())  # a number that is in use again, but not by a sweep: nobody holds the lock
-    monkeypatch.setattr("atoll.records.sweep_folder.fcntl.flock", none)
+    monkeypatch.setattr("atoll.records.lock.fcntl.flock", none)
     assert let_in(gone.pid)
     assert not let_in(os.getppid())
 

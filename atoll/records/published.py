@@ -1,6 +1,7 @@
 """Published tables as data: what papers report, in one form, with the source of every figure.
 
->>> found = published_figure("niid_bench_table3", {"data": "fmnist", "partition": "dirichlet(0.5)", "algorithm": "fedavg"})
+>>> path = {"data": "fmnist", "partition": "dirichlet(0.5)", "algorithm": "fedavg"}
+>>> found = published_figure("niid_bench_table3", path)
 >>> found.mean, found.std, found.runs, found.table
 (0.881, 0.006, 3, '3')
 >>> published_table("niid_bench_table3").source.url

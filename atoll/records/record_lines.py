@@ -39,8 +39,8 @@ def read_lines(path: Path) -> list[RecordLine]:
     for number, entry in enumerate(entries, start=1):
         if entry.get("round") not in range(1, len(rounds) + 2):
             raise RecordError(
-                f"{path}, line {number}: is not round {len(rounds) + 1}, and only the last line may be torn. The record "
-                "was changed by hand: put it back, or run the experiment again in a new folder."
+                f"{path}, line {number}: is not round {len(rounds) + 1}, and only the last line may be torn. "
+                "The record was changed by hand: put it back, or run the experiment again in a new folder."
             )
         rounds[entry["round"]] = entry
     return list(rounds.values())

@@ -15,8 +15,8 @@ from atoll.data import Dataset, Partition
 from atoll.engines.ranks import World, join
 from atoll.experiment import Entry, Experiment, load
 from atoll.experiment.setup import Device, Setup, assemble, find_device, partitioned, set_up
-from atoll.records import RunFolder, ended
-from atoll.runs.lifecycle import Info, claim, default_folder, drive, same_device
+from atoll.records import Info, RunFolder, ended
+from atoll.runs.lifecycle import claim, default_folder, drive, same_device
 from atoll.runs.progress import Watcher, silent
 from atoll.runs.python_inputs import ARRAYS, cohort_entry, listed, made, merged, named, pair
 from atoll.runs.run_result import Run

@@ -17,12 +17,12 @@ from atoll.engines.ranks.world import launched
 from atoll.errors import AtollError, ConfigError, RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, Setup, find_device, loaded, partitioned, set_up
-from atoll.records import RunFolder, ended
+from atoll.records import Info, RunFolder, ended
 from atoll.runs.coroutine import Ask, Talk
 from atoll.runs.driver import Driver
 from atoll.runs.engine_setup import on_device
 from atoll.runs.interrupts import deferred_interrupts
-from atoll.runs.lifecycle import Info, claim, conduct, kept_choice, same_device
+from atoll.runs.lifecycle import claim, conduct, kept_choice, same_device
 from atoll.runs.lockstep import Meeting, Seat, seat
 from atoll.runs.progress import Watcher, silent
 from atoll.runs.run_result import Run

@@ -27,7 +27,8 @@ class CellScore:
     def meets(self, other: CellScore) -> bool:
         """Whether the two intervals overlap.
 
-        >>> CellScore(88.0, 0.1, 0.2, 3).meets(CellScore(88.3, 0.1, 0.2, 3)), CellScore(88.0, 0.1, 0.2, 3).meets(CellScore(89, 0, 0, 3))
+        >>> one = CellScore(88.0, 0.1, 0.2, 3)
+        >>> one.meets(CellScore(88.3, 0.1, 0.2, 3)), one.meets(CellScore(89, 0, 0, 3))
         (True, False)
         """
         return abs(self.mean - other.mean) <= (self.half or 0.0) + (other.half or 0.0)

@@ -28,7 +28,7 @@ Source = str | Path | Mapping[str, Any]
 class SweepPlan:
     """A sweep, read and checked."""
 
-    table: table.Sweep
+    table: table.SweepTable
     cells: list[SweepCell]
 
 

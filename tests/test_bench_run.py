@@ -34,7 +34,7 @@ from atoll.suites.skew import skew
 from atoll.suites.suite_progress import SuiteBar, TimeLeft
 from atoll.suites.sweeps import Quiet
 from atoll.suites.sweeps.signals import deadline, terminable
-from atoll.suites.terminal import later, listing, summary
+from atoll.suites.terminal import results_table, second_stage, suites_table
 
 FILE = Path(__file__).parent / "suites" / "digits.toml"
 RAW = read_file(FILE)
@@ -505,7 +505,7 @@ def test_what_is_no_time_is_refused(said: str) -> None:
 
 def test_suites_can_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     out = StringIO()
-    Console(file=out, width=100).print(listing([FILE]))
+    Console(file=out, width=100).print(suites_table([FILE]))
     assert "Two methods on digits" in out.getvalue()
     assert "full: 7 cells, 17 runs, 56 rounds" in out.getvalue()
     assert "smoke: 2 cells, 4 runs, 8 rounds" in out.getvalue()
@@ -528,7 +528,7 @@ def row(*cells: tuple[str, Sequence[float], int, str | None]) -> Results:
 
 def shown(found: Results) -> str:
     out = StringIO()
-    Console(file=out, width=120).print(summary(found, "b"))
+    Console(file=out, width=120).print(results_table(found, "b"))
     return out.getvalue()
 
 
@@ -589,7 +589,7 @@ def test_the_time_that_is_left_follows_the_pace_of_runs_of_a_kind() -> None:
 
 def test_a_bar_counts_both_stages_and_what_was_done_before() -> None:
     work = prepare(FILE, only=MAIN)
-    first, second = work.first(), later(work)
+    first, second = work.first(), second_stage(work)
     bar = SuiteBar(second, 1, Console(file=StringIO()))
     bar.expect(first, first[2:])
     whole = bar.cells.bar.tasks[0]

@@ -173,7 +173,7 @@ def test_an_empty_folder_is_as_good_as_a_new_one(tmp_path: Path) -> None:
 def test_a_damaged_run_json_is_refused_and_kept(done: Run, text: str) -> None:
     (done.folder / "run.json").write_text(text)
     before = contents(done.folder)
-    with pytest.raises(RecordError, match=r"Start again in a new folder|version that wrote it"):
+    with pytest.raises(RecordError, match=r"Run the experiment again in a new folder|version that wrote it"):
         atoll.run(small(), done.folder, resume=True)
     with pytest.raises(RecordError, match="holds a run already"):
         atoll.run(small(), done.folder)

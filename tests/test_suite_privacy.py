@@ -19,7 +19,7 @@ from atoll.report.suite import exports
 from atoll.report.suite import privacy_page as privacy
 from atoll.report.suite.page import page
 from atoll.suites.collect import trace as collected
-from atoll.suites.terminal import summary
+from atoll.suites.terminal import results_table
 
 COMMITTED = sorted((Path(__file__).parent.parent / "results").glob("*/results.json"))
 LEVELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -213,11 +213,11 @@ def test_trials_that_epsilon_does_not_count_are_said() -> None:
 
 def test_the_terminal_counts_the_cells_in_which_an_epsilon_holds() -> None:
     block = {"client": {"holds": False, "why": "noise_cohort"}, "simulates": holds(99.0)}
-    caption = str(summary(suite(fedavg_4=block), "main").caption)
+    caption = str(results_table(suite(fedavg_4=block), "main").caption)
     assert "An epsilon holds in 11 of 14 cells (0.495 to 15.84): the page has each." in caption
     assert f"1 cell: {SIMULATION}." in caption
     assert "99" not in caption
-    assert "epsilon" not in str(summary(small(), small().blocks()[0]).caption)
+    assert "epsilon" not in str(results_table(small(), small().blocks()[0]).caption)
 
 
 def test_a_file_from_before_still_loads() -> None:

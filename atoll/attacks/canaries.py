@@ -21,8 +21,8 @@ from atoll.attacks.onerun import best_bound
 from atoll.core.transform import Chain, Transform
 from atoll.core.types import Participation, Total
 from atoll.errors import ConfigError
-from atoll.privacy.events import Banded
-from atoll.privacy.events import Tree as TreeEvent
+from atoll.privacy import Banded
+from atoll.privacy import Tree as TreeEvent
 from atoll.tree import Tree
 
 METHOD = "canaries (Steinke, Nasr, Jagielski, 2023)"

@@ -53,9 +53,7 @@ def bench(
 ) -> None:
     """Run a suite: every cell of a table, tuned alike, at several seeds; then the table, results.json and a page."""
     from atoll.records import INTERRUPTED, SuiteFolder
-    from atoll.suites import default_folder, prepare, run
-    from atoll.suites.suite_progress import SuiteBar
-    from atoll.suites.terminal import later
+    from atoll.suites import SuiteBar, default_folder, prepare, run, second_stage
 
     seconds = None if budget is None else parsed(budget)
     work = prepare(suite, size=size, only=only or [], seeds=seeds, tuning=tuning, overrides=set_ or [])
@@ -66,7 +64,7 @@ def bench(
     SuiteFolder(folder).claim(resume)
     try:
         at_once = jobs or (workers(device) if executor == "local" else None)
-        with SuiteBar(later(work), at_once or 1, console) as bar:
+        with SuiteBar(second_stage(work), at_once or 1, console) as bar:
             done = run(
                 work,
                 folder,
@@ -126,16 +124,16 @@ def parsed(budget: str) -> float:
 def _same(
     suite: str, size: str, only: list[str], seeds: int | None, tuning: str | None, overrides: list[str]
 ) -> list[str]:
-    from atoll.suites.run import command
+    from atoll.suites import command
 
     return shlex.split(command(suite, size, only, seeds, tuning, overrides, path=True))
 
 
 def _print_plan(work: Work, folder: Path) -> None:
     from atoll.records import SuiteFolder
-    from atoll.suites.terminal import plan
+    from atoll.suites import plan_table
 
-    table, line = plan(work, SuiteFolder(folder))
+    table, line = plan_table(work, SuiteFolder(folder))
     console.print(table)
     _say(line)
     _say(f"Folder: {folder}")
@@ -143,10 +141,10 @@ def _print_plan(work: Work, folder: Path) -> None:
 
 def _print_results(done: Bench) -> None:
     from atoll.records import SuiteFolder
-    from atoll.suites.terminal import summary
+    from atoll.suites import results_table
 
     for block in done.results.blocks():
-        console.print(summary(done.results, block))
+        console.print(results_table(done.results, block))
     page = done.report()
     _say(f"Results: {SuiteFolder(done.folder).results_path}")
     if page is not None:

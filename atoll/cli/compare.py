@@ -96,11 +96,8 @@ def advise(
     json_: Json = None,
 ) -> None:
     """Name the algorithm that did best on the nearest measured settings, with the evidence; or say there is none."""
-    from atoll.analysis.advise import WITHIN, default_evidence, settings, target
+    from atoll.analysis.advise import WITHIN, default_evidence, read_evidence, settings, shown, target, words
     from atoll.analysis.advise import advise as advise_
-    from atoll.analysis.advise.advice import words
-    from atoll.analysis.advise.advice_table import shown
-    from atoll.analysis.advise.evidence import read_evidence
 
     entry = _partition(partition, {"clients": clients, "alpha": alpha, "by": by}, with_ or [])
     measured = target(asked, set_ or [], entry, seed)

@@ -210,9 +210,9 @@ def list_(
 ) -> None:
     """Print names, options, defaults and meanings, from the same signatures that check a file."""
     if kind == "suites":
-        from atoll.suites.terminal import listing
+        from atoll.suites import suites_table
 
-        console.print(listing())
+        console.print(suites_table())
         return
     from atoll.experiment import table
 

@@ -184,8 +184,7 @@ def _plan(
 
 
 def _accountant(plan: Plan, name: str, noise: float = 1.0) -> Accountant:
-    from atoll.privacy import ACCOUNTANTS, suited
-    from atoll.privacy.accountant import checked
+    from atoll.privacy import ACCOUNTANTS, checked, suited
 
     event = plan.event(noise)
     chosen = suited(event, ACCOUNTANTS, name)
@@ -258,18 +257,6 @@ def _write(out: Path, found: list[tuple[int, float]], facts: list[tuple[str, str
 
 
 def _drawn(found: list[tuple[int, float]]) -> str:
-    from matplotlib.figure import Figure
+    from atoll.report import epsilon_by_round
 
-    from atoll.report import theme
-    from atoll.report.plots import Plot
-
-    def draw() -> Figure:
-        figure = Figure(figsize=(7.0, 3.5), layout="constrained")
-        axes = figure.add_subplot()
-        axes.plot([r for r, _ in found], [spent for _, spent in found], color=theme.SERIES[0])
-        axes.set_xlabel("round")
-        axes.set_ylabel("epsilon")
-        return figure
-
-    told = f"Epsilon {_number(found[-1][1])} after {_rounds(found[-1][0])}."
-    return Plot("epsilon", "Epsilon", told, told, draw).svg()
+    return epsilon_by_round(found, f"Epsilon {_number(found[-1][1])} after {_rounds(found[-1][0])}.").svg()

@@ -35,8 +35,7 @@ def sweep(
 ) -> None:
     """Run an experiment with every combination of the values in its [sweep] table."""
     from atoll.records import INTERRUPTED
-    from atoll.suites.sweeps import default_folder, plan, run
-    from atoll.suites.sweeps.sweep_progress import CellsBar
+    from atoll.suites.sweeps import CellsBar, default_folder, plan, run
 
     made = plan(file, set_ or [])
     folder = out or default_folder(file)
@@ -70,7 +69,7 @@ def sweep(
 
 def _print_cells(made: SweepPlan, folder: Path, stack: bool, device: Device) -> None:
     from atoll.records import SweepFolder
-    from atoll.suites.sweeps.stacking import stacks
+    from atoll.suites.sweeps import stacks
 
     place = SweepFolder(folder)
     groups = stacks(made.cells, device) if stack else [[cell] for cell in made.cells]

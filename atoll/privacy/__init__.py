@@ -8,7 +8,7 @@ A mechanism says what it did (an event), an accountant says what it cost:
 9.997
 """
 
-from atoll.privacy.accountant import Accountant
+from atoll.privacy.accountant import Accountant, checked
 from atoll.privacy.analytic import Analytic, gaussian_delta, gaussian_epsilon
 from atoll.privacy.calibrate import noise_for, rounds_for
 from atoll.privacy.composition import Adjacency, explain, flatten
@@ -31,6 +31,7 @@ from atoll.privacy.events import (
     check_epsilon,
     check_noise,
 )
+from atoll.privacy.factorisation import banded
 from atoll.privacy.ledger import ACCOUNTANTS, Ledger
 from atoll.privacy.plan import Plan, suited
 from atoll.privacy.pld import Pld
@@ -62,9 +63,11 @@ __all__ = [
     "Sampled",
     "Skellam",
     "Tree",
+    "banded",
     "check_delta",
     "check_epsilon",
     "check_noise",
+    "checked",
     "explain",
     "flatten",
     "gaussian_delta",

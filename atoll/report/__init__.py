@@ -13,7 +13,27 @@ A folder that cannot be read raises `atoll.errors.RecordError`.
 """
 
 from atoll.report.duckdb_relation import table
+from atoll.report.final_table import significant
 from atoll.report.html import write
+from atoll.report.metrics import PREFERRED, MetricInfo, primary
+from atoll.report.privacy_plots import epsilon_by_round
+from atoll.report.seed_groups import Group, group
+from atoll.report.settings import differing, flatten, short, show
 from atoll.report.terminal import summary
 
-__all__ = ["summary", "table", "write"]
+__all__ = [
+    "PREFERRED",
+    "Group",
+    "MetricInfo",
+    "differing",
+    "epsilon_by_round",
+    "flatten",
+    "group",
+    "primary",
+    "short",
+    "show",
+    "significant",
+    "summary",
+    "table",
+    "write",
+]

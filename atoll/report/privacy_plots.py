@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from atoll.records import CLAIM_KINDS, EPSILON_KEYS, SIMULATION, ClaimKind, Floats, round_up
+from atoll.report import theme
 from atoll.report.estimates import SeedCurve, curve
 from atoll.report.metrics import MetricInfo
 from atoll.report.plots import GroupLine, Plot, as_line, line_plot
@@ -28,6 +30,20 @@ def spending(groups: Sequence[Group], metric: MetricInfo) -> list[Plot]:
     """Every figure on privacy for which there are numbers."""
     found = [plot for kind in CLAIM_KINDS for plot in (_against(groups, metric, kind), _by_round(groups, kind))]
     return [plot for plot in (*found, _snr(groups)) if plot is not None]
+
+
+def epsilon_by_round(points: Sequence[tuple[int, float]], caption: str) -> Plot:
+    """What a plan would spend: rounds and the epsilon after each."""
+
+    def draw() -> Figure:
+        figure = Figure(figsize=(7.0, 3.5), layout="constrained")
+        axes = figure.add_subplot()
+        axes.plot([r for r, _ in points], [spent for _, spent in points], color=theme.SERIES[0])
+        axes.set_xlabel("round")
+        axes.set_ylabel("epsilon")
+        return figure
+
+    return Plot("epsilon", "Epsilon", caption, caption, draw)
 
 
 def _against(groups: Sequence[Group], metric: MetricInfo, kind: ClaimKind) -> Plot | None:

@@ -16,15 +16,17 @@ Values that no statistic can use raise `atoll.errors.DataError`, arguments `Conf
 'a'
 """
 
-from atoll.stats.bayes import Posterior, correlated_t
+from atoll.stats.bayes import SURE, Posterior, correlated_t
 from atoll.stats.intervals import Estimate, bootstrap_interval, half_width, t_interval
 from atoll.stats.paired import Aligned, align, pair
 from atoll.stats.ranks import Friedman, average_ranks, critical_difference, friedman, not_different, row_ranks
-from atoll.stats.sample_size import chance_to_settle, power, seeds_for_power, seeds_to_settle
+from atoll.stats.sample_size import MOST_SEEDS, chance_to_settle, power, seeds_for_power, seeds_to_settle
 from atoll.stats.stability import Stability, Swap, rank_stability
 from atoll.stats.wilcoxon import Wilcoxon, holm, wilcoxon
 
 __all__ = [
+    "MOST_SEEDS",
+    "SURE",
     "Aligned",
     "Estimate",
     "Friedman",

@@ -12,8 +12,29 @@
 `atoll.bench.run("sixty-seconds", out="runs/bench/mine", size="smoke").results` is an `atoll.records.Results`.
 """
 
-from atoll.suites.run import Work, default_folder, prepare, run
+from atoll.suites.run import Work, command, default_folder, prepare, run
+from atoll.suites.skew import skew, skew_of
 from atoll.suites.suite import Suite, parse, read, shipped
 from atoll.suites.suite_outcome import Bench
+from atoll.suites.suite_progress import SuiteBar
+from atoll.suites.terminal import plan_table, results_table, second_stage, suites_table
 
-__all__ = ["Bench", "Suite", "Work", "default_folder", "parse", "prepare", "read", "run", "shipped"]
+__all__ = [
+    "Bench",
+    "Suite",
+    "SuiteBar",
+    "Work",
+    "command",
+    "default_folder",
+    "parse",
+    "plan_table",
+    "prepare",
+    "read",
+    "results_table",
+    "run",
+    "second_stage",
+    "shipped",
+    "skew",
+    "skew_of",
+    "suites_table",
+]

@@ -12,7 +12,7 @@ from atoll.errors import ConfigError
 from atoll.experiment import Experiment
 from atoll.experiment.files import put
 from atoll.records import Tuning
-from atoll.report.settings import short, show
+from atoll.report import short, show
 from atoll.suites.expand import Place
 from atoll.suites.merge_tables import merged
 from atoll.suites.suite import Suite, listed

@@ -20,11 +20,8 @@ from atoll.suites.expand import Place, only, places
 from atoll.suites.experiments import CellPlan, cell_plans, unique
 from atoll.suites.suite import FULL, Suite, read
 from atoll.suites.suite_outcome import Bench
-from atoll.suites.sweeps import Events, Quiet, SweepCell, SweepPlan
+from atoll.suites.sweeps import Events, Executor, Quiet, Resources, SweepCell, SweepPlan, SweepTable, terminable
 from atoll.suites.sweeps import run as sweep
-from atoll.suites.sweeps.signals import terminable
-from atoll.suites.sweeps.sweep import Executor
-from atoll.suites.sweeps.sweep_table import Resources, SweepTable
 
 
 @dataclass(frozen=True)

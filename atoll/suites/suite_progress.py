@@ -15,8 +15,7 @@ from rich.progress import ProgressColumn, Task, TimeRemainingColumn
 from rich.text import Text
 
 from atoll.experiment import Experiment
-from atoll.suites.sweeps import SweepCell
-from atoll.suites.sweeps.sweep_progress import CellsBar
+from atoll.suites.sweeps import CellsBar, SweepCell
 
 
 @dataclass

@@ -16,14 +16,13 @@ from atoll.suites.estimate_steps import Steps
 from atoll.suites.experiments import CellPlan
 from atoll.suites.run import Work, prepare
 from atoll.suites.suite import FULL, Suite, counted, read, shipped
-from atoll.suites.sweeps import SweepCell
-from atoll.suites.sweeps.stacking import stacks
+from atoll.suites.sweeps import SweepCell, stacks
 
 _FEW = 2  # seeds, below which there is no spread
 _WIDE = 5  # methods that stand beside each other in a narrow terminal
 
 
-def summary(results: Results, block: str) -> Table:
+def results_table(results: Results, block: str) -> Table:
     """The table of one block: settings by methods, or methods by settings where that is narrower."""
     rows = results.rows(block)
     methods = list(dict.fromkeys(method for row in rows.values() for method in row))
@@ -98,7 +97,7 @@ def _privacy(cells: Sequence[Cell]) -> list[str]:
     return said if any(found) else []
 
 
-def plan(work: Work, folder: SuiteFolder) -> tuple[Table, str]:
+def plan_table(work: Work, folder: SuiteFolder) -> tuple[Table, str]:
     """What would be run, cell by cell, and all of it in a line."""
     table = Table(title=Text(_title(work)), title_justify="left")
     for head in ("cell", "trials", "runs", "done", "steps"):
@@ -121,13 +120,13 @@ def _all(job: CellPlan) -> list[SweepCell]:
     return list(found.values())
 
 
-def later(work: Work) -> list[SweepCell]:
+def second_stage(work: Work) -> list[SweepCell]:
     """Runs of the second stage, with the first settings in place of those that the trials will choose."""
     return [] if work.tuning == "paper" else [c for job in work.chosen if job.tuned for c in job.options[0].finals]
 
 
 def _line(work: Work, folder: SuiteFolder, steps: Sequence[int | None]) -> str:
-    first, second = work.first(), later(work)
+    first, second = work.first(), second_stage(work)
     left = folder.left(first)
     tasks = len(stacks(left)) + len(stacks(second))
     known = [s for s in steps if s is not None]
@@ -155,7 +154,7 @@ def _title(work: Work) -> str:
     return f"{work.suite.title} ({work.suite.size} size; tuning: {how[work.tuning]})"
 
 
-def listing(which: Sequence[str | Path] | None = None) -> Table:
+def suites_table(which: Sequence[str | Path] | None = None) -> Table:
     """Suites and how much they are; those that come with the package unless said."""
     suites = [read(name) for name in (shipped() if which is None else which)]
     table = Table(title=f"Suites ({len(suites)})", title_justify="left", show_lines=True)
@@ -172,6 +171,6 @@ def listing(which: Sequence[str | Path] | None = None) -> Table:
 
 def _amount(suite: Suite, size: str) -> str:
     work = prepare(suite, size=size)
-    first, second = work.first(), later(work)
+    first, second = work.first(), second_stage(work)
     rounds = sum(cell.experiment.rounds for cell in (*first, *second))
     return f"{counted(len(work.chosen), 'cell')}, {counted(len(first) + len(second), 'run')}, {rounds:,} rounds"

@@ -17,9 +17,8 @@ from atoll import tree
 from atoll.core import Spec, Total, Transform
 from atoll.core.settings import Derived, Found
 from atoll.errors import ConfigError, SpecError
-from atoll.privacy.events import Banded, Event
-from atoll.privacy.events import Tree as TreeEvent
-from atoll.privacy.factorisation import banded
+from atoll.privacy import Banded, Event, banded
+from atoll.privacy import Tree as TreeEvent
 from atoll.transforms import draws
 from atoll.transforms.noise import WISHES, Clients, Epsilon, checked, really, share
 from atoll.transforms.requirements import Delta, check_noise

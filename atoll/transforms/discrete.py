@@ -11,9 +11,9 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.core import Spec, Total, Transform, Unsigned
 from atoll.core.settings import Derived, Found
-from atoll.privacy.events import DiscreteGaussian as DiscreteGaussianEvent
-from atoll.privacy.events import Event
-from atoll.privacy.events import Skellam as SkellamEvent
+from atoll.privacy import DiscreteGaussian as DiscreteGaussianEvent
+from atoll.privacy import Event
+from atoll.privacy import Skellam as SkellamEvent
 from atoll.rng import Words
 from atoll.transforms import draws
 from atoll.transforms.discrete_sampling import Law, integers, table

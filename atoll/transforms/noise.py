@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atoll.core import Spec, Total, Transform, Unsigned
 from atoll.core.settings import Found
-from atoll.privacy.events import Event, Gaussian, Laplace, NotPrivate
+from atoll.privacy import Event, Gaussian, Laplace, NotPrivate
 from atoll.transforms import draws
 from atoll.transforms.requirements import (
     Delta,

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from atoll.core import Positive, Spec, Total, Transform, Unsigned, Update
 from atoll.errors import ConfigError
-from atoll.privacy.analytic import gaussian_epsilon
-from atoll.privacy.events import Approximate, Event, NotPrivate
+from atoll.privacy import Approximate, Event, NotPrivate, gaussian_epsilon
 from atoll.transforms import draws
 from atoll.transforms.clip import ClipL2
 from atoll.transforms.requirements import Delta, check_number, needs_equal_weights, needs_no_noise, needs_real

@@ -6,9 +6,10 @@ evidence.py  results.json files as settings: who did best there, and by how much
 advice.py    the nearest of them, in words
 """
 
-from atoll.analysis.advise.advice import Advice, advise
+from atoll.analysis.advise.advice import Advice, advise, words
+from atoll.analysis.advise.advice_table import shown
 from atoll.analysis.advise.distance import KINDS, OTHER_DATA, OTHER_PRIVACY, WITHIN, Distance, distance
-from atoll.analysis.advise.evidence import Setting, default_evidence, settings
+from atoll.analysis.advise.evidence import Setting, default_evidence, read_evidence, settings
 from atoll.analysis.advise.target import Target, target
 
 __all__ = [
@@ -23,6 +24,9 @@ __all__ = [
     "advise",
     "default_evidence",
     "distance",
+    "read_evidence",
     "settings",
+    "shown",
     "target",
+    "words",
 ]

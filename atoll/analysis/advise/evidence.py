@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atoll.analysis.compare.load_side import known_metric
+from atoll.analysis.compare import known_metric
 from atoll.errors import RecordError
 from atoll.records import (
     Cell,

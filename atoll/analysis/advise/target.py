@@ -14,7 +14,7 @@ from atoll.experiment.files import load, override
 from atoll.experiment.registry import build
 from atoll.experiment.setup import loaded, partitioned
 from atoll.records import RunFolder
-from atoll.suites.skew import skew, skew_of
+from atoll.suites import skew, skew_of
 from atoll.transforms import TRANSFORMS
 
 _ANY = {"rounds": 1, "algorithm": {"name": "fedavg", "lr": 0.1}}  # a file needs them; clients do not depend on them

@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from atoll.analysis.compare.paired import ComparedRow, Comparison, WilcoxonOverRows
-from atoll.report.final_table import significant
-from atoll.report.settings import show
+from atoll.report import show, significant
 from atoll.stats import Estimate
 
 _VERDICTS = {"a": "A better", "equal": "equal", "b": "B better", "undecided": "undecided", "one pair": "one pair"}

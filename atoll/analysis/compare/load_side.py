@@ -24,8 +24,7 @@ from atoll.records import (
     runs_at,
     weakest_claims,
 )
-from atoll.report.metrics import PREFERRED, MetricInfo, primary
-from atoll.report.seed_groups import Group, group
+from atoll.report import PREFERRED, Group, MetricInfo, group, primary
 
 
 @dataclass(frozen=True)

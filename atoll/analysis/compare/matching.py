@@ -10,7 +10,7 @@ from typing import Any
 
 from atoll.analysis.compare.load_side import SeedRun, SettingRuns
 from atoll.records import promises_side_by_side, reached_end
-from atoll.report.settings import differing, short, show
+from atoll.report import differing, short, show
 
 Key = tuple[str, ...]
 

@@ -11,7 +11,7 @@ from atoll.analysis.compare.load_side import Side, metric_of
 from atoll.analysis.compare.matching import Match, match
 from atoll.errors import ConfigError, RecordError
 from atoll.records import When
-from atoll.report.metrics import MetricInfo
+from atoll.report import MetricInfo
 from atoll.stats import Estimate, bootstrap_interval, correlated_t, holm, seeds_to_settle, t_interval, wilcoxon
 
 ROPE = 0.01  # of a share such as accuracy; of the mean of both sides for what is no share

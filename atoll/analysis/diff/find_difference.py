@@ -13,7 +13,7 @@ from atoll.analysis.diff.lines import Lines, compared
 from atoll.analysis.diff.replay import Replay, initial, replay, set_up_again
 from atoll.errors import AtollError
 from atoll.records import RunFolder, find
-from atoll.report.settings import differing, flatten
+from atoll.report import differing, flatten
 from atoll.runs.environment import hardware, versions
 
 Again = Literal["rounds", "setup", "no"]

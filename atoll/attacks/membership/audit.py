@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from atoll import __version__
+from atoll.attacks import CONFIDENCE, judge
 from atoll.attacks.membership.loss_threshold import Finished, Level, Scores, loss_scores
 from atoll.attacks.membership.shadow import Told, lira_scores, silent
-from atoll.attacks.membership_metrics import CONFIDENCE, judge
 from atoll.errors import AtollError, ConfigError, PartitionError, RecordError
 from atoll.experiment.setup import Device
 from atoll.records import clean, read_audit, write_audit

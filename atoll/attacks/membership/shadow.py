@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from atoll import rng, tree
-from atoll.attacks.lira import ENOUGH, likelihood_ratio, logit_confidence
+from atoll.attacks import ENOUGH_SHADOWS, likelihood_ratio, logit_confidence
 from atoll.attacks.membership.loss_threshold import Finished, Floats, Level, Scores, by_client, losses, model_in
 from atoll.attacks.membership.random_half import NAME, Half, Role, coins
 from atoll.data import Partition
@@ -62,7 +62,7 @@ def lira_scores(
     found, member = np.concatenate(ratios), inside[:targets].reshape(-1)
     kind = "logit of the true class's probability" if _classes(run) else "minus loss"
     what = kind if level == "example" else f"mean {kind} over a client's examples"
-    spread = "variances of each" if shadows >= 2 * ENOUGH else "one variance for all"
+    spread = "variances of each" if shadows >= 2 * ENOUGH_SHADOWS else "one variance for all"
     note = (
         f"the recipe, not the weights: {targets} target{'s' if targets > 1 else ''} on random halves of the "
         f"{level}s, {shadows} shadows; by {what}, {spread}"

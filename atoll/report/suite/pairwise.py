@@ -16,9 +16,7 @@ from atoll.report.plots import Plot
 from atoll.report.suite import prose
 from atoll.report.suite.curves import canvas
 from atoll.report.suite.scores import by_seed, competes, of_cell
-from atoll.stats import Posterior, Stability, correlated_t, pair, rank_stability, seeds_to_settle
-from atoll.stats.bayes import SURE
-from atoll.stats.sample_size import CAP
+from atoll.stats import MOST_SEEDS, SURE, Posterior, Stability, correlated_t, pair, rank_stability, seeds_to_settle
 
 MOST = 12  # posteriors that are drawn
 RHO = 0.0  # seeds are independent, and all tested on one test set
@@ -123,7 +121,9 @@ def _top(
     swapped = rank_stability({first: values[first], second: values[second]}, results.higher)
     kept = f"{len(swapped.seeds) - len(swapped.changed)} of {len(swapped.seeds)}"
     needed = seeds_to_settle(x, y, rope=rope, rho=RHO)
-    said = f"over {CAP:,}" if needed is None else str(needed) if needed > len(x) else f"settled: {_verdict(line)}"
+    said = (
+        f"over {MOST_SEEDS:,}" if needed is None else str(needed) if needed > len(x) else f"settled: {_verdict(line)}"
+    )
     return PairRow(line.row, first, second, line.posterior, line.difference, kept, said)
 
 

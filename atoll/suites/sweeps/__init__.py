@@ -22,8 +22,28 @@
 
 from atoll.suites.sweeps.axes import SweepCell, expand
 from atoll.suites.sweeps.cell_tasks import Events, Quiet
-from atoll.suites.sweeps.stacking import stackable
-from atoll.suites.sweeps.sweep import SweepPlan, default_folder, plan, run
+from atoll.suites.sweeps.signals import terminable
+from atoll.suites.sweeps.stacking import stackable, stacks
+from atoll.suites.sweeps.sweep import Executor, SweepPlan, default_folder, plan, run
 from atoll.suites.sweeps.sweep_outcome import Sweep
+from atoll.suites.sweeps.sweep_progress import CellsBar
+from atoll.suites.sweeps.sweep_table import Resources, SweepTable
 
-__all__ = ["Events", "Quiet", "Sweep", "SweepCell", "SweepPlan", "default_folder", "expand", "plan", "run", "stackable"]
+__all__ = [
+    "CellsBar",
+    "Events",
+    "Executor",
+    "Quiet",
+    "Resources",
+    "Sweep",
+    "SweepCell",
+    "SweepPlan",
+    "SweepTable",
+    "default_folder",
+    "expand",
+    "plan",
+    "run",
+    "stackable",
+    "stacks",
+    "terminable",
+]

@@ -1,13 +1,13 @@
 """Reports: run folders in; a terminal table, one HTML file that opens offline, and figures out. Never torch.
 
-    duckdb_relation.py  the lines of many folders as one relation
-    settings.py   a configuration, flat       groups.py     runs that differ only in their seed
-    metrics.py    what counts as better       estimates.py  means and intervals over seeds
-    gains.py      gain over training alone    final.py      the final table
-    notes.py      what a reader must know     provenance.py what was run, with what, where
-    privacy.py    what holds, beside audits   spending.py   figures of epsilon and noise
-    theme.py      colours, and SVG for a page plots.py      the figures
-    terminal.py   the table for a terminal    html.py       the page
+    settings.py         a configuration, flat           seed_groups.py    runs that differ only in their seed
+    metrics.py          what counts as better           estimates.py      means and intervals over seeds
+    gains.py            gain over training alone        final_table.py    the final table
+    notes.py            what a reader must know         provenance.py     what was run, with what, where
+    privacy.py          what holds, beside audits       privacy_plots.py  figures of epsilon and noise
+    theme.py            colours, and SVG for a page     plots.py          the figures
+    pictures.py         the figures of a partition      terminal.py       the table for a terminal
+    duckdb_relation.py  many records as one relation    html.py           the page
 
 A folder that cannot be read raises `atoll.errors.RecordError`.
 """

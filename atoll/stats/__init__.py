@@ -3,11 +3,11 @@
     intervals.py     mean, spread, t and bootstrap intervals of one method over its seeds
     paired.py        values of several methods, paired by seed
     bayes.py         the correlated t-test with a rope: p(A better), p(equal), p(B better)
-    signed_ranks.py  Wilcoxon's test, and Holm's correction for many of them
+    wilcoxon.py      Wilcoxon's test, and Holm's correction for many of them
     ranks.py         average ranks over the rows of a table, Friedman's test, the critical difference
     stability.py     does leaving out a seed change the order?
-    settle.py        how many seeds would settle it?
-    values.py        what all of them take: finite numbers
+    sample_size.py   how many seeds would settle it?
+    validate.py      what all of them take: finite numbers
 
 Values that no statistic can use raise `atoll.errors.DataError`, arguments `ConfigError`.
 

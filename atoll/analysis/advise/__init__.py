@@ -1,9 +1,10 @@
 """Which algorithm for these clients? What did best on the nearest settings that were measured (NIID-Bench, figure 6).
 
-target.py    what is asked about: data and partition, and how unlike the clients are
-distance.py  how far two settings are apart
-evidence.py  results.json files as settings: who did best there, and by how much
-advice.py    the nearest of them, in words
+target.py        what is asked about: data and partition, and how unlike the clients are
+distance.py      how far two settings are apart
+evidence.py      the results of suites as settings: who did best there, and by how much
+advice.py        the nearest of them, in words
+advice_table.py  the same for a terminal
 """
 
 from atoll.analysis.advise.advice import Advice, advise, words

@@ -1,9 +1,9 @@
 """Two sides, compared: runs, sweeps or suites, paired by seed and partition.
 
-sides.py     what stands at a path: a run, a folder of runs, a sweep, a suite's results
-matching.py  the rows that both sides have, seed by seed; what was left out, and why
-paired.py    the tests of every row, and over rows
-table.py     the same for a terminal
+load_side.py         what stands at a path: a run, a folder of runs, a sweep, a suite's results
+matching.py          the rows that both sides have, seed by seed; what was left out, and why
+paired.py            the tests of every row, and over rows
+comparison_table.py  the same for a terminal
 """
 
 from atoll.analysis.compare.comparison_table import shown

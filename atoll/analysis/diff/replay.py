@@ -39,7 +39,7 @@ class Replay:
     notes: tuple[str, ...] = ()
 
 
-class Again:
+class Rerun:
     """One run, set up a second time as it was."""
 
     def __init__(self, folder: Path, dataset: Dataset | None = None) -> None:
@@ -124,20 +124,20 @@ class Again:
                 torch.set_num_threads(before)
 
 
-def set_up_again(a: Path, b: Path) -> tuple[Again, Again]:
+def set_up_again(a: Path, b: Path) -> tuple[Rerun, Rerun]:
     """Both runs, set up; the data is read once if both name the same."""
-    one = Again(a)
+    one = Rerun(a)
     other = RunFolder(b).info["experiment"].get("data")
     plain = one.setup.partition.noise is None  # noise is put into the data that the clients see
-    return one, Again(b, one.setup.dataset if plain and other == one.info["experiment"].get("data") else None)
+    return one, Rerun(b, one.setup.dataset if plain and other == one.info["experiment"].get("data") else None)
 
 
-def initial(runs: tuple[Again, Again]) -> bool:
+def initial(runs: tuple[Rerun, Rerun]) -> bool:
     """Do both begin with the same model?"""
     return tree.digest(runs[0].setup.model) == tree.digest(runs[1].setup.model)
 
 
-def replay(runs: tuple[Again, Again], until: int) -> Replay:
+def replay(runs: tuple[Rerun, Rerun], until: int) -> Replay:
     """Run both again until their models differ, and at most this many rounds."""
     found = _replay(runs, until)
     if found.parted and found.first is None:  # earlier than the records say: once more, with open eyes
@@ -145,7 +145,7 @@ def replay(runs: tuple[Again, Again], until: int) -> Replay:
     return found
 
 
-def _replay(runs: tuple[Again, Again], until: int) -> Replay:
+def _replay(runs: tuple[Rerun, Rerun], until: int) -> Replay:
     a, b = runs
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="atoll-again-")))
@@ -161,7 +161,7 @@ def _replay(runs: tuple[Again, Again], until: int) -> Replay:
         return _found(runs)
 
 
-def _found(runs: tuple[Again, Again]) -> Replay:
+def _found(runs: tuple[Rerun, Rerun]) -> Replay:
     a, b = runs
     parted, where = _parted(runs), None
     if parted and a.eyes.on:
@@ -172,6 +172,6 @@ def _found(runs: tuple[Again, Again]) -> Replay:
     return Replay(a.done, (a.began, b.began), parted, (a.astray, b.astray), where, cast(Any, lines), notes)
 
 
-def _parted(runs: Sequence[Again]) -> bool:
+def _parted(runs: Sequence[Rerun]) -> bool:
     one, other = (run.driver.state.history[-1].get("model") if run.driver.state.history else None for run in runs)
     return one != other

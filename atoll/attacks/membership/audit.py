@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from atoll import __version__
 from atoll.attacks import CONFIDENCE, judge
-from atoll.attacks.membership.loss_threshold import Finished, Level, Scores, loss_scores
+from atoll.attacks.membership.loss_threshold import FinishedRun, Level, Scores, loss_scores
 from atoll.attacks.membership.shadow import Told, lira_scores, silent
 from atoll.errors import AtollError, ConfigError, PartitionError, RecordError
 from atoll.experiment.setup import Device
@@ -39,7 +39,7 @@ def audit(
     nothing of what is asked for can be done it is refused; a part of it that cannot be is left out, and `skipped` says
     why. `delta` is the accounted one where there is one, else a tenth of 1 / units.
     """
-    run = Finished.open(path, device)
+    run = FinishedRun.open(path, device)
     place = Path(out) if out is not None else run.folder.path
     found: list[dict[str, Any]] = []
     refused: list[tuple[str, AtollError]] = []
@@ -75,7 +75,7 @@ def _levels(level: str) -> list[Level]:
 
 
 def _entry(
-    run: Finished, kind: str, unit: Level, scores: Scores, delta: float | None, confidence: float
+    run: FinishedRun, kind: str, unit: Level, scores: Scores, delta: float | None, confidence: float
 ) -> dict[str, Any]:
     known, training = accounted(run.info, unit), run.setup.training
     units = training.size if unit == "client" else len(training.indices)
@@ -88,7 +88,9 @@ def _entry(
     return entry
 
 
-def _written(run: Finished, place: Path, found: list[dict[str, Any]], skipped: list[dict[str, str]]) -> dict[str, Any]:
+def _written(
+    run: FinishedRun, place: Path, found: list[dict[str, Any]], skipped: list[dict[str, str]]
+) -> dict[str, Any]:
     """audit.json, with what was found before of the same model and was not done again."""
     mark = {"digest": run.info["digest"], "model": run.record[-1]["model"] if run.record else None}
     now = {(a["name"], a["level"]) for a in found}

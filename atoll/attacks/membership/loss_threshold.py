@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Finished:
+class FinishedRun:
     """A run that has ended, set up again from what its folder says."""
 
     folder: RunFolder
@@ -35,7 +35,7 @@ class Finished:
     setup: Setup
 
     @classmethod
-    def open(cls, path: Path | str, device: Device = "auto") -> Finished:
+    def open(cls, path: Path | str, device: Device = "auto") -> FinishedRun:
         """Refuses what is no run, has not ended, or cannot be set up as it was."""
         folder = RunFolder(Path(path))
         info = folder.info
@@ -93,7 +93,7 @@ def by_client(partition: Partition, rows: Tensor, values: Floats) -> Floats:
     return mean
 
 
-def loss_scores(run: Finished, level: Level) -> Scores:
+def loss_scores(run: FinishedRun, level: Level) -> Scores:
     """Minus the loss: of examples, or the mean over a client's training examples."""
     return _examples(run) if level == "example" else _clients(run)
 
@@ -106,7 +106,7 @@ def took_part(record: list[dict[str, Any]]) -> list[Tensor]:
     ]
 
 
-def _examples(run: Finished) -> Scores:
+def _examples(run: FinishedRun) -> Scores:
     setup = run.setup
     train = tree.to(setup.dataset.train, setup.device)
     seen = _seen(run)
@@ -129,7 +129,7 @@ def _examples(run: Finished) -> Scores:
     return Scores(-inside, -outside, f"members: training examples of clients that took part; others: {where}")
 
 
-def _seen(run: Finished) -> Tensor:
+def _seen(run: FinishedRun) -> Tensor:
     """The rows that somebody trained on, rising."""
     population, seed = run.setup.population, run.setup.experiment.seed
     rounds = took_part(run.record)
@@ -145,7 +145,7 @@ def _seen(run: Finished) -> Tensor:
     return rows
 
 
-def _clients(run: Finished) -> Scores:
+def _clients(run: FinishedRun) -> Scores:
     setup = run.setup
     if getattr(setup.algorithm, "pooled", False):
         raise ConfigError("--level: all data is pooled in this run, so there are no clients. Use --level example.")

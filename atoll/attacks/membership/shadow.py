@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from atoll import rng, tree
 from atoll.attacks import ENOUGH_SHADOWS, likelihood_ratio, logit_confidence
-from atoll.attacks.membership.loss_threshold import Finished, Floats, Level, Scores, by_client, losses, model_in
+from atoll.attacks.membership.loss_threshold import FinishedRun, Floats, Level, Scores, by_client, losses, model_in
 from atoll.attacks.membership.random_half import NAME, Half, Role, coins
 from atoll.data import Partition
 from atoll.errors import ConfigError, DivergenceError
@@ -51,7 +51,13 @@ def silent(level: str, done: float, runs: int) -> None:
 
 
 def lira_scores(
-    run: Finished, level: Level, shadows: int, targets: int, place: Path, device: Device = "auto", told: Told = silent
+    run: FinishedRun,
+    level: Level,
+    shadows: int,
+    targets: int,
+    place: Path,
+    device: Device = "auto",
+    told: Told = silent,
 ) -> Scores:
     """Train what is not there yet in `place`, then score every unit in every target."""
     parts = plan(run, level, shadows, targets, place)
@@ -70,7 +76,7 @@ def lira_scores(
     return Scores(found[member], found[~member], note)
 
 
-def plan(run: Finished, level: Level, shadows: int, targets: int, place: Path) -> list[ShadowRun]:
+def plan(run: FinishedRun, level: Level, shadows: int, targets: int, place: Path) -> list[ShadowRun]:
     """Targets first, then shadows: experiments like the run's, but for who is in them and the seed."""
     if shadows < 4 or shadows % 2:
         raise ConfigError(f"--shadows: must be 4 or more, and even (got {shadows}): they come in complementary pairs.")
@@ -88,7 +94,7 @@ def plan(run: Finished, level: Level, shadows: int, targets: int, place: Path) -
     return [_part(run, level, role, number, place) for role, number in names]
 
 
-def _part(run: Finished, level: Level, role: Role, number: int, place: Path) -> ShadowRun:
+def _part(run: FinishedRun, level: Level, role: Role, number: int, place: Path) -> ShadowRun:
     setup, experiment = run.setup, run.setup.experiment
     entry = experiment.partition or usual_partition(setup.dataset.name, setup.dataset.keys)
     half = Half(entry, experiment.seed, level, role, number, experiment.evaluate.holdout)
@@ -112,7 +118,7 @@ def _evaluate(raw: Mapping[str, Any], schedules: Sequence[Schedule]) -> dict[str
     return {**raw["evaluate"], **once, "holdout": 0.0}  # the half is of what the run trained on
 
 
-def _seed(run: Finished, half: Partition, level: Level, role: Role, number: int) -> int:
+def _seed(run: FinishedRun, half: Partition, level: Level, role: Role, number: int) -> int:
     """The run's own, and one under which nobody's data is never a whole cohort's: its mean would be 0 / 0."""
     setup, rounds = run.setup, run.setup.experiment.rounds
     if getattr(setup.algorithm, "pooled", False):
@@ -157,7 +163,7 @@ def _train(parts: Sequence[ShadowRun], device: Device, told: Callable[[float], N
     told(len(parts))
 
 
-def _statistics(run: Finished, level: Level, parts: Sequence[ShadowRun]) -> Floats:
+def _statistics(run: FinishedRun, level: Level, parts: Sequence[ShadowRun]) -> Floats:
     """Of every run (rows) and unit (columns)."""
     whole, dataset = run.setup.training, run.setup.dataset
     rows = torch.unique(whole.indices)
@@ -177,5 +183,5 @@ def _statistics(run: Finished, level: Level, parts: Sequence[ShadowRun]) -> Floa
     return np.stack(found)
 
 
-def _classes(run: Finished) -> bool:
+def _classes(run: FinishedRun) -> bool:
     return run.setup.dataset.kind == "classification"

@@ -1,12 +1,11 @@
 """Sweeps: one file with axes in; many runs, side by side or on a cluster, and one report out.
 
-    table.py      the [sweep] table, checked     axes.py     from the table to cells: complete experiments
-    naming.py     short names for cells          groups.py   which cells can be one stack
-    tasks.py      what one worker runs           local.py    tasks in this process, or in several
-    worker.py     such a process                 signals.py  Ctrl-C and SIGTERM
-    ray.py        tasks on a Ray cluster         folder.py   sweep.json, the cells' folders, the lock
-    outcome.py    what came of a sweep           api.py      all of it in one call
-    progress.py   a bar over the cells
+    sweep_table.py    the [sweep] table, checked     axes.py            from the table to cells: complete experiments
+    naming.py         short names for cells          stacking.py        which cells can be one stack
+    cell_tasks.py     what one worker runs           local_executor.py  tasks in this process, or in several
+    worker.py         such a process                 signals.py         Ctrl-C and SIGTERM
+    ray_executor.py   tasks on a Ray cluster         sweep.py           all of it in one call
+    sweep_outcome.py  what came of a sweep           sweep_progress.py  a bar over the cells
 
 >>> import atoll
 >>> done = atoll.sweep.run({

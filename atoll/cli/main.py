@@ -108,15 +108,16 @@ def run(
         from atoll.engines.ranks import join
 
         console.quiet = join().rank > 0  # rank 0 speaks for all
+    from atoll.records import FINISHED, INTERRUPTED, RunFolder
+
     if file is None:
         from atoll.cli.quickstart import quickstart
 
         ran = quickstart(console, out or Path("runs/quickstart"), set_ or [], device)
-        if ran[-1].status == "interrupted":
+        if ran[-1].status == INTERRUPTED:
             _go_on(_command(None, set_ or [], device, out))
         return
     from atoll.experiment import load
-    from atoll.records import FINISHED, INTERRUPTED, RunFolder
     from atoll.report import summary
     from atoll.runs import Bar
     from atoll.runs import run as run_

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from atoll.experiment import Experiment, override
 from atoll.experiment.setup import Device
-from atoll.records import RunFolder
+from atoll.records import INTERRUPTED, RunFolder
 from atoll.report import summary, write
 from atoll.runs import Bar, Run, run
 
@@ -36,7 +36,7 @@ def quickstart(console: Console, out: Path, overrides: Sequence[str], device: De
         for seed in SEEDS:
             raw = {**tomllib.loads(text), "algorithm": algorithm, "seed": seed}
             done.append(_one(Experiment.parse(override(raw, overrides)), out, device, console))
-            if done[-1].status == "interrupted":
+            if done[-1].status == INTERRUPTED:
                 return done
     if console.quiet:  # another rank than the one that speaks and writes
         return done

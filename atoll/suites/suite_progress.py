@@ -15,6 +15,7 @@ from rich.progress import ProgressColumn, Task, TimeRemainingColumn
 from rich.text import Text
 
 from atoll.experiment import Experiment
+from atoll.records import FINISHED
 from atoll.suites.sweeps import CellsBar, SweepCell
 
 
@@ -126,7 +127,7 @@ class SuiteBar:
         self.estimate.expect([*left, *later])
         self.cells.bar.update(self.cells.whole, total=len(self.known) + len(later))
         for name in {cell.name for cell in cells} - {cell.name for cell in left}:
-            self.cells.ended(name, "finished")
+            self.cells.ended(name, FINISHED)
 
     def began(self, names: Sequence[str]) -> None:
         """A bar of its own."""

@@ -24,7 +24,7 @@ from atoll.errors import ConfigError, DivergenceError
 from atoll.experiment import Experiment, usual_partition
 from atoll.experiment.setup import Device, set_up
 from atoll.privacy.run.leak_check import looks_at
-from atoll.records import RunFolder
+from atoll.records import INTERRUPTED, RunFolder
 from atoll.runs import Watcher, run_together, why_not
 from atoll.runs import run as run_alone
 from atoll.schedules import Schedule
@@ -153,12 +153,12 @@ def _train(parts: Sequence[ShadowRun], device: Device, told: Callable[[float], N
         ran = []
         for i, (e, folder) in enumerate(zip(experiments, folders, strict=True)):
             ran.append(run_alone(e, folder, resume=True, device=device, watch=watcher(i)))
-            if ran[-1].status == "interrupted":
+            if ran[-1].status == INTERRUPTED:
                 break
     for one in ran:
         if one.error is not None:
             raise one.error
-    if any(one.status == "interrupted" for one in ran):
+    if any(one.status == INTERRUPTED for one in ran):
         raise KeyboardInterrupt
     told(len(parts))
 

@@ -33,7 +33,8 @@ import torch
 from atoll.data import Dataset, Partition
 from atoll.experiment import Experiment
 from atoll.experiment.setup import assemble
-from atoll.runs import Driver, Folder
+from atoll.records import RunFolder
+from atoll.runs import Driver
 from atoll.runs.environment import hardware
 from atoll.tasks import MODELS
 
@@ -117,7 +118,7 @@ def prepared(shape: Shape, how: Mechanism, rounds: int, folder: Path, options: a
         raw["privacy"] = {"simulate": {"population": 48 * shape.clients, "sampling": "cyclic"}}
     partition = Partition.from_lists(list(torch.arange(len(x)).reshape(shape.clients, each)))
     model = MODELS[shape.model](inputs=shape.inputs, outputs=10)
-    files = Folder(folder)
+    files = RunFolder(folder)
     files.create(0)
     with patch("atoll.privacy.run.dpsgd.ghost_layers", lambda _: ()) if how.get("vmap") else nullcontext():
         setup = assemble(Experiment.parse(raw), Dataset.from_arrays(x, y), partition, model, options.device)

@@ -26,7 +26,8 @@ from atoll.data import Dataset, Partition
 from atoll.engines.ranks import Ranked, Schedule, greedy, in_turn, join, ranked
 from atoll.experiment import Experiment
 from atoll.experiment.setup import assemble, find_device
-from atoll.runs import Driver, Folder
+from atoll.records import RunFolder
+from atoll.runs import Driver
 from atoll.runs.environment import hardware
 from atoll.tasks import MODELS
 
@@ -53,7 +54,7 @@ def driver(options: argparse.Namespace, folder: Path) -> Driver:
     ends = np.cumsum(sizes)
     partition = Partition.from_lists([torch.arange(e - s, e) for s, e in zip(sizes, ends, strict=True)])
     world = join().at(find_device(options.device))
-    files = Folder(folder)
+    files = RunFolder(folder)
     if world.rank == 0:
         files.create(0)
     setup = assemble(experiment, Dataset.from_arrays(x, y), partition, model, options.device)

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from atoll.data import Dataset, Partition
 from atoll.experiment import Experiment
 from atoll.experiment.setup import assemble
-from atoll.runs import Driver, Folder
+from atoll.records import RunFolder
+from atoll.runs import Driver
 from atoll.runs.environment import hardware
 from atoll.tasks import MODELS
 
@@ -96,7 +97,7 @@ def atoll_round(shape: Shape, folder: Path, engine: str) -> tuple[Callable[[], o
         }
     )
     partition = Partition.from_lists(list(torch.arange(len(x)).reshape(shape.clients, each)))
-    files = Folder(folder)
+    files = RunFolder(folder)
     files.create(0)
     driver = Driver(assemble(experiment, Dataset.from_arrays(x, y), partition, model, "cpu"), files)
     return lambda: driver.next_round(), driver

@@ -35,7 +35,8 @@ from atoll.data import Dataset, Partition
 from atoll.engines import taken
 from atoll.experiment import Experiment
 from atoll.experiment.setup import assemble
-from atoll.runs import Driver, Folder
+from atoll.records import RunFolder
+from atoll.runs import Driver
 from atoll.runs.environment import hardware
 
 ROWS = 10_000  # of the table that all clients' rows are taken from
@@ -112,7 +113,7 @@ def measure(case: Case) -> dict[str, Any]:
     data = Dataset.from_arrays(torch.randn(ROWS, case.inputs), torch.randint(0, 10, (ROWS,)))
     setup = assemble(experiment(case), data, partition(case.clients), module(case), "cpu")
     with tempfile.TemporaryDirectory() as scratch:
-        files = Folder(Path(scratch) / "run")
+        files = RunFolder(Path(scratch) / "run")
         files.create(0)
         driver = Driver(setup, files)
         made, before = time.perf_counter() - began, peak_mb()

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from atoll.report.records import read
+from atoll.suites.sweeps.sweep_folder import SweepFolder
 
 import atoll
 from atoll import tree
@@ -15,11 +17,10 @@ from atoll.core import Participation
 from atoll.errors import ConfigError, RecordError
 from atoll.experiment import CATALOGUE, Experiment, schema
 from atoll.experiment.experiment import LocalPrivacyTable
+from atoll.records import RunFolder
 from atoll.records.upgrade import RENAMED, digest, upgraded, upgraded_participation
-from atoll.report.records import read
-from atoll.runs import Folder, Run
+from atoll.runs import Run
 from atoll.suites.sweeps.axes import expand
-from atoll.suites.sweeps.sweep_folder import SweepFolder
 
 OLD = Path(__file__).parent / "golden" / "old_runs"
 OPTIONS = [(owner, old, new) for owner, names in RENAMED.items() for old, new in names.items()]
@@ -151,7 +152,7 @@ def test_an_old_cell_of_a_sweep_is_found_again(tmp_path: Path) -> None:
     assert folder.done(cell) == "finished"
     folder.write({}, [cell], {cell.name: "finished"})
     assert folder.info()["others"] == []
-    assert Folder(run.folder).info["digest"] == cell.digest
+    assert RunFolder(run.folder).info["digest"] == cell.digest
 
 
 def _old(experiment: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from atoll import rng
 from atoll.core.types import Participation
-from atoll.data.sampling import Sampler
+from atoll.data import Sampler
 from atoll.errors import ConfigError
 
 _SHARED = ("poisson", "cyclic_poisson", "fixed", "fraction")  # who was drawn stays secret, and the account relies on it

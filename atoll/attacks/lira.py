@@ -16,7 +16,7 @@ from atoll.errors import DataError
 
 Floats = NDArray[np.float64]
 
-ENOUGH = 32  # runs with one, and without it, from which on its own variance is better than everybody's
+ENOUGH_SHADOWS = 32  # runs with one, and without it, from which on its own variance is better than everybody's
 _LEAST = 1e-8  # a loss below this is float32's zero
 
 
@@ -46,6 +46,6 @@ def _normal(target: Floats, shadows: Floats, chosen: NDArray[np.bool_]) -> Float
     count = chosen.sum(0)
     mean = (shadows * chosen).sum(0) / count
     own = ((shadows - mean) ** 2 * chosen).sum(0) / (count - 1)
-    variance = np.maximum(own if count.min() >= ENOUGH else np.full_like(own, own.mean()), 1e-12)
+    variance = np.maximum(own if count.min() >= ENOUGH_SHADOWS else np.full_like(own, own.mean()), 1e-12)
     found: Floats = -0.5 * ((target - mean) ** 2 / variance + np.log(variance))
     return found

@@ -37,6 +37,7 @@ def audit(
 ) -> None:
     """Attack a finished run: can its model tell who was in the data? Prints a table and writes audit.json."""
     from atoll.attacks.membership import audit as audit_
+    from atoll.records import audit_path
 
     if run.is_file():
         raise RecordError(f"{run}: is not a run (it is a file). Name the folder of a run.")
@@ -76,7 +77,7 @@ def audit(
     finally:
         bar.stop()
     _print(found)
-    console.print(f"Audit: {(out or run) / 'audit.json'}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Audit: {audit_path(out or run)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -52,10 +52,8 @@ def bench(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run; run and write nothing.")] = False,
 ) -> None:
     """Run a suite: every cell of a table, tuned alike, at several seeds; then the table, results.json and a page."""
-    from atoll.suites import default_folder, prepare, run
-    from atoll.suites.run import claim
-    from atoll.suites.suite_progress import SuiteBar
-    from atoll.suites.terminal import later
+    from atoll.records import INTERRUPTED, SuiteFolder
+    from atoll.suites import SuiteBar, default_folder, prepare, run, second_stage
 
     seconds = None if budget is None else parsed(budget)
     work = prepare(suite, size=size, only=only or [], seeds=seeds, tuning=tuning, overrides=set_ or [])
@@ -63,10 +61,10 @@ def bench(
     if dry_run:
         _print_plan(work, folder)
         return
-    claim(folder, resume)
+    SuiteFolder(folder).claim(resume)
     try:
         at_once = jobs or (workers(device) if executor == "local" else None)
-        with SuiteBar(later(work), at_once or 1, console) as bar:
+        with SuiteBar(second_stage(work), at_once or 1, console) as bar:
             done = run(
                 work,
                 folder,
@@ -82,7 +80,7 @@ def bench(
         errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
         sys.exit(130)
     _print_results(done)
-    if done.status == "interrupted":
+    if done.status == INTERRUPTED:
         words = _same(suite, size, only or [], seeds, tuning, set_ or [])
         words += [] if budget is None else ["--budget", budget]
         words += [] if executor == "local" else ["--executor", executor]
@@ -93,7 +91,7 @@ def bench(
         _say(f"{why}: {done.left} of {len(work.chosen)} cells are not done; those under way have a checkpoint.")
         _say(f"Go on with:\n  {shlex.join([*words, '--out', str(folder), '--resume'])}")
     _print_failed(done)
-    if done.status == "interrupted" and not done.late:
+    if done.status == INTERRUPTED and not done.late:
         sys.exit(130)
     if done.failed:
         sys.exit(1)
@@ -126,28 +124,29 @@ def parsed(budget: str) -> float:
 def _same(
     suite: str, size: str, only: list[str], seeds: int | None, tuning: str | None, overrides: list[str]
 ) -> list[str]:
-    from atoll.suites.run import command
+    from atoll.suites import command
 
     return shlex.split(command(suite, size, only, seeds, tuning, overrides, path=True))
 
 
 def _print_plan(work: Work, folder: Path) -> None:
-    from atoll.suites.run_status import Standing
-    from atoll.suites.terminal import plan
+    from atoll.records import SuiteFolder
+    from atoll.suites import plan_table
 
-    table, line = plan(work, Standing(folder))
+    table, line = plan_table(work, SuiteFolder(folder))
     console.print(table)
     _say(line)
     _say(f"Folder: {folder}")
 
 
 def _print_results(done: Bench) -> None:
-    from atoll.suites.terminal import summary
+    from atoll.records import SuiteFolder
+    from atoll.suites import results_table
 
     for block in done.results.blocks():
-        console.print(summary(done.results, block))
+        console.print(results_table(done.results, block))
     page = done.report()
-    _say(f"Results: {done.folder / 'results.json'}")
+    _say(f"Results: {SuiteFolder(done.folder).results_path}")
     if page is not None:
         _say(f"Report:  {page}")
 

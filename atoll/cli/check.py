@@ -16,14 +16,15 @@ from atoll.core import Traffic, Train
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, set_up
-from atoll.runs import Folder, RunLoop, drive, on_promises
+from atoll.records import RunFolder
+from atoll.runs import RunLoop, drive, on_promises
 
 
 def estimate(experiment: Experiment, device: Device, console: Console) -> None:
     """Build everything, time one round without keeping it, and print what a run would take."""
     setup = set_up(experiment, device)
     with tempfile.TemporaryDirectory() as scratch:
-        loop = RunLoop(setup, Folder(Path(scratch)))
+        loop = RunLoop(setup, RunFolder(Path(scratch)))
         trial = loop.plan.trial(loop.state.round)
         seconds, traffic = _one_round(loop, trial)
         clients, chunk = len(trial.ids), min(loop.place.chunk, len(trial.ids))

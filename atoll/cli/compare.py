@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,13 +46,13 @@ def compare(
     """Compare two sides, paired by seed; of two runs also where they part: the first round, client and tensor."""
     from atoll.analysis.compare import compare as compare_
     from atoll.analysis.compare import opened, shown
-    from atoll.analysis.compare.load_side import one_run
+    from atoll.records import is_run
 
     if len(sides) != 2:
         raise ConfigError(
             f"compare: takes two sides (got {len(sides)}). Put a pattern in quotes: 'runs/a-*' 'runs/b-*'."
         )
-    runs = [one_run(side) for side in sides]
+    runs = [Path(side) if is_run(Path(side)) else None for side in sides]
     written: dict[str, Any] = {}
     if runs[0] is not None and runs[1] is not None:
         written["parting"] = found = _parting(runs[0], runs[1], same, no_replay)
@@ -97,15 +96,12 @@ def advise(
     json_: Json = None,
 ) -> None:
     """Name the algorithm that did best on the nearest measured settings, with the evidence; or say there is none."""
-    from atoll.analysis.advise import WITHIN, default_evidence, settings, target
+    from atoll.analysis.advise import WITHIN, default_evidence, read_evidence, settings, shown, target, words
     from atoll.analysis.advise import advise as advise_
-    from atoll.analysis.advise.advice import words
-    from atoll.analysis.advise.advice_table import shown
-    from atoll.analysis.advise.evidence import read
 
     entry = _partition(partition, {"clients": clients, "alpha": alpha, "by": by}, with_ or [])
     measured = target(asked, set_ or [], entry, seed)
-    found, notes = read(evidence if evidence else default_evidence())
+    found, notes = read_evidence(evidence if evidence else default_evidence())
     advice = advise_(measured, settings(found, when, rope), WITHIN if within is None else within, nearest)
     console.print(shown(advice))
     for line in [*words(advice), *(f"Note: {note}" for note in notes)]:
@@ -141,8 +137,8 @@ def _parting(a: Path, b: Path, same: bool, no_replay: bool) -> dict[str, Any]:
 def _write(path: Path | None, content: Mapping[str, Any]) -> None:
     if path is None:
         return
-    from atoll.runs.folder import clean
+    from atoll.records import as_json, replace_text
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(clean(content), indent=1, allow_nan=False) + "\n", "utf-8")
+    replace_text(path, as_json(content, indent=1) + "\n")
     console.print(f"Written: {path}", markup=False, highlight=False, soft_wrap=True)

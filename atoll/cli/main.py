@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -23,6 +22,7 @@ from atoll.errors import AtollError, ConfigError
 
 if TYPE_CHECKING:
     from atoll.engines.ranks import World
+    from atoll.records import RunFolder
 
 app = typer.Typer(
     help="Simulate, benchmark and evaluate federated learning.",
@@ -108,11 +108,13 @@ def run(
         from atoll.engines.ranks import join
 
         console.quiet = join().rank > 0  # rank 0 speaks for all
+    from atoll.records import FINISHED, INTERRUPTED, RunFolder
+
     if file is None:
         from atoll.cli.quickstart import quickstart
 
         ran = quickstart(console, out or Path("runs/quickstart"), set_ or [], device)
-        if ran[-1].status == "interrupted":
+        if ran[-1].status == INTERRUPTED:
             _go_on(_command(None, set_ or [], device, out))
         return
     from atoll.experiment import load
@@ -132,32 +134,32 @@ def run(
         console.print(f"Note: {note}", markup=False, highlight=False)
     engine = done.info["engine"]
     console.print(f"Engine: {engine['name']} ({engine['reason']})", markup=False, highlight=False)
-    if done.status == "interrupted":
+    if done.status == INTERRUPTED:
         console.print(f"Stopped after round {len(done.history)} of {experiment.rounds}, with a checkpoint.")
         _go_on([*_command(file, set_ or [], device, done.folder), "--resume"])
     if console.quiet:
         return
-    if done.status != "finished":
+    if done.status != FINISHED:
         console.print(done.status.capitalize() + ".", markup=False, highlight=False)
     console.print(summary([done.folder]))
     console.print(f"Run:    {done.folder}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"Report: {done.report()}", markup=False, highlight=False, soft_wrap=True)
     if profile:
-        _show_profile(done.folder / "profile")
+        _show_profile(RunFolder(done.folder))
 
 
-def _show_profile(folder: Path) -> None:
-    if not (folder / "phases.json").exists():
+def _show_profile(folder: RunFolder) -> None:
+    found = folder.phases()
+    if found is None:
         console.print("Profile: no round was left to look at.")
         return
-    found = json.loads((folder / "phases.json").read_text())
     whole = sum(found["seconds"].values()) or 1.0
     table = Table("phase", "ms", "share", title=f"The mean of {found['rounds']} rounds, piece by piece")
     for name, seconds in found["seconds"].items():
         table.add_row(name, f"{1e3 * seconds:.3f}", f"{seconds / whole:.1%}")
     console.print(table)
-    console.print(f"Profile: {folder / 'profile.html'}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"Trace:   {folder / 'trace.json'}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Profile: {folder.profile_page}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Trace:   {folder.trace}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _command(file: Path | None, overrides: list[str], device: str, out: Path | None) -> list[str]:
@@ -209,9 +211,9 @@ def list_(
 ) -> None:
     """Print names, options, defaults and meanings, from the same signatures that check a file."""
     if kind == "suites":
-        from atoll.suites.terminal import listing
+        from atoll.suites import suites_table
 
-        console.print(listing())
+        console.print(suites_table())
         return
     from atoll.experiment import table
 
@@ -245,13 +247,15 @@ def report(
 
 def _is_suite(path: Path) -> bool:
     """Does it hold a suite's results?"""
-    return (path / "results.json").is_file() or (path.is_file() and path.name.endswith("results.json"))
+    from atoll.records import is_results
+
+    return is_results(path)
 
 
 def _report_suite(paths: list[Path], out: Path | None, figures: list[str], title: str | None) -> None:
     from dataclasses import replace
 
-    from atoll.records import read
+    from atoll.records import read_results
     from atoll.report.suite import write, write_page
 
     runs = [path for path in paths if not _is_suite(path)]
@@ -265,7 +269,7 @@ def _report_suite(paths: list[Path], out: Path | None, figures: list[str], title
         raise ConfigError(
             "--figures: is for runs. Of a suite name the cells: atoll report <folder>/cells/* --figures pdf."
         )
-    results = read(paths[0])
+    results = read_results(paths[0])
     results = replace(results, title=title) if title else results
     folder = paths[0] if paths[0].is_dir() else paths[0].parent
     page = write_page(results, out) if out else write(results, folder)
@@ -282,10 +286,10 @@ def leaderboard(
     out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("leaderboard.html"),
 ) -> None:
     """Put many suites on one page: who leads each row, by how much, and average ranks over all of them."""
-    from atoll.records import read
+    from atoll.records import read_results
     from atoll.report.suite import leaderboard as write
 
-    page = write([read(path) for path in results], out)
+    page = write([read_results(path) for path in results], out)
     console.print(f"Leaderboard: {page}", markup=False, highlight=False, soft_wrap=True)
 
 

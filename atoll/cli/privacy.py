@@ -275,18 +275,6 @@ def _write(out: Path, found: list[tuple[int, float]], facts: list[tuple[str, str
 
 
 def _drawn(found: list[tuple[int, float]]) -> str:
-    from matplotlib.figure import Figure
+    from atoll.report import epsilon_by_round
 
-    from atoll.report import theme
-    from atoll.report.plots import Plot
-
-    def draw() -> Figure:
-        figure = Figure(figsize=(7.0, 3.5), layout="constrained")
-        axes = figure.add_subplot()
-        axes.plot([r for r, _ in found], [spent for _, spent in found], color=theme.SERIES[0])
-        axes.set_xlabel("round")
-        axes.set_ylabel("epsilon")
-        return figure
-
-    told = f"Epsilon {_number(found[-1][1])} after {_rounds(found[-1][0])}."
-    return Plot("epsilon", "Epsilon", told, told, draw).svg()
+    return epsilon_by_round(found, f"Epsilon {_number(found[-1][1])} after {_rounds(found[-1][0])}.").svg()

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from atoll.experiment import Experiment, override
 from atoll.experiment.setup import Device
+from atoll.records import INTERRUPTED, RunFolder
 from atoll.report import summary, write
-from atoll.runs import Bar, Folder, Run, run
+from atoll.runs import Bar, Run, run
 
 ALGORITHMS: tuple[dict[str, Any], ...] = (
     {"name": "fedavg", "lr": 0.1},
@@ -35,7 +36,7 @@ def quickstart(console: Console, out: Path, overrides: Sequence[str], device: De
         for seed in SEEDS:
             raw = {**tomllib.loads(text), "algorithm": algorithm, "seed": seed}
             done.append(_one(Experiment.parse(override(raw, overrides)), out, device, console))
-            if done[-1].status == "interrupted":
+            if done[-1].status == INTERRUPTED:
                 return done
     if console.quiet:  # another rank than the one that speaks and writes
         return done
@@ -53,4 +54,4 @@ def _one(experiment: Experiment, out: Path, device: Device, console: Console) ->
     label = f"{experiment.algorithm['name']}, seed {experiment.seed}"
     folder = out / f"{experiment.algorithm['name']}-{experiment.seed}-{experiment.digest()[:8]}"
     with Bar(f"{label:<16}", console) as bar:
-        return run(experiment, folder, resume=Folder(folder).exists(), device=device, watch=bar)
+        return run(experiment, folder, resume=RunFolder(folder).exists(), device=device, watch=bar)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from atoll.experiment.setup import Device
-    from atoll.suites.sweeps import Plan, Sweep
+    from atoll.suites.sweeps import Sweep, SweepPlan
 
 console = Console()
 errors = Console(stderr=True)
@@ -34,8 +34,8 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells; run and write nothing.")] = False,
 ) -> None:
     """Run an experiment with every combination of the values in its [sweep] table."""
-    from atoll.suites.sweeps import default_folder, plan, run
-    from atoll.suites.sweeps.sweep_progress import CellsBar
+    from atoll.records import INTERRUPTED
+    from atoll.suites.sweeps import CellsBar, default_folder, plan, run
 
     made = plan(file, set_ or [])
     folder = out or default_folder(file)
@@ -54,7 +54,7 @@ def sweep(
             stack=False if no_stack else None,
             events=bar,
         )
-    if done.status == "interrupted":
+    if done.status == INTERRUPTED:
         _say(f"Stopped after {len(done.done())} of {_counted(len(done.cells))}; those under way have a checkpoint.")
         words = ["atoll", "sweep", str(file), *(w for change in set_ or [] for w in ("--set", change))]
         words += [] if executor == "local" else ["--executor", executor]
@@ -67,9 +67,9 @@ def sweep(
     _print_results(done)
 
 
-def _print_cells(made: Plan, folder: Path, stack: bool, device: Device) -> None:
-    from atoll.suites.sweeps.stacking import stacks
-    from atoll.suites.sweeps.sweep_folder import SweepFolder
+def _print_cells(made: SweepPlan, folder: Path, stack: bool, device: Device) -> None:
+    from atoll.records import SweepFolder
+    from atoll.suites.sweeps import stacks
 
     place = SweepFolder(folder)
     groups = stacks(made.cells, device) if stack else [[cell] for cell in made.cells]
@@ -85,11 +85,12 @@ def _print_cells(made: Plan, folder: Path, stack: bool, device: Device) -> None:
 
 
 def _print_results(done: Sweep) -> None:
+    from atoll.records import SweepFolder
     from atoll.report import summary
 
     if done.done():
         console.print(summary(done.done()))
-        _say(f"Cells:  {done.folder / 'cells'}")
+        _say(f"Cells:  {SweepFolder(done.folder).cells}")
         _say(f"Report: {done.report()}")
     if done.failed:
         said = f"{len(done.failed)} of {_counted(len(done.cells))} failed; --resume tries them again:"

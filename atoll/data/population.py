@@ -11,7 +11,7 @@ from torch import Tensor
 from atoll.core.types import Cohort
 from atoll.data import batch_sampling
 from atoll.data.batch_sampling import Sampling
-from atoll.data.partition.partition import Partition
+from atoll.data.partition import Partition
 from atoll.errors import ConfigError, DataError
 from atoll.rng import host
 

@@ -8,7 +8,7 @@ A mechanism says what it did (an event), an accountant says what it cost:
 9.997
 """
 
-from atoll.privacy.accountant import Accountant
+from atoll.privacy.accountant import Accountant, supported_terms
 from atoll.privacy.analytic import Analytic, gaussian_delta, gaussian_epsilon
 from atoll.privacy.calibrate import noise_for, rounds_for
 from atoll.privacy.composition import Adjacency, explain, flatten
@@ -31,6 +31,7 @@ from atoll.privacy.events import (
     check_epsilon,
     check_noise,
 )
+from atoll.privacy.factorisation import banded
 from atoll.privacy.ledger import ACCOUNTANTS, Ledger
 from atoll.privacy.plan import PrivacyPlan, accountant_for
 from atoll.privacy.pld import Pld
@@ -63,6 +64,7 @@ __all__ = [
     "SamplingScheme",
     "TreeAggregation",
     "accountant_for",
+    "banded",
     "check_delta",
     "check_epsilon",
     "check_noise",
@@ -73,4 +75,5 @@ __all__ = [
     "noise_for",
     "rounds_for",
     "signal_to_noise",
+    "supported_terms",
 ]

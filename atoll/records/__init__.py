@@ -1,18 +1,132 @@
-"""Results: what came of a suite, small enough to commit and complete enough to draw every page from. Never torch.
+"""Runs, sweeps and suites on disk: one reader and one writer of their folders. Never torch, but to load tensors.
 
-    cells.py       the values: a suite's cells, their runs seed by seed, the trials that chose their settings
-    files.py       results.json, read and written
-    privacy.py     what a run says of its privacy, as far as it may be printed
-    audits.py      what attacks found, and whether it contradicts that
-    published.py   what papers report, with its source (reference/*.csv)
-    against.py     ours and theirs, cell by cell, with a verdict
+    layout.py            the names and formats of all files      atomic.py           whole files, strict JSON
+    run_folder.py        a run: `RunFolder`                      lock.py             who is at work on a folder
+    record_lines.py      the lines of its record                 run_record.py       all of a run, read at once
+    status.py            how runs stand, in words                audit_file.py       attacks on a run's model
+    sweep_folder.py      a sweep: `SweepFolder`                  locate.py           what stands at a path
+    suite_folder.py      a suite: `SuiteFolder`                  nested.py           values in nested tables
+    cells.py             a suite's results as values             results_file.py     the same as a file
+    privacy_claims.py    what a run says of its privacy          privacy_labels.py   two such claims side by side
+    audits.py            what attacks say against it             published.py        what papers report
+    versus_published.py  ours and theirs, with a verdict
 
 >>> run = Trace(0, "digest", rounds=(1, 2, 3), values=(0.5, 0.8, 0.7), bytes=(9, 18, 27), seconds=(1.0, 2.0, 3.0))
 >>> run.last, run.best(higher=True)
 (0.7, 0.8)
 """
 
-from atoll.records.cells import Cell, Results, Trace, Trial
-from atoll.records.results_file import read, write
+from atoll.records.atomic import as_json, clean, replace_bytes, replace_text
+from atoll.records.audit_file import audit_path, read_audit, write_audit
+from atoll.records.audits import AttackBound, alarm, attack_bounds, audit_for_results, contradicted
+from atoll.records.cells import Cell, Results, Trace, Trial, Tuning, When
+from atoll.records.layout import REPORT
+from atoll.records.locate import is_results, is_run, results_below, runs_at
+from atoll.records.nested import find, has, number_or_nan
+from atoll.records.privacy_claims import (
+    CLAIM_KINDS,
+    EPSILON_KEYS,
+    SIMULATION,
+    Claim,
+    ClaimKind,
+    claims,
+    claims_for_results,
+    finite_or_none,
+    round_up,
+    shown_delta,
+    shown_upper,
+    weakest_claims,
+)
+from atoll.records.privacy_labels import promised, promises_side_by_side, same_promises
+from atoll.records.published import Published, published_table, published_tables
+from atoll.records.record_lines import RecordLine
+from atoll.records.results_file import read_results, write_results
+from atoll.records.run_folder import Info, RunFolder
+from atoll.records.run_record import Clients, Floats, Record, Series, read_runs
+from atoll.records.status import (
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    RUNNING,
+    WAITING,
+    ended,
+    failed,
+    reached_end,
+    stopped_early,
+    why_failed,
+)
+from atoll.records.suite_folder import SuiteFolder
+from atoll.records.sweep_folder import SweepFolder, keep_traceback
+from atoll.records.versus_published import VersusPublished, compare_with_published
 
-__all__ = ["Cell", "Results", "Trace", "Trial", "read", "write"]
+__all__ = [
+    "CLAIM_KINDS",
+    "EPSILON_KEYS",
+    "FAILED",
+    "FINISHED",
+    "INTERRUPTED",
+    "REPORT",
+    "RUNNING",
+    "SIMULATION",
+    "WAITING",
+    "AttackBound",
+    "Cell",
+    "Claim",
+    "ClaimKind",
+    "Clients",
+    "Floats",
+    "Info",
+    "Published",
+    "Record",
+    "RecordLine",
+    "Results",
+    "RunFolder",
+    "Series",
+    "SuiteFolder",
+    "SweepFolder",
+    "Trace",
+    "Trial",
+    "Tuning",
+    "VersusPublished",
+    "When",
+    "alarm",
+    "as_json",
+    "attack_bounds",
+    "audit_for_results",
+    "audit_path",
+    "claims",
+    "claims_for_results",
+    "clean",
+    "compare_with_published",
+    "contradicted",
+    "ended",
+    "failed",
+    "find",
+    "finite_or_none",
+    "has",
+    "is_results",
+    "is_run",
+    "keep_traceback",
+    "number_or_nan",
+    "promised",
+    "promises_side_by_side",
+    "published_table",
+    "published_tables",
+    "reached_end",
+    "read_audit",
+    "read_results",
+    "read_runs",
+    "replace_bytes",
+    "replace_text",
+    "results_below",
+    "round_up",
+    "runs_at",
+    "same_promises",
+    "shown_delta",
+    "shown_upper",
+    "stopped_early",
+    "weakest_claims",
+    "why_failed",
+    "write_audit",
+    "write_results",
+]

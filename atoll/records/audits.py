@@ -1,7 +1,7 @@
 """What attacks found: lower bounds on epsilon with their confidence, and whether one contradicts what was accounted.
 
 >>> from atoll.records.privacy_claims import Claim
->>> found = bounds({"audit": {"method": "canaries", "epsilon_lower": 2.5, "confidence": 0.95, "delta": 1e-3}})
+>>> found = attack_bounds({"audit": {"method": "canaries", "epsilon_lower": 2.5, "confidence": 0.95, "delta": 1e-3}})
 >>> contradicted((Claim("client", epsilon=3.0, delta=1e-3),), found)
 []
 >>> [one.name for _, one in contradicted((Claim("client", epsilon=2.0, delta=1e-3),), found)]
@@ -14,13 +14,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atoll.records.privacy_claims import Claim, down, lower, number, small, up, upper
+from atoll.records.privacy_claims import (
+    Claim,
+    finite_or_none,
+    round_down,
+    round_up,
+    shown_delta,
+    shown_lower,
+    shown_upper,
+)
 
 _COUNTS = {"guesses": "guesses", "canaries": "canaries", "members": "members", "others": "others"}
 
 
 @dataclass(frozen=True)
-class Bound:
+class AttackBound:
     """One attack: epsilon is at least this, with this confidence. None: it gives no bound, or states no confidence."""
 
     name: str
@@ -35,11 +43,11 @@ class Bound:
         """The bound in one line."""
         if self.epsilon is None:
             return "no bound"
-        at = "" if self.delta is None else f", delta {small(self.delta)}"
-        return f"at least {lower(self.epsilon)} ({percent(self.confidence)} confidence{at})"
+        at = "" if self.delta is None else f", delta {shown_delta(self.delta)}"
+        return f"at least {shown_lower(self.epsilon)} ({percent(self.confidence)} confidence{at})"
 
 
-def bounds(block: Any, attacks: Sequence[Mapping[str, Any]] = ()) -> tuple[Bound, ...]:
+def attack_bounds(block: Any, attacks: Sequence[Mapping[str, Any]] = ()) -> tuple[AttackBound, ...]:
     """The canaries of a run's block, then the attacks of its audit.json."""
     planted = block.get("audit") if isinstance(block, Mapping) else None
     first = (
@@ -49,15 +57,15 @@ def bounds(block: Any, attacks: Sequence[Mapping[str, Any]] = ()) -> tuple[Bound
     return (*first, *rest)
 
 
-def kept(block: Any) -> dict[str, Any]:
+def audit_for_results(block: Any) -> dict[str, Any]:
     """What results.json keeps of the canaries, in the same form; the bound is rounded down."""
-    for one in bounds(block):
+    for one in attack_bounds(block):
         if one.epsilon is not None:
-            delta = {} if one.delta is None else {"delta": up(one.delta, 6)}
+            delta = {} if one.delta is None else {"delta": round_up(one.delta, 6)}
             return {
                 "audit": {
                     "method": one.name,
-                    "epsilon_lower": down(one.epsilon, 6),
+                    "epsilon_lower": round_down(one.epsilon, 6),
                     "confidence": one.confidence,
                     **delta,
                 }
@@ -65,7 +73,7 @@ def kept(block: Any) -> dict[str, Any]:
     return {}
 
 
-def contradicted(claims: Sequence[Claim], found: Sequence[Bound]) -> list[tuple[Claim, Bound]]:
+def contradicted(claims: Sequence[Claim], found: Sequence[AttackBound]) -> list[tuple[Claim, AttackBound]]:
     """The bounds above what was accounted for the same unit; one at a smaller delta than that of the claim is none."""
     return [
         (claim, one)
@@ -76,7 +84,7 @@ def contradicted(claims: Sequence[Claim], found: Sequence[Bound]) -> list[tuple[
     ]
 
 
-def alarm(name: str, claim: Claim, one: Bound, looked_at: int = 1) -> str:
+def alarm(name: str, claim: Claim, one: AttackBound, looked_at: int = 1) -> str:
     """The loud line."""
     chance, attack = percent(1 - one.confidence), one.name[:1].upper() + one.name[1:]
     several = (
@@ -88,7 +96,7 @@ def alarm(name: str, claim: Claim, one: Bound, looked_at: int = 1) -> str:
     return (
         f"{name}: the audit contradicts the accounted epsilon: there is a mistake in the mechanism, or this is one of "
         f"the {chance} of audits whose bound is too high. {attack} found {one.said}; "
-        f"accounted is {upper(claim.epsilon or 0.0)} at delta {small(claim.delta)}.{several}"
+        f"accounted is {shown_upper(claim.epsilon or 0.0)} at delta {shown_delta(claim.delta)}.{several}"
     )
 
 
@@ -101,14 +109,14 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _bound(table: Mapping[str, Any], name: str, level: str) -> Bound:
-    confidence = number(table.get("confidence"))
-    return Bound(
+def _bound(table: Mapping[str, Any], name: str, level: str) -> AttackBound:
+    confidence = finite_or_none(table.get("confidence"))
+    return AttackBound(
         name,
         level,
-        None if confidence is None else number(table.get("epsilon_lower")),
+        None if confidence is None else finite_or_none(table.get("epsilon_lower")),
         confidence or 0.0,
-        number(table.get("delta")),
+        finite_or_none(table.get("delta")),
         _counts(table),
     )
 

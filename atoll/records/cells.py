@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from atoll.records.status import FINISHED
+
 Tuning = Literal["validation", "paper", "none"]
 When = Literal["last", "best"]
 
@@ -25,7 +27,7 @@ class Trace:
     clients: Mapping[str, float] = field(default_factory=dict)  # the metric's spread over clients at the end
     validation: float | None = None  # the metric on examples kept from training, at the end
     partition: str = ""  # its digest: runs of one seed are paired if it is the same
-    status: str = "finished"
+    status: str = FINISHED
     privacy: Mapping[str, Any] = field(
         default_factory=dict
     )  # what it holds, as in run.json but shorter; {} for nothing

@@ -19,9 +19,13 @@ from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any, Literal
 
-Kind = Literal["client", "example", "simulates"]
-KINDS: tuple[Kind, ...] = ("client", "example", "simulates")
-LINES: Mapping[Kind, str] = {"client": "epsilon", "example": "example_epsilon", "simulates": "simulated_epsilon"}
+ClaimKind = Literal["client", "example", "simulates"]
+CLAIM_KINDS: tuple[ClaimKind, ...] = ("client", "example", "simulates")
+EPSILON_KEYS: Mapping[ClaimKind, str] = {
+    "client": "epsilon",
+    "example": "example_epsilon",
+    "simulates": "simulated_epsilon",
+}
 SIMULATION = "simulation only: the run made here is not private"
 DIGITS = 4  # of a printed epsilon
 _KEPT = 6  # digits that results.json keeps
@@ -32,7 +36,7 @@ _TEXTS = ("unit", "adjacency", "sampler", "mechanism", "accountant")
 class Claim:
     """One statement: a guarantee with everything that it depends on, or (`epsilon` is None) why there is none."""
 
-    kind: Kind
+    kind: ClaimKind
     epsilon: float | None = None
     delta: float = 0.0
     unit: str = "client"
@@ -57,7 +61,9 @@ class Claim:
         if self.epsilon is None:
             return f"{'simulates nothing private' if self.kind == 'simulates' else 'not private'}: {self.why}"
         ways = [f"{self.unit} level", self.adjacency, self.sampler.partition(",")[0], self.accountant]
-        told = f"epsilon {upper(self.epsilon)} at delta {small(self.delta)} ({', '.join(filter(None, ways))})"
+        told = (
+            f"epsilon {shown_upper(self.epsilon)} at delta {shown_delta(self.delta)} ({', '.join(filter(None, ways))})"
+        )
         return f"simulates {told}: {SIMULATION}" if self.kind == "simulates" else told
 
 
@@ -69,7 +75,7 @@ def claims(block: Any, last: Mapping[str, Any] | None = None) -> tuple[Claim, ..
     """
     if not isinstance(block, Mapping):
         return ()
-    found = [_until(_claim(kind, block[kind]), last or {}) for kind in KINDS if kind in block]
+    found = [_until(_claim(kind, block[kind]), last or {}) for kind in CLAIM_KINDS if kind in block]
     if "simulates" in block:  # noise of another cohort: whatever else is said, this run does not have it
         found = [
             _without(one, "its noise is that of a larger system") if one.kind == "client" else one for one in found
@@ -77,10 +83,10 @@ def claims(block: Any, last: Mapping[str, Any] | None = None) -> tuple[Claim, ..
     return tuple(found)
 
 
-def of_all(by_seed: Mapping[int, Sequence[Claim]]) -> tuple[Claim, ...]:
+def weakest_claims(by_seed: Mapping[int, Sequence[Claim]]) -> tuple[Claim, ...]:
     """One claim of each kind for runs that differ in their seed: the weakest. If one run lacks it, it does not hold."""
     found = []
-    for kind in KINDS:
+    for kind in CLAIM_KINDS:
         ones = {seed: next((c for c in cs if c.kind == kind), None) for seed, cs in by_seed.items()}
         there = [one for one in ones.values() if one]
         if not there:
@@ -96,7 +102,7 @@ def of_all(by_seed: Mapping[int, Sequence[Claim]]) -> tuple[Claim, ...]:
     return tuple(found)
 
 
-def kept(block: Any, last: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
+def claims_for_results(block: Any, last: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
     """What results.json keeps of a block, in the same form; epsilon and delta are rounded up."""
     found: dict[str, dict[str, Any]] = {}
     for one in claims(block, last):
@@ -104,45 +110,45 @@ def kept(block: Any, last: Mapping[str, Any] | None = None) -> dict[str, dict[st
             found[one.kind] = {"holds": False, "unit": one.unit, "why": one.why}
         else:
             told = {key: value for key, value in asdict(one).items() if key in (*_TEXTS, "rounds") and value}
-            numbers = {"epsilon": up(one.epsilon, _KEPT), "delta": up(one.delta, _KEPT)}
+            numbers = {"epsilon": round_up(one.epsilon, _KEPT), "delta": round_up(one.delta, _KEPT)}
             found[one.kind] = {"holds": True, **numbers, **told}
     return found
 
 
-def up(value: float, digits: int = DIGITS) -> float:
+def round_up(value: float, digits: int = DIGITS) -> float:
     """The least number of so many digits that is not below it.
 
-    >>> up(1.8700001), up(1.87)
+    >>> round_up(1.8700001), round_up(1.87)
     (1.871, 1.87)
     """
     return float(Context(prec=digits, rounding=ROUND_CEILING).plus(Decimal(repr(float(value)))))
 
 
-def down(value: float, digits: int = DIGITS) -> float:
+def round_down(value: float, digits: int = DIGITS) -> float:
     """The greatest number of so many digits that is not above it."""
     return float(Context(prec=digits, rounding=ROUND_FLOOR).plus(Decimal(repr(float(value)))))
 
 
-def upper(value: float) -> str:
+def shown_upper(value: float) -> str:
     """An upper bound as text: never below it."""
-    return _plain(up(value), 1e-4)
+    return _plain(round_up(value), 1e-4)
 
 
-def lower(value: float) -> str:
+def shown_lower(value: float) -> str:
     """A lower bound as text: never above it."""
-    return _plain(down(value), 1e-4)
+    return _plain(round_down(value), 1e-4)
 
 
-def small(delta: float) -> str:
+def shown_delta(delta: float) -> str:
     """A delta as people write it, rounded up.
 
-    >>> small(0.001), small(1 / 3000), small(0)
+    >>> shown_delta(0.001), shown_delta(1 / 3000), shown_delta(0)
     ('1e-3', '3.334e-4', '0')
     """
-    return _plain(up(delta), 0.01)
+    return _plain(round_up(delta), 0.01)
 
 
-def number(value: Any) -> float | None:
+def finite_or_none(value: Any) -> float | None:
     """A finite number, or None."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if good else None
@@ -155,21 +161,21 @@ def _plain(value: float, least: float) -> str:
     return f"{base.rstrip('0').rstrip('.')}e{int(power)}"
 
 
-def _claim(kind: Kind, part: Any) -> Claim:
+def _claim(kind: ClaimKind, part: Any) -> Claim:
     table: Mapping[str, Any] = part if isinstance(part, Mapping) else {}
     unit = str(table.get("unit") or ("example" if kind == "example" else "client"))
-    epsilon, delta = number(table.get("epsilon")), number(table.get("delta"))
+    epsilon, delta = finite_or_none(table.get("epsilon")), finite_or_none(table.get("delta"))
     if table.get("holds") is not True:
         return Claim(kind, unit=unit, why=str(table.get("why") or "the run's account does not say that it is"))
     if epsilon is None or epsilon < 0 or delta is None or not 0 <= delta < 1:
         return Claim(kind, unit=unit, why=str(table.get("why") or "no finite epsilon holds at this delta"))
     texts = {key: str(table[key]) for key in _TEXTS if key != "unit" and table.get(key) is not None}
     target = table.get("calibrated")
-    wanted = [number(target.get(key)) for key in ("epsilon", "delta")] if isinstance(target, Mapping) else []
+    wanted = [finite_or_none(target.get(key)) for key in ("epsilon", "delta")] if isinstance(target, Mapping) else []
     return Claim(
         kind, epsilon, delta, unit, **texts,
         rounds=table["rounds"] if isinstance(table.get("rounds"), int) else None,
-        budget=number(table.get("budget")),
+        budget=finite_or_none(table.get("budget")),
         calibrated=(wanted[0], wanted[1]) if wanted and wanted[0] is not None and wanted[1] is not None else None,
         assumed=tuple(map(str, table.get("assumed") or ())),
     )  # fmt: skip
@@ -180,7 +186,7 @@ def _until(one: Claim, last: Mapping[str, Any]) -> Claim:
     made = last.get("round")
     if one.epsilon is None or one.rounds is None or not isinstance(made, int) or made <= one.rounds:
         return one
-    spent = number((last.get("privacy") or {}).get(LINES[one.kind]))
+    spent = finite_or_none((last.get("privacy") or {}).get(EPSILON_KEYS[one.kind]))
     if spent is None:
         return _without(one, f"its account covers {one.rounds} of the {made} rounds made")
     return replace(one, epsilon=max(spent, one.epsilon), rounds=made)

@@ -1,9 +1,10 @@
 """Published tables as data: what papers report, in one form, with the source of every figure.
 
->>> found = lookup("niid_bench_table3", {"data": "fmnist", "partition": "dirichlet(0.5)", "algorithm": "fedavg"})
+>>> path = {"data": "fmnist", "partition": "dirichlet(0.5)", "algorithm": "fedavg"}
+>>> found = published_figure("niid_bench_table3", path)
 >>> found.mean, found.std, found.runs, found.table
 (0.881, 0.006, 3, '3')
->>> table("niid_bench_table3").source.url
+>>> published_table("niid_bench_table3").source.url
 'https://arxiv.org/abs/2102.02079'
 """
 
@@ -47,7 +48,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PublishedEntry:
     """A figure and where it stands. An axis that the paper leaves open is not in `at`: it holds for all its values."""
 
     at: Mapping[str, str]
@@ -56,52 +57,54 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Table:
+class PublishedTable:
     """All figures of one paper."""
 
     name: str
     source: Source
-    entries: tuple[Entry, ...]
+    entries: tuple[PublishedEntry, ...]
 
-    def find(self, path: Mapping[str, str], metric: str = "accuracy") -> Entry | None:
+    def find(self, path: Mapping[str, str], metric: str = "accuracy") -> PublishedEntry | None:
         """The entry at a cell's path, whatever axes the cell has beyond the paper's."""
         fits = [e for e in self.entries if e.metric == metric and e.at.items() <= path.items()]
         return max(fits, key=lambda e: len(e.at), default=None)
 
 
-def names() -> tuple[str, ...]:
+def published_tables() -> tuple[str, ...]:
     """The tables that there are."""
     return tuple(_sources())
 
 
 @cache
-def table(name: str) -> Table:
+def published_table(name: str) -> PublishedTable:
     """A published table by its name."""
     if name not in _sources():
-        raise ConfigError(f"reference: there is no published table {name!r}. There are: {', '.join(names())}.")
+        raise ConfigError(
+            f"reference: there is no published table {name!r}. There are: {', '.join(published_tables())}."
+        )
     about = _sources()[name]
     source = Source(**{key: about[key].strip() for key in ("paper", "url", "code", "tables", "note")})
     lines = (_folder() / f"{name}.csv").read_text("utf-8").splitlines()
-    return Table(name, source, tuple(_entry(row, about, source) for row in csv.DictReader(lines)))
+    return PublishedTable(name, source, tuple(_entry(row, about, source) for row in csv.DictReader(lines)))
 
 
-def lookup(name: str, path: Mapping[str, str], metric: str = "accuracy") -> Published | None:
+def published_figure(name: str, path: Mapping[str, str], metric: str = "accuracy") -> Published | None:
     """The published figure of a cell, or None.
 
-    >>> lookup("niid_bench_table3", {"data": "digits", "partition": "iid", "algorithm": "fedavg"})
+    >>> published_figure("niid_bench_table3", {"data": "digits", "partition": "iid", "algorithm": "fedavg"})
     """
-    found = table(name).find(path, metric)
+    found = published_table(name).find(path, metric)
     return found.figure if found else None
 
 
-def _entry(row: Mapping[str, str], about: Mapping[str, Any], source: Source) -> Entry:
+def _entry(row: Mapping[str, str], about: Mapping[str, Any], source: Source) -> PublishedEntry:
     unit = 100.0 if row["metric"] in about["per_cent"] else 1.0
     runs = about["runs"].get(row["table"], 1)
     spread = float(row["std"]) * (sqrt(runs) if about.get("spread") == "error" else 1.0) if row["std"] else None
     std = None if spread is None else round(spread / unit, 9)
     figure = Published(round(float(row["mean"]) / unit, 9), std, source, row["table"], runs)
     at = {axis: value for axis, value in row.items() if axis not in _NUMBERS and value}
-    return Entry(at, row["metric"], figure)
+    return PublishedEntry(at, row["metric"], figure)
 
 
 @cache

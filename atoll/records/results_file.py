@@ -4,74 +4,71 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from atoll.errors import RecordError
+from atoll.records import layout
+from atoll.records.atomic import replace_text
 from atoll.records.cells import Cell, Results, Trace, Trial
 
-FORMAT = 1
 _DIGITS = 6  # significant, of what was measured: more than any seed's noise leaves
 
 
-def write(results: Results, path: Path) -> Path:
+def write_results(results: Results, path: Path) -> Path:
     """Write results.json in one step."""
-    content = {"format": FORMAT, **_plain(asdict(results))}
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    content = {"format": layout.RESULTS_FORMAT, **_plain(asdict(results))}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(_text(content), "utf-8")
-        draft.replace(path)
+        replace_text(path, _text(content))
     except OSError as e:
-        draft.unlink(missing_ok=True)
         raise RecordError(f"{path}: could not be written ({e}). Free some space, or name another place.") from e
     return path
 
 
-def read(path: Path) -> Results:
+def read_results(path: Path) -> Results:
     """Read results.json, or the one in a suite's folder."""
-    path = path / "results.json" if path.is_dir() else path
+    path = path / layout.RESULTS if path.is_dir() else path
     try:
-        found = json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise RecordError(
-            f"{path}: is not there. Name a folder that `atoll bench` wrote, or its results.json."
+            f"{path}: is not there. Name a folder that `atoll bench` wrote, or its {layout.RESULTS}."
         ) from None
     except (OSError, ValueError) as e:
         raise RecordError(f"{path}: cannot be read ({e}). Write it again with atoll bench --resume.") from e
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(content, dict) or content.get("format") != layout.RESULTS_FORMAT:
         raise RecordError(f"{path}: holds no results of a suite, or was written in another format.")
     try:
-        return _results(found)
+        return _results(content)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise RecordError(f"{path}: is not what `atoll bench` writes ({e!r}). Write it again.") from e
 
 
-def _results(found: Mapping[str, Any]) -> Results:
-    cells = tuple(_cell(cell) for cell in found["cells"])
-    return Results(**{**_known(Results, found), "axes": tuple(found["axes"]), "cells": cells})
+def _results(content: Mapping[str, Any]) -> Results:
+    cells = tuple(_cell(cell) for cell in content["cells"])
+    return Results(**{**_known(Results, content), "axes": tuple(content["axes"]), "cells": cells})
 
 
-def _cell(found: Mapping[str, Any]) -> Cell:
-    runs = tuple(map(_trace, found["runs"]))
+def _cell(table: Mapping[str, Any]) -> Cell:
+    runs = tuple(map(_trace, table["runs"]))
     trials = tuple(
-        Trial(t["settings"], tuple(map(_trace, t["runs"])), _number(t["score"])) for t in found.get("trials", ())
+        Trial(t["settings"], tuple(map(_trace, t["runs"])), _number(t["score"])) for t in table.get("trials", ())
     )
-    return Cell(**{**_known(Cell, found), "runs": runs, "trials": trials})
+    return Cell(**{**_known(Cell, table), "runs": runs, "trials": trials})
 
 
-def _trace(found: Mapping[str, Any]) -> Trace:
-    series = {name: tuple(map(_number, found[name])) for name in ("values", "bytes", "seconds")}
-    return Trace(**{**_known(Trace, found), **series, "rounds": tuple(map(int, found["rounds"]))})
+def _trace(table: Mapping[str, Any]) -> Trace:
+    series = {name: tuple(map(_number, table[name])) for name in ("values", "bytes", "seconds")}
+    return Trace(**{**_known(Trace, table), **series, "rounds": tuple(map(int, table["rounds"]))})
 
 
-def _known(kind: type, found: Mapping[str, Any]) -> dict[str, Any]:
-    """What this version knows of; a later one may write more."""
+def _known(kind: type, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that this version knows of; a later one may write more."""
     names = {f.name for f in fields(kind)}
-    return {key: value for key, value in found.items() if key in names}
+    return {key: value for key, value in table.items() if key in names}
 
 
 def _number(value: Any) -> float:

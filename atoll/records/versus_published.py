@@ -14,7 +14,7 @@ are not the published settings: they are shown and not judged. All numbers are i
 >>> path = {"data": "fmnist", "partition": "dirichlet(0.5)", "algorithm": "fedavg"}
 >>> made = Results("mine", "", "full", "accuracy", True, tuple(path), (Cell("images", path, runs),),
 ...                scale=100, reference="niid_bench_table3", missing={"svhn/*": "no package carries SVHN"})
->>> found = rows(made)
+>>> found = compare_with_published(made)
 >>> print(found[0].name, found[0].words, f"{found[0].difference:+.1f}, allowed {found[0].allowed:.1f}")
 fmnist/dirichlet(0.5)/fedavg agrees +0.2, allowed 1.0
 >>> next(row.words for row in found if row.name == "svhn/iid/fedavg")
@@ -31,7 +31,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from atoll.records.cells import Cell, Results, Trace, When
-from atoll.records.published import Entry, Published, table
+from atoll.records.published import Published, PublishedEntry, published_table
 
 MARGIN = 0.01
 ERRORS = 2.0
@@ -41,7 +41,7 @@ Verdict = Literal["agrees", "differs", "cannot be had", "not run", "not publishe
 
 
 @dataclass(frozen=True)
-class Score:
+class MeanOverSeeds:
     """A mean over seeds."""
 
     mean: float
@@ -50,7 +50,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Gap:
+class PublishedGap:
     """Ours less theirs, at the last or at the best round."""
 
     when: When
@@ -72,13 +72,13 @@ class Effect:
     right: str  # the cell that it is compared with
     block: str  # of that cell
     seeds: tuple[int, ...]
-    last: Score
-    best: Score
+    last: MeanOverSeeds
+    best: MeanOverSeeds
     paired: bool  # had both the same partition, seed by seed?
 
 
 @dataclass(frozen=True)
-class Row:
+class VersusPublished:
     """One published cell, or one quirk."""
 
     name: str
@@ -86,9 +86,9 @@ class Row:
     theirs: Published | None
     verdict: Verdict
     why: str = ""
-    ours_last: Score | None = None
-    ours_best: Score | None = None
-    gap: Gap | None = None  # the nearer of last and best
+    ours_last: MeanOverSeeds | None = None
+    ours_best: MeanOverSeeds | None = None
+    gap: PublishedGap | None = None  # the nearer of last and best
     quirk: str | None = None
     effect: Effect | None = None
     explained: bool = False  # it differs, and a quirk's cell agrees in its place
@@ -120,10 +120,10 @@ class Row:
         return f"{said}: {self.why}" if self.why else said
 
 
-def rows(results: Results) -> tuple[Row, ...]:
+def compare_with_published(results: Results) -> tuple[VersusPublished, ...]:
     """A row for every cell that has a published figure or a quirk, then the published cells that were not run."""
     named = dict.fromkeys(name for name in (results.reference, *results.references.values()) if name)
-    entries = [entry for name in named for entry in table(name).entries]
+    entries = [entry for name in named for entry in published_table(name).entries]
     matched = [(cell, _entry(results, cell)) for cell in results.cells]
     ran = [_row(results, cell, entry) for cell, entry in matched if entry or cell.quirk]
     seen = [entry for _, entry in matched if entry]
@@ -137,15 +137,15 @@ def right_of(results: Results, cell: Cell) -> Cell | None:
     return next((c for c in named if c.block == cell.block), named[0] if named else None)
 
 
-def _entry(results: Results, cell: Cell) -> Entry | None:
+def _entry(results: Results, cell: Cell) -> PublishedEntry | None:
     name = results.references.get(cell.block, results.reference)
     if not name:
         return None
     place = cell.stands_for.split("/") if cell.stands_for else cell.path.values()
-    return table(name).find(dict(zip(cell.path, place, strict=True)), results.metric)
+    return published_table(name).find(dict(zip(cell.path, place, strict=True)), results.metric)
 
 
-def _row(results: Results, cell: Cell, entry: Entry | None) -> Row:
+def _row(results: Results, cell: Cell, entry: PublishedEntry | None) -> VersusPublished:
     last, best = (_score([run.at(when, results.higher) for run in cell.runs], results.scale) for when in _WHENS)
     theirs = _shown(entry.figure, results.scale) if entry else None
     gaps = [
@@ -154,10 +154,10 @@ def _row(results: Results, cell: Cell, entry: Entry | None) -> Row:
     nearer = min(gaps, key=lambda gap: (not gap.within, abs(gap.difference)), default=None)
     verdict, why = _verdict(results, cell, nearer)
     effect = _effect(results, cell) if cell.quirk else None
-    return Row(cell.name, cell.block, theirs, verdict, why, last, best, nearer, cell.quirk, effect)
+    return VersusPublished(cell.name, cell.block, theirs, verdict, why, last, best, nearer, cell.quirk, effect)
 
 
-def _verdict(results: Results, cell: Cell, gap: Gap | None) -> tuple[Verdict, str]:
+def _verdict(results: Results, cell: Cell, gap: PublishedGap | None) -> tuple[Verdict, str]:
     if not cell.runs:
         return "not run", "; ".join(f"{k}: {v}" for k, v in cell.failed.items())
     if gap is None:
@@ -170,14 +170,14 @@ def _verdict(results: Results, cell: Cell, gap: Gap | None) -> tuple[Verdict, st
     return "differs", f"{lost} of {len(cell.runs)} seeds did not end in a number" if lost else ""
 
 
-def _gap(results: Results, theirs: Published, ours: Score, when: When) -> Gap:
+def _gap(results: Results, theirs: Published, ours: MeanOverSeeds, when: When) -> PublishedGap:
     d = ours.mean - theirs.mean
     margin = MARGIN * (results.scale if results.scale == 100 else abs(theirs.mean))
     allowed = max(margin, ERRORS * _error(theirs, ours))
-    return Gap(when, d, allowed, d / theirs.std if theirs.std else None, d / ours.std if ours.std else None)
+    return PublishedGap(when, d, allowed, d / theirs.std if theirs.std else None, d / ours.std if ours.std else None)
 
 
-def _error(theirs: Published, ours: Score) -> float:
+def _error(theirs: Published, ours: MeanOverSeeds) -> float:
     """The standard error of the difference of both means."""
     published = theirs.std or 0.0
     own = published if ours.std is None else ours.std
@@ -201,23 +201,23 @@ def _effect(results: Results, cell: Cell) -> Effect | None:
     )
 
 
-def _explained(ran: Sequence[Row]) -> list[Row]:
+def _explained(ran: Sequence[VersusPublished]) -> list[VersusPublished]:
     """Say of a cell that differs which quirk agrees with the paper in its place."""
     quirks = {(row.effect.block, row.effect.right): row for row in ran if row.effect and row.verdict == "agrees"}
     return [_because(row, quirks.get((row.block, row.name))) if row.verdict == "differs" else row for row in ran]
 
 
-def _because(row: Row, quirk: Row | None) -> Row:
+def _because(row: VersusPublished, quirk: VersusPublished | None) -> VersusPublished:
     if quirk is None:
         return row
     return replace(row, why=f"a quirk of the published code explains it: {quirk.name} agrees", explained=True)
 
 
-def _absent(results: Results, entry: Entry) -> Row:
+def _absent(results: Results, entry: PublishedEntry) -> VersusPublished:
     name = "/".join(entry.at.get(axis, "*") for axis in results.axes)
     why = next((why for pattern, why in results.missing.items() if fnmatchcase(name, pattern)), None)
     verdict: Verdict = "not run" if why is None else "cannot be had"
-    return Row(name, "", _shown(entry.figure, results.scale), verdict, why or "")
+    return VersusPublished(name, "", _shown(entry.figure, results.scale), verdict, why or "")
 
 
 def _shown(figure: Published, scale: float) -> Published:
@@ -228,8 +228,8 @@ def _by_seed(cell: Cell) -> dict[int, Trace]:
     return {run.seed: run for run in cell.runs}
 
 
-def _score(values: Sequence[float], scale: float) -> Score | None:
+def _score(values: Sequence[float], scale: float) -> MeanOverSeeds | None:
     if not values:
         return None
     spread = stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else None
-    return Score(fmean(values) * scale, None if spread is None else spread * scale, len(values))
+    return MeanOverSeeds(fmean(values) * scale, None if spread is None else spread * scale, len(values))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atoll.report.records import read
+from atoll.records import RunFolder, read_runs
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,8 +30,8 @@ def table(folders: Sequence[Path]) -> duckdb.DuckDBPyRelation:
     """
     import duckdb  # here, so that reports and suites start without it
 
-    records = read(folders)
-    files = {str(record.folder / "record.jsonl"): record for record in records}
+    records = read_runs(folders)
+    files = {str(RunFolder(record.folder).record_path): record for record in records}
     connection = duckdb.connect()
     connection.execute("create table run (file varchar, folder varchar, label varchar, seed bigint)")
     connection.executemany(

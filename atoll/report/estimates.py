@@ -8,8 +8,8 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from atoll.report.metrics import Metric
-from atoll.report.records import Floats
+from atoll.records import Floats
+from atoll.report.metrics import MetricInfo
 from atoll.report.seed_groups import Group
 from atoll.stats import Estimate, half_width, t_interval
 
@@ -17,7 +17,7 @@ PHASES = ("sample", "train", "server", "evaluate", "record")  # in the order in 
 
 
 @dataclass(frozen=True)
-class Curve:
+class SeedCurve:
     """Values of S seeds at the R rounds that all of them recorded: values are (S, R)."""
 
     rounds: NDArray[np.int64]
@@ -45,14 +45,14 @@ def interval(values: Sequence[float]) -> Estimate | None:
     return t_interval(values) if values else None
 
 
-def curve(group: Group, *path: str) -> Curve:
+def curve(group: Group, *path: str) -> SeedCurve:
     """One recorded number of a group by round, at the rounds that every seed recorded."""
     series = [record.series(*path) for record in group.records]
     rounds = reduce(np.intersect1d, [s.rounds for s in series])
-    return Curve(rounds, np.array([s.values[np.isin(s.rounds, rounds)] for s in series]))
+    return SeedCurve(rounds, np.array([s.values[np.isin(s.rounds, rounds)] for s in series]))
 
 
-def best(group: Group, metric: Metric) -> Estimate | None:
+def best(group: Group, metric: MetricInfo) -> Estimate | None:
     """Each seed's best round, then the mean over seeds. Chosen on the test data, so it flatters."""
     series = [record.series(metric.key).values for record in group.records]
     if not all(values.size for values in series):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from atoll.report.estimates import best, curve, per_round, seconds
 from atoll.report.gains import gain
-from atoll.report.metrics import Metric
+from atoll.report.metrics import MetricInfo
 from atoll.report.seed_groups import Group
 from atoll.stats import Estimate
 
@@ -49,7 +49,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class FinalRow:
     """One line: a group as it stands, or (`when` is "after") what its clients reach after local training."""
 
     group: Group
@@ -61,9 +61,9 @@ class Row:
 class Final:
     """The table, without the columns that nobody filled."""
 
-    metric: Metric
+    metric: MetricInfo
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[FinalRow, ...]
 
     @property
     def has_gain(self) -> bool:
@@ -80,11 +80,11 @@ def significant(value: float, sign: str = "") -> str:
     return f"{value:{sign}.2e}"
 
 
-def final(groups: Sequence[Group], metric: Metric) -> Final:
+def final(groups: Sequence[Group], metric: MetricInfo) -> Final:
     """One row per group, and a second one where clients were measured again after local training."""
-    rows = [Row(group, "before", _cells(group, groups, metric)) for group in groups]
+    rows = [FinalRow(group, "before", _cells(group, groups, metric)) for group in groups]
     rows += [
-        Row(group, "after", cells)
+        FinalRow(group, "after", cells)
         for group in groups
         if any((cells := _client_cells(group, groups, metric, "after")).values())
     ]
@@ -93,7 +93,7 @@ def final(groups: Sequence[Group], metric: Metric) -> Final:
     return Final(metric, tuple(column for column in _columns(metric) if column.key in filled), tuple(rows))
 
 
-def _cells(group: Group, groups: Sequence[Group], metric: Metric) -> dict[str, Estimate | None]:
+def _cells(group: Group, groups: Sequence[Group], metric: MetricInfo) -> dict[str, Estimate | None]:
     return {
         "last": curve(group, metric.key).last,
         "best": best(group, metric),
@@ -104,7 +104,7 @@ def _cells(group: Group, groups: Sequence[Group], metric: Metric) -> dict[str, E
     }
 
 
-def _client_cells(group: Group, groups: Sequence[Group], metric: Metric, when: str) -> dict[str, Estimate | None]:
+def _client_cells(group: Group, groups: Sequence[Group], metric: MetricInfo, when: str) -> dict[str, Estimate | None]:
     part = "after" if when == "after" else "clients"
     gained = gain(group, groups, metric, when)
     return {
@@ -117,7 +117,7 @@ def _client_cells(group: Group, groups: Sequence[Group], metric: Metric, when: s
     }
 
 
-def _columns(metric: Metric) -> list[Column]:
+def _columns(metric: MetricInfo) -> list[Column]:
     central, clients, cost = f"Test {metric.title}", f"{metric.title.capitalize()} over clients", "Cost of a round"
     shown, digits = metric.scale, 2 if metric.percent else None
     points = " in percentage points" if metric.percent else ""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from atoll.records import Record
 from atoll.report.estimates import interval
-from atoll.report.metrics import Metric
-from atoll.report.records import Record
+from atoll.report.metrics import MetricInfo
 from atoll.report.seed_groups import Group
 from atoll.stats import Estimate
 
@@ -22,7 +22,7 @@ class Gain:
     share: Estimate
 
 
-def gain(group: Group, groups: Sequence[Group], metric: Metric, when: str = "before") -> Gain | None:
+def gain(group: Group, groups: Sequence[Group], metric: MetricInfo, when: str = "before") -> Gain | None:
     """Over seeds: each client's value minus the same client's value when trained alone on the same split and seed.
 
     None unless every seed of the group has such a run among `groups`. Where several local-only runs fit, the
@@ -40,7 +40,7 @@ def gain(group: Group, groups: Sequence[Group], metric: Metric, when: str = "bef
     return Gain(mean, share) if mean and share else None
 
 
-def _gains(record: Record, alone: Sequence[Record], metric: Metric, when: str) -> list[float] | None:
+def _gains(record: Record, alone: Sequence[Record], metric: MetricInfo, when: str) -> list[float] | None:
     """One gain per client that both runs measured."""
     own = record.clients.measured(metric.key, when) if record.clients else {}
     fitting = [_alone_values(record, other, metric) for other in alone]
@@ -52,7 +52,7 @@ def _gains(record: Record, alone: Sequence[Record], metric: Metric, when: str) -
     return [sign * (value - yardstick[i]) for i, value in own.items() if i in yardstick]
 
 
-def _alone_values(record: Record, alone: Record, metric: Metric) -> dict[int | str, float]:
+def _alone_values(record: Record, alone: Record, metric: MetricInfo) -> dict[int | str, float]:
     """What each client reached alone, if that run had the same split and seed and was measured on the same data."""
     if record.clients is None or alone.clients is None or record.clients.on != alone.clients.on:
         return {}

@@ -1,7 +1,5 @@
 """The report as one HTML file that opens offline, and its figures as files."""
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -10,17 +8,17 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from atoll.errors import RecordError
+from atoll.records import Record, read_runs, replace_bytes, replace_text
 from atoll.report import provenance
 from atoll.report.estimates import curve
 from atoll.report.final_table import Column, final
-from atoll.report.metrics import Metric, central, primary
+from atoll.report.metrics import MetricInfo, central, primary
 from atoll.report.notes import lead, notes
 from atoll.report.notes import title as worded_title
 from atoll.report.pictures import bubbles
 from atoll.report.plots import Plot, plots
 from atoll.report.privacy import COLUMNS, MEANING, NOT_COVERED, alarms, section
 from atoll.report.privacy_plots import spending
-from atoll.report.records import Record, read
 from atoll.report.seed_groups import Group, group
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -33,18 +31,18 @@ def write(
     unknown = [kind for kind in figures if kind not in ("png", "pdf")]
     if unknown:
         raise RecordError(f"report.figures: {unknown[0]!r} cannot be written. Use 'png' or 'pdf'.")
-    records = read(folders)
+    records = read_runs(folders)
     groups = group(records)
     metric = primary(records)
     out.parent.mkdir(parents=True, exist_ok=True)
-    put(out, page(records, groups, metric, title).encode("utf-8"))
+    replace_text(out, page(records, groups, metric, title))
     for plot in _figures(groups, metric) if figures else []:
         for kind in figures:
-            put(out.with_name(f"{out.stem}-{plot.name}.{kind}"), plot.picture(kind))
+            replace_bytes(out.with_name(f"{out.stem}-{plot.name}.{kind}"), plot.picture(kind))
     return out
 
 
-def page(records: Sequence[Record], groups: Sequence[Group], metric: Metric, title: str | None = None) -> str:
+def page(records: Sequence[Record], groups: Sequence[Group], metric: MetricInfo, title: str | None = None) -> str:
     """The whole page as text."""
     table = final(groups, metric)
     used = [record for one in groups for record in one.records]
@@ -72,7 +70,7 @@ def page(records: Sequence[Record], groups: Sequence[Group], metric: Metric, tit
     )  # fmt: skip
 
 
-def _figures(groups: Sequence[Group], metric: Metric) -> list[Plot]:
+def _figures(groups: Sequence[Group], metric: MetricInfo) -> list[Plot]:
     """What came of the runs, what they spent and, where it was recorded, what the clients of the first one hold."""
     first = next((r for one in groups for r in one.records if r.run.get("label_counts")), None)
     held = [] if first is None else [bubbles(np.asarray(first.run["label_counts"], np.int64))]
@@ -118,18 +116,3 @@ def _others(groups: Sequence[Group]) -> list[tuple[str, list[tuple[str, str]]]]:
     return [
         (key, [(plain.mean(cell), plain.half(cell)) for cell in row]) for key, row in cells.items() if any(row)
     ]  # fmt: skip
-
-
-def put(path: Path, content: bytes) -> None:
-    """Write whole or not at all: beside the target, then in its place."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)  # mkstemp writes for its owner only
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atoll.report.records import Record
+from atoll.records import Record
 
 NOT_METRICS = {"round", "train_loss"}
 
 
 @dataclass(frozen=True)
-class Metric:
+class MetricInfo:
     """A measured quantity; a share lies between 0 and 1, and may be shown in percent."""
 
     key: str
@@ -34,21 +34,21 @@ class Metric:
         return "higher is better" if self.higher_is_better else "lower is better"
 
 
-ACCURACY = Metric("accuracy", "accuracy", higher_is_better=True, percent=True, share=True)
-LOSS = Metric("loss", "loss", higher_is_better=False)
-TRAIN_LOSS = Metric("train_loss", "training loss", higher_is_better=False)
+ACCURACY = MetricInfo("accuracy", "accuracy", higher_is_better=True, percent=True, share=True)
+LOSS = MetricInfo("loss", "loss", higher_is_better=False)
+TRAIN_LOSS = MetricInfo("train_loss", "training loss", higher_is_better=False)
 PREFERRED = (
     ACCURACY,
-    Metric("auroc", "AUROC", higher_is_better=True, share=True),
-    Metric("perplexity", "perplexity", higher_is_better=False),
-    Metric("mse", "mean squared error", higher_is_better=False),
-    Metric("mae", "mean absolute error", higher_is_better=False),
+    MetricInfo("auroc", "AUROC", higher_is_better=True, share=True),
+    MetricInfo("perplexity", "perplexity", higher_is_better=False),
+    MetricInfo("mse", "mean squared error", higher_is_better=False),
+    MetricInfo("mae", "mean absolute error", higher_is_better=False),
     LOSS,
     TRAIN_LOSS,
 )
 
 
-def primary(records: Sequence[Record]) -> Metric:
+def primary(records: Sequence[Record]) -> MetricInfo:
     """The first preferred metric that every record has; else the first that any has."""
     have = [measured(record) for record in records]
     everywhere, anywhere = set.intersection(*have), set.union(*have)

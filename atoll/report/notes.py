@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from atoll.records import Record, find
 from atoll.report.final_table import Final
 from atoll.report.gains import HOW
-from atoll.report.records import Record, find
 from atoll.report.seed_groups import Group
 from atoll.stats import Estimate
 

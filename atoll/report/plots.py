@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from atoll.records import Floats
 from atoll.report import theme
-from atoll.report.estimates import PHASES, Curve, curve, phases, seconds
+from atoll.report.estimates import PHASES, SeedCurve, curve, phases, seconds
 from atoll.report.final_table import significant
-from atoll.report.metrics import LOSS, TRAIN_LOSS, Metric
-from atoll.report.records import Floats
+from atoll.report.metrics import LOSS, TRAIN_LOSS, MetricInfo
 from atoll.report.seed_groups import Group
 from atoll.stats import half_width
 
@@ -26,7 +26,7 @@ BAND = "Shaded: 95 % t interval over seeds."
 
 
 @dataclass(frozen=True)
-class Line:
+class GroupLine:
     """What one group contributes to a figure: x, mean and half width (None for a single seed)."""
 
     group: Group
@@ -56,7 +56,7 @@ class Plot:
             return theme.picture(self.draw(), kind)
 
 
-def plots(groups: Sequence[Group], metric: Metric) -> list[Plot]:
+def plots(groups: Sequence[Group], metric: MetricInfo) -> list[Plot]:
     """Every figure for which there are numbers."""
     loss = LOSS if any(_by_round(group, LOSS) for group in groups) else TRAIN_LOSS
     measures = [metric] if metric.key == loss.key else [metric, loss]
@@ -70,7 +70,7 @@ def plots(groups: Sequence[Group], metric: Metric) -> list[Plot]:
     return [plot for plot in found if plot is not None]
 
 
-def _round_plot(groups: Sequence[Group], metric: Metric) -> Plot | None:
+def _round_plot(groups: Sequence[Group], metric: MetricInfo) -> Plot | None:
     lines = [line for group in groups if (line := _by_round(group, metric))]
     where = "over the clients of a round" if metric is TRAIN_LOSS else "on the central test set"
     return line_plot(
@@ -84,7 +84,7 @@ def _round_plot(groups: Sequence[Group], metric: Metric) -> Plot | None:
     )
 
 
-def _bytes_plot(groups: Sequence[Group], metric: Metric) -> Plot | None:
+def _bytes_plot(groups: Sequence[Group], metric: MetricInfo) -> Plot | None:
     lines = [line for group in groups if (line := _by_bytes(group, metric))]
     return line_plot(
         lines,
@@ -97,7 +97,7 @@ def _bytes_plot(groups: Sequence[Group], metric: Metric) -> Plot | None:
     )
 
 
-def _clients_plot(groups: Sequence[Group], metric: Metric, when: str) -> Plot | None:
+def _clients_plot(groups: Sequence[Group], metric: MetricInfo, when: str) -> Plot | None:
     lines = [line for group in groups if (line := _over_clients(group, metric, when))]
     tuned = " after local training" if when == "after" else ""
     on = dict.fromkeys(r.clients.on for line in lines for r in line.group.records if r.clients)
@@ -127,12 +127,12 @@ def _time_plot(groups: Sequence[Group]) -> Plot | None:
     )
 
 
-def _by_round(group: Group, metric: Metric) -> Line | None:
+def _by_round(group: Group, metric: MetricInfo) -> GroupLine | None:
     found = curve(group, metric.key)
     return as_line(group, found.rounds.astype(np.float64), found, metric)
 
 
-def _by_bytes(group: Group, metric: Metric) -> Line | None:
+def _by_bytes(group: Group, metric: MetricInfo) -> GroupLine | None:
     found, up, down = curve(group, metric.key), curve(group, "bytes", "up"), curve(group, "bytes", "down")
     if not up.rounds.size or not np.isin(found.rounds, up.rounds).all():
         return None
@@ -140,28 +140,28 @@ def _by_bytes(group: Group, metric: Metric) -> Line | None:
     return as_line(group, sent[np.isin(up.rounds, found.rounds)], found, metric)
 
 
-def as_line(group: Group, x: Floats, found: Curve, metric: Metric) -> Line | None:
+def as_line(group: Group, x: Floats, found: SeedCurve, metric: MetricInfo) -> GroupLine | None:
     """A recorded curve at these x; None where nothing was recorded."""
     if not found.rounds.size:
         return None
     half = found.half
-    return Line(group, x, found.mean * metric.scale, None if half is None else half * metric.scale)
+    return GroupLine(group, x, found.mean * metric.scale, None if half is None else half * metric.scale)
 
 
-def _over_clients(group: Group, metric: Metric, when: str) -> Line | None:
+def _over_clients(group: Group, metric: MetricInfo, when: str) -> GroupLine | None:
     """The mean over seeds of the sorted values, at 101 shares of the clients."""
     values = [list(r.clients.measured(metric.key, when).values()) if r.clients else [] for r in group.records]
     if not all(values):
         return None
     towards = SHARES if metric.higher_is_better else 1.0 - SHARES
     sorted_values = np.array([np.quantile(v, towards) for v in values]) * metric.scale
-    return Line(group, SHARES * 100, sorted_values.mean(axis=0), half_width(sorted_values))
+    return GroupLine(group, SHARES * 100, sorted_values.mean(axis=0), half_width(sorted_values))
 
 
 def line_plot(
-    lines: Sequence[Line],
+    lines: Sequence[GroupLine],
     groups: Sequence[Group],
-    metric: Metric,
+    metric: MetricInfo,
     *,
     name: str,
     title: str,
@@ -185,7 +185,7 @@ def line_plot(
     )
 
 
-def _draw_lines(lines: Sequence[Line], styles: Sequence[dict[str, Any]], x: str, metric: Metric) -> Figure:
+def _draw_lines(lines: Sequence[GroupLine], styles: Sequence[dict[str, Any]], x: str, metric: MetricInfo) -> Figure:
     labels = [textwrap.fill(f"{line.group.name} ({line.group.said_seeds})", LABEL) for line in lines]
     figure, axes = _canvas(legend=sum(label.count("\n") + 1 for label in labels))
     handles = []
@@ -207,7 +207,7 @@ def _draw_lines(lines: Sequence[Line], styles: Sequence[dict[str, Any]], x: str,
     return figure
 
 
-def _limit(axes: Axes, lines: Sequence[Line], metric: Metric) -> None:
+def _limit(axes: Axes, lines: Sequence[GroupLine], metric: MetricInfo) -> None:
     """Room for the means first: an interval of two seeds may be wide and must not flatten every curve."""
     means = np.concatenate([line.mean[np.isfinite(line.mean)] for line in lines])
     if not means.size:

@@ -6,10 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atoll.records.audits import Bound, alarm, bounds, contradicted
-from atoll.records.privacy_claims import SIMULATION, Claim, number, of_all, small, upper
+from atoll.records import (
+    SIMULATION,
+    AttackBound,
+    Claim,
+    Record,
+    alarm,
+    attack_bounds,
+    contradicted,
+    finite_or_none,
+    shown_delta,
+    shown_upper,
+    weakest_claims,
+)
 from atoll.report.final_table import MISSING
-from atoll.report.records import Record
 from atoll.report.seed_groups import Group
 
 NOT_COVERED = (
@@ -36,7 +46,7 @@ COLUMNS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Row:
+class PrivacyRow:
     """One claim of one group: its cells in the order of COLUMNS, or (without cells) words in their place."""
 
     name: str
@@ -65,7 +75,7 @@ class Attack:
 class Section:
     """All of it."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[PrivacyRow, ...]
     attacks: tuple[Attack, ...]
     alarms: tuple[str, ...]
 
@@ -83,7 +93,7 @@ def section(groups: Sequence[Group]) -> Section | None:
 
 def group_claims(group: Group) -> tuple[Claim, ...]:
     """What holds for every seed of a group."""
-    return of_all({record.seed: record.claims for record in group.records})
+    return weakest_claims({record.seed: record.claims for record in group.records})
 
 
 def alarms(groups: Sequence[Group]) -> list[str]:
@@ -120,19 +130,19 @@ def _accounted(record: Record) -> bool:
     return bool(record.claims)
 
 
-def _rows(group: Group) -> list[Row]:
+def _rows(group: Group) -> list[PrivacyRow]:
     found = group_claims(group)
     audits = {level: _audit(group, level) for level in LEVELS}
     if not found:
-        return [Row(group.name, "", (), UNCLAIMED, audits["client"] + audits["example"])]
+        return [PrivacyRow(group.name, "", (), UNCLAIMED, audits["client"] + audits["example"])]
     rows = []
     for claim in found:
         audit = () if claim.kind == "simulates" else audits[claim.kind] or ("not audited",)
         name = SIMULATION if claim.kind == "simulates" else group.name
         said = "" if claim.epsilon is not None else _told(claim, found)
-        rows.append(Row(name, claim.kind, _cells(claim), said, audit))
+        rows.append(PrivacyRow(name, claim.kind, _cells(claim), said, audit))
     alone = [level for level in LEVELS if audits[level] and level not in _kinds(found)]
-    return rows + [Row(group.name, level, (), f"{level} level: {ALONE}", audits[level]) for level in alone]
+    return rows + [PrivacyRow(group.name, level, (), f"{level} level: {ALONE}", audits[level]) for level in alone]
 
 
 def _kinds(found: Sequence[Claim]) -> list[str]:
@@ -143,11 +153,11 @@ def _cells(claim: Claim) -> tuple[str, ...]:
     if claim.epsilon is None:
         return ()
     target = claim.calibrated
-    calibrated = f"epsilon {target[0]:.6g} at delta {small(target[1])}" if target else ""
+    calibrated = f"epsilon {target[0]:.6g} at delta {shown_delta(target[1])}" if target else ""
     budget = "" if claim.budget is None else f"budget {claim.budget:.6g}"
     told = {
-        "epsilon": f"{'simulates ' if claim.kind == 'simulates' else ''}{upper(claim.epsilon)}",
-        "delta": small(claim.delta),
+        "epsilon": f"{'simulates ' if claim.kind == 'simulates' else ''}{shown_upper(claim.epsilon)}",
+        "delta": shown_delta(claim.delta),
         "unit, adjacency": ", ".join(filter(None, [claim.unit, claim.adjacency])),
         "sampler": claim.sampler,
         "mechanism": claim.mechanism,
@@ -160,13 +170,13 @@ def _cells(claim: Claim) -> tuple[str, ...]:
 
 def _audit(group: Group, level: str) -> tuple[str, ...]:
     """The strongest bound of each attack on this unit over the seeds."""
-    found: dict[str, list[Bound]] = {}
+    found: dict[str, list[AttackBound]] = {}
     for one in (one for record in group.records for one in _bounds(record) if one.level == level):
         found.setdefault(one.name, []).append(one)
     return tuple(_strongest(f"{name}, {level}", ones) for name, ones in found.items())
 
 
-def _strongest(name: str, ones: Sequence[Bound]) -> str:
+def _strongest(name: str, ones: Sequence[AttackBound]) -> str:
     known = [one for one in ones if one.epsilon is not None]
     if not known:
         return f"{name}: no bound"
@@ -175,14 +185,14 @@ def _strongest(name: str, ones: Sequence[Bound]) -> str:
     return f"{name}: {top.said}{counts}{f'; the largest of {len(known)} seeds' if len(known) > 1 else ''}"
 
 
-def _bounds(record: Record) -> tuple[Bound, ...]:
-    return bounds(record.run.get("privacy"), record.attacks)
+def _bounds(record: Record) -> tuple[AttackBound, ...]:
+    return attack_bounds(record.run.get("privacy"), record.attacks)
 
 
 def _attack(group: Group, record: Record, table: Mapping[str, Any]) -> Attack:
-    (bound,) = bounds(None, [table])
-    auc, ends = number(table.get("auc")), table.get("auc_interval")
-    both = [number(end) for end in ends] if isinstance(ends, list) else []
+    (bound,) = attack_bounds(None, [table])
+    auc, ends = finite_or_none(table.get("auc")), table.get("auc_interval")
+    both = [finite_or_none(end) for end in ends] if isinstance(ends, list) else []
     between = f" ({both[0]:.3f} to {both[1]:.3f})" if len(both) == 2 and None not in both else ""
     rates = table.get("tpr_at_fpr")
     shown = rates.items() if isinstance(rates, Mapping) else ()
@@ -192,7 +202,8 @@ def _attack(group: Group, record: Record, table: Mapping[str, Any]) -> Attack:
         bound.name,
         bound.level,
         MISSING if auc is None else f"{auc:.3f}{between}",
-        "; ".join(f"{rate:.3g} at {fpr}" for fpr, value in shown if (rate := number(value)) is not None) or MISSING,
+        "; ".join(f"{rate:.3g} at {fpr}" for fpr, value in shown if (rate := finite_or_none(value)) is not None)
+        or MISSING,
         bound.said,
         bound.counts or MISSING,
         str(table.get("note") or ""),

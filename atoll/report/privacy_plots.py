@@ -8,30 +8,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from atoll.records.privacy_claims import KINDS, LINES, SIMULATION, Kind, up
-from atoll.report.estimates import Curve, curve
-from atoll.report.metrics import Metric
-from atoll.report.plots import Line, Plot, as_line, line_plot
+from atoll.records import CLAIM_KINDS, EPSILON_KEYS, SIMULATION, ClaimKind, Floats, round_up
+from atoll.report import theme
+from atoll.report.estimates import SeedCurve, curve
+from atoll.report.metrics import MetricInfo
+from atoll.report.plots import GroupLine, Plot, as_line, line_plot
 from atoll.report.privacy import group_claims
-from atoll.report.records import Floats
 from atoll.report.seed_groups import Group
 
-WORDS: dict[Kind, str] = {
+WORDS: dict[ClaimKind, str] = {
     "client": "epsilon",
     "example": "epsilon of an example",
     "simulates": "simulated epsilon",
 }
-SNR = Metric("snr", "signal-to-noise ratio", higher_is_better=True)
+SNR = MetricInfo("snr", "signal-to-noise ratio", higher_is_better=True)
 
 
-def spending(groups: Sequence[Group], metric: Metric) -> list[Plot]:
+def spending(groups: Sequence[Group], metric: MetricInfo) -> list[Plot]:
     """Every figure on privacy for which there are numbers."""
-    found = [plot for kind in KINDS for plot in (_against(groups, metric, kind), _by_round(groups, kind))]
+    found = [plot for kind in CLAIM_KINDS for plot in (_against(groups, metric, kind), _by_round(groups, kind))]
     return [plot for plot in (*found, _snr(groups)) if plot is not None]
 
 
-def _against(groups: Sequence[Group], metric: Metric, kind: Kind) -> Plot | None:
+def epsilon_by_round(points: Sequence[tuple[int, float]], caption: str) -> Plot:
+    """What a plan would spend: rounds and the epsilon after each."""
+
+    def draw() -> Figure:
+        figure = Figure(figsize=(7.0, 3.5), layout="constrained")
+        axes = figure.add_subplot()
+        axes.plot([r for r, _ in points], [spent for _, spent in points], color=theme.SERIES[0])
+        axes.set_xlabel("round")
+        axes.set_ylabel("epsilon")
+        return figure
+
+    return Plot("epsilon", "Epsilon", caption, caption, draw)
+
+
+def _against(groups: Sequence[Group], metric: MetricInfo, kind: ClaimKind) -> Plot | None:
     title = f"{metric.title} against {WORDS[kind]}"
     return line_plot(
         [line for group in groups if (line := _metric_line(group, metric, kind))],
@@ -44,9 +59,9 @@ def _against(groups: Sequence[Group], metric: Metric, kind: Kind) -> Plot | None
     )
 
 
-def _by_round(groups: Sequence[Group], kind: Kind) -> Plot | None:
+def _by_round(groups: Sequence[Group], kind: ClaimKind) -> Plot | None:
     word = WORDS[kind]
-    measure = Metric(LINES[kind], word, higher_is_better=False)
+    measure = MetricInfo(EPSILON_KEYS[kind], word, higher_is_better=False)
     return line_plot(
         [line for group in groups if (line := _epsilon_line(group, kind))],
         groups,
@@ -76,37 +91,37 @@ def _snr(groups: Sequence[Group]) -> Plot | None:
     )
 
 
-def _spent(group: Group, kind: Kind) -> Curve | None:
+def _spent(group: Group, kind: ClaimKind) -> SeedCurve | None:
     """Epsilon so far, of a group whose claim of this kind has one."""
     if not any(claim.kind == kind and claim.epsilon is not None for claim in group_claims(group)):
         return None
-    found = curve(group, "privacy", LINES[kind])
+    found = curve(group, "privacy", EPSILON_KEYS[kind])
     return found if found.rounds.size and np.isfinite(found.values).all() else None
 
 
-def _epsilon_line(group: Group, kind: Kind) -> Line | None:
+def _epsilon_line(group: Group, kind: ClaimKind) -> GroupLine | None:
     spent = _spent(group, kind)
     if spent is None:
         return None
-    return Line(group, spent.rounds.astype(np.float64), _largest(spent), None)
+    return GroupLine(group, spent.rounds.astype(np.float64), _largest(spent), None)
 
 
-def _metric_line(group: Group, metric: Metric, kind: Kind) -> Line | None:
+def _metric_line(group: Group, metric: MetricInfo, kind: ClaimKind) -> GroupLine | None:
     spent, found = _spent(group, kind), curve(group, metric.key)
     if spent is None or not np.isin(found.rounds, spent.rounds).all():
         return None
     return as_line(group, _largest(spent)[np.isin(spent.rounds, found.rounds)], found, metric)
 
 
-def _largest(spent: Curve) -> Floats:
+def _largest(spent: SeedCurve) -> Floats:
     """Over seeds, rounded up: nowhere does the picture say less than was spent."""
-    return np.array([up(float(value)) for value in spent.values.max(axis=0)], np.float64)
+    return np.array([round_up(float(value)) for value in spent.values.max(axis=0)], np.float64)
 
 
-def _labelled(kind: Kind) -> str:
+def _labelled(kind: ClaimKind) -> str:
     return " (simulation only)" if kind == "simulates" else ""
 
 
-def _bound(kind: Kind) -> str:
+def _bound(kind: ClaimKind) -> str:
     said = " An upper bound, which may be looser than the final one in the table."
     return said + (f" {SIMULATION[0].upper()}{SIMULATION[1:]}." if kind == "simulates" else "")

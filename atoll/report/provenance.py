@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from atoll.records import Record, find
 from atoll.report.final_table import MISSING
-from atoll.report.records import Record, find
 from atoll.report.seed_groups import Group, differences
 from atoll.report.settings import flatten, show, toml
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atoll.report.records import Record
+from atoll.records import Record
 from atoll.report.settings import differing, flatten, short, show, telling, unusual
 
 ALONE = "local"  # the algorithm that trains every client alone

@@ -7,11 +7,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from atoll.report.final_table import Column, Final, Row, final
+from atoll.records import read_runs
+from atoll.report.final_table import Column, Final, FinalRow, final
 from atoll.report.metrics import primary
 from atoll.report.notes import notes
 from atoll.report.privacy import alarms, lines
-from atoll.report.records import read
 from atoll.report.seed_groups import Group, group
 
 HEADINGS = {"last": "test", "worst": "worst 10%", "gain": "gain", "up": "MB up", "seconds": "s/round"}
@@ -19,7 +19,7 @@ HEADINGS = {"last": "test", "worst": "worst 10%", "gain": "gain", "up": "MB up",
 
 def summary(folders: Sequence[Path]) -> Table:
     """The final table of these runs: print it with a rich console."""
-    records = read(folders)
+    records = read_runs(folders)
     groups = group(records)
     found = final(groups, primary(records))
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, title_justify="left", caption_justify="left")
@@ -43,7 +43,7 @@ def _title(found: Final) -> str:
     return f"{found.metric.title}{unit}, {found.metric.better}"
 
 
-def _aligned(heading: str, column: Column, rows: Sequence[Row]) -> list[str]:
+def _aligned(heading: str, column: Column, rows: Sequence[FinalRow]) -> list[str]:
     """The heading and the cells, padded so that means stand under means and intervals under intervals."""
     cells = [row.cells.get(column.key) for row in rows]
     halves = [column.half(cell, digits=1).removeprefix("± ") for cell in cells]

@@ -2,7 +2,6 @@
 
 from atoll.runs.api import run, simulate
 from atoll.runs.drivers import drive, on_promises
-from atoll.runs.folder import Folder
 from atoll.runs.progress import Bar, Watcher, silent
 from atoll.runs.run_loop import RunLoop
 from atoll.runs.run_result import Run
@@ -11,7 +10,6 @@ from atoll.runs.stackable import why_not
 
 __all__ = [
     "Bar",
-    "Folder",
     "Run",
     "RunLoop",
     "Watcher",

@@ -15,8 +15,8 @@ from atoll.data import Dataset, Partition
 from atoll.engines.ranks import World, join
 from atoll.experiment import Entry, Experiment, load
 from atoll.experiment.setup import Device, Setup, assemble, find_device, partitioned, set_up
-from atoll.runs.folder import Folder
-from atoll.runs.lifecycle import Info, claim, default_folder, ended, run_all, same_device
+from atoll.records import Info, RunFolder, ended
+from atoll.runs.lifecycle import claim, default_folder, run_all, same_device
 from atoll.runs.progress import Watcher, silent
 from atoll.runs.python_inputs import ARRAYS, cohort_entry, listed, made, merged, named, pair
 from atoll.runs.run_result import Run
@@ -39,7 +39,7 @@ def run(
     world = join()
     with world.told():
         whole = _experiment(experiment)
-        folder = Folder(world.first(lambda: Path(out) if out is not None else default_folder(whole, resume)))
+        folder = RunFolder(world.first(lambda: Path(out) if out is not None else default_folder(whole, resume)))
         return _done(world, folder, whole, resume, device, watch, lambda where: set_up(whole, where), profile=profile)
 
 
@@ -51,7 +51,7 @@ def _experiment(given: Experiment | str | Path | Mapping[str, Any]) -> Experimen
 
 def _done(
     world: World,
-    folder: Folder,
+    folder: RunFolder,
     experiment: Experiment,
     resume: bool,
     device: Device,
@@ -140,14 +140,14 @@ def simulate(
 
 
 @contextmanager
-def _place(out: Path | str | None, world: World) -> Iterator[Folder]:
+def _place(out: Path | str | None, world: World) -> Iterator[RunFolder]:
     """The folder asked for, or one of our own, which goes at once if nothing comes of it."""
     if out is not None:
-        yield Folder(Path(out))
+        yield RunFolder(Path(out))
         return
     place = world.first(lambda: Path(tempfile.mkdtemp(prefix="atoll-")))
     try:
-        yield Folder(place)
+        yield RunFolder(place)
     except BaseException:
         if world.rank == 0:
             shutil.rmtree(place, ignore_errors=True)

@@ -21,10 +21,9 @@ from atoll import tree
 from atoll.core import ClientStates
 from atoll.engines import Layout
 from atoll.errors import RecordError
-from atoll.runs.folder import Folder
+from atoll.records import RunFolder
 from atoll.tree import Tree
 
-_NAME = "checkpoint.pt"
 _NEW = "Start again in a new folder."
 _PIECE = 8 << 20  # bytes of rows that are read at a time
 
@@ -38,23 +37,21 @@ class Saved:
     memory: dict[str, Any]  # file, clients, layout and digest; {} where no client has any
 
 
-def write(folder: Folder, round: Tree, clients: ClientStates, layout: Layout, rounds: int) -> None:
+def write(folder: RunFolder, round: Tree, clients: ClientStates, layout: Layout, rounds: int) -> None:
     """Put the state after so many rounds in the place of the last checkpoint, in one step."""
     folder.settle()
-    kept = _write_rows(folder, clients, layout, f"memory-{rounds}.rows")
+    kept = _write_rows(folder, clients, layout, rounds)
     parts = {"round": round}
-    folder.save(_NAME, {"parts": parts, "round": rounds, "memory": kept, "digest": _fingerprint(parts, kept)})
-    for old in folder.path.glob("memory-*.rows"):
-        if old.name != kept.get("file"):
-            old.unlink(missing_ok=True)
+    whole = {"parts": parts, "round": rounds, "memory": kept, "digest": _fingerprint(parts, kept)}
+    folder.save_checkpoint(whole, kept.get("file"))
 
 
-def read(folder: Folder, first: Tree | None = None) -> Saved:
+def read(folder: RunFolder, first: Tree | None = None) -> Saved:
     """The state, after how many rounds it was written, and where the clients' state is.
 
     `first` is the run's state before its first round: what an older version did not keep is taken from there.
     """
-    saved = folder.load(_NAME)
+    saved = folder.checkpoint()
     try:
         parts, memory = saved["parts"], saved["memory"]
         whole = _fingerprint(parts, memory) == saved["digest"]
@@ -63,7 +60,7 @@ def read(folder: Folder, first: Tree | None = None) -> Saved:
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError):
         whole = False
     if not whole:
-        raise RecordError(f"{folder.path / _NAME}: is damaged (its contents are not what was written). {_NEW}")
+        raise RecordError(f"{folder.checkpoint_path}: is damaged (its contents are not what was written). {_NEW}")
     return found
 
 
@@ -84,7 +81,7 @@ def _filled(kept: Tree, first: Tree) -> Tree:
     return new
 
 
-def rows(folder: Folder, saved: Saved, layout: Layout) -> Iterator[tuple[Tensor, Tree]]:
+def rows(folder: RunFolder, saved: Saved, layout: Layout) -> Iterator[tuple[Tensor, Tree]]:
     """The clients' memory, a piece at a time; an error at the end, at the latest, if it is not what was written."""
     kept = saved.memory
     if not kept:
@@ -100,27 +97,27 @@ def rows(folder: Folder, saved: Saved, layout: Layout) -> Iterator[tuple[Tensor,
         raise RecordError(f"{path}: cannot be read ({e.strerror}). {_NEW}") from e
 
 
-def belongs(folder: Folder, rounds: int, model: str) -> None:
+def belongs(folder: RunFolder, rounds: int, model: str) -> None:
     """Refuse a checkpoint that the record does not know."""
     record = folder.record()
     if len(record) < rounds:
         ends = f"the checkpoint is at round {rounds}, the record ends at {len(record)}"
         raise RecordError(f"{folder.path}: {ends}. {_NEW}")
     if rounds and record[rounds - 1].get("model") != model:
-        raise RecordError(f"{folder.path / _NAME}: is not the model of round {rounds} in the record. {_NEW}")
+        raise RecordError(f"{folder.checkpoint_path}: is not the model of round {rounds} in the record. {_NEW}")
 
 
-def last(folder: Folder) -> str:
+def last(folder: RunFolder) -> str:
     """Where a resumed run would go on, in words."""
-    if not folder.has(_NAME):
+    if not folder.has_checkpoint():
         return "none was written yet"
     try:
-        return f"round {read(folder).rounds} in {folder.path / _NAME}"
+        return f"round {read(folder).rounds} in {folder.checkpoint_path}"
     except RecordError:
         return "unreadable"
 
 
-def _write_rows(folder: Folder, clients: ClientStates, layout: Layout, name: str) -> dict[str, Any]:
+def _write_rows(folder: RunFolder, clients: ClientStates, layout: Layout, rounds: int) -> dict[str, Any]:
     ids = clients.ids()
     if not len(ids):
         return {}
@@ -131,7 +128,7 @@ def _write_rows(folder: Folder, clients: ClientStates, layout: Layout, name: str
         return piece
 
     pieces = chain([ids.numpy().astype("<i8")], (layout.pack(held) for _, held in clients.pieces()))
-    folder.stream(name, (told(p) for p in pieces))
+    name = folder.stream_client_state(rounds, (told(p) for p in pieces))
     return {"file": name, "clients": len(ids), "layout": layout.mark, "digest": seen.hexdigest()}
 
 

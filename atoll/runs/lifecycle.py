@@ -19,19 +19,18 @@ from atoll.errors import RankError, RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, Setup
 from atoll.experiment.type_names import shown
+from atoll.records import INTERRUPTED, RUNNING, Info, RunFolder, ended, failed
 from atoll.runs.drivers import Asking, drive
 from atoll.runs.environment import code, hardware, versions
-from atoll.runs.folder import FORMAT, Folder
 from atoll.runs.interrupts import unhurried
 from atoll.runs.profiling import Profile
 from atoll.runs.progress import Watcher
 from atoll.runs.run_loop import RunLoop
 
-Info = dict[str, Any]  # what run.json holds
 _CELLS = 10_000  # clients times classes, in run.json
 
 
-def claim(folder: Folder, experiment: Experiment, resume: bool) -> Info | None:
+def claim(folder: RunFolder, experiment: Experiment, resume: bool) -> Info | None:
     """The run that is to be resumed here, if it is this experiment's; None for a new one."""
     if not folder.exists():
         folder.vacant()
@@ -63,11 +62,6 @@ def _differences(there: Any, yours: Any, at: str) -> Iterator[tuple[str, Any, An
         yield at, there, yours
 
 
-def ended(info: Info | None) -> bool:
-    """Is there nothing left to do?"""
-    return info is not None and (info["status"] == "finished" or info["status"].startswith("stopped early"))
-
-
 def same_device(info: Info | None, asked: Device) -> Device:
     """Where a resumed run goes on: where it was, since another device rounds otherwise."""
     if info is None:
@@ -87,21 +81,21 @@ def default_folder(experiment: Experiment, resume: bool) -> Path:
     first = Path("runs") / name.replace("/", "-").replace(":", "-")
     tried = [first] + [first.with_name(f"{first.name}-{i}") for i in range(2, 1000)]
     if resume:
-        there = [p for p in tried if Folder(p).exists()]
+        there = [p for p in tried if RunFolder(p).exists()]
         if not there:
             raise RecordError(f"{first}: there is no run to resume. Leave --resume out to start one.")
-        open_ones = [p for p in there if not ended(Folder(p).info)]
+        open_ones = [p for p in there if not ended(RunFolder(p).info)]
         return (open_ones or there)[-1]
     return next(p for p in tried if not p.exists())
 
 
 def run_all(
-    setup: Setup, folder: Folder, info: Info | None, watch: Watcher, world: World = ALONE, profile: bool = False
+    setup: Setup, folder: RunFolder, info: Info | None, watch: Watcher, world: World = ALONE, profile: bool = False
 ) -> None:
     """All rounds that are left. The program's own random numbers are as they were when it is done."""
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         choice = kept_choice(info, folder, setup, world)
-        looked_at = Profile(folder.path / "profile", setup.device) if profile and world.rank == 0 else None
+        looked_at = Profile(folder, setup.device) if profile and world.rank == 0 else None
         loop = RunLoop(setup, folder, choice, world=world, around=None if looked_at is None else looked_at.round)
         drive(conduct(loop, info, watch), loop.engine)
 
@@ -125,9 +119,9 @@ def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
         info = {**info, "versions": _also(info.get("versions", {}))}
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
     write = _Status(loop, info)
-    world.first(lambda: write("running"))
+    world.first(lambda: write(RUNNING))
     if loop.listeners:  # whoever is killed says what had been heard by the checkpoint
-        loop.checkpointed = lambda: write("running", quick=True)
+        loop.checkpointed = lambda: write(RUNNING, quick=True)
     try:
         status = yield from loop.rounds(watch)
     except BaseException as e:
@@ -135,7 +129,7 @@ def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
             unhurried()
         with suppress(RecordError):  # a full disk must not hide the reason
             if world.rank == 0:
-                write("interrupted" if isinstance(e, KeyboardInterrupt) else f"failed: {type(e).__name__}")
+                write(INTERRUPTED if isinstance(e, KeyboardInterrupt) else failed(type(e).__name__))
         raise
     world.first(lambda: write(status))
 
@@ -172,7 +166,6 @@ def about(loop: RunLoop) -> Info:
     choice = {**engine.choice(), **{k: v for k, v in asked.items() if v is not None}}
     reason = "; ".join(engine.notes)
     return {
-        "format": FORMAT,
         "atoll": versions()["atoll"],
         "label": experiment.label or str(experiment.algorithm["name"]),
         "experiment": experiment.complete(),
@@ -206,7 +199,9 @@ def _label_counts(setup: Setup) -> list[list[int]] | None:
     return counts
 
 
-def kept_choice(info: Info | None, folder: Folder, setup: Setup | None = None, world: World = ALONE) -> Choice | None:
+def kept_choice(
+    info: Info | None, folder: RunFolder, setup: Setup | None = None, world: World = ALONE
+) -> Choice | None:
     """A resumed run goes on with the engine it had; a new one has none yet.
 
     On another number of ranks each has another part of the machine, so chunks and workers are found anew.
@@ -219,7 +214,7 @@ def kept_choice(info: Info | None, folder: Folder, setup: Setup | None = None, w
             return choice
         return replace(setup.choice, name=choice.name, capture=choice.capture)
     except (KeyError, TypeError) as e:
-        raise RecordError(f"{folder.path / 'run.json'}: names no engine. Start again in a new folder.") from e
+        raise RecordError(f"{folder.path}: its run.json names no engine. Start again in a new folder.") from e
 
 
 def _needed_bytes(loop: RunLoop) -> int:

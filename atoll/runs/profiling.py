@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 
 from atoll.phases import ORDER, Heard, listening
+from atoll.records import RunFolder
 
 WARM, ROUNDS = 1, 3  # rounds before, and rounds that are looked at
 
@@ -18,7 +17,7 @@ WARM, ROUNDS = 1, 3  # rounds before, and rounds that are looked at
 class Profile:
     """Looks at a few rounds of a run. Captured steps run piece by piece meanwhile, which changes no result."""
 
-    def __init__(self, folder: Path, device: torch.device) -> None:
+    def __init__(self, folder: RunFolder, device: torch.device) -> None:
         self.folder, self.device = folder, device
         self.heard: list[Heard] = []
         self.first: int | None = None
@@ -49,8 +48,8 @@ class Profile:
         kinds = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if self.device.type == "cuda" else [])
         with profile(activities=kinds) as found:
             yield
-        self.folder.mkdir(parents=True, exist_ok=True)
-        found.export_chrome_trace(str(self.folder / "trace.json"))
+        self.folder.profile.mkdir(parents=True, exist_ok=True)
+        found.export_chrome_trace(str(self.folder.trace))
 
     def phases(self) -> dict[str, float]:
         """Seconds of each phase in a mean round, in the order of a round."""
@@ -59,9 +58,8 @@ class Profile:
 
     def write(self) -> None:
         """The table as JSON and the page, as far as they go."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "phases.json").write_text(json.dumps({"rounds": len(self.heard), "seconds": self.phases()}))
-        (self.folder / "profile.html").write_text(page(self.phases(), self.heard))
+        phases = self.phases()
+        self.folder.write_phases({"rounds": len(self.heard), "seconds": phases}, page(phases, self.heard))
 
 
 def page(phases: dict[str, float], heard: list[Heard]) -> str:

@@ -17,12 +17,12 @@ from atoll.engines.ranks import ALONE, World
 from atoll.errors import DivergenceError, RankError
 from atoll.experiment.setup import Setup
 from atoll.phases import phase
+from atoll.records import RunFolder
 from atoll.rounds import client_key
 from atoll.runs.checkpoint_schedule import CheckpointSchedule, Sharing
 from atoll.runs.drivers import Asking, Stopwatch, drive, on_promises
 from atoll.runs.engine_setup import on_device, workplace
 from atoll.runs.evaluate import Evaluation, Evaluator
-from atoll.runs.folder import Folder
 from atoll.runs.interrupts import deferred_interrupts
 from atoll.runs.listener import Listener
 from atoll.runs.progress import Watcher
@@ -42,7 +42,7 @@ class RunLoop:
     def __init__(
         self,
         setup: Setup,
-        folder: Folder,
+        folder: RunFolder,
         choice: Choice | None = None,
         *,
         columns: tuple[Tree, Tree | None] | None = None,  # training and test data that are on the device already
@@ -114,7 +114,7 @@ class RunLoop:
         return next((why for listener in self.listeners if (why := listener.objects(number))), None)
 
     def _ended(self, why: str) -> str:
-        self.world.first(lambda: self.folder.save("model.pt", self.state.model()))
+        self.world.first(lambda: self.folder.save_model(self.state.model()))
         self.state.checkpoint()
         return why
 

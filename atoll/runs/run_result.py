@@ -7,7 +7,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from atoll.runs.folder import Folder
+from atoll.records import REPORT, RunFolder
 from atoll.tree import Tree
 
 _BOOKS = {"round", "train_loss", "bytes", "cohort", "settings", "dropped", "model", "seconds", "privacy"}
@@ -19,7 +19,7 @@ class Run:
 
     def __init__(self, folder: Path | str, temporary: bool = False, told: Tree | None = None) -> None:
         self.folder = Path(folder)
-        self._files = Folder(self.folder)
+        self._files = RunFolder(self.folder)
         self._told = told or {}
         self.info: dict[str, Any] = self._told["info"] if told else self._files.info
         self.history: list[dict[str, Any]] = self._told["history"] if told else self._files.record()
@@ -30,7 +30,7 @@ class Run:
     @property
     def params(self) -> Tree:
         """The learned model, keyed like the module's state: `module.load_state_dict(run.params)`."""
-        return self._told["params"] if self._told else self._files.load("model.pt")
+        return self._told["params"] if self._told else self._files.model()
 
     @property
     def final(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class Run:
         """Write the report of this run; `atoll report` puts several side by side."""
         from atoll.report import write  # matplotlib is slow to import
 
-        return write([self.folder], Path(out) if out is not None else self.folder / "report.html")
+        return write([self.folder], Path(out) if out is not None else self.folder / REPORT)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{k} {v:.4g}" for k, v in self.final.items() if isinstance(v, float))

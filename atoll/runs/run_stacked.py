@@ -16,12 +16,12 @@ from atoll.engines.ranks import launched
 from atoll.errors import AtollError, ConfigError, RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, Setup, find_device, loaded, partitioned, set_up
+from atoll.records import Info, RunFolder, ended
 from atoll.runs.checkpoint_schedule import Sharing
 from atoll.runs.drivers import Asking, drive
 from atoll.runs.engine_setup import on_device
-from atoll.runs.folder import Folder
 from atoll.runs.interrupts import deferred_interrupts
-from atoll.runs.lifecycle import Info, claim, conduct, ended, kept_choice, same_device
+from atoll.runs.lifecycle import claim, conduct, kept_choice, same_device
 from atoll.runs.lockstep import Lane, lockstep
 from atoll.runs.progress import Watcher, silent
 from atoll.runs.run_loop import RunLoop
@@ -50,7 +50,7 @@ def run_together(
     _check(experiments, folders)
     watchers = [watch] * len(experiments) if callable(watch) else watch
     cells = [
-        _Cell(e, Folder(f), claim(Folder(f), e, resume), w)
+        _Cell(e, RunFolder(f), claim(RunFolder(f), e, resume), w)
         for e, f, w in zip(experiments, map(Path, folders), watchers, strict=True)
     ]
     left = [c for c in cells if not ended(c.info)]
@@ -66,7 +66,7 @@ class _Cell:
     """One of the experiments, and where it stands."""
 
     experiment: Experiment
-    folder: Folder
+    folder: RunFolder
     info: Info | None
     watch: Watcher
     setup: Setup = field(init=False)

@@ -10,9 +10,9 @@ from atoll.core import ClientStates, Engine
 from atoll.engines import Layout
 from atoll.engines.ranks import World
 from atoll.experiment.setup import Setup
+from atoll.records import RunFolder
 from atoll.runs import checkpoint
 from atoll.runs.checkpoint import Saved
-from atoll.runs.folder import Folder
 from atoll.runs.record_line import as_read
 from atoll.runs.round_plan import RoundPlan
 from atoll.tree import Tree
@@ -23,7 +23,7 @@ class State:
     """On many ranks each holds the same, but for what clients keep; only rank 0 writes."""
 
     setup: Setup
-    folder: Folder
+    folder: RunFolder
     world: World
     plan: RoundPlan
     engine: Engine
@@ -86,7 +86,7 @@ class State:
 
     def _read(self, into: list[Saved]) -> list[dict[str, Any]]:
         """Put what the checkpoint holds into the list, and the record back to where it was."""
-        if not self.folder.has("checkpoint.pt"):
+        if not self.folder.has_checkpoint():
             return self.folder.cut(0)
         saved = checkpoint.read(self.folder, _on_host(self.round))
         checkpoint.belongs(self.folder, saved.rounds, self._digest(tree.to(saved.round, self.setup.device)))

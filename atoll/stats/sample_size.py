@@ -11,7 +11,7 @@ from atoll.errors import ConfigError
 from atoll.stats.bayes import SURE, correlated_t, inflation
 from atoll.stats.validate import Floats, Values, majority, share
 
-CAP = 1000  # more seeds than anybody runs: None is said instead
+MOST_SEEDS = 1000  # more seeds than anybody runs: None is said instead
 _DRAWS = 20_000
 
 
@@ -29,7 +29,7 @@ def power(effect: float, n: int, alpha: float = 0.05) -> float:
     return float(_power(effect, np.array([n], np.float64), alpha)[0])
 
 
-def seeds_for_power(effect: float, chance: float = 0.8, alpha: float = 0.05, cap: int = CAP) -> int | None:
+def seeds_for_power(effect: float, chance: float = 0.8, alpha: float = 0.05, cap: int = MOST_SEEDS) -> int | None:
     """The smallest n with at least this power; None if even `cap` seeds have less.
 
     The effect should be one that matters, not the one that was just measured: a measured effect is most often large by
@@ -42,7 +42,9 @@ def seeds_for_power(effect: float, chance: float = 0.8, alpha: float = 0.05, cap
     return _first(n, _power(effect, n, alpha) >= share(chance, "chance"))
 
 
-def seeds_to_settle(a: Values, b: Values, *, rope: float, rho: float, sure: float = SURE, cap: int = CAP) -> int | None:
+def seeds_to_settle(
+    a: Values, b: Values, *, rope: float, rho: float, sure: float = SURE, cap: int = MOST_SEEDS
+) -> int | None:
     """The smallest number of seeds at which p(A better), p(equal) or p(B better) is at least `sure`, if all seeds are
     like these: n for which t(n - 1) around m of scale sqrt((1/n + rho / (1 - rho)) s^2) has that share on one side.
 

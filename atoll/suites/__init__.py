@@ -1,19 +1,39 @@
 """Suites: a table of experiments in; tuned fairly, run at paired seeds, and collected into results.json.
 
-    tables.py    the file, checked                  suite.py     a suite, its values, blocks and sizes
-    merging.py   experiments in part                expand.py    from a suite to places, the cells of its table
-    tuning.py    which settings are tried           cells.py     from places to experiments, all checked
-    run.py       all of it in one call              standing.py  what has become of experiments, by their folders
-    tidying.py   what a finished run may lose       collect.py   from run folders to results
-    skew.py      how unlike the clients are         outcome.py   what came of a suite
-    progress.py  a bar with the time that is left   terminal.py  tables for a terminal
-    steps.py     how many training steps there are to do
+    tables.py         the file, checked             suite.py           a suite, its values, blocks and sizes
+    merge_tables.py   experiments in part           expand.py          from a suite to places, the cells of its table
+    tuning.py         which settings are tried      experiments.py     from places to experiments, all checked
+    run.py            all of it in one call         cleanup.py         what a finished run may lose
+    collect.py        from run folders to results   suite_outcome.py   what came of a suite
+    skew.py           how unlike the clients are    suite_progress.py  a bar with the time that is left
+    terminal.py       tables for a terminal         estimate_steps.py  how many training steps there are to do
 
 `atoll.bench.run("sixty-seconds", out="runs/bench/mine", size="smoke").results` is an `atoll.records.Results`.
 """
 
-from atoll.suites.run import Work, default_folder, prepare, run
+from atoll.suites.run import Work, command, default_folder, prepare, run
+from atoll.suites.skew import skew, skew_of
 from atoll.suites.suite import Suite, parse, read, shipped
 from atoll.suites.suite_outcome import Bench
+from atoll.suites.suite_progress import SuiteBar
+from atoll.suites.terminal import plan_table, results_table, second_stage, suites_table
 
-__all__ = ["Bench", "Suite", "Work", "default_folder", "parse", "prepare", "read", "run", "shipped"]
+__all__ = [
+    "Bench",
+    "Suite",
+    "SuiteBar",
+    "Work",
+    "command",
+    "default_folder",
+    "parse",
+    "plan_table",
+    "prepare",
+    "read",
+    "results_table",
+    "run",
+    "second_stage",
+    "shipped",
+    "skew",
+    "skew_of",
+    "suites_table",
+]

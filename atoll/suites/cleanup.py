@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from atoll.suites.run_status import Standing, tidy
-from atoll.suites.sweeps import Cell, Events
+from atoll.records import RunFolder, SuiteFolder, reached_end
+from atoll.suites.sweeps import Events, SweepCell
 
 
 class Tidying:
@@ -16,12 +16,12 @@ class Tidying:
     def __init__(self, folder: Path, inner: Events, trials: Collection[str]) -> None:
         self.folder, self.inner, self.trials = folder, inner, trials  # digests of what is only a trial
         self.stopped = False
-        self._folders: dict[str, tuple[Path, bool]] = {}  # a cell's folder, and whether it is a trial's
+        self._folders: dict[str, tuple[RunFolder, bool]] = {}  # a cell's folder, and whether it is a trial's
 
-    def expect(self, cells: Sequence[Cell], left: Sequence[Cell]) -> None:
+    def expect(self, cells: Sequence[SweepCell], left: Sequence[SweepCell]) -> None:
         """A stage begins: these are its cells, and these are left to run."""
-        standing = Standing(self.folder)
-        self._folders = {cell.name: (standing.path(cell), cell.digest in self.trials) for cell in left}
+        suite = SuiteFolder(self.folder)
+        self._folders = {cell.name: (suite.run(cell), cell.digest in self.trials) for cell in left}
         expected = getattr(self.inner, "expect", None)
         if expected is not None:
             expected(cells, left)
@@ -36,6 +36,7 @@ class Tidying:
 
     def ended(self, name: str, state: str) -> None:
         """Tidy up, and pass it on."""
-        if name in self._folders and (state == "finished" or state.startswith("stopped early")):
-            tidy(*self._folders[name])
+        if name in self._folders and reached_end(state):
+            folder, trial = self._folders[name]
+            folder.discard(model=trial)
         self.inner.ended(name, state)

@@ -11,23 +11,36 @@ from typing import Any
 
 from atoll.errors import RecordError
 from atoll.experiment.messages import near
-from atoll.records import Cell, Results, Trace, Trial, audits
-from atoll.records import privacy_claims as privacy
-from atoll.records.cells import Tuning
-from atoll.runs import Folder
-from atoll.suites.experiments import Job, Option
-from atoll.suites.run_status import Standing
+from atoll.records import (
+    Cell,
+    Results,
+    SuiteFolder,
+    Trace,
+    Trial,
+    Tuning,
+    audit_for_results,
+    claims_for_results,
+    find,
+    has,
+    number_or_nan,
+)
+from atoll.suites.experiments import Candidate, CellPlan
 from atoll.suites.skew import skew
 from atoll.suites.suite import Suite
-from atoll.suites.sweeps import Cell as Run
+from atoll.suites.sweeps import SweepCell
 from atoll.suites.tuning import choose
 
 
 def collect(
-    suite: Suite, jobs: Sequence[Job], wanted: Collection[tuple[str, str]], folder: Path, tuning: Tuning, command: str
+    suite: Suite,
+    jobs: Sequence[CellPlan],
+    wanted: Collection[tuple[str, str]],
+    folder: Path,
+    tuning: Tuning,
+    command: str,
 ) -> Results:
     """What came of a suite: the wanted places, and others that an earlier call has left in the folder."""
-    reader = Reader(suite, Standing(folder), tuning)
+    reader = Reader(suite, SuiteFolder(folder), tuning)
     cells = [(job, reader.cell(job)) for job in jobs]
     kept = [(job, cell) for job, cell in cells if job.place.key in wanted or cell.runs]
     titles = {b.name: b.title for b in suite.blocks if b.title}
@@ -59,12 +72,12 @@ def collect(
 class Reader:
     """Reads places from a suite's folder, and notes on what machines their runs were made."""
 
-    def __init__(self, suite: Suite, standing: Standing, tuning: Tuning) -> None:
-        self.suite, self.standing, self.tuning = suite, standing, tuning
+    def __init__(self, suite: Suite, folder: SuiteFolder, tuning: Tuning) -> None:
+        self.suite, self.folder, self.tuning = suite, folder, tuning
         self.read: dict[str, tuple[Trace, float, Mapping[str, Any]]] = {}  # digest -> trace, seconds, run.json
         self.unusable: dict[str, str] = {}  # digest -> why a run that is done says nothing
 
-    def cell(self, job: Job) -> Cell:
+    def cell(self, job: CellPlan) -> Cell:
         """A place with its runs, the trials that chose its settings, and what failed."""
         place = job.place
         option = self.chosen(job)
@@ -84,11 +97,11 @@ class Reader:
             untuned=place.why if self.tuning == "validation" and not job.tuned else None,
         )
 
-    def chosen(self, job: Job) -> Option | None:
+    def chosen(self, job: CellPlan) -> Candidate | None:
         """The option that the trials chose; None while some are not over, or if all failed."""
         if not job.tuned:
             return job.options[0]
-        if not all(self.standing.over(cell) for option in job.options for cell in option.trials):
+        if not all(self.folder.over(cell) for option in job.options for cell in option.trials):
             return None
         best = choose([self._score(option) for option in job.options], self.suite.higher)
         return None if best is None else job.options[best]
@@ -104,33 +117,33 @@ class Reader:
             "seconds": round(sum(seconds for _, seconds, _ in self.read.values()), 1),
         }
 
-    def trace(self, cell: Run) -> Trace | None:
+    def trace(self, cell: SweepCell) -> Trace | None:
         """The trace of a run, if it is done and has the metric."""
-        if not self.standing.done(cell) or cell.digest in self.unusable:
+        if not self.folder.done(cell) or cell.digest in self.unusable:
             return None
         if cell.digest not in self.read:
             try:
-                info, entries = self.standing.info(cell), Folder(self.standing.path(cell)).record()
+                info, entries = self.folder.info(cell), self.folder.run(cell).record()
                 self.read[cell.digest] = trace(info, entries, self.suite.metric), _spent(info, entries), info
             except RecordError as e:
                 self.unusable[cell.digest] = str(e)
                 return None
         return self.read[cell.digest][0]
 
-    def _traces(self, cells: Sequence[Run]) -> tuple[Trace, ...]:
+    def _traces(self, cells: Sequence[SweepCell]) -> tuple[Trace, ...]:
         return tuple(found for cell in cells if (found := self.trace(cell)) is not None)
 
-    def _why(self, cell: Run) -> str | None:
+    def _why(self, cell: SweepCell) -> str | None:
         self.trace(cell)
-        return self.unusable.get(cell.digest) or self.standing.failed(cell)
+        return self.unusable.get(cell.digest) or self.folder.failed(cell)
 
-    def _trials(self, job: Job) -> tuple[Trial, ...]:
+    def _trials(self, job: CellPlan) -> tuple[Trial, ...]:
         return tuple(Trial(o.settings, self._traces(o.trials), self._score(o)) for o in job.options if self._any(o))
 
-    def _any(self, option: Option) -> bool:
-        return any(self.standing.over(cell) for cell in option.trials)
+    def _any(self, option: Candidate) -> bool:
+        return any(self.folder.over(cell) for cell in option.trials)
 
-    def _score(self, option: Option) -> float:
+    def _score(self, option: Candidate) -> float:
         """What decides: the held-out metric, or (the paper's way) the mean on the test data; NaN if one is missing."""
         runs = self._traces(option.trials)
         if len(runs) < len(option.trials):
@@ -139,7 +152,7 @@ class Reader:
         known = [math.nan if value is None else value for value in found]
         return math.fsum(known) / len(known) if all(map(math.isfinite, known)) else math.nan
 
-    def _failed(self, job: Job, option: Option | None) -> dict[str, str]:
+    def _failed(self, job: CellPlan, option: Candidate | None) -> dict[str, str]:
         found: dict[str, str] = {}
         for cell in option.finals if option else ():
             if why := self._why(cell):
@@ -151,17 +164,17 @@ class Reader:
                     found[f"trial {words}"] = why
         return found
 
-    def _skew(self, job: Job, option: Option | None) -> dict[str, float]:
+    def _skew(self, job: CellPlan, option: Candidate | None) -> dict[str, float]:
         """Of the first run that is there: the clients are the same for all settings and methods of a seed."""
         cells = [*(option.finals if option else ()), *(c for o in job.options for c in (*o.finals, *o.trials))]
-        first = next((c for c in cells if self.standing.info(c) and c.experiment.seed == job.place.seeds[0]), None)
-        return {} if first is None else skew(self.standing.info(first))
+        first = next((c for c in cells if self.folder.info(c) and c.experiment.seed == job.place.seeds[0]), None)
+        return {} if first is None else skew(self.folder.info(first))
 
 
 def trace(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], metric: str) -> Trace:
     """One run as results keep it."""
     path = metric.split(".")
-    measured = [i for i, entry in enumerate(entries) if _has(entry, path)]
+    measured = [i for i, entry in enumerate(entries) if has(entry, path)]
     if not measured:
         raise RecordError(_never(info, entries, metric))
     bytes_ = list(accumulate(float(sum(entry.get("bytes", {}).values())) for entry in entries))
@@ -172,15 +185,15 @@ def trace(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], metric:
         seed=int(info["seed"]),
         digest=str(info["digest"]),
         rounds=tuple(int(entries[i]["round"]) for i in measured),
-        values=tuple(_number(_dig(entries[i], path)) for i in measured),
+        values=tuple(number_or_nan(find(entries[i], *path)) for i in measured),
         bytes=tuple(bytes_[i] for i in measured),
         seconds=tuple(seconds[i] for i in measured),
         together=int(info["engine"].get("together", 1)),
-        clients={key: _number(value) for key, value in spread.items()},
-        validation=_number(spread.get("mean")) if held else None,
+        clients={key: number_or_nan(value) for key, value in spread.items()},
+        validation=number_or_nan(spread.get("mean")) if held else None,
         partition=str(info["partition"]["digest"]),
         status=str(info["status"]),
-        privacy={**privacy.kept(info.get("privacy"), entries[-1]), **audits.kept(info.get("privacy"))},
+        privacy={**claims_for_results(info.get("privacy"), entries[-1]), **audit_for_results(info.get("privacy"))},
     )
 
 
@@ -192,26 +205,6 @@ def _spent(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> flo
 def _seconds(entry: Mapping[str, Any], without: Collection[str] = ()) -> float:
     phases = entry.get("seconds", {})
     return math.fsum(v for k, v in phases.items() if isinstance(v, int | float) and k not in without)
-
-
-def _has(entry: Mapping[str, Any], path: Sequence[str]) -> bool:
-    inside: Any = entry
-    for key in path:
-        if not isinstance(inside, Mapping) or key not in inside:
-            return False
-        inside = inside[key]
-    return True
-
-
-def _dig(entry: Mapping[str, Any], path: Sequence[str]) -> Any:
-    inside: Any = entry
-    for key in path:
-        inside = inside[key]
-    return inside
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def _never(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], metric: str) -> str:

@@ -11,32 +11,32 @@ from typing import Any
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment
 from atoll.experiment.files import put
-from atoll.records.cells import Tuning
-from atoll.report.settings import short, show
+from atoll.records import Tuning
+from atoll.report import short, show
 from atoll.suites.expand import Place
 from atoll.suites.merge_tables import merged
 from atoll.suites.suite import Suite, listed
-from atoll.suites.sweeps import Cell
+from atoll.suites.sweeps import SweepCell
 from atoll.suites.tuning import HOLDOUT, Settings, candidates, unequal
 
 _LONGEST = 100
 
 
 @dataclass(frozen=True)
-class Option:
+class Candidate:
     """A setting that a place may get: what is run to judge it, and what is run if it is chosen."""
 
     settings: Settings
-    trials: tuple[Cell, ...]  # none where there is nothing to choose
-    finals: tuple[Cell, ...]  # one for each seed
+    trials: tuple[SweepCell, ...]  # none where there is nothing to choose
+    finals: tuple[SweepCell, ...]  # one for each seed
 
 
 @dataclass(frozen=True)
-class Job:
+class CellPlan:
     """A place and all that may be run for it."""
 
     place: Place
-    options: tuple[Option, ...]
+    options: tuple[Candidate, ...]
 
     @property
     def tuned(self) -> bool:
@@ -44,10 +44,10 @@ class Job:
         return len(self.options) > 1
 
 
-def jobs(suite: Suite, places: Sequence[Place], tuning: Tuning) -> list[Job]:
+def cell_plans(suite: Suite, places: Sequence[Place], tuning: Tuning) -> list[CellPlan]:
     """Every place with its experiments; or one ConfigError with everything that is wrong in any of them."""
     twice = _twice(places)
-    found: list[Job] = []
+    found: list[CellPlan] = []
     problems: dict[str, list[str]] = {}
     for place in places:
         try:
@@ -62,9 +62,9 @@ def jobs(suite: Suite, places: Sequence[Place], tuning: Tuning) -> list[Job]:
     return found
 
 
-def _job(suite: Suite, place: Place, tuning: Tuning, prefix: str) -> Job:
+def _job(suite: Suite, place: Place, tuning: Tuning, prefix: str) -> CellPlan:
     settings = candidates(place, tuning, suite.name)
-    options: list[Option] = []
+    options: list[Candidate] = []
     problems: dict[str, None] = {}
     for one in settings:
         try:
@@ -73,19 +73,19 @@ def _job(suite: Suite, place: Place, tuning: Tuning, prefix: str) -> Job:
             problems |= dict.fromkeys(e.problems)
     if problems:
         raise ConfigError(list(problems))
-    return Job(place, tuple(options))
+    return CellPlan(place, tuple(options))
 
 
-def _option(place: Place, settings: Settings, tuning: Tuning, tried: bool, prefix: str) -> Option:
+def _option(place: Place, settings: Settings, tuning: Tuning, tried: bool, prefix: str) -> Candidate:
     base = changed(place.base, settings)
     words = [f"{prefix}{place.name}", *_labels(settings)]
     finals = _cells(base, words, place, settings, place.seeds)
     if not tried or tuning == "none":
-        return Option(settings, (), finals)
+        return Candidate(settings, (), finals)
     if tuning == "paper":
-        return Option(settings, finals, finals)
+        return Candidate(settings, finals, finals)
     held = merged(base, {"evaluate": {"holdout": _holdout(base)}})
-    return Option(settings, _cells(held, [*words, "trial"], place, settings, place.seeds[:1]), finals)
+    return Candidate(settings, _cells(held, [*words, "trial"], place, settings, place.seeds[:1]), finals)
 
 
 def changed(base: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,14 +104,14 @@ def _holdout(base: Mapping[str, Any]) -> Any:
 
 def _cells(
     base: Mapping[str, Any], words: Sequence[str], place: Place, settings: Settings, seeds: Sequence[int]
-) -> tuple[Cell, ...]:
+) -> tuple[SweepCell, ...]:
     """An experiment for each seed; checked once, since seeds that count up from a good one are good."""
     first = Experiment.parse({**base, "seed": seeds[0]})
     found = []
     for seed in seeds:
         experiment = first.model_copy(update={"seed": seed})
         name, coordinates = folder_name([*words, f"seed={seed}"]), {**place.path, **settings, "seed": seed}
-        found.append(Cell(name, coordinates, experiment, experiment.digest()))
+        found.append(SweepCell(name, coordinates, experiment, experiment.digest()))
     return tuple(found)
 
 
@@ -144,9 +144,9 @@ def _where(names: Sequence[str], cells: int) -> str:
     return f"cell{'s' if len(unique) > 1 else ''} {listed(unique, 3)}: "
 
 
-def unique(cells: Sequence[Cell]) -> list[Cell]:
+def unique(cells: Sequence[SweepCell]) -> list[SweepCell]:
     """Cells that are the same experiment once, and every name once."""
-    found: dict[str, Cell] = {}
+    found: dict[str, SweepCell] = {}
     taken: set[str] = set()
     for cell in cells:
         if cell.digest in found:

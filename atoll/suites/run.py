@@ -11,23 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atoll import records as results
-from atoll.errors import ConfigError, RecordError
+from atoll.errors import ConfigError
 from atoll.experiment.setup import Device
-from atoll.records.cells import Tuning
+from atoll.records import INTERRUPTED, Results, SuiteFolder, Tuning
 from atoll.suites.cleanup import Tidying
 from atoll.suites.collect import Reader, collect
 from atoll.suites.expand import Place, only, places
-from atoll.suites.experiments import Job, jobs, unique
-from atoll.suites.run_status import Standing
+from atoll.suites.experiments import CellPlan, cell_plans, unique
 from atoll.suites.suite import FULL, Suite, read
 from atoll.suites.suite_outcome import Bench
-from atoll.suites.sweeps import Cell, Events, Plan, Quiet
+from atoll.suites.sweeps import Events, Executor, Quiet, Resources, SweepCell, SweepPlan, SweepTable, terminable
 from atoll.suites.sweeps import run as sweep
-from atoll.suites.sweeps.signals import terminable
-from atoll.suites.sweeps.sweep import Executor
-from atoll.suites.sweeps.sweep_table import Resources
-from atoll.suites.sweeps.sweep_table import Sweep as Table
 
 
 @dataclass(frozen=True)
@@ -36,22 +30,22 @@ class Work:
 
     suite: Suite  # at its size
     tuning: Tuning
-    jobs: list[Job]  # of every place
+    jobs: list[CellPlan]  # of every place
     wanted: set[tuple[str, str]]  # the places that were asked for
     command: str  # how it was asked for, without paths
 
     @property
-    def chosen(self) -> list[Job]:
+    def chosen(self) -> list[CellPlan]:
         """The jobs that were asked for, in the order of the table."""
         return [job for job in self.jobs if job.place.key in self.wanted]
 
-    def first(self) -> list[Cell]:
+    def first(self) -> list[SweepCell]:
         """Stage one: every trial, and the runs of places where there is nothing to choose."""
         return unique([cell for job in self.chosen for cell in _first(job)])
 
-    def second(self, folder: Path) -> list[Cell]:
+    def second(self, folder: Path) -> list[SweepCell]:
         """Stage two: the runs of the settings that the trials chose, as far as they have."""
-        reader = Reader(self.suite, Standing(folder), self.tuning)
+        reader = Reader(self.suite, SuiteFolder(folder), self.tuning)
         picked = [reader.chosen(job) for job in self.chosen if job.tuned]
         return unique([cell for option in picked if option for cell in option.finals])
 
@@ -60,7 +54,7 @@ class Work:
         options = [option for job in self.jobs for option in job.options]
         return {c.digest for o in options for c in o.trials} - {c.digest for o in options for c in o.finals}
 
-    def collect(self, folder: Path) -> results.Results:
+    def collect(self, folder: Path) -> Results:
         """What is in the folder by now."""
         return collect(self.suite, self.jobs, self.wanted, folder, self.tuning, self.command)
 
@@ -83,7 +77,7 @@ def prepare(
     own, asked = places(sized, overrides), places(sized, overrides, seeds)
     picked = {place.key: place for place in _picked(asked, only, sized)}
     # What was not asked for now may be in the folder from before: with the seeds that the suite has.
-    made = jobs(sized, [picked.get(place.key, place) for place in own], how)
+    made = cell_plans(sized, [picked.get(place.key, place) for place in own], how)
     return Work(sized, how, made, set(picked), command(suite, size, only, seeds, tuning, overrides))
 
 
@@ -117,45 +111,34 @@ def run(
     if work is None:
         work = prepare(suite, size=size, only=only, seeds=seeds, tuning=tuning, overrides=overrides)  # type: ignore[arg-type]
     folder = Path(out) if out is not None else default_folder(work.suite)
-    claim(folder, resume)
+    SuiteFolder(folder).claim(resume)
     told = Tidying(folder, events or Quiet(), work.only_trials())
     how = {"executor": executor, "jobs": jobs, "address": address, "device": device, "until": until}
-    stages: list[Callable[[], list[Cell]]] = [work.first, lambda: work.second(folder)]
+    stages: list[Callable[[], list[SweepCell]]] = [work.first, lambda: work.second(folder)]
     with terminable():
         for stage in stages:
             with suppress(KeyboardInterrupt):
                 _stage(work, stage, folder, told, stack, how)
-            results.write(work.collect(folder), folder / "results.json")
+            SuiteFolder(folder).write(work.collect(folder))
             if told.stopped or _over(until):
                 break
     return Bench(folder, work, told.stopped, _over(until))
 
 
 def _stage(
-    work: Work, stage: Callable[[], list[Cell]], folder: Path, told: Tidying, stack: bool, how: dict[str, Any]
+    work: Work, stage: Callable[[], list[SweepCell]], folder: Path, told: Tidying, stack: bool, how: dict[str, Any]
 ) -> None:
     """What is left of these; an interrupt leaves `told.stopped`."""
     told.stopped = True  # until it is known that nothing stopped it
     cells = stage()
-    left = Standing(folder).left(cells)
+    left = SuiteFolder(folder).left(cells)
     told.expect(cells, left)
-    plan = Plan(Table(_axes(work.suite), stack, Resources()), left)
-    told.stopped = bool(left) and sweep(plan, folder, resume=True, events=told, **how).status == "interrupted"
+    plan = SweepPlan(SweepTable(_axes(work.suite), stack, Resources()), left)
+    told.stopped = bool(left) and sweep(plan, folder, resume=True, events=told, **how).status == INTERRUPTED
 
 
 def _over(until: float | None) -> bool:
     return until is not None and time.monotonic() >= until
-
-
-def claim(folder: Path, resume: bool) -> None:
-    """Refuse a folder that holds runs already, unless it is to be gone on with."""
-    if resume or not folder.is_dir() or not any(folder.iterdir()):
-        return
-    if (folder / "sweep.json").exists() or (folder / "results.json").exists():
-        raise RecordError(
-            f"{folder}: holds runs of a suite already. Go on with them (--resume: what is done is kept, and more "
-            "is added), or name another folder with --out."
-        )
 
 
 def default_folder(suite: Suite) -> Path:
@@ -186,7 +169,7 @@ def command(
     return shlex.join([*words, *(word for change in overrides for word in ("--set", change))])
 
 
-def _first(job: Job) -> Collection[Cell]:
+def _first(job: CellPlan) -> Collection[SweepCell]:
     return [c for option in job.options for c in option.trials] if job.tuned else job.options[0].finals
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from atoll.errors import ConfigError
 from atoll.experiment import read as read_file
 from atoll.experiment.messages import near
-from atoll.records.cells import Tuning
+from atoll.records import Tuning
 from atoll.suites.tables import check
 
 FULL = "full"

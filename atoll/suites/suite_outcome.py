@@ -6,9 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atoll.records import Results, read
+from atoll.records import FAILED, FINISHED, INTERRUPTED, Results, SuiteFolder
 from atoll.suites.collect import Reader
-from atoll.suites.run_status import Standing
 
 if TYPE_CHECKING:
     from atoll.suites.run import Work
@@ -25,7 +24,7 @@ class Bench:
     @cached_property
     def results(self) -> Results:
         """What results.json holds."""
-        return read(self.folder)
+        return SuiteFolder(self.folder).results()
 
     @property
     def failed(self) -> dict[str, str]:
@@ -40,21 +39,21 @@ class Bench:
     @cached_property
     def left(self) -> int:
         """Cells of this call that do not have all their runs yet, and have not failed either."""
-        standing = Standing(self.folder)
-        reader = Reader(self.work.suite, standing, self.work.tuning)
+        suite = SuiteFolder(self.folder)
+        reader = Reader(self.work.suite, suite, self.work.tuning)
         found = 0
         for job in self.work.chosen:
             option = reader.chosen(job)
             cells = option.finals if option else [c for o in job.options for c in o.trials]
-            found += not all(standing.over(cell) for cell in cells)
+            found += not all(suite.over(cell) for cell in cells)
         return found
 
     @property
     def status(self) -> str:
         """One of "finished", "interrupted" and "failed" (some cell did)."""
         if self._stopped or self.left:
-            return "interrupted"
-        return "failed" if self.failed else "finished"
+            return INTERRUPTED
+        return FAILED if self.failed else FINISHED
 
     def report(self) -> Path | None:
         """Write the suite's page; None where there is nothing yet to show."""

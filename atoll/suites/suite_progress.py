@@ -15,12 +15,12 @@ from rich.progress import ProgressColumn, Task, TimeRemainingColumn
 from rich.text import Text
 
 from atoll.experiment import Experiment
-from atoll.suites.sweeps import Cell
-from atoll.suites.sweeps.sweep_progress import CellsBar
+from atoll.records import FINISHED
+from atoll.suites.sweeps import CellsBar, SweepCell
 
 
 @dataclass
-class Pace:
+class RoundPace:
     """Seconds, and the rounds of single runs that they were spent on."""
 
     seconds: float = 0.0
@@ -33,17 +33,17 @@ class Pace:
 
 
 @dataclass
-class Estimate:
+class TimeLeft:
     """The time that is left: of every run its rounds, at the pace of runs of its kind; else at that of all."""
 
     jobs: int = 1  # tasks at once
     now: Callable[[], float] = time.monotonic
     left: dict[str, tuple[tuple[str, ...], int]] = field(default_factory=dict)  # name -> kinds, rounds that are left
-    paces: dict[str, Pace] = field(default_factory=dict)  # by kind, the most general one last
+    paces: dict[str, RoundPace] = field(default_factory=dict)  # by kind, the most general one last
     at: dict[str, float] = field(default_factory=dict)  # when a run's task was last heard of
     task: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the runs that are one task
 
-    def expect(self, cells: Sequence[Cell]) -> None:
+    def expect(self, cells: Sequence[SweepCell]) -> None:
         """These are to be run, and nothing else."""
         self.left = {cell.name: (kinds(cell.experiment), cell.experiment.rounds) for cell in cells}
 
@@ -61,7 +61,7 @@ class Estimate:
         for other in self.task[name]:
             self.at[other] = self.now()
         for kind in found:
-            pace = self.paces.setdefault(kind, Pace())
+            pace = self.paces.setdefault(kind, RoundPace())
             pace.seconds, pace.rounds = pace.seconds + spent, pace.rounds + min(1, new)
         self.left[name] = found, rounds - done
 
@@ -104,9 +104,9 @@ def words(seconds: float) -> str:
 class SuiteBar:
     """`with SuiteBar(later, jobs) as bar: atoll.bench.run(..., events=bar)`; `later` are runs of the second stage."""
 
-    def __init__(self, later: Sequence[Cell], jobs: int = 1, console: Console | None = None) -> None:
+    def __init__(self, later: Sequence[SweepCell], jobs: int = 1, console: Console | None = None) -> None:
         self.later = list(later)
-        self.estimate = Estimate(jobs)
+        self.estimate = TimeLeft(jobs)
         self.cells = CellsBar(0, console, _Left(self.estimate))
         self.cells.bar.update(self.cells.whole, description="runs")
         self.known: set[str] = set()  # runs of the stages so far
@@ -120,14 +120,14 @@ class SuiteBar:
     ) -> None:
         self.cells.__exit__(kind, value, where)
 
-    def expect(self, cells: Sequence[Cell], left: Sequence[Cell]) -> None:
+    def expect(self, cells: Sequence[SweepCell], left: Sequence[SweepCell]) -> None:
         """A stage begins with these cells, of which some are left to run."""
         later, self.later = ([], []) if self.known else (self.later, self.later)
         self.known |= {cell.name for cell in cells}
         self.estimate.expect([*left, *later])
         self.cells.bar.update(self.cells.whole, total=len(self.known) + len(later))
         for name in {cell.name for cell in cells} - {cell.name for cell in left}:
-            self.cells.ended(name, "finished")
+            self.cells.ended(name, FINISHED)
 
     def began(self, names: Sequence[str]) -> None:
         """A bar of its own."""
@@ -149,7 +149,7 @@ class SuiteBar:
 class _Left(ProgressColumn):
     """The suite's own estimate on the first row, and the usual one on those below."""
 
-    def __init__(self, estimate: Estimate) -> None:
+    def __init__(self, estimate: TimeLeft) -> None:
         super().__init__()
         self.estimate, self.usual = estimate, TimeRemainingColumn()
 

@@ -15,7 +15,7 @@ from atoll.experiment.experiment import Count, Table
 from atoll.experiment.messages import near, unknown_option
 from atoll.experiment.registry import check_options
 from atoll.experiment.type_names import shown
-from atoll.tasks.metrics import METRICS
+from atoll.tasks import METRICS
 
 Words = Annotated[list[str], Field(min_length=1)]
 Grid = dict[str, Any]

@@ -11,21 +11,18 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from atoll.records import Cell, Results
-from atoll.records.privacy_claims import SIMULATION, claims, of_all, upper
+from atoll.records import SIMULATION, Cell, Results, SuiteFolder, claims, shown_upper, weakest_claims
 from atoll.suites.estimate_steps import Steps
-from atoll.suites.experiments import Job
+from atoll.suites.experiments import CellPlan
 from atoll.suites.run import Work, prepare
-from atoll.suites.run_status import Standing
 from atoll.suites.suite import FULL, Suite, counted, read, shipped
-from atoll.suites.sweeps import Cell as Run
-from atoll.suites.sweeps.stacking import stacks
+from atoll.suites.sweeps import SweepCell, stacks
 
 _FEW = 2  # seeds, below which there is no spread
 _WIDE = 5  # methods that stand beside each other in a narrow terminal
 
 
-def summary(results: Results, block: str) -> Table:
+def results_table(results: Results, block: str) -> Table:
     """The table of one block: settings by methods, or methods by settings where that is narrower."""
     rows = results.rows(block)
     methods = list(dict.fromkeys(method for row in rows.values() for method in row))
@@ -91,16 +88,16 @@ def _caption(cells: Sequence[Cell]) -> str:
 
 def _privacy(cells: Sequence[Cell]) -> list[str]:
     """In how many cells an epsilon holds, where any run has an account: each with its own words on the page."""
-    found = [of_all({run.seed: claims(run.privacy) for run in cell.runs}) for cell in cells if cell.runs]
+    found = [weakest_claims({run.seed: claims(run.privacy) for run in cell.runs}) for cell in cells if cell.runs]
     held = [max(c.epsilon or 0.0 for c in cell if c.holds) for cell in found if any(c.holds for c in cell)]
-    span = f" ({upper(min(held))} to {upper(max(held))})" if held else ""
+    span = f" ({shown_upper(min(held))} to {shown_upper(max(held))})" if held else ""
     said = [f"An epsilon holds in {len(held)} of {counted(len(found), 'cell')}{span}: the page has each."]
     simulated = sum(any(c.kind == "simulates" for c in cell) for cell in found)
     said += [f"{counted(simulated, 'cell')}: {SIMULATION}."] if simulated else []
     return said if any(found) else []
 
 
-def plan(work: Work, folder: Standing) -> tuple[Table, str]:
+def plan_table(work: Work, folder: SuiteFolder) -> tuple[Table, str]:
     """What would be run, cell by cell, and all of it in a line."""
     table = Table(title=Text(_title(work)), title_justify="left")
     for head in ("cell", "trials", "runs", "done", "steps"):
@@ -118,18 +115,18 @@ def plan(work: Work, folder: Standing) -> tuple[Table, str]:
     return table, _line(work, folder, whole)
 
 
-def _all(job: Job) -> list[Run]:
+def _all(job: CellPlan) -> list[SweepCell]:
     found = {c.digest: c for option in job.options for c in (*option.trials, *option.finals)}
     return list(found.values())
 
 
-def later(work: Work) -> list[Run]:
+def second_stage(work: Work) -> list[SweepCell]:
     """Runs of the second stage, with the first settings in place of those that the trials will choose."""
     return [] if work.tuning == "paper" else [c for job in work.chosen if job.tuned for c in job.options[0].finals]
 
 
-def _line(work: Work, folder: Standing, steps: Sequence[int | None]) -> str:
-    first, second = work.first(), later(work)
+def _line(work: Work, folder: SuiteFolder, steps: Sequence[int | None]) -> str:
+    first, second = work.first(), second_stage(work)
     left = folder.left(first)
     tasks = len(stacks(left)) + len(stacks(second))
     known = [s for s in steps if s is not None]
@@ -143,7 +140,7 @@ def _line(work: Work, folder: Standing, steps: Sequence[int | None]) -> str:
     )
 
 
-def _steps(cells: Sequence[Run], steps: Steps) -> int | None:
+def _steps(cells: Sequence[SweepCell], steps: Steps) -> int | None:
     found = [steps(cell.experiment) for cell in cells]
     return None if None in found else sum(n for n in found if n is not None)
 
@@ -157,7 +154,7 @@ def _title(work: Work) -> str:
     return f"{work.suite.title} ({work.suite.size} size; tuning: {how[work.tuning]})"
 
 
-def listing(which: Sequence[str | Path] | None = None) -> Table:
+def suites_table(which: Sequence[str | Path] | None = None) -> Table:
     """Suites and how much they are; those that come with the package unless said."""
     suites = [read(name) for name in (shipped() if which is None else which)]
     table = Table(title=f"Suites ({len(suites)})", title_justify="left", show_lines=True)
@@ -174,6 +171,6 @@ def listing(which: Sequence[str | Path] | None = None) -> Table:
 
 def _amount(suite: Suite, size: str) -> str:
     work = prepare(suite, size=size)
-    first, second = work.first(), later(work)
+    first, second = work.first(), second_stage(work)
     rounds = sum(cell.experiment.rounds for cell in (*first, *second))
     return f"{counted(len(work.chosen), 'cell')}, {counted(len(first) + len(second), 'run')}, {rounds:,} rounds"

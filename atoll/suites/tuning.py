@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atoll import rng
-from atoll.records.cells import Tuning
+from atoll.records import Tuning
 from atoll.suites.expand import Place
 from atoll.suites.suite import counted
 

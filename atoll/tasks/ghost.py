@@ -14,14 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad
 
-from atoll.tasks.kernels.convolution import Conv2d
-from atoll.tasks.kernels.pooling import MaxPool2d
+from atoll.tasks.kernels import Conv2d, MaxPool2d
 from atoll.tasks.layers import KeyedDropout
-from atoll.tasks.models.cnn import CNN
-from atoll.tasks.models.lenet import LeNet
-from atoll.tasks.models.linear import Linear
-from atoll.tasks.models.mlp import MLP
-from atoll.tasks.models.vgg import VGG9, ChannelDropout
+from atoll.tasks.models import CNN, MLP, VGG9, ChannelDropout, LeNet, Linear
 from atoll.tasks.per_example_norms import LONGEST, image_part, output_shape, row_part
 from atoll.tasks.supervised import Supervised
 from atoll.tree import Tree

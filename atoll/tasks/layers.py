@@ -15,8 +15,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from atoll.tasks.kernels.convolution import Conv2d, stackable
-from atoll.tasks.kernels.pooling import MaxPool2d, poolable
+from atoll.tasks.kernels import Conv2d, MaxPool2d, poolable, stackable
 
 BatchNormPolicy = Literal["average", "local", "recompute", "freeze", "group"]
 

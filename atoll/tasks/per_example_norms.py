@@ -18,8 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atoll.tasks.kernels.batched_conv import How, Pair, out_size
-from atoll.tasks.kernels.convolution import how_of
+from atoll.tasks.kernels import How, Pair, how_of, out_size
 from atoll.tree import Tree
 
 LONGEST = 1e19  # an example that is longer counts as nothing: what it is multiplied by would lose its digits

@@ -16,7 +16,8 @@ from atoll.algorithms.scaffold import Scaffold
 from atoll.errors import ConformanceError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import set_up
-from atoll.runs import Driver, Folder
+from atoll.records import RunFolder
+from atoll.runs import RunLoop
 from atoll.testing import check_algorithm
 from atoll.testing.assertions import distance
 from atoll.testing.harness import some, train
@@ -107,14 +108,16 @@ def after(rounds: int, tmp_path: Path, **options: Any) -> tuple[float, float, fl
         "evaluate": {"every": rounds, "clients": 0},
         "transform": ["equal_weights", *clip],
     }
-    folder = Folder(tmp_path / f"{clip}{options}")
+    folder = RunFolder(tmp_path / f"{clip}{options}")
     folder.create(0)
-    driver = Driver(set_up(Experiment.parse(experiment), "cpu"), folder)
+    driver = RunLoop(set_up(Experiment.parse(experiment), "cpu"), folder)
     for _ in range(rounds):
         driver.next_round()
     own = driver.state.memory.read(torch.arange(60))["algorithm"]
     mean = tree.map(lambda x: x.mean(0), own)
-    return driver.state.history[-1]["accuracy"], *(float(tree.norm(c)) for c in (driver.state.server["control"], mean))
+    return driver.plan.history[-1]["accuracy"], *(
+        float(tree.norm(c)) for c in (driver.state.round["server"]["control"], mean)
+    )
 
 
 def test_under_a_clip_the_right_sign_does_not_learn_since_the_server_knows_too_little_of_the_controls(

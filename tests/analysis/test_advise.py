@@ -20,7 +20,7 @@ import atoll
 from atoll import records
 from atoll.analysis.advise import OTHER_DATA, Setting, Target, advise, distance, settings, target
 from atoll.analysis.advise.advice import certainty, words
-from atoll.analysis.advise.evidence import read
+from atoll.analysis.advise.evidence import read_evidence
 from atoll.cli import main
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment
@@ -240,21 +240,22 @@ PARTS = [
 
 
 def test_the_order_of_the_files_does_not_matter(tmp_path: Path) -> None:
-    files = [records.write(part, tmp_path / str(i) / "results.json") for i, part in enumerate(PARTS)]
-    found = [advise(Target("x", "digits", SKEWED), settings(read(order)[0]), most=9) for order in permutations(files)]
+    files = [records.write_results(part, tmp_path / str(i) / "results.json") for i, part in enumerate(PARTS)]
+    asked = Target("x", "digits", SKEWED)
+    found = [advise(asked, settings(read_evidence(order)[0]), most=9) for order in permutations(files)]
     assert all(one == found[0] for one in found)
     assert len(found[0].near) == 5
     assert [n.setting.size for n in found[0].near if n.distance.total == 0][-1] == "smoke"  # short runs are weaker
-    assert read([tmp_path])[0] == read(files)[0]
-    twice, _ = read([tmp_path, *files])
+    assert read_evidence([tmp_path])[0] == read_evidence(files)[0]
+    twice, _ = read_evidence([tmp_path, *files])
     assert len(twice) == len(files)  # a file that is named twice counts once
 
 
 def test_a_file_that_cannot_be_read_is_a_note(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "results.json").write_text("{")
-    records.write(SUITE, tmp_path / "good" / "results.json")
-    found, notes = read([tmp_path])
+    records.write_results(SUITE, tmp_path / "good" / "results.json")
+    found, notes = read_evidence([tmp_path])
     assert (len(found), len(notes)) == (1, 1)
     assert "cannot be read" in notes[0]
 
@@ -290,7 +291,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]  # fmt: skip
     axes_ = ("data", "partition", "algorithm")
     made = Results("tiny", "Tiny", "full", "accuracy", True, axes_, tuple(cells), scale=100)
-    records.write(made, place / "results" / "tiny" / "results.json")
+    records.write_results(made, place / "results" / "tiny" / "results.json")
     return place
 
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import atoll
 from atoll import records as results
-from atoll.analysis.compare import Series, compare, match, opened
-from atoll.analysis.compare.load_side import One, Side
+from atoll.analysis.compare import SettingRuns, compare, match, opened
+from atoll.analysis.compare.load_side import SeedRun, Side
 from atoll.analysis.diff import must_agree, parting, words
 from atoll.analysis.diff.gaps import gaps, same
 from atoll.analysis.diff.lines import compared
@@ -555,13 +555,13 @@ def test_to_swap_the_sides_swaps_everything(a: list[float], b: list[float]) -> N
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=12))
 def test_every_run_is_in_a_pair_or_left_out(runs: list[tuple[int, int, bool]]) -> None:
-    sides: list[list[Series]] = []
+    sides: list[list[SettingRuns]] = []
     for side in (True, False):
-        by_row: dict[int, dict[int, One]] = {row: {} for row in range(3)}
+        by_row: dict[int, dict[int, SeedRun]] = {row: {} for row in range(3)}
         for row, seed, mine in runs:
             if mine is side:
-                by_row[row][seed] = One(seed, 0.5, "p")
-        sides.append([Series({"row": row}, tuple(own.values())) for row, own in by_row.items()])
+                by_row[row][seed] = SeedRun(seed, 0.5, "p")
+        sides.append([SettingRuns({"row": row}, tuple(own.values())) for row, own in by_row.items()])
     found = match(*sides)
     have = [{(s.place["row"], r.seed) for s in side for r in s.runs} for side in sides]
     paired = {(row.place["row"], seed) for row in found.rows for seed in row.seeds}
@@ -629,8 +629,8 @@ def test_folders_of_runs_and_patterns_are_sides_too(swept: Path, sh: Callable[[s
 
 
 def test_suites_are_compared_from_their_files(sh: Callable[[str], Said], tmp_path: Path) -> None:
-    results.write(suite(OURS), tmp_path / "a" / "results.json")
-    results.write(suite(THEIRS), tmp_path / "b.json")
+    results.write_results(suite(OURS), tmp_path / "a" / "results.json")
+    results.write_results(suite(THEIRS), tmp_path / "b.json")
     done = sh("compare a b.json --rope 0.02")
     assert done.code == 0
     assert "digits/" in done.out  # the rest may be folded
@@ -661,14 +661,14 @@ def test_mistakes_are_said_plainly(ran: Make, swept: Path, sh: Callable[[str], S
     assert "Algorithms: fedavg, fedavgm" in sh(f"compare {swept}@fedprox {swept}@fedavg").err
     assert "--same: is for two runs" in sh(f"compare {swept} {swept} --same").err
     assert "--rope: must be 0 or above" in sh(f"compare {swept} {swept} --rope -1").err
-    results.write(suite(OURS), tmp_path / "a.json")
+    results.write_results(suite(OURS), tmp_path / "a.json")
     assert "hold one metric (here accuracy; asked for: loss)" in sh("compare a.json a.json --metric loss").err
-    results.write(suite({"x/y/z": [0.1]}), tmp_path / "b.json")
+    results.write_results(suite({"x/y/z": [0.1]}), tmp_path / "b.json")
     apart = sh("compare a.json b.json")
     assert apart.code == 1
     assert "nothing to pair" in apart.err
     with pytest.raises(RecordError, match="Methods: fedavg"):
         compare(opened("a.json@nobody"), opened("a.json"))
-    results.write(suite(OURS, metric="loss"), tmp_path / "c.json")
+    results.write_results(suite(OURS, metric="loss"), tmp_path / "c.json")
     with pytest.raises(ConfigError, match="one metric"):
         compare(opened("a.json"), opened("c.json"))

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import atoll
 from atoll import privacy
 from atoll.attacks.membership import audit
-from atoll.attacks.membership.loss_threshold import Finished, Scores, _seen, loss_scores, losses, took_part
+from atoll.attacks.membership.loss_threshold import FinishedRun, Scores, _seen, loss_scores, losses, took_part
 from atoll.attacks.membership.random_half import Half, coins
 from atoll.attacks.membership.shadow import lira_scores, plan
 from atoll.attacks.membership_metrics import judge
@@ -40,24 +40,24 @@ def ran(folder: Path, **changes: Any) -> Run:
 
 
 @pytest.fixture(scope="module")
-def by_heart(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    return Finished.open(ran(tmp_path_factory.mktemp("heart")).folder, "cpu")
+def by_heart(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    return FinishedRun.open(ran(tmp_path_factory.mktemp("heart")).folder, "cpu")
 
 
 @pytest.fixture(scope="module")
-def shadowed(by_heart: Finished, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Scores]:
+def shadowed(by_heart: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Scores]:
     folder = tmp_path_factory.mktemp("shadowed")
     return folder, lira_scores(by_heart, "client", 4, 1, folder, "cpu")
 
 
 @pytest.fixture(scope="module")
-def few_drawn(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def few_drawn(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """Some clients never come, of others not every row."""
     changes = {"rounds": 3, "cohort": {"name": "fixed", "size": 3}, "local": {"batch": 4, "max_steps": 2}}
-    return Finished.open(ran(tmp_path_factory.mktemp("few"), **changes).folder, "cpu")
+    return FinishedRun.open(ran(tmp_path_factory.mktemp("few"), **changes).folder, "cpu")
 
 
-def test_what_was_learnt_by_heart_is_found(by_heart: Finished, tmp_path: Path) -> None:
+def test_what_was_learnt_by_heart_is_found(by_heart: FinishedRun, tmp_path: Path) -> None:
     found = judge(*loss_scores(by_heart, "example")[:2], delta=1e-4)
     assert found.auc_interval[0] > 0.85
     assert found.epsilon_lower > 1
@@ -70,7 +70,7 @@ def test_what_was_learnt_by_heart_is_found(by_heart: Finished, tmp_path: Path) -
 
 def test_a_model_that_was_never_trained_tells_nothing(tmp_path: Path) -> None:
     """Each interval leaves out 1/2 once in 1,000 times."""
-    run = Finished.open(ran(tmp_path, rounds=2, algorithm={"name": "fedavg", "lr": 1e-9}).folder, "cpu")
+    run = FinishedRun.open(ran(tmp_path, rounds=2, algorithm={"name": "fedavg", "lr": 1e-9}).folder, "cpu")
     scores = [loss_scores(run, "example"), *(lira_scores(run, u, 4, 3, tmp_path, "cpu") for u in ("example", "client"))]
     for members, others, _ in scores:
         found = judge(members, others, 1e-4, confidence=0.999)
@@ -86,13 +86,13 @@ def test_noise_keeps_the_bound_below_what_is_accounted(tmp_path: Path) -> None:
     bounds = []
     for transform in (chain, chain[:1]):
         there = tmp_path / str(len(transform))
-        run = Finished.open(ran(there, partition={"name": "iid", "clients": 60}, transform=transform).folder, "cpu")
+        run = FinishedRun.open(ran(there, partition={"name": "iid", "clients": 60}, transform=transform).folder, "cpu")
         scores = lira_scores(run, "client", 4, 4, there, "cpu")
         bounds.append(judge(scores.members, scores.others, 1e-3, confidence=0.999).epsilon_lower)
     assert bounds[0] <= spent < bounds[1]
 
 
-def test_losses_are_those_of_plain_torch(by_heart: Finished) -> None:
+def test_losses_are_those_of_plain_torch(by_heart: FinishedRun) -> None:
     setup = by_heart.setup
     module = setup.task.original
     module.load_state_dict(by_heart.folder.load("model.pt"))
@@ -103,7 +103,7 @@ def test_losses_are_those_of_plain_torch(by_heart: Finished) -> None:
     assert losses(setup, data, by_heart.model()) == pytest.approx(slow.numpy(), rel=1e-4, abs=1e-6)
 
 
-def test_members_are_the_rows_that_were_seen(few_drawn: Finished) -> None:
+def test_members_are_the_rows_that_were_seen(few_drawn: FinishedRun) -> None:
     setup, seen = few_drawn.setup, set(_seen(few_drawn).tolist())
     drawn = torch.cat(took_part(few_drawn.record)).unique().tolist()
     held = {c: set(setup.training.of(c).tolist()) for c in range(12)}
@@ -114,7 +114,7 @@ def test_members_are_the_rows_that_were_seen(few_drawn: Finished) -> None:
         assert (8 if c in drawn else 0) <= len(rows) <= 8 * times  # two batches of four of twenty rows
 
 
-def test_clients_that_never_came_are_the_others(few_drawn: Finished) -> None:
+def test_clients_that_never_came_are_the_others(few_drawn: FinishedRun) -> None:
     scores = loss_scores(few_drawn, "client")
     drawn = torch.cat(took_part(few_drawn.record)).unique().tolist()
     assert (len(scores.members), len(scores.others)) == (len(drawn), 12 - len(drawn))
@@ -128,7 +128,7 @@ def test_clients_that_never_came_are_the_others(few_drawn: Finished) -> None:
 
 
 def test_held_out_examples_are_better_others_than_the_test_data(tmp_path: Path) -> None:
-    run = Finished.open(ran(tmp_path, rounds=1, evaluate={"holdout": 0.25}).folder, "cpu")
+    run = FinishedRun.open(ran(tmp_path, rounds=1, evaluate={"holdout": 0.25}).folder, "cpu")
     scores = loss_scores(run, "example")
     assert (len(scores.members), len(scores.others)) == (180, 60)
     assert "held out" in scores.note
@@ -152,7 +152,7 @@ def test_everyone_is_in_exactly_half_of_the_shadows(level: Any) -> None:
 
 
 @pytest.mark.parametrize("level", ["example", "client"])
-def test_a_file_makes_the_same_half_as_the_plan(by_heart: Finished, level: Any, tmp_path: Path) -> None:
+def test_a_file_makes_the_same_half_as_the_plan(by_heart: FinishedRun, level: Any, tmp_path: Path) -> None:
     part = plan(by_heart, level, 4, 1, tmp_path)[2]
     again = Experiment.parse(json.loads(json.dumps(part.experiment.complete())))
     made = partitioned(again, by_heart.setup.dataset)
@@ -165,7 +165,7 @@ def test_a_file_makes_the_same_half_as_the_plan(by_heart: Finished, level: Any, 
         assert made.of(c).tolist() == kept
 
 
-def test_halves_differ_from_the_run_in_who_is_in_them_and_the_seed(by_heart: Finished, tmp_path: Path) -> None:
+def test_halves_differ_from_the_run_in_who_is_in_them_and_the_seed(by_heart: FinishedRun, tmp_path: Path) -> None:
     parts = plan(by_heart, "client", 4, 1, tmp_path)
     assert len({p.experiment.seed for p in parts}) == 5
     for p in parts:
@@ -173,7 +173,7 @@ def test_halves_differ_from_the_run_in_who_is_in_them_and_the_seed(by_heart: Fin
         assert other == {"partition", "seed", "label", "on_divergence", "evaluate"}
 
 
-def test_what_is_trained_once_stays(by_heart: Finished, shadowed: tuple[Path, Scores], tmp_path: Path) -> None:
+def test_what_is_trained_once_stays(by_heart: FinishedRun, shadowed: tuple[Path, Scores], tmp_path: Path) -> None:
     first = shadowed[1]
     shutil.copytree(shadowed[0], tmp_path, dirs_exist_ok=True)
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("model.pt")}
@@ -184,7 +184,7 @@ def test_what_is_trained_once_stays(by_heart: Finished, shadowed: tuple[Path, Sc
     assert again.members == pytest.approx(first.members, rel=1e-3, abs=1e-3)
 
 
-def test_an_interrupted_audit_goes_on(by_heart: Finished, shadowed: tuple[Path, Scores], tmp_path: Path) -> None:
+def test_an_interrupted_audit_goes_on(by_heart: FinishedRun, shadowed: tuple[Path, Scores], tmp_path: Path) -> None:
     whole = shadowed[1]
     told: list[float] = []
 
@@ -200,11 +200,11 @@ def test_an_interrupted_audit_goes_on(by_heart: Finished, shadowed: tuple[Path, 
     assert again.members == pytest.approx(whole.members, rel=1e-3, abs=1e-3)
 
 
-def test_runs_that_cannot_be_stacked_go_one_by_one(by_heart: Finished, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_stacked_go_one_by_one(by_heart: FinishedRun, tmp_path: Path) -> None:
     changes = {"rounds": 2, "local": {"epochs": 1, "batch": 10}}
     both = []
     for engine in ("vector", "loop"):
-        run = Finished.open(ran(tmp_path / engine, **changes, engine=engine).folder, "cpu")
+        run = FinishedRun.open(ran(tmp_path / engine, **changes, engine=engine).folder, "cpu")
         both.append(lira_scores(run, "example", 4, 1, tmp_path / engine, "cpu"))
     assert both[0].members == pytest.approx(both[1].members, rel=1e-2, abs=1e-2)
 
@@ -255,13 +255,13 @@ def test_a_run_whose_clients_have_changed_is_refused(tmp_path: Path) -> None:
     info["partition"]["digest"] = "0" * 32
     (run.folder / "run.json").write_text(json.dumps(info))
     with pytest.raises(RecordError, match="cannot be made again"):
-        Finished.open(run.folder)
+        FinishedRun.open(run.folder)
 
 
-def test_a_recipe_that_diverges_on_halves_is_said_to(by_heart: Finished, tmp_path: Path) -> None:
+def test_a_recipe_that_diverges_on_halves_is_said_to(by_heart: FinishedRun, tmp_path: Path) -> None:
     data = {"name": RANDOM_LABELS, "kind": "numbers"}
     run = ran(tmp_path, rounds=2, data=data, algorithm={"name": "fedavg", "lr": 50.0}, on_divergence="drop")
-    first = Finished.open(run.folder, "cpu")
+    first = FinishedRun.open(run.folder, "cpu")
     parts = plan(first, "example", 4, 1, tmp_path / "audit")
     lira_scores(first, "example", 4, 1, tmp_path / "audit", "cpu")  # everyone is dropped: finite, and as it began
     broken = Run(parts[2].folder).params
@@ -271,7 +271,7 @@ def test_a_recipe_that_diverges_on_halves_is_said_to(by_heart: Finished, tmp_pat
 
 
 def test_a_half_of_a_pooled_run_is_audited_by_example(tmp_path: Path) -> None:
-    run = Finished.open(ran(tmp_path, rounds=2, algorithm={"name": "centralised", "lr": 0.1}).folder, "cpu")
+    run = FinishedRun.open(ran(tmp_path, rounds=2, algorithm={"name": "centralised", "lr": 0.1}).folder, "cpu")
     scores = lira_scores(run, "example", 4, 1, tmp_path, "cpu")
     assert len(scores.members) + len(scores.others) == 240
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from atoll import rng
-from atoll.data import inverse_design as module
 from atoll.data import label_skew
-from atoll.data.inverse_design import design
 from atoll.data.partition import Designed, Dirichlet
+from atoll.data.partition import inverse_design as module
+from atoll.data.partition.inverse_design import design
 from atoll.errors import PartitionError
 
 SIZES = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]  # MNIST's digits

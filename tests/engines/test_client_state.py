@@ -21,7 +21,8 @@ import atoll
 from atoll import tree
 from atoll.engines import Layout, RowStore
 from atoll.errors import RecordError, TrainingError
-from atoll.runs import Folder, checkpoint
+from atoll.records import RunFolder
+from atoll.runs import checkpoint
 from atoll.tree import Tree
 
 CPU = torch.device("cpu")
@@ -223,8 +224,8 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------- checkpoints
 
 
-def saved(tmp_path: Path, touched: int, budget: int = 10**6) -> tuple[Folder, RowStore]:
-    folder = Folder(tmp_path / "run")
+def saved(tmp_path: Path, touched: int, budget: int = 10**6) -> tuple[RunFolder, RowStore]:
+    folder = RunFolder(tmp_path / "run")
     folder.create(0)
     store = RowStore({"x": torch.zeros(1000)}, 5_000, CPU, budget, tmp_path)
     store.write(torch.arange(touched) * 2, {"x": torch.randn(touched, 1000)})
@@ -276,8 +277,9 @@ def test_a_checkpoint_of_many_rows_is_never_in_memory_as_a_whole(tmp_path: Path)
         import resource, torch
         from pathlib import Path
         from atoll.engines import RowStore
-        from atoll.runs import Folder, checkpoint
-        folder = Folder(Path({str(tmp_path)!r}) / "run")
+        from atoll.records import RunFolder
+        from atoll.runs import checkpoint
+        folder = RunFolder(Path({str(tmp_path)!r}) / "run")
         folder.create(0)
         def store():
             return RowStore({{"x": torch.zeros(1000)}}, 30_000, torch.device("cpu"), 0, folder.path)
@@ -353,7 +355,7 @@ def test_a_run_that_spilled_resumes_exactly(tmp_path: Path) -> None:
 
 def test_space_is_asked_for_what_the_cohorts_can_touch(tmp_path: Path) -> None:
     """Ten rounds of 4 touch at most 40 of the clients, however many there are."""
-    from atoll.runs.driver import Driver
+    from atoll.runs.driver import RunLoop
 
     from atoll.experiment import Experiment
     from atoll.experiment.setup import set_up
@@ -361,7 +363,7 @@ def test_space_is_asked_for_what_the_cohorts_can_touch(tmp_path: Path) -> None:
 
     def needed(clients: int, rounds: int) -> int:
         given = scaffold(partition={"name": "iid", "clients": clients}, rounds=rounds)
-        return _needed_bytes(Driver(set_up(Experiment.parse(given)), Folder(tmp_path)))
+        return _needed_bytes(RunLoop(set_up(Experiment.parse(given)), RunFolder(tmp_path)))
 
     assert needed(60, 10) == needed(1200, 10)
     assert needed(60, 10) > 4 * needed(60, 1)

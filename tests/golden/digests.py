@@ -1,9 +1,8 @@
 """Digests of small runs through the public API: what a change of the code must not change, bit for bit.
 
-Made with the code of commit 19607cd, checked out at /work/base (about two minutes on one core):
+Made with the code of commit 19607cd, checked out in a folder of its own (about two minutes on one core):
 
-    cd /work/base && PYTHONPATH=/work/base OMP_NUM_THREADS=1 /work/main/.venv/bin/python \\
-        /work/main/tests/golden/digests.py --out /work/main/tests/golden/digests.json
+    PYTHONPATH=that_folder OMP_NUM_THREADS=1 python tests/golden/digests.py --out tests/golden/digests.json
 
 Another tree is held to it by
 
@@ -55,9 +54,15 @@ Given = dict[str, Any]
 
 # Of options, by the table of the file that they stand in: as written below, and as newer code calls them.
 RENAMED: dict[str, dict[str, str]] = {
-    "transform": {"multiplier": "noise_multiplier", "bound": "max_norm", "separation": "min_separation"},
+    "transform": {
+        "multiplier": "noise_multiplier",
+        "bound": "max_norm",
+        "bounds": "max_norms",
+        "start": "initial_max_norm",
+        "separation": "min_separation",
+    },
     "cohort": {"separation": "min_separation"},
-    "local": {"multiplier": "noise_multiplier"},
+    "local": {"multiplier": "noise_multiplier", "clip": "max_norm"},
 }
 
 # --------------------------------------------------------------------------------------------------------- models

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.errors import ConfigError
-from atoll.records import Cell, Results, Trace, read, write
-from atoll.records.published import Published, lookup, names, table
-from atoll.records.versus_published import MARGIN, Row, Score, right_of, rows
+from atoll.records import Cell, Results, Trace, read_results, write_results
+from atoll.records.published import Published, published_figure, published_table, published_tables
+from atoll.records.versus_published import MARGIN, MeanOverSeeds, VersusPublished, compare_with_published, right_of
 
 AXES = ("data", "partition", "algorithm")
 FOLDER = resources.files("atoll.records") / "reference"
@@ -42,15 +42,15 @@ def results(*cells: Cell, **changes: Any) -> Results:
     return replace(plain, **changes)
 
 
-def row(made: Results, name: str) -> Row:
-    return next(r for r in rows(made) if r.name == name)
+def row(made: Results, name: str) -> VersusPublished:
+    return next(r for r in compare_with_published(made) if r.name == name)
 
 
-def both(found: Row) -> list[Score]:
+def both(found: VersusPublished) -> list[MeanOverSeeds]:
     return [score for score in (found.ours_last, found.ours_best) if score]
 
 
-def allowed_for(theirs: Published, ours: Score) -> float:
+def allowed_for(theirs: Published, ours: MeanOverSeeds) -> float:
     """The rule once more, in per cent."""
     s = theirs.std or 0.0
     error = sqrt(s * s / theirs.runs + (s if ours.std is None else ours.std) ** 2 / ours.n)
@@ -81,42 +81,44 @@ def allowed_for(theirs: Published, ours: Score) -> float:
     ],
 )
 def test_a_figure_is_the_one_in_the_paper(reference: str, at: str, metric: str, mean: float, std: float) -> None:
-    found = lookup(reference, place(at), metric)
+    found = published_figure(reference, place(at), metric)
     assert found is not None
     assert found.mean == pytest.approx(mean)
     assert found.std == pytest.approx(std)
 
 
 def test_a_paper_without_deviations_has_none() -> None:
-    found = lookup("fedml_tables", {"data": "cifar10", "model": "resnet56", "setup": "lda"})
+    found = published_figure("fedml_tables", {"data": "cifar10", "model": "resnet56", "setup": "lda"})
     assert found is not None
     assert (found.mean, found.std, found.runs) == (0.8712, None, 1)
 
 
 def test_what_is_illegible_in_the_paper_is_not_made_up() -> None:
     for name in ("mnist/noise(0.1)/fednova", "covtype/dirichlet(0.5)/fednova", "cifar10/noise(0.1)/scaffold"):
-        assert lookup("niid_bench_table3", place(name)) is None
-        assert name in table("niid_bench_table3").source.note
+        assert published_figure("niid_bench_table3", place(name)) is None
+        assert name in published_table("niid_bench_table3").source.note
 
 
 def test_a_cell_may_have_more_axes_than_the_paper() -> None:
     path = {**place("fmnist/iid/fedavg"), "model": "lenet"}
-    assert lookup("niid_bench_table3", path) == lookup("niid_bench_table3", place("fmnist/iid/fedavg"))
-    assert lookup("niid_bench_table3", {"data": "fmnist", "partition": "iid"}) is None
+    assert published_figure("niid_bench_table3", path) == published_figure(
+        "niid_bench_table3", place("fmnist/iid/fedavg")
+    )
+    assert published_figure("niid_bench_table3", {"data": "fmnist", "partition": "iid"}) is None
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", published_tables())
 def test_every_table_names_its_source_and_has_each_figure_once(name: str) -> None:
-    found = table(name)
+    found = published_table(name)
     assert found.source.url.startswith("https://arxiv.org/abs/")
     assert found.source.paper
     places = [(*sorted(e.at.items()), e.metric) for e in found.entries]
     assert len(set(places)) == len(places) == len((FOLDER / f"{name}.csv").read_text().splitlines()) - 1
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", published_tables())
 def test_every_figure_is_finite_and_every_accuracy_a_share(name: str) -> None:
-    for e in table(name).entries:
+    for e in published_table(name).entries:
         assert math.isfinite(e.figure.mean), e
         assert e.figure.std is None or e.figure.std >= 0, e
         if e.metric.startswith("accuracy"):
@@ -125,7 +127,7 @@ def test_every_figure_is_finite_and_every_accuracy_a_share(name: str) -> None:
 
 def test_every_file_has_a_source_and_every_source_a_file() -> None:
     files = {f.name.removesuffix(".csv") for f in FOLDER.iterdir() if f.name.endswith(".csv")}
-    assert files == set(names())
+    assert files == set(published_tables())
 
 
 def test_the_means_of_table_three_are_those_that_the_paper_counts_wins_with() -> None:
@@ -142,7 +144,7 @@ def test_the_means_of_table_three_are_those_that_the_paper_counts_wins_with() ->
 
 def test_an_unknown_table_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match="niid_bench_table3"):
-        table("niid")
+        published_table("niid")
 
 
 # The verdict.
@@ -178,13 +180,13 @@ def test_the_best_round_agrees_where_the_last_does_not() -> None:
     assert found.verdict == "agrees"
     assert found.gap is not None
     assert found.gap.when == "best"
-    assert found.ours_last == Score(pytest.approx(80), 0.0, 3)
-    assert found.ours_best == Score(pytest.approx(89.6), pytest.approx(0.1), 3)
+    assert found.ours_last == MeanOverSeeds(pytest.approx(80), 0.0, 3)
+    assert found.ours_best == MeanOverSeeds(pytest.approx(89.6), pytest.approx(0.1), 3)
 
 
 def test_a_difference_is_given_in_both_deviations_and_in_the_scale_of_the_suite() -> None:
     found = row(results(cell(IID, 0.90, 0.91, 0.92)), IID)
-    assert found.ours_last == Score(pytest.approx(91), pytest.approx(1), 3)
+    assert found.ours_last == MeanOverSeeds(pytest.approx(91), pytest.approx(1), 3)
     assert found.theirs is not None
     assert (found.theirs.mean, found.theirs.std) == (pytest.approx(89.6), pytest.approx(0.3))
     assert found.difference == pytest.approx(1.4)
@@ -196,7 +198,7 @@ def test_a_difference_is_given_in_both_deviations_and_in_the_scale_of_the_suite(
 def test_deviations_of_zero_and_single_seeds_divide_nothing() -> None:
     name = "adult/classes(1)/scaffold"  # 23.6 +- 0.0
     same, one = (row(results(cell(name, *v)), name) for v in ((0.24, 0.24), (0.24,)))
-    assert one.ours_last == Score(24, None, 1)
+    assert one.ours_last == MeanOverSeeds(24, None, 1)
     assert (same.in_theirs, same.in_ours, one.in_ours) == (None, None, None)
     assert same.allowed == one.allowed == 100 * MARGIN
 
@@ -208,7 +210,7 @@ def test_a_metric_that_is_not_shown_in_per_cent_has_a_relative_margin() -> None:
         assert row(replace(made, cells=(cell(name, value),)), name).verdict == verdict
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=5), st.sampled_from(table("niid_bench_table3").entries))
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=5), st.sampled_from(published_table("niid_bench_table3").entries))
 def test_a_verdict_is_what_its_own_numbers_say(values: list[float], entry: Any) -> None:
     name = "/".join(entry.at[axis] for axis in AXES)
     found = row(results(cell(name, *values)), name)
@@ -222,14 +224,14 @@ def test_a_verdict_is_what_its_own_numbers_say(values: list[float], entry: Any) 
 def test_a_smaller_size_is_not_judged() -> None:
     found = row(results(cell(IID, 0.2, 0.2), size="smoke"), IID)
     assert found.words == "not run: the size 'smoke' does not have the published settings"
-    assert found.ours_last == Score(20, 0.0, 2)
+    assert found.ours_last == MeanOverSeeds(20, 0.0, 2)
 
 
 def test_what_was_not_run_is_listed_with_its_reason_where_there_is_one() -> None:
     made = results(cell(IID, 0.9), missing={"svhn/*": "no package carries SVHN"})
     assert row(made, "svhn/classes(1)/fednova").words == "theirs cannot be had: no package carries SVHN"
     assert row(made, "mnist/iid/fedavg").words == "not run"
-    assert len(rows(made)) == len(table("niid_bench_table3").entries)
+    assert len(compare_with_published(made)) == len(published_table("niid_bench_table3").entries)
 
 
 def test_a_cell_that_failed_says_why() -> None:
@@ -243,8 +245,8 @@ def test_a_seed_that_diverged_differs_and_is_counted() -> None:
 
 def test_cells_that_nobody_published_have_no_row() -> None:
     made = results(cell("digits/iid/fedavg", 0.9), cell(IID, 0.9))
-    assert [r.name for r in rows(made) if r.ours_last] == [IID]
-    assert rows(replace(made, reference=None)) == ()
+    assert [r.name for r in compare_with_published(made) if r.ours_last] == [IID]
+    assert compare_with_published(replace(made, reference=None)) == ()
 
 
 # Quirks.
@@ -265,7 +267,7 @@ def test_a_quirk_has_a_row_of_its_own_with_its_effect_by_seed() -> None:
     assert found.verdict == "agrees"
     assert found.effect is not None
     assert (found.effect.right, found.effect.seeds, found.effect.paired) == (RIGHT, (0, 1, 2), True)
-    assert found.effect.last == Score(pytest.approx(-37), pytest.approx(3), 3)
+    assert found.effect.last == MeanOverSeeds(pytest.approx(-37), pytest.approx(3), 3)
 
 
 def test_a_difference_that_a_quirk_explains_says_so() -> None:
@@ -288,7 +290,7 @@ def test_only_seeds_of_both_count_towards_an_effect() -> None:
     effect = row(results(replace(right, runs=right.runs[1:]), quirky(0.1, 0.3, 0.3)), QUIRK).effect
     assert effect is not None
     assert effect.seeds == (1, 2)
-    assert effect.last == Score(pytest.approx(-50), pytest.approx(0), 2)
+    assert effect.last == MeanOverSeeds(pytest.approx(-50), pytest.approx(0), 2)
     assert row(results(quirky(0.1)), QUIRK).effect is None
 
 
@@ -307,16 +309,16 @@ def test_a_quirk_that_nobody_published_shows_its_effect() -> None:
     found = row(made, wrong.name)
     assert (found.verdict, found.theirs) == ("not published", None)
     assert found.effect is not None
-    assert found.effect.best == Score(pytest.approx(-40), None, 1)
+    assert found.effect.best == MeanOverSeeds(pytest.approx(-40), None, 1)
 
 
 def test_the_new_fields_survive_the_file(tmp_path: Path) -> None:
     made = results(quirky(0.5), missing={"svhn/*": "why"})
-    assert read(write(made, tmp_path / "results.json")) == made
+    assert read_results(write_results(made, tmp_path / "results.json")) == made
 
 
 def test_a_figure_knows_its_paper() -> None:
-    found = lookup("niid_bench_table3", place(IID))
+    found = published_figure("niid_bench_table3", place(IID))
     assert isinstance(found, Published)
     assert "Non-IID Data Silos" in found.source.paper
     assert (found.table, found.runs) == ("3", 3)

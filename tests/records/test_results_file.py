@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.errors import RecordError
-from atoll.records import Cell, Results, Trace, Trial, read, write
+from atoll.records import Cell, Results, Trace, Trial, read_results, write_results
 from tests.support.suite_example import example
 
 RESULTS = example()
@@ -43,12 +43,12 @@ def same(a: Any, b: Any) -> bool:
 def test_what_is_written_is_read_back(made: list[Cell]) -> None:
     results = Results("s", "t", "full", "accuracy", True, ("data", "algorithm"), tuple(made), missing={"a/*": "why"})
     with TemporaryDirectory() as folder:
-        found = read(write(results, Path(folder) / "results.json"))
+        found = read_results(write_results(results, Path(folder) / "results.json"))
     assert same(found, results)
 
 
 def test_a_file_is_plain_json_with_a_line_for_every_cell(tmp_path: Path) -> None:
-    text = write(RESULTS, tmp_path / "results.json").read_text()
+    text = write_results(RESULTS, tmp_path / "results.json").read_text()
     found = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert [cell["path"] for cell in found["cells"]] == [dict(cell.path) for cell in RESULTS.cells]
     assert sum(line.startswith('  {"block"') for line in text.splitlines()) == len(RESULTS.cells)
@@ -56,12 +56,12 @@ def test_a_file_is_plain_json_with_a_line_for_every_cell(tmp_path: Path) -> None
 
 
 def test_a_folder_is_as_good_as_its_file_and_what_a_later_version_adds_is_passed_over(tmp_path: Path) -> None:
-    path = write(RESULTS, tmp_path / "results.json")
+    path = write_results(RESULTS, tmp_path / "results.json")
     found = json.loads(path.read_text())
     found["new"] = found["cells"][0]["newer"] = found["cells"][0]["runs"][0]["newest"] = 1
     path.write_text(json.dumps(found))
-    assert same(read(tmp_path), read(path))
-    assert read(path).cells[0].runs[0].seed == RESULTS.cells[0].runs[0].seed
+    assert same(read_results(tmp_path), read_results(path))
+    assert read_results(path).cells[0].runs[0].seed == RESULTS.cells[0].runs[0].seed
 
 
 @pytest.mark.parametrize(
@@ -77,15 +77,15 @@ def test_a_folder_is_as_good_as_its_file_and_what_a_later_version_adds_is_passed
 def test_what_is_no_results_is_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "results.json").write_text(text)
     with pytest.raises(RecordError, match=said):
-        read(tmp_path)
+        read_results(tmp_path)
     with pytest.raises(RecordError, match="is not there"):
-        read(tmp_path / "other.json")
+        read_results(tmp_path / "other.json")
 
 
 def test_a_place_that_cannot_be_written_is_an_error_and_leaves_no_draft(tmp_path: Path) -> None:
     (tmp_path / "results.json").mkdir()
     with pytest.raises(RecordError, match="could not be written"):
-        write(RESULTS, tmp_path / "results.json")
+        write_results(RESULTS, tmp_path / "results.json")
     assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
 
 

@@ -16,8 +16,19 @@ from rich.console import Console
 from atoll import report
 from atoll.errors import RecordError
 from atoll.experiment.experiment import LocalPrivacyTable, PrivacyTable, SimulateTable, StopTable, Table
-from atoll.records import audits
-from atoll.records.privacy_claims import SIMULATION, Claim, claims, down, kept, lower, of_all, small, up, upper
+from atoll.records import audits, read_runs
+from atoll.records.privacy_claims import (
+    SIMULATION,
+    Claim,
+    claims,
+    claims_for_results,
+    round_down,
+    round_up,
+    shown_delta,
+    shown_lower,
+    shown_upper,
+    weakest_claims,
+)
 from atoll.report import privacy
 from atoll.report.metrics import ACCURACY
 from atoll.report.privacy_plots import spending
@@ -88,24 +99,24 @@ def printed(folders: Sequence[Path]) -> str:
 
 
 def figures(folders: Sequence[Path]) -> dict[str, str]:
-    return {plot.name: plot.alt for plot in spending(group(report.read(folders)), ACCURACY)}
+    return {plot.name: plot.alt for plot in spending(group(read_runs(folders)), ACCURACY)}
 
 
 @given(NUMBERS)
 def test_a_printed_epsilon_is_never_below_and_a_printed_lower_bound_never_above(value: float) -> None:
-    assert value <= float(upper(value)) <= value * 1.0011
-    assert value * 0.9989 <= float(lower(value)) <= value
-    assert (up(up(value)), down(down(value))) == (up(value), down(value))
+    assert value <= float(shown_upper(value)) <= value * 1.0011
+    assert value * 0.9989 <= float(shown_lower(value)) <= value
+    assert (round_up(round_up(value)), round_down(round_down(value))) == (round_up(value), round_down(value))
 
 
 @given(st.floats(1e-30, 0.99))
 def test_a_printed_delta_is_never_below(delta: float) -> None:
-    assert delta <= float(small(delta)) <= delta * 1.0011
+    assert delta <= float(shown_delta(delta)) <= delta * 1.0011
 
 
 @given(NUMBERS, st.floats(0, 0.9))
 def test_results_keep_an_epsilon_that_is_not_below_after_their_own_rounding(epsilon: float, delta: float) -> None:
-    found = kept({"client": holds(epsilon, delta=delta)})["client"]
+    found = claims_for_results({"client": holds(epsilon, delta=delta)})["client"]
     assert float(f"{found['epsilon']:.6g}") >= epsilon
     assert float(f"{found['delta']:.6g}") >= delta
     again = claims(json.loads(json.dumps({"client": found})))[0]
@@ -136,7 +147,7 @@ def test_what_is_not_plainly_a_guarantee_is_none(part: Any) -> None:
     assert found.epsilon is None
     assert not found.holds
     assert found.said.startswith("not private: ")
-    assert "epsilon" not in kept({"client": part})["client"]
+    assert "epsilon" not in claims_for_results({"client": part})["client"]
 
 
 def test_a_block_that_simulates_has_no_epsilon_of_its_own_whatever_it_says() -> None:
@@ -148,7 +159,7 @@ def test_a_block_that_simulates_has_no_epsilon_of_its_own_whatever_it_says() -> 
 def test_a_run_that_made_more_rounds_than_its_block_says_has_the_bound_of_its_last_line(tmp_path: Path) -> None:
     """run.json is written at the start and at the end: of a run that was killed it says what no round costs."""
     folder = private(tmp_path, {"client": holds(0.0, rounds=0)})
-    (found,) = report.read([folder])[0].claims
+    (found,) = read_runs([folder])[0].claims
     assert (found.epsilon, found.rounds) == (pytest.approx(3 * 0.6234567), 3)
     assert "epsilon 1.871 at delta 1e-3" in printed([folder])
     silent = private(tmp_path, {"client": holds(0.0, rounds=0)}, lambda r: {"snr": 0.5}, label="silent")
@@ -159,15 +170,17 @@ def test_a_run_that_made_more_rounds_than_its_block_says_has_the_bound_of_its_la
 
 
 def test_seeds_with_one_epsilon_have_one_figure_and_others_the_largest() -> None:
-    same = of_all({0: claims({"client": holds(1.5)}), 1: claims({"client": holds(1.5)})})
+    same = weakest_claims({0: claims({"client": holds(1.5)}), 1: claims({"client": holds(1.5)})})
     assert [one.epsilon for one in same] == [1.5]
-    other = of_all({0: claims({"client": holds(1.5, delta=1e-3)}), 1: claims({"client": holds(1.2, delta=1e-2)})})
+    other = weakest_claims(
+        {0: claims({"client": holds(1.5, delta=1e-3)}), 1: claims({"client": holds(1.2, delta=1e-2)})}
+    )
     assert [(one.epsilon, one.delta) for one in other] == [(1.5, 1e-2)]
 
 
 @pytest.mark.parametrize("broken", [{"client": {"holds": False, "why": WHY}}, None, {"audit": canaries(1.0)}])
 def test_one_seed_that_is_not_private_makes_its_group_so(broken: Any) -> None:
-    (found,) = of_all({0: claims({"client": holds()}), 1: claims(broken)})
+    (found,) = weakest_claims({0: claims({"client": holds()}), 1: claims(broken)})
     assert found.epsilon is None
     assert found.why.startswith("seed 1: ")
 
@@ -225,7 +238,7 @@ def test_an_epsilon_in_a_name_is_one_that_holds_or_only_asked_for(tmp_path: Path
         )
         for asked, good in ((2.0, True), (4.0, False))
     ]
-    assert [one.name for one in group(report.read(folders))] == ["fedavg epsilon=2", "fedavg epsilon asked=4"]
+    assert [one.name for one in group(read_runs(folders))] == ["fedavg epsilon=2", "fedavg epsilon asked=4"]
 
 
 def test_what_is_simulated_stands_in_a_row_of_its_own_and_is_called_so(tmp_path: Path) -> None:
@@ -303,7 +316,7 @@ def test_an_audit_that_contradicts_nothing_raises_no_alarm(tmp_path: Path, block
 
 def test_many_audits_say_how_often_one_is_wrong_by_chance(tmp_path: Path) -> None:
     folders = [private(tmp_path, {"client": holds(2.0), "audit": canaries(1.0 + s)}, seed=s) for s in range(3)]
-    (line,) = privacy.alarms(group(report.read(folders)))
+    (line,) = privacy.alarms(group(read_runs(folders)))
     assert line.startswith("fedavg, seed 2: ")
     assert "3 bounds were looked at: by chance one of them is too high in up to 15 % of such reports." in line
     assert "at least 3 (95 % confidence, delta 1e-3); 380 of 400 guesses right, 1,000 canaries; the largest of 3" in (
@@ -314,7 +327,7 @@ def test_many_audits_say_how_often_one_is_wrong_by_chance(tmp_path: Path) -> Non
 def test_attacks_on_another_unit_stand_apart_from_an_epsilon(tmp_path: Path) -> None:
     both = [attack(0.9, "example"), attack(0.3, "client")]
     folder = private(tmp_path, {"client": holds(1.87)}, attacks=both)
-    own, other = privacy.section(group(report.read([folder]))).rows  # type: ignore[union-attr]
+    own, other = privacy.section(group(read_runs([folder]))).rows  # type: ignore[union-attr]
     assert own.audit == ("loss threshold, client: at least 0.3 (95 % confidence, delta 1e-3); 500 members, 700 others",)
     assert (other.kind, other.cells, other.said) == ("example", (), "example level: no epsilon is accounted")
     assert [one.partition(" (")[0] for one in other.audit] == ["loss threshold, example: at least 0.9"]
@@ -331,7 +344,7 @@ def test_attacks_on_another_unit_stand_apart_from_an_epsilon(tmp_path: Path) -> 
 def test_attacks_on_each_unit_stand_beside_its_own_epsilon(tmp_path: Path) -> None:
     block = {"client": holds(1.87), "example": holds(4.2, unit="example")}
     folder = private(tmp_path, block, attacks=[attack(0.9, "example"), attack(0.3, "client")])
-    rows = privacy.section(group(report.read([folder]))).rows  # type: ignore[union-attr]
+    rows = privacy.section(group(read_runs([folder]))).rows  # type: ignore[union-attr]
     assert [(row.kind, row.audit[0].partition(":")[0]) for row in rows] == [
         ("client", "loss threshold, client"),
         ("example", "loss threshold, example"),
@@ -342,7 +355,7 @@ def test_attacks_on_each_unit_stand_beside_its_own_epsilon(tmp_path: Path) -> No
 def test_a_name_does_not_say_the_defaults_of_a_table_that_one_run_has(tmp_path: Path) -> None:
     table = {"accountant": "auto", "canaries": 0, "delta": 1e-3}
     folders = [write_run(tmp_path, label="plain"), write_run(tmp_path, label="plain", privacy=table)]
-    assert [one.name for one in group(report.read(folders))] == ["plain", "plain delta=0.001"]
+    assert [one.name for one in group(read_runs(folders))] == ["plain", "plain delta=0.001"]
     tables: dict[str, type[Table]] = {
         "privacy": PrivacyTable,
         "privacy.simulate": SimulateTable,
@@ -377,14 +390,14 @@ def test_figures_say_no_less_than_was_spent(tmp_path: Path) -> None:
 
 def test_a_logarithmic_axis_has_plain_numbers(tmp_path: Path) -> None:
     folder = private(tmp_path, {"client": holds()}, lambda r: {"snr": 0.001 * 100**r})
-    (plot,) = spending(group(report.read([folder])), ACCURACY)
+    (plot,) = spending(group(read_runs([folder])), ACCURACY)
     assert ">0.1<" in plot.svg()
     assert "$" not in plot.svg()
 
 
 def test_the_metric_stands_at_the_epsilon_of_its_own_round(tmp_path: Path) -> None:
     folder = private(tmp_path, {"client": holds()}, values=(None, 0.4, None, 0.6))
-    (plot,) = [one for one in spending(group(report.read([folder])), ACCURACY) if one.name == "client-metric"]
+    (plot,) = [one for one in spending(group(read_runs([folder])), ACCURACY) if one.name == "client-metric"]
     (line,) = plot.draw().axes[0].get_lines()
     assert line.get_xdata().tolist() == [1.247, 2.494]  # rounds 2 and 4, rounded up
     assert line.get_ydata().tolist() == [40.0, 60.0]
@@ -406,11 +419,11 @@ def test_a_broken_audit_is_refused(tmp_path: Path, text: str) -> None:
     folder = write_run(tmp_path)
     (folder / "audit.json").write_text(text)
     with pytest.raises(RecordError, match=r"audit\.json"):
-        report.read([folder])
+        read_runs([folder])
 
 
 def test_a_bound_with_its_delta_is_read_as_it_was_written() -> None:
-    found = audits.bounds({"audit": canaries(0.5)}, [attack(0.2)])
+    found = audits.attack_bounds({"audit": canaries(0.5)}, [attack(0.2)])
     assert [(one.level, one.epsilon, one.delta) for one in found] == [("client", 0.5, 1e-3), ("example", 0.2, 1e-3)]
     assert audits.contradicted((Claim("client", 0.4, 1e-3), Claim("example", 0.4, 1e-3)), found) == [
         (Claim("client", 0.4, 1e-3), found[0])

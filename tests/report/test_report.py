@@ -20,13 +20,14 @@ from scipy import stats
 import atoll
 from atoll import report
 from atoll.errors import RecordError
+from atoll.records import read_runs
+from atoll.records.run_record import find
 from atoll.report import notes, settings
 from atoll.report.estimates import curve, interval, seconds
 from atoll.report.final_table import Column, final, significant
 from atoll.report.gains import gain
 from atoll.report.metrics import ACCURACY, PREFERRED, primary
 from atoll.report.plots import plots
-from atoll.report.records import find
 from atoll.report.seed_groups import group
 
 MSE = next(metric for metric in PREFERRED if metric.key == "mse")
@@ -65,6 +66,8 @@ def write_run(
         "digest": f"d{seed}",
         "seed": seed,
         "partition": {"digest": split, "clients": 3},
+        "status": "finished",
+        "engine": {"name": "vector"},
         "versions": {"torch": "2.10"},
         "hardware": {"device": "cpu", "gpu": None},
     }
@@ -120,27 +123,27 @@ def test_one_value_has_no_interval_and_no_value_no_estimate() -> None:
 
 def test_a_seed_that_diverged_is_not_dropped(tmp_path: Path) -> None:
     folders = [write_run(tmp_path, seed=0), write_run(tmp_path, seed=1, values=(0.2, math.nan, math.nan))]
-    assert math.isnan(curve(group(report.read(folders))[0], "accuracy").last.mean)
+    assert math.isnan(curve(group(read_runs(folders))[0], "accuracy").last.mean)
     assert "diverged" in page_of(folders, tmp_path)
     assert "diverged" in printed(folders)
 
 
 def test_runs_that_differ_only_in_seed_are_one_group(tmp_path: Path) -> None:
     folders = [write_run(tmp_path, seed=seed) for seed in (2, 0, 1)] + [write_run(tmp_path, label="scaffold")]
-    groups = group(report.read(folders))
+    groups = group(read_runs(folders))
     assert [(one.name, one.seeds) for one in groups] == [("fedavg", [0, 1, 2]), ("scaffold", [0])]
 
 
 def test_a_seed_run_twice_counts_once_and_the_report_says_so(tmp_path: Path) -> None:
     folders = [write_run(tmp_path, values=(0.2, 0.3)), write_run(tmp_path, values=(0.2, 0.3, 0.4), asked=2)]
-    groups = group(report.read(folders))
+    groups = group(read_runs(folders))
     assert [record.folder for record in groups[0].records] == [folders[1]]
     assert "another folder holds the same experiment with seed 0" in page_of(folders, tmp_path)
 
 
 def test_a_folder_given_twice_is_read_once(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
-    assert len(report.read([folder, tmp_path / "." / folder.name])) == 1
+    assert len(read_runs([folder, tmp_path / "." / folder.name])) == 1
 
 
 def test_names_carry_the_settings_that_differ_and_no_others(tmp_path: Path) -> None:
@@ -149,7 +152,7 @@ def test_names_carry_the_settings_that_differ_and_no_others(tmp_path: Path) -> N
         write_run(tmp_path, label="fedprox", algorithm={"lr": 0.1, "mu": 0.01}),
         write_run(tmp_path, label="fedprox", algorithm={"lr": 0.1, "mu": 0.1}),
     ]
-    assert [one.name for one in group(report.read(folders))] == ["fedavg", "fedprox mu=0.01", "fedprox mu=0.1"]
+    assert [one.name for one in group(read_runs(folders))] == ["fedavg", "fedprox mu=0.01", "fedprox mu=0.1"]
 
 
 def test_under_one_label_the_kind_is_named_and_not_what_follows_from_it(tmp_path: Path) -> None:
@@ -157,13 +160,13 @@ def test_under_one_label_the_kind_is_named_and_not_what_follows_from_it(tmp_path
         write_run(tmp_path, label="mine", partition={"name": "iid"}),
         write_run(tmp_path, label="mine", partition={"name": "dirichlet", "alpha": 0.3}),
     ]
-    assert [one.name for one in group(report.read(folders))] == ["mine partition=iid", "mine partition=dirichlet"]
+    assert [one.name for one in group(read_runs(folders))] == ["mine partition=iid", "mine partition=dirichlet"]
 
 
 def test_names_tell_transforms_apart(tmp_path: Path) -> None:
     clip, noise = {"name": "clip_l2", "max_norm": 1.0}, {"name": "noise", "std": 0.5}
     chains = ([], [clip], [clip, noise], [clip, {**noise, "std": 0.7}])
-    names = [one.name for one in group(report.read([write_run(tmp_path, transform=chain) for chain in chains]))]
+    names = [one.name for one in group(read_runs([write_run(tmp_path, transform=chain) for chain in chains]))]
     assert names == [
         "fedavg transform=none",
         "fedavg transform=clip_l2",
@@ -187,7 +190,7 @@ def test_gain_over_training_alone_by_hand(tmp_path: Path) -> None:
         write_run(tmp_path, label="fedavg", seed=1, clients=(0.7, 0.7, 0.7), after=(0.9, 0.9, 0.9)),
         write_run(tmp_path, label="local", seed=1, clients=(0.6, 0.5, 0.4)),
     ]
-    groups = group(report.read(folders))
+    groups = group(read_runs(folders))
     found = gain(groups[0], groups, ACCURACY)
     assert found is not None
     assert found.mean.mean == pytest.approx((0.1 + 0.2) / 2)
@@ -204,7 +207,7 @@ def test_where_lower_is_better_a_gain_is_still_positive(tmp_path: Path) -> None:
         write_run(tmp_path, label="fedavg", metric="mse", clients=(1.0, 2.0, 3.0)),
         write_run(tmp_path, label="local", metric="mse", clients=(2.0, 2.0, 5.0)),
     ]
-    records = report.read(folders)
+    records = read_runs(folders)
     groups = group(records)
     assert primary(records) == MSE
     assert gain(groups[0], groups, MSE).mean.mean == pytest.approx(1.0)
@@ -214,7 +217,7 @@ def test_where_lower_is_better_a_gain_is_still_positive(tmp_path: Path) -> None:
 @pytest.mark.parametrize("other", [{"split": "bb"}, {"seed": 1}])
 def test_another_split_or_seed_is_no_yardstick(tmp_path: Path, other: dict[str, Any]) -> None:
     folders = [write_run(tmp_path), write_run(tmp_path, label="local", **other)]
-    groups = group(report.read(folders))
+    groups = group(read_runs(folders))
     assert gain(groups[0], groups, ACCURACY) is None
 
 
@@ -224,13 +227,13 @@ def test_the_strongest_local_run_is_the_yardstick(tmp_path: Path) -> None:
         write_run(tmp_path, label="local", clients=(0.1, 0.1, 0.1), algorithm={"lr": 1.0}),
         write_run(tmp_path, label="local", clients=(0.5, 0.5, 0.5), algorithm={"lr": 0.1}),
     ]
-    groups = group(report.read(folders))
+    groups = group(read_runs(folders))
     assert gain(groups[0], groups, ACCURACY).mean.mean == pytest.approx(0.1)
 
 
 def test_without_a_local_run_the_report_says_how_to_get_a_gain(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
-    records = report.read([folder])
+    records = read_runs([folder])
     table = final(group(records), ACCURACY)
     assert "gain" not in [column.key for column in table.columns]
     assert "algorithm.name = &#34;local&#34;" in page_of([folder], tmp_path)
@@ -241,7 +244,7 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     with (folder / "record.jsonl").open("ab") as file:
         file.write(b'{"round": 4, "accuracy": 0.9, "l\xc3')
-    assert [line["round"] for line in report.read([folder])[0].rounds] == [1, 2, 3]
+    assert [line["round"] for line in read_runs([folder])[0].rounds] == [1, 2, 3]
     assert report.table([folder]).aggregate("count(*), max(round)").fetchall() == [(3, 3)]
 
 
@@ -249,26 +252,26 @@ def test_a_line_broken_elsewhere_is_refused(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     path = folder / "record.jsonl"
     path.write_text(path.read_text().replace('{"round": 2', '{"rou', 1))
-    with pytest.raises(RecordError, match=r"record\.jsonl, line 2: is not a round.*run it again"):
-        report.read([folder])
+    with pytest.raises(RecordError, match=r"record\.jsonl, line 2: is not round 2.*run the experiment again"):
+        read_runs([folder])
 
 
 def test_after_a_resume_the_later_line_of_a_round_counts(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     with (folder / "record.jsonl").open("a") as file:
         file.write(json.dumps({"round": 3, "accuracy": 0.75}) + "\n")
-    assert report.read([folder])[0].series("accuracy").values.tolist() == [0.2, 0.5, 0.75]
+    assert read_runs([folder])[0].series("accuracy").values.tolist() == [0.2, 0.5, 0.75]
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda f: (f / "run.json").unlink(), r"is not a run \(it holds no run.json\)\. Give the folder"),
+        (lambda f: (f / "run.json").unlink(), r"is not a run \(it has no run.json\)\. Name the folder"),
         (lambda f: (f / "run.json").write_text("{"), r"run\.json: cannot be read .*Run the experiment again"),
         (lambda f: (f / "run.json").write_text("[]"), r"run\.json: holds no table"),
         (lambda f: (f / "run.json").write_text('{"format": 2}'), r"has format 2; this version of atoll reads format 1"),
-        (lambda f: (f / "run.json").write_text('{"format": 1}'), r"lacks label, seed, experiment"),
-        (lambda f: (f / "record.jsonl").unlink(), r"record\.jsonl: cannot be read"),
+        (lambda f: (f / "run.json").write_text('{"format": 1}'), r"lacks label, digest, seed, status, engine, exp"),
+        (lambda f: (f / "record.jsonl").unlink(), r"record\.jsonl: holds no complete round yet\. Wait"),
         (lambda f: (f / "record.jsonl").write_text(""), r"holds no complete round yet\. Wait"),
         (lambda f: (f / "clients.json").write_text("{}"), r"clients\.json: is not a look at the clients"),
         (
@@ -281,19 +284,19 @@ def test_a_corrupt_folder_is_refused_with_where_what_and_what_instead(tmp_path: 
     folder = write_run(tmp_path)
     spoil(folder)
     with pytest.raises(RecordError, match=message) as caught:
-        report.read([folder])
+        read_runs([folder])
     assert str(folder) in str(caught.value)
 
 
 def test_a_folder_of_runs_is_pointed_out(tmp_path: Path) -> None:
     write_run(tmp_path)
     with pytest.raises(RecordError, match="holds 1 runs below it"):
-        report.read([tmp_path])
+        read_runs([tmp_path])
 
 
 def test_no_folder_at_all_is_refused() -> None:
     with pytest.raises(RecordError, match="no run folder was given"):
-        report.read([])
+        read_runs([])
 
 
 def test_many_folders_are_one_relation(tmp_path: Path) -> None:
@@ -305,7 +308,7 @@ def test_many_folders_are_one_relation(tmp_path: Path) -> None:
 
 def test_rounds_without_evaluation_are_no_gaps(tmp_path: Path) -> None:
     folders = [write_run(tmp_path, seed=seed, values=(None, 0.4, None, 0.6 + seed / 10, None)) for seed in (0, 1)]
-    only = group(report.read(folders))[0]
+    only = group(read_runs(folders))[0]
     found = curve(only, "accuracy")
     assert found.rounds.tolist() == [2, 4]
     assert found.last.mean == pytest.approx(0.65)
@@ -316,14 +319,14 @@ def test_rounds_without_evaluation_are_no_gaps(tmp_path: Path) -> None:
 
 def test_seeds_of_unequal_length_are_compared_where_both_were(tmp_path: Path) -> None:
     folders = [write_run(tmp_path, values=(0.1, 0.2, 0.9)), write_run(tmp_path, seed=1, values=(0.1, 0.4), asked=3)]
-    only = group(report.read(folders))[0]
+    only = group(read_runs(folders))[0]
     assert curve(only, "accuracy").last.mean == pytest.approx(0.3)
     assert "seed 1: stopped at round 2 of 3" in page_of(folders, tmp_path)
 
 
 def test_the_final_table_holds_what_was_recorded(tmp_path: Path) -> None:
     folder = write_run(tmp_path, values=(0.2, 0.7, 0.6))
-    table = final(group(report.read([folder])), ACCURACY)
+    table = final(group(read_runs([folder])), ACCURACY)
     shown = {column.key: column.mean(table.rows[0].cells[column.key]) for column in table.columns}
     assert shown == {
         "last": "60.00",
@@ -340,18 +343,18 @@ def test_the_final_table_holds_what_was_recorded(tmp_path: Path) -> None:
 
 def test_where_lower_is_better_the_best_round_is_the_lowest(tmp_path: Path) -> None:
     folder = write_run(tmp_path, metric="mse", values=(3.0, 1.0, 2.0))
-    table = final(group(report.read([folder])), MSE)
+    table = final(group(read_runs([folder])), MSE)
     assert table.rows[0].cells["best"].mean == 1.0
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "auroc", "perplexity", "mse", "mae", "loss"])
 def test_the_primary_metric_is_the_first_one_recorded(tmp_path: Path, metric: str) -> None:
-    assert primary(report.read([write_run(tmp_path, metric=metric)])).key == metric
+    assert primary(read_runs([write_run(tmp_path, metric=metric)])).key == metric
 
 
 def test_the_primary_metric_is_one_that_all_runs_have(tmp_path: Path) -> None:
     folders = [write_run(tmp_path), write_run(tmp_path, label="other", metric="mae")]
-    assert primary(report.read(folders)).key == "loss"
+    assert primary(read_runs(folders)).key == "loss"
 
 
 def test_a_single_seed_says_so_in_words(tmp_path: Path) -> None:
@@ -374,9 +377,9 @@ def test_the_lead_says_when_intervals_overlap(tmp_path: Path) -> None:
     near = [write_run(tmp_path, seed=s, values=(0.50 + s / 100,)) for s in (0, 1, 2)]
     high = [write_run(tmp_path, label="high", seed=s, values=(0.52 + s / 100,)) for s in (0, 1, 2)]
     far = [write_run(tmp_path, label="far", seed=s, values=(0.90 + s / 100,)) for s in (0, 1, 2)]
-    close = notes.lead(final(group(report.read(near + high)), ACCURACY))
+    close = notes.lead(final(group(read_runs(near + high)), ACCURACY))
     assert "high, 53.00 ± 2.48 %. Its interval overlaps that of fedavg" in close
-    clear = notes.lead(final(group(report.read(near + far)), ACCURACY))
+    clear = notes.lead(final(group(read_runs(near + far)), ACCURACY))
     assert "Its interval overlaps no other." in clear
 
 
@@ -485,7 +488,7 @@ def test_a_bare_run_still_gives_a_page(tmp_path: Path) -> None:
     folder = write_run(tmp_path, clients=None)
     (folder / "record.jsonl").write_text('{"round": 1, "train_loss": 1.5}\n')
     assert "training loss" in page_of([folder], tmp_path).lower()
-    assert [plot.name for plot in plots(group(report.read([folder])), primary(report.read([folder])))] == ["train-loss"]
+    assert [plot.name for plot in plots(group(read_runs([folder])), primary(read_runs([folder])))] == ["train-loss"]
     assert "training loss" in printed([folder])
 
 

@@ -20,10 +20,10 @@ from atoll import tree
 from atoll.errors import RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import set_up
-from atoll.runs import Driver, Folder, Run
+from atoll.records import RunFolder, clean
+from atoll.runs import Run, RunLoop
 from atoll.runs import environment as machine
 from atoll.runs import lifecycle as begin
-from atoll.runs.folder import clean
 
 FILES = {"run.json", "record.jsonl", "clients.json", "checkpoint.pt", "model.pt"}
 
@@ -103,7 +103,7 @@ def test_the_digest_of_the_last_line_is_the_model_s(done: Run) -> None:
 def test_what_is_no_number_is_null(tmp_path: Path) -> None:
     value = {"a": float("nan"), "b": [float("inf"), 1.5], "c": torch.tensor(2.0), "d": torch.tensor([1, 2]), "e": True}
     assert clean(value) == {"a": None, "b": [None, 1.5], "c": 2.0, "d": [1, 2], "e": True}
-    folder = Folder(tmp_path)
+    folder = RunFolder(tmp_path)
     folder.append({"round": 1, "auroc": float("nan")})
     assert folder.record() == [{"round": 1, "auroc": None}]
 
@@ -173,7 +173,7 @@ def test_an_empty_folder_is_as_good_as_a_new_one(tmp_path: Path) -> None:
 def test_a_damaged_run_json_is_refused_and_kept(done: Run, text: str) -> None:
     (done.folder / "run.json").write_text(text)
     before = contents(done.folder)
-    with pytest.raises(RecordError, match=r"Start again in a new folder|version that wrote it"):
+    with pytest.raises(RecordError, match=r"Run the experiment again in a new folder|version that wrote it"):
         atoll.run(small(), done.folder, resume=True)
     with pytest.raises(RecordError, match="holds a run already"):
         atoll.run(small(), done.folder)
@@ -294,8 +294,8 @@ def test_files_of_the_user_do_not_keep_a_run_from_going_on(done: Run) -> None:
 def test_two_processes_cannot_write_one_run(done: Run) -> None:
     done._files.write_info({**done.info, "status": "running"})
     code = (
-        "import sys; from pathlib import Path; from atoll.runs import Folder\n"
-        f"with Folder(Path({str(done.folder)!r})).held(): print('held', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from atoll.records import RunFolder\n"
+        f"with RunFolder(Path({str(done.folder)!r})).held(): print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -371,7 +371,7 @@ def test_too_little_space_is_seen_before_training_and_no_folder_is_left(
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
     trained: list[object] = []
-    monkeypatch.setattr(Driver, "run", lambda *_: trained.append(1))
+    monkeypatch.setattr(RunLoop, "run", lambda *_: trained.append(1))
     with pytest.raises(RecordError, match=r"the disk has 0 MB left, the run needs about 0 MB. Free some space"):
         atoll.run(small(), tmp_path / "a" / "b")
     assert not trained
@@ -424,7 +424,7 @@ def test_a_real_full_disk_and_a_real_read_only_one(tiny_disk: Path) -> None:
 
 
 def test_a_reason_is_not_hidden_by_a_disk_that_is_full_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Driver, "run", lambda self, watch: self.folder.path.rename(tmp_path / "gone") and 1 / 0)
+    monkeypatch.setattr(RunLoop, "run", lambda self, watch: self.folder.path.rename(tmp_path / "gone") and 1 / 0)
     with pytest.raises(ZeroDivisionError):
         atoll.run(small(), tmp_path / "run")
 

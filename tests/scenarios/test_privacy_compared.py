@@ -19,8 +19,8 @@ from atoll.analysis.compare import compare
 from atoll.analysis.compare.load_side import Side
 from atoll.cli import main
 from atoll.records import Cell, Results
-from atoll.records.privacy_claims import Claim, claims, kept
-from atoll.records.privacy_labels import alike, promised, side_by_side
+from atoll.records.privacy_claims import Claim, claims, claims_for_results
+from atoll.records.privacy_labels import promised, promises_side_by_side, same_promises
 from atoll.report.suite.leaderboard import board, standings
 from tests.analysis.test_advise import SKEWED, SUITE, rows
 from tests.report.suite.test_leaderboard import said as read_aloud
@@ -34,7 +34,7 @@ def held(results: Results, blocks: Mapping[str, Any]) -> Results:
     """The same results, the cells of these methods with such a block; "*" for all."""
 
     def one(cell: Cell) -> Cell:
-        block = kept(blocks.get(cell.method, blocks.get("*")))
+        block = claims_for_results(blocks.get(cell.method, blocks.get("*")))
         return replace(cell, runs=tuple(replace(run, privacy=block) for run in cell.runs))
 
     return replace(results, cells=tuple(map(one, results.cells)))
@@ -53,23 +53,23 @@ Claims = st.builds(
 
 @given(st.lists(Claims, max_size=2), st.lists(Claims, max_size=2))
 def test_what_is_said_of_two_sides_is_silent_only_where_neither_has_an_epsilon(a: list[Claim], b: list[Claim]) -> None:
-    told = side_by_side(a, b)
+    told = promises_side_by_side(a, b)
     assert bool(told) == any(one.epsilon is not None for one in (*a, *b))
-    assert ("they do not promise the same" in told) == (not alike(a, b))
-    assert alike(a, b) == alike(b, a)
-    assert alike(a, a)
+    assert ("they do not promise the same" in told) == (not same_promises(a, b))
+    assert same_promises(a, b) == same_promises(b, a)
+    assert same_promises(a, a)
     if not any(one.holds for one in a):
         assert promised(a).endswith("is not private")
 
 
 def test_another_neighbour_or_another_unit_is_another_promise() -> None:
     one, other = claims({"client": holds(4.0)}), claims({"client": holds(4.0, adjacency="replace-one")})
-    assert side_by_side(one, other) == (
+    assert promises_side_by_side(one, other) == (
         "A holds epsilon 4 at delta 1e-3 for each client (add-or-remove), "
         "B holds epsilon 4 at delta 1e-3 for each client (replace-one): they do not promise the same."
     )
     example_level = claims({"example": holds(4.0, unit="example")})
-    assert "B holds epsilon 4 at delta 1e-3 for each example: they do not" in side_by_side(one, example_level)
+    assert "B holds epsilon 4 at delta 1e-3 for each example: they do not" in promises_side_by_side(one, example_level)
 
 
 # ------------------------------------------------------------------------------------------------------------- compare

@@ -24,8 +24,9 @@ from atoll.data.sources.synthetic import synthetic
 from atoll.errors import PartitionError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Setup, assemble
+from atoll.records import RunFolder
 from atoll.rng import host
-from atoll.runs import Driver, Folder
+from atoll.runs import RunLoop
 
 MANY, FEW, COHORT, ROWS = 1_000_000, 10_000, 20, 500
 SAMPLERS = {
@@ -60,10 +61,10 @@ def setup(clients: int, algorithm: str = "fedavg", **changes: Any) -> Setup:
     return assemble(Experiment.parse(given), Dataset.from_arrays(*data), partition(clients), nn.Linear(5, 3), "cpu")
 
 
-def driver(made: Setup, folder: Path) -> Driver:
-    files = Folder(folder)
+def driver(made: Setup, folder: Path) -> RunLoop:
+    files = RunFolder(folder)
     files.create(0)
-    return Driver(made, files)
+    return RunLoop(made, files)
 
 
 class Largest(TorchDispatchMode):
@@ -80,7 +81,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def cost(run: Driver) -> tuple[int, int]:
+def cost(run: RunLoop) -> tuple[int, int]:
     """A round with its evaluation: the peak of what numpy and Python held above the start, and torch's largest."""
     for _ in range(2):  # what is made once is made
         run.next_round()

@@ -27,15 +27,14 @@ from atoll.errors import AtollError, ConfigError, RecordError
 from atoll.experiment import override
 from atoll.experiment import read as read_file
 from atoll.experiment.setup import set_up
-from atoll.records import Cell, Results, Trace
-from atoll.runs import Folder
+from atoll.records import Cell, Results, RunFolder, Trace
 from atoll.suites import Bench, parse, prepare, read
 from atoll.suites.collect import trace
 from atoll.suites.skew import skew
-from atoll.suites.suite_progress import Estimate, SuiteBar
+from atoll.suites.suite_progress import SuiteBar, TimeLeft
 from atoll.suites.sweeps import Quiet
 from atoll.suites.sweeps.signals import deadline, terminable
-from atoll.suites.terminal import later, listing, summary
+from atoll.suites.terminal import results_table, second_stage, suites_table
 
 FILE = Path(__file__).parent / "digits.toml"
 RAW = read_file(FILE)
@@ -63,7 +62,7 @@ def models(folder: Path) -> dict[str, list[str]]:
     """The digests of every model of every run, by experiment."""
     found = {}
     for path in folder.glob("cells/*"):
-        found[Folder(path).info["digest"]] = [entry["model"] for entry in Folder(path).record()]
+        found[RunFolder(path).info["digest"]] = [entry["model"] for entry in RunFolder(path).record()]
     return found
 
 
@@ -95,7 +94,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def test_a_suite_is_tuned_run_and_collected(whole: Bench) -> None:
     assert (whole.status, whole.failed, whole.left) == ("finished", {}, 0)
     found = whole.results
-    assert found == records.read(whole.folder / "results.json")
+    assert found == records.read_results(whole.folder / "results.json")
     assert (found.suite, found.size, found.tuning, found.metric, found.scale) == (
         "digits", "full", "validation", "accuracy", 100
     )  # fmt: skip
@@ -122,7 +121,7 @@ def test_the_chosen_setting_is_the_one_with_the_best_held_out_score(whole: Bench
         scores = {}
         for option in job.options:
             (path,) = whole.folder.glob(f"cells/*{option.trials[0].digest[:8]}")
-            scores[option.settings["algorithm.mu"]] = Folder(path).record()[-1]["clients"]["accuracy"]["mean"]
+            scores[option.settings["algorithm.mu"]] = RunFolder(path).record()[-1]["clients"]["accuracy"]["mean"]
         best = max(scores, key=lambda mu: scores[mu])
         assert cell.settings == {"algorithm.mu": best}
         assert [t.score for t in cell.trials] == pytest.approx(list(scores.values()), rel=1e-5)
@@ -136,7 +135,7 @@ def test_a_trace_is_what_the_record_says(whole: Bench) -> None:
     cell = whole.results.cells[2]
     for run in cell.runs:
         (path,) = whole.folder.glob(f"cells/*{run.digest[:8]}")
-        record, info = Folder(path).record(), Folder(path).info
+        record, info = RunFolder(path).record(), RunFolder(path).info
         assert run.seed == info["seed"]
         assert run.rounds == (1, 2, 3)
         assert run.values == pytest.approx([e["accuracy"] for e in record], rel=1e-5)
@@ -230,7 +229,7 @@ def test_what_is_done_is_never_run_again(tmp_path: Path, whole: Bench) -> None:
     first, second, third = Log(), Log(), Log()
     folder = tmp_path / "b"
     atoll.bench.run(FILE, folder, only=["main:*/iid/*"], seeds=1, events=first)
-    part = records.read(folder)
+    part = records.read_results(folder)
     assert [(c.name, len(c.runs), c.wanted) for c in part.cells] == [
         ("digits/iid/fedavg", 1, 1), ("digits/iid/fedprox", 1, 1)
     ]  # fmt: skip
@@ -250,7 +249,7 @@ def test_results_keep_what_an_earlier_call_has_run(tmp_path: Path) -> None:
     folder = tmp_path / "b"
     atoll.bench.run(FILE, folder, only=["main:*/iid/fedavg"])
     atoll.bench.run(FILE, folder, only=["main:*/dirichlet(0.5)/fedavg"], resume=True)
-    found = records.read(folder)
+    found = records.read_results(folder)
     assert [cell.name for cell in found.cells] == ["digits/iid/fedavg", "digits/dirichlet(0.5)/fedavg"]
     assert found.made["command"] == "atoll bench digits.toml --only 'main:*/dirichlet(0.5)/fedavg'"
 
@@ -294,7 +293,7 @@ def test_after_the_budget_nothing_new_begins_and_resume_goes_on(tmp_path: Path, 
     assert (stopped.status, stopped.late) == ("interrupted", True)
     assert stopped.left > 0
     assert set(log.began_) < {cell.name for cell in stopped.work.first()}
-    assert {Folder(p).info["status"] for p in (tmp_path / "b" / "cells").iterdir()} <= {"interrupted", "finished"}
+    assert {RunFolder(p).info["status"] for p in (tmp_path / "b" / "cells").iterdir()} <= {"interrupted", "finished"}
     assert (tmp_path / "b" / "results.json").exists()
     again = atoll.bench.run(FILE, tmp_path / "b", resume=True)
     assert plain(again.results) == plain(whole.results)
@@ -445,7 +444,7 @@ def test_the_command_prints_the_table_and_where_the_results_are(
     monkeypatch.chdir(tmp_path)
     status, said = typed(monkeypatch, "bench", str(FILE), "--only", "main:*/iid/fedavg")
     assert status == 0
-    found = records.read(Path("runs/bench/digits"))
+    found = records.read_results(Path("runs/bench/digits"))
     values = [100 * run.last for run in found.cells[0].runs]
     assert f"*{statistics.fmean(values):.1f}±{statistics.stdev(values):.1f}" in said
     assert "Results: runs/bench/digits/results.json" in said
@@ -506,7 +505,7 @@ def test_what_is_no_time_is_refused(said: str) -> None:
 
 def test_suites_can_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     out = StringIO()
-    Console(file=out, width=100).print(listing([FILE]))
+    Console(file=out, width=100).print(suites_table([FILE]))
     assert "Two methods on digits" in out.getvalue()
     assert "full: 7 cells, 17 runs, 56 rounds" in out.getvalue()
     assert "smoke: 2 cells, 4 runs, 8 rounds" in out.getvalue()
@@ -529,7 +528,7 @@ def row(*cells: tuple[str, Sequence[float], int, str | None]) -> Results:
 
 def shown(found: Results) -> str:
     out = StringIO()
-    Console(file=out, width=120).print(summary(found, "b"))
+    Console(file=out, width=120).print(results_table(found, "b"))
     return out.getvalue()
 
 
@@ -564,7 +563,7 @@ def test_the_time_that_is_left_follows_the_pace_of_runs_of_a_kind() -> None:
     work = prepare(FILE, only=MAIN, tuning="none")
     cells = work.first()
     clock = [0.0]
-    estimate = Estimate(now=lambda: clock[0])
+    estimate = TimeLeft(now=lambda: clock[0])
     estimate.expect(cells)
     assert math.isnan(estimate.seconds)
     first, second = cells[0].name, cells[1].name  # two seeds of one kind, as one stack
@@ -585,12 +584,12 @@ def test_the_time_that_is_left_follows_the_pace_of_runs_of_a_kind() -> None:
     rest = len(cells) - 3 - len(twin)
     pace = (12.0 + 10.0) / 7
     assert estimate.seconds == pytest.approx(2 * 10.0 + len(twin) * 3 * 10.0 + rest * 3 * pace)
-    assert Estimate(2, left=estimate.left, paces=estimate.paces).seconds == pytest.approx(estimate.seconds / 2)
+    assert TimeLeft(2, left=estimate.left, paces=estimate.paces).seconds == pytest.approx(estimate.seconds / 2)
 
 
 def test_a_bar_counts_both_stages_and_what_was_done_before() -> None:
     work = prepare(FILE, only=MAIN)
-    first, second = work.first(), later(work)
+    first, second = work.first(), second_stage(work)
     bar = SuiteBar(second, 1, Console(file=StringIO()))
     bar.expect(first, first[2:])
     whole = bar.cells.bar.tasks[0]

@@ -14,7 +14,7 @@ import pytest
 import atoll
 from atoll.experiment import Experiment
 from atoll.experiment.setup import set_up
-from atoll.records.published import lookup, names, table
+from atoll.records.published import published_figure, published_table, published_tables
 from atoll.suites import expand, read
 
 FOLDER = resources.files("atoll") / "suites"
@@ -147,7 +147,7 @@ def test_every_published_cell_is_run_or_excused(name: str) -> None:
     excuses = {m["cells"]: m["why"] for m in found["missing"]}
     run = {place.stands_for for place in places(name)} | {place.name for place in places(name)}
     used = set()
-    for entry in table(found["reference"]).entries:
+    for entry in published_table(found["reference"]).entries:
         if entry.metric == found["metric"]:
             published = "/".join(entry.at.get(axis, "*") for axis in found["axes"])
             matching = {pattern for pattern in excuses if fnmatchcase(published, pattern)}
@@ -170,14 +170,14 @@ def test_labels_are_those_of_the_published_table(name: str, blocks: tuple[str, .
     found = suite(name)
     cells = [p for p in places(name) if p.block in blocks]
     paths = [dict(zip(p.path, p.stands_for.split("/"), strict=True)) for p in cells]
-    missed = [p for p in paths if lookup(found["reference"], p, found["metric"]) is None]
+    missed = [p for p in paths if published_figure(found["reference"], p, found["metric"]) is None]
     assert len(missed) == without
 
 
 def test_the_studies_of_niid_bench_are_not_compared_with_its_table() -> None:
     studies = [p for p in places("niid-bench") if p.block in ("parties", "epochs", "batches", "models")]
     assert studies
-    assert all(lookup("niid_bench_table3", dict(p.path)) is None for p in studies)
+    assert all(published_figure("niid_bench_table3", dict(p.path)) is None for p in studies)
 
 
 @pytest.mark.parametrize("name", SUITES)
@@ -193,7 +193,7 @@ def test_a_suite_says_what_it_is(name: str) -> None:
     found = suite(name)
     assert found["title"]
     assert len(found["about"]) > 50
-    assert found.get("reference") in {None, *names()}
+    assert found.get("reference") in {None, *published_tables()}
     assert found["tuning"] in ("validation", "paper", "none")
     assert not any(set("/*?") & set(value) for values in found["value"].values() for value in values)
     assert len({b["name"] for b in found["block"]}) == len(found["block"])

@@ -14,7 +14,7 @@ from atoll.privacy import Banded, Composed, Gaussian, Pld, Sampled
 from atoll.runs.run_stacked import run_together
 from atoll.runs.stackable import why_not
 from atoll.suites import expand, read
-from atoll.suites.sweeps.axes import Cell
+from atoll.suites.sweeps.axes import SweepCell
 from atoll.suites.sweeps.stacking import stackable
 
 DIGITS = {p.name: p for p in expand.places(read("digits-dp")) if p.block == "clients"}
@@ -63,7 +63,7 @@ def test_runs_that_differ_in_epsilon_share_a_stack_and_are_what_they_are_alone(
 ) -> None:
     cells = digits(row, 1, 16, seeds=1, rounds=4, cohort=cohort)
     assert why_not(cells) is None
-    assert len(stackable([Cell(str(i), {}, e, e.digest()) for i, e in enumerate(cells)])) == 1
+    assert len(stackable([SweepCell(str(i), {}, e, e.digest()) for i, e in enumerate(cells)])) == 1
     stacked = run_together(cells, [tmp_path / f"stacked {i}" for i in range(2)])
     for i, (cell, run) in enumerate(zip(cells, stacked, strict=True)):
         alone = atoll.run(cell, tmp_path / f"alone {i}")

@@ -15,7 +15,8 @@ from atoll.errors import ConfigError
 from atoll.experiment import Experiment, override
 from atoll.experiment import read as read_file
 from atoll.experiment.setup import set_up
-from atoll.runs import Driver, Folder
+from atoll.records import RunFolder
+from atoll.runs import RunLoop
 from atoll.suites import parse, prepare, read
 from atoll.suites.expand import matcher, only, places
 from atoll.suites.experiments import unique
@@ -327,8 +328,8 @@ def test_one_seed_gives_all_methods_of_a_row_the_same_clients_model_and_cohorts(
     seen: dict[int, set[str]] = {0: set(), 1: set()}
     for job in work.chosen:
         for cell in job.options[0].finals:
-            driver = Driver(set_up(cell.experiment, "cpu"), Folder(tmp_path / cell.name))
-            cohorts = [driver.agenda.job(number).cohort.id.tolist() for number in range(4)]
+            driver = RunLoop(set_up(cell.experiment, "cpu"), RunFolder(tmp_path / cell.name))
+            cohorts = [driver.plan.job(number).cohort.id.tolist() for number in range(4)]
             told = [driver.setup.partition.digest(), tree.digest(driver.setup.model), cohorts]
             seen[cell.experiment.seed].add(json.dumps(told))
     assert [len(found) for found in seen.values()] == [1, 1]

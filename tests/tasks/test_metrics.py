@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from sklearn.metrics import mean_absolute_error, mean_squared_error, roc_auc_score, top_k_accuracy_score
 
 from atoll.errors import ConfigError
-from atoll.runs.folder import clean
+from atoll.records import clean
 from atoll.tasks import METRICS, Classification, NextToken, Regression, metrics_for, spread
 from atoll.tasks.metrics import Auroc, Columns, Ratio, gini
 from atoll.tasks.objectives import by_example

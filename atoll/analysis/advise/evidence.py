@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import atoll.records
-from atoll.analysis.compare.load_side import known_metric
+from atoll.analysis.compare import known_metric
 from atoll.errors import RecordError
-from atoll.records import Cell, Results
-from atoll.records.cells import When
-from atoll.records.privacy_claims import claims, of_all
-from atoll.records.privacy_labels import alike, promised
+from atoll.records import (
+    Cell,
+    Results,
+    When,
+    claims,
+    promised,
+    read_results,
+    results_below,
+    same_promises,
+    weakest_claims,
+)
 from atoll.stats import Estimate, correlated_t, seeds_to_settle, t_interval
 
 FEWEST = 2  # seeds, below which a mean has no spread
@@ -24,7 +30,7 @@ _METHODS = ("algorithm", "method")  # the last axis, where it holds what can be 
 
 
 @dataclass(frozen=True)
-class Score:
+class MethodScore:
     """What a method reached in a setting: over its seeds."""
 
     method: str
@@ -45,7 +51,7 @@ class Setting:
     skew: Mapping[str, float]
     metric: str
     scale: float
-    scores: tuple[Score, ...]
+    scores: tuple[MethodScore, ...]
     seeds: tuple[int, ...]  # those that the best and the second share
     margin: Estimate  # the best minus the second, paired
     rope: float
@@ -69,20 +75,19 @@ class Setting:
 
 def default_evidence() -> list[Path]:
     """results/ here, and beside the package where it is a repository."""
-    beside = Path(atoll.records.__file__).parents[2] / "results"
+    beside = Path(__file__).parents[3] / "results"
     found = {place.resolve(): place for place in (Path("results"), beside) if place.is_dir()}
     return list(found.values())
 
 
-def read(paths: Sequence[Path]) -> tuple[list[Results], list[str]]:
+def read_evidence(paths: Sequence[Path]) -> tuple[list[Results], list[str]]:
     """Every results.json at or below these paths, and what could not be read."""
     found: dict[Path, Results] = {}
     notes = []
     for path in paths:
-        files = sorted(path.rglob("results.json")) if path.is_dir() else [path]
-        for file in files:
+        for file in results_below(path):
             try:
-                found[file.resolve()] = atoll.records.read(file)
+                found[file.resolve()] = read_results(file)
             except RecordError as e:
                 notes.append(str(e))
     return list(found.values()), notes
@@ -144,10 +149,10 @@ def _setting(one: Results, cells: Sequence[Cell], when: When, rope: float | None
 
 def _privacy(cells: Sequence[Cell]) -> str:
     """Of the best, which comes first; and whether the others promise the same."""
-    held = [of_all({run.seed: claims(run.privacy) for run in cell.runs}) for cell in cells]
+    held = [weakest_claims({run.seed: claims(run.privacy) for run in cell.runs}) for cell in cells]
     if not any(held):
         return ""
-    same = all(alike(held[0], other) for other in held)
+    same = all(same_promises(held[0], other) for other in held)
     return promised(held[0]) + ("" if same else ", others there not the same")
 
 
@@ -162,10 +167,10 @@ def _pairs(a: Cell, b: Cell) -> tuple[int, ...]:
     return tuple(sorted(seed for seed in ours if seed in theirs and ours[seed] == theirs[seed]))
 
 
-def _score(cell: Cell, values: Mapping[int, float]) -> Score:
+def _score(cell: Cell, values: Mapping[int, float]) -> MethodScore:
     seeds = sorted(values)
     digests = {run.seed: run.digest for run in cell.runs}
-    return Score(cell.method, t_interval([values[s] for s in seeds]), tuple(digests[s] for s in seeds))
+    return MethodScore(cell.method, t_interval([values[s] for s in seeds]), tuple(digests[s] for s in seeds))
 
 
 def _rope(one: Results, values: Sequence[float]) -> float:

@@ -13,8 +13,8 @@ from atoll.experiment import Experiment
 from atoll.experiment.files import load, override
 from atoll.experiment.registry import build
 from atoll.experiment.setup import loaded, partitioned
-from atoll.runs import Folder
-from atoll.suites.skew import skew, skew_of
+from atoll.records import RunFolder
+from atoll.suites import skew, skew_of
 from atoll.transforms import TRANSFORMS
 
 _ANY = {"rounds": 1, "algorithm": {"name": "fedavg", "lr": 0.1}}  # a file needs them; clients do not depend on them
@@ -67,7 +67,7 @@ def _private(experiment: Experiment) -> bool:
 
 def _of_run(path: Path) -> Target:
     """As its experiment says; what run.json has of it, where that cannot be built again here."""
-    info = Folder(path).info
+    info = RunFolder(path).info
     experiment = Experiment.parse(info["experiment"])
     try:
         return _measured(str(path), experiment)

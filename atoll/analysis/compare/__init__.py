@@ -1,25 +1,26 @@
 """Two sides, compared: runs, sweeps or suites, paired by seed and partition.
 
-sides.py     what stands at a path: a run, a folder of runs, a sweep, a suite's results
-matching.py  the rows that both sides have, seed by seed; what was left out, and why
-paired.py    the tests of every row, and over rows
-table.py     the same for a terminal
+load_side.py         what stands at a path: a run, a folder of runs, a sweep, a suite's results
+matching.py          the rows that both sides have, seed by seed; what was left out, and why
+paired.py            the tests of every row, and over rows
+comparison_table.py  the same for a terminal
 """
 
 from atoll.analysis.compare.comparison_table import shown
-from atoll.analysis.compare.load_side import Series, Side, opened
+from atoll.analysis.compare.load_side import SettingRuns, Side, known_metric, opened
 from atoll.analysis.compare.matching import Match, Matched, match
-from atoll.analysis.compare.paired import Comparison, Row, Total, compare
+from atoll.analysis.compare.paired import ComparedRow, Comparison, WilcoxonOverRows, compare
 
 __all__ = [
+    "ComparedRow",
     "Comparison",
     "Match",
     "Matched",
-    "Row",
-    "Series",
+    "SettingRuns",
     "Side",
-    "Total",
+    "WilcoxonOverRows",
     "compare",
+    "known_metric",
     "match",
     "opened",
     "shown",

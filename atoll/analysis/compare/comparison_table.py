@@ -9,9 +9,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from atoll.analysis.compare.paired import Comparison, Row, Total
-from atoll.report.final_table import significant
-from atoll.report.settings import show
+from atoll.analysis.compare.paired import ComparedRow, Comparison, WilcoxonOverRows
+from atoll.report import show, significant
 from atoll.stats import Estimate
 
 _VERDICTS = {"a": "A better", "equal": "equal", "b": "B better", "undecided": "undecided", "one pair": "one pair"}
@@ -33,7 +32,7 @@ def shown(found: Comparison) -> Table:
     return table
 
 
-def _cells(row: Row, found: Comparison) -> list[str]:
+def _cells(row: ComparedRow, found: Comparison) -> list[str]:
     means = [_number(value, found) for value in (row.a, row.b)]
     chances = ["" if p is None else f"{p:.2f}" for p in (row.p_a, row.p_equal, row.p_b)]
     return [str(len(row.seeds)), *means, _estimate(row.difference, found) + _ends(row.bootstrap, found), *chances]
@@ -54,7 +53,7 @@ def _number(value: float, found: Comparison, sign: str = "") -> str:
     return f"{value * 100:{sign}.2f}" if found.metric.percent else significant(value, sign)
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row: ComparedRow) -> str:
     """What it is, or how far off."""
     said = _VERDICTS[row.verdict]
     if row.verdict != "undecided":
@@ -93,7 +92,7 @@ def _chances(found: Comparison) -> Iterator[str]:
     yield f"p: A better, equal within {width}, B better, by the Bayesian correlated t-test (rho = {found.rho:g})."
 
 
-def _total(total: Total) -> str:
+def _total(total: WilcoxonOverRows) -> str:
     better, same, worse = total.ahead
     equal = f", {same} equal" if same else ""
     if same == total.rows:

@@ -9,36 +9,40 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from atoll import records as results
 from atoll.errors import ConfigError, RecordError
-from atoll.records import Cell, Results
-from atoll.records.cells import When
-from atoll.records.privacy_claims import Claim, claims, of_all
-from atoll.report.metrics import PREFERRED, Metric, primary
-from atoll.report.records import Record
-from atoll.report.records import read as read_runs
-from atoll.report.seed_groups import Group, group
-from atoll.suites.sweeps.sweep_folder import SweepFolder
-
-_ENDED = ("finished", "stopped early")
+from atoll.records import (
+    FINISHED,
+    Cell,
+    Claim,
+    Record,
+    Results,
+    When,
+    claims,
+    is_results,
+    read_results,
+    read_runs,
+    runs_at,
+    weakest_claims,
+)
+from atoll.report import PREFERRED, Group, MetricInfo, group, primary
 
 
 @dataclass(frozen=True)
-class One:
+class SeedRun:
     """One run: its value, and what it must share with its partner to be a pair."""
 
     seed: int
     value: float
     partition: str
-    status: str = "finished"
+    status: str = FINISHED
 
 
 @dataclass(frozen=True)
-class Series:
+class SettingRuns:
     """One setting: where it stands (dotted settings, or a suite's axes), and a run for every seed."""
 
     place: Mapping[str, Any]
-    runs: tuple[One, ...]
+    runs: tuple[SeedRun, ...]
     held: tuple[Claim, ...] = ()  # what all its runs say of their privacy
 
 
@@ -56,7 +60,7 @@ class Side:
         """The key that holds what is usually compared."""
         return "algorithm.name" if self.results is None else self.results.axes[-1]
 
-    def series(self, metric: Metric, when: When) -> list[Series]:
+    def series(self, metric: MetricInfo, when: When) -> list[SettingRuns]:
         """A series for every setting, of the values of the metric."""
         if self.results is not None:
             return [_of_cell(cell, when, metric.higher_is_better) for cell in self._cells(self.results)]
@@ -85,9 +89,8 @@ def opened(argument: str) -> Side:
     path, pick = argument, None
     if not Path(argument).exists() and "@" in argument:
         path, _, pick = argument.rpartition("@")
-    found = _results_at(Path(path))
-    if found is not None:
-        return Side(argument, results=found, pick=pick)
+    if is_results(Path(path)):
+        return Side(argument, results=read_results(Path(path)), pick=pick)
     places = [Path(path)] if Path(path).exists() else _fitting(Path(path))
     folders = [folder for place in places for folder in runs_at(place)]
     if not folders:
@@ -105,23 +108,7 @@ def _fitting(pattern: Path) -> list[Path]:
     return sorted(root.glob(str(rest))) if rest.parts else []
 
 
-def runs_at(place: Path) -> list[Path]:
-    """The run folders that a path stands for."""
-    if (place / "run.json").is_file():
-        return [place]
-    if (place / "sweep.json").is_file():
-        listed = [place / str(cell["folder"]) for cell in SweepFolder(place).info()["cells"]]
-        return [folder for folder in listed if (folder / "run.json").is_file()]
-    inside = place / "cells" if (place / "cells").is_dir() else place
-    return sorted(found.parent for found in inside.glob("*/run.json"))
-
-
-def one_run(argument: str) -> Path | None:
-    """The folder, if the argument is one run."""
-    return Path(argument) if (Path(argument) / "run.json").is_file() else None
-
-
-def metric_of(sides: Sequence[Side], asked: str | None) -> Metric:
+def metric_of(sides: Sequence[Side], asked: str | None) -> MetricInfo:
     """What is compared: what was asked for, the suites' own metric, or the first that all runs have."""
     suites = [side.results for side in sides if side.results is not None]
     if suites:
@@ -131,45 +118,34 @@ def metric_of(sides: Sequence[Side], asked: str | None) -> Metric:
             raise ConfigError(f"--metric: a suite's results hold one metric (here {names}; asked for: {asked}).")
         one = suites[0]
         known = known_metric(one.metric)
-        return Metric(one.metric, known.title, one.higher, percent=one.scale == 100, share=known.share)
+        return MetricInfo(one.metric, known.title, one.higher, percent=one.scale == 100, share=known.share)
     records = [record for side in sides for record in side.records]
     return known_metric(asked) if asked else primary(records)
 
 
-def known_metric(key: str) -> Metric:
+def known_metric(key: str) -> MetricInfo:
     """A metric by name; one that nobody listed is better the higher it is, unless it is an error."""
     listed = {metric.key: metric for metric in PREFERRED}
     lower = any(word in key for word in ("loss", "error", "mse", "mae", "perplexity"))
     accuracy = key.endswith("accuracy")
-    return listed.get(key, Metric(key, key, not lower, percent=accuracy, share=accuracy))
+    return listed.get(key, MetricInfo(key, key, not lower, percent=accuracy, share=accuracy))
 
 
-def _results_at(path: Path) -> Results | None:
-    if (path / "results.json").is_file() or (path.is_file() and path.suffix == ".json"):
-        return results.read(path)
-    return None
+def _of_cell(cell: Cell, when: When, higher: bool) -> SettingRuns:
+    runs = tuple(SeedRun(run.seed, run.at(when, higher), run.partition, run.status) for run in cell.runs)
+    held = weakest_claims({run.seed: claims(run.privacy) for run in cell.runs})
+    return SettingRuns({"block": cell.block, **cell.path}, runs, held)
 
 
-def _of_cell(cell: Cell, when: When, higher: bool) -> Series:
-    runs = tuple(One(run.seed, run.at(when, higher), run.partition, run.status) for run in cell.runs)
-    held = of_all({run.seed: claims(run.privacy) for run in cell.runs})
-    return Series({"block": cell.block, **cell.path}, runs, held)
-
-
-def _of_group(found: Group, metric: Metric, when: When) -> Series:
+def _of_group(found: Group, metric: MetricInfo, when: When) -> SettingRuns:
     place = {key: value for key, value in found.settings.items() if key != "label"}
-    held = of_all({record.seed: record.claims for record in found.records})
-    return Series(place, tuple(_of_record(record, metric, when) for record in found.records), held)
+    held = weakest_claims({record.seed: record.claims for record in found.records})
+    return SettingRuns(place, tuple(_of_record(record, metric, when) for record in found.records), held)
 
 
-def _of_record(record: Record, metric: Metric, when: When) -> One:
+def _of_record(record: Record, metric: MetricInfo, when: When) -> SeedRun:
     values = record.series(metric.key).values.tolist()
     best = max if metric.higher_is_better else min
     finite = [v for v in values if math.isfinite(v)]
     value = math.nan if not values else values[-1] if when == "last" else best(finite, default=math.nan)
-    return One(record.seed, value, record.split, str(record.run.get("status", "finished")))
-
-
-def ended(run: One) -> bool:
-    """Did it run to its end?"""
-    return run.status.startswith(_ENDED)
+    return SeedRun(record.seed, value, record.split, record.status)

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atoll.analysis.compare.load_side import One, Series, ended
-from atoll.records.privacy_labels import side_by_side
-from atoll.report.settings import differing, short, show
+from atoll.analysis.compare.load_side import SeedRun, SettingRuns
+from atoll.records import promises_side_by_side, reached_end
+from atoll.report import differing, short, show
 
 Key = tuple[str, ...]
 
@@ -36,12 +36,12 @@ class Matched:
     differing: Mapping[str, tuple[Any, Any]]  # what tells one side from the other: the same within each
 
 
-def match(a: Sequence[Series], b: Sequence[Series]) -> Matched:
+def match(a: Sequence[SettingRuns], b: Sequence[SettingRuns]) -> Matched:
     """Rows are told apart by what varies within a side; what varies only between the sides is what is compared.
 
-    >>> run = One(seed=0, value=0.5, partition="p")
-    >>> a = [Series({"alpha": alpha, "algorithm": "fedavg"}, (run,)) for alpha in (1, 2)]
-    >>> found = match(a, [Series({"alpha": 1, "algorithm": "fedprox"}, (run,))])
+    >>> run = SeedRun(seed=0, value=0.5, partition="p")
+    >>> a = [SettingRuns({"alpha": alpha, "algorithm": "fedavg"}, (run,)) for alpha in (1, 2)]
+    >>> found = match(a, [SettingRuns({"alpha": 1, "algorithm": "fedprox"}, (run,))])
     >>> [row.name for row in found.rows], found.differing, found.left_out
     (['alpha=1'], {'algorithm': ('fedavg', 'fedprox')}, ('alpha=2: only in A',))
     """
@@ -60,13 +60,13 @@ def match(a: Sequence[Series], b: Sequence[Series]) -> Matched:
     return Matched(tuple(rows), tuple(left_out), {k: (a[0].place.get(k), b[0].place.get(k)) for k in between})
 
 
-def _varying(a: Sequence[Series], b: Sequence[Series]) -> list[str]:
+def _varying(a: Sequence[SettingRuns], b: Sequence[SettingRuns]) -> list[str]:
     found = [key for side in (a, b) for key in differing([series.place for series in side])]
     order = dict.fromkeys(key for series in (*a, *b) for key in series.place)
     return [key for key in order if key in found]
 
 
-def _key(series: Series, keys: Sequence[str]) -> Key:
+def _key(series: SettingRuns, keys: Sequence[str]) -> Key:
     return tuple(json.dumps(series.place.get(key), sort_keys=True, default=str) for key in keys)
 
 
@@ -79,7 +79,7 @@ def _name(place: Mapping[str, Any], keys: Sequence[str]) -> str:
     return ("/" if plain else ", ").join(named) or "all"
 
 
-def _paired(name: str, a: Series, b: Series, keys: Sequence[str]) -> tuple[Match, list[str]]:
+def _paired(name: str, a: SettingRuns, b: SettingRuns, keys: Sequence[str]) -> tuple[Match, list[str]]:
     ours, theirs = ({run.seed: run for run in series.runs} for series in (a, b))
     whys = {seed: _why_not(ours.get(seed), theirs.get(seed)) for seed in sorted({*ours, *theirs})}
     seeds = tuple(seed for seed, why in whys.items() if not why)
@@ -90,15 +90,16 @@ def _paired(name: str, a: Series, b: Series, keys: Sequence[str]) -> tuple[Match
         if why:
             reasons.setdefault(why, []).append(str(seed))
     left = [f"{name}: seed{'s' if len(s) > 1 else ''} {', '.join(s)}: {why}" for why, s in reasons.items()]
-    return Match(name, place, seeds, x, y, side_by_side(a.held, b.held)), left
+    return Match(name, place, seeds, x, y, promises_side_by_side(a.held, b.held)), left
 
 
-def _why_not(a: One | None, b: One | None) -> str:
+def _why_not(a: SeedRun | None, b: SeedRun | None) -> str:
     """Why two runs are no pair; nothing if they are one."""
     if a is None or b is None:
         return f"only in {'B' if a is None else 'A'}"
-    if not ended(a) or not ended(b):
-        return f"{'A' if not ended(a) else 'B'} did not run to its end ({(b if ended(a) else a).status})"
+    for side, run in (("A", a), ("B", b)):
+        if not reached_end(run.status):
+            return f"{side} did not run to its end ({run.status})"
     if a.partition != b.partition:
         return "the clients hold other examples in A than in B"
     if not math.isfinite(a.value) or not math.isfinite(b.value):

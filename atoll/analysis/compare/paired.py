@@ -10,15 +10,15 @@ from typing import Any
 from atoll.analysis.compare.load_side import Side, metric_of
 from atoll.analysis.compare.matching import Match, match
 from atoll.errors import ConfigError, RecordError
-from atoll.records.cells import When
-from atoll.report.metrics import Metric
+from atoll.records import When
+from atoll.report import MetricInfo
 from atoll.stats import Estimate, bootstrap_interval, correlated_t, holm, seeds_to_settle, t_interval, wilcoxon
 
 ROPE = 0.01  # of a share such as accuracy; of the mean of both sides for what is no share
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedRow:
     """One row: A - B over its pairs. Without a second pair there is a difference, but nothing to weigh it with."""
 
     name: str
@@ -37,7 +37,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Total:
+class WilcoxonOverRows:
     """Wilcoxon's signed-rank test over the rows of a method (of all rows, where one method is compared)."""
 
     method: str
@@ -54,11 +54,11 @@ class Comparison:
 
     a: str
     b: str
-    metric: Metric
+    metric: MetricInfo
     when: When
     rho: float
-    rows: tuple[Row, ...]
-    totals: tuple[Total, ...]
+    rows: tuple[ComparedRow, ...]
+    totals: tuple[WilcoxonOverRows, ...]
     left_out: tuple[str, ...]
     differing: Mapping[str, tuple[Any, Any]]
     privacy: tuple[str, ...] = ()  # what the sides promise, where one has an epsilon
@@ -97,22 +97,22 @@ def _privacy(rows: Sequence[Match]) -> tuple[str, ...]:
     return tuple(f"{', '.join(names)}: {said}" for said, names in named.items() if said)
 
 
-def _row(row: Match, metric: Metric, rope: float | None, rho: float) -> Row:
+def _row(row: Match, metric: MetricInfo, rope: float | None, rho: float) -> ComparedRow:
     differences = [x - y for x, y in zip(row.a, row.b, strict=True)]
     a, b = statistics.fmean(row.a), statistics.fmean(row.b)
     width = rope if rope is not None else ROPE if metric.share else ROPE * (abs(a) + abs(b)) / 2
     intervals = t_interval(differences), bootstrap_interval(differences)
     if len(differences) < 2:
-        return Row(row.name, row.place, row.seeds, a, b, *intervals, width)
+        return ComparedRow(row.name, row.place, row.seeds, a, b, *intervals, width)
     belief = correlated_t(row.a, row.b, rope=width, rho=rho, higher=metric.higher_is_better)
     settled = seeds_to_settle(row.a, row.b, rope=width, rho=rho)
     chances = belief.p_a, belief.p_equal, belief.p_b
-    return Row(row.name, row.place, row.seeds, a, b, *intervals, width, *chances, belief.verdict(), settled)
+    return ComparedRow(row.name, row.place, row.seeds, a, b, *intervals, width, *chances, belief.verdict(), settled)
 
 
-def _totals(rows: Sequence[Row], method: str, higher: bool) -> tuple[Total, ...]:
+def _totals(rows: Sequence[ComparedRow], method: str, higher: bool) -> tuple[WilcoxonOverRows, ...]:
     """A test for every method of which there are two rows or more."""
-    families: dict[str, list[Row]] = {}
+    families: dict[str, list[ComparedRow]] = {}
     for row in rows:
         families.setdefault(str(row.place.get(method, "all rows")), []).append(row)
     tested = {name: members for name, members in families.items() if len(members) > 1}
@@ -121,11 +121,11 @@ def _totals(rows: Sequence[Row], method: str, higher: bool) -> tuple[Total, ...]
         return ()
     corrected = holm([test.p for test in found.values()])
     return tuple(
-        Total(name, len(tested[name]), _ahead(tested[name], higher), test.p, float(p), test.smallest)
+        WilcoxonOverRows(name, len(tested[name]), _ahead(tested[name], higher), test.p, float(p), test.smallest)
         for (name, test), p in zip(found.items(), corrected, strict=True)
     )
 
 
-def _ahead(rows: Sequence[Row], higher: bool) -> tuple[int, int, int]:
+def _ahead(rows: Sequence[ComparedRow], higher: bool) -> tuple[int, int, int]:
     gaps = [(row.a - row.b) * (1 if higher else -1) for row in rows]
     return sum(g > 0 for g in gaps), sum(g == 0 for g in gaps), sum(g < 0 for g in gaps)

@@ -8,7 +8,7 @@ from typing import Any
 from atoll.analysis.diff.find_difference import Parting
 from atoll.analysis.diff.first_difference import First
 from atoll.analysis.diff.replay import Replay
-from atoll.report.settings import show
+from atoll.report import show
 
 _FEW = 4
 

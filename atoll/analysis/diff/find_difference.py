@@ -12,9 +12,8 @@ import torch
 from atoll.analysis.diff.lines import Lines, compared
 from atoll.analysis.diff.replay import Replay, initial, replay, set_up_again
 from atoll.errors import AtollError
-from atoll.report.records import find
-from atoll.report.settings import differing, flatten
-from atoll.runs import Folder
+from atoll.records import RunFolder, find
+from atoll.report import differing, flatten
 from atoll.runs.environment import hardware, versions
 
 Again = Literal["rounds", "setup", "no"]
@@ -54,13 +53,13 @@ class Parting:
 
 def must_agree(a: Path, b: Path) -> bool:
     """Should these two runs be equal: the same experiment, but for engine, label, checkpoints and measuring?"""
-    different = _settings(Folder(a).info, Folder(b).info)
+    different = _settings(RunFolder(a).info, RunFolder(b).info)
     return all(key.startswith(_HARMLESS) for key in different)
 
 
 def parting(a: Path, b: Path, again: Again = "rounds") -> Parting:
     """Where two runs part. `again`: run both up to there for the client and the tensor, or only set them up, or no."""
-    infos, records = [Folder(x).info for x in (a, b)], [Folder(x).record() for x in (a, b)]
+    infos, records = [RunFolder(x).info for x in (a, b)], [RunFolder(x).record() for x in (a, b)]
     lines = compared(*records)
     until = lines.model or (lines.first.round if lines.first else None)
     repeated, initial, unknown = _again(a, b, until, again)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.analysis.diff.gaps import EPSILON, Gap, gaps, same
+from atoll.analysis.diff.gaps import EPSILON, TensorGap, gaps, same
 from atoll.analysis.diff.recording_engine import Seen
 from atoll.tree import Tree
 
@@ -22,7 +22,7 @@ class First:
 
     reasons: tuple[str, ...]  # settings, cohort, what was sent, a client's examples or state
     client: int | None  # its id
-    tensors: tuple[Gap, ...]  # of its update; of the server's model where no client's differs
+    tensors: tuple[TensorGap, ...]  # of its update; of the server's model where no client's differs
     clients: int  # how many clients' updates differ
     of: int  # clients that both runs have in the round
 
@@ -87,10 +87,10 @@ def _together(a: Seen, b: Seen) -> list[tuple[int, int, int]]:
     return sorted(found.values(), key=lambda each: each[1])
 
 
-def _update_gaps(a: Seen, b: Seen, i: int, j: int, epsilon: float) -> list[Gap]:
+def _update_gaps(a: Seen, b: Seen, i: int, j: int, epsilon: float) -> list[TensorGap]:
     x, y = _update(a, i), _update(b, j)
     if x is None or y is None:
-        return [] if x is y else [Gap(f"update (not finite in {'A' if x is None else 'B'})", None, None, False)]
+        return [] if x is y else [TensorGap(f"update (not finite in {'A' if x is None else 'B'})", None, None, False)]
     return gaps(x, y, epsilon)
 
 

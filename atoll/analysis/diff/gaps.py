@@ -15,7 +15,7 @@ COARSE = {"tf32": 2.0**-10, "bfloat16": 2.0**-7}  # of arithmetic with fewer dig
 
 
 @dataclass(frozen=True)
-class Gap:
+class TensorGap:
     """One tensor in two runs."""
 
     tensor: str
@@ -30,7 +30,7 @@ class Gap:
         return f"{self.tensor}: at most {self.largest:.3g} apart, {self.relative:.2g} of its size ({kind})"
 
 
-def gaps(a: Tree, b: Tree, epsilon: float = EPSILON) -> list[Gap]:
+def gaps(a: Tree, b: Tree, epsilon: float = EPSILON) -> list[TensorGap]:
     """Every tensor that is not the same bit for bit, in the order of the first tree.
 
     >>> gaps({"w": torch.tensor([1.0, 2.0]), "b": torch.zeros(1)}, {"w": torch.tensor([1.0, 3.0]), "b": torch.zeros(1)})
@@ -40,7 +40,7 @@ def gaps(a: Tree, b: Tree, epsilon: float = EPSILON) -> list[Gap]:
     found = []
     for path in dict.fromkeys([*x, *y]):
         if path not in x or path not in y or not alike(x[path], y[path]):
-            found.append(Gap(path, None, None, False))
+            found.append(TensorGap(path, None, None, False))
         elif not same(x[path], y[path]):
             found.append(_gap(path, x[path], y[path], epsilon))
     return found
@@ -60,11 +60,11 @@ def _bits(x: Tensor) -> Tensor:
     return x.detach().cpu().contiguous().flatten().view(torch.uint8)
 
 
-def _gap(path: str, a: Tensor, b: Tensor, epsilon: float) -> Gap:
+def _gap(path: str, a: Tensor, b: Tensor, epsilon: float) -> TensorGap:
     x, y = a.detach().cpu().double(), b.detach().cpu().double()
     size = float(torch.maximum(x.abs(), y.abs()).nan_to_num(0.0).max())
     apart = (x - y).abs()
     apart = torch.where((x == y) | (x.isnan() & y.isnan()), 0.0, apart)  # inf - inf is no difference
     largest = float(apart.nan_to_num(float("inf")).max())
     relative = largest / size if size else 0.0
-    return Gap(path, largest, relative, a.is_floating_point() and relative <= epsilon**0.5)
+    return TensorGap(path, largest, relative, a.is_floating_point() and relative <= epsilon**0.5)

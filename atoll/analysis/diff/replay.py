@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,11 +19,10 @@ from atoll.data import Dataset
 from atoll.errors import RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, Setup, set_up
-from atoll.runs import Folder, RunLoop, drive
+from atoll.records import RunFolder
+from atoll.runs import RunLoop, drive
 from atoll.runs.checkpoint import read as read_checkpoint
 from atoll.runs.lifecycle import kept_choice
-
-_COPIED = ("checkpoint.pt", "record.jsonl")
 
 
 @dataclass(frozen=True)
@@ -40,11 +38,11 @@ class Replay:
     notes: tuple[str, ...] = ()
 
 
-class Again:
+class Rerun:
     """One run, set up a second time as it was."""
 
     def __init__(self, folder: Path, dataset: Dataset | None = None) -> None:
-        self.folder, self.info = Folder(folder), Folder(folder).info
+        self.folder, self.info = RunFolder(folder), RunFolder(folder).info
         self.record = self.folder.record()
         self.experiment = Experiment.parse(self.info["experiment"])
         was = self.info["hardware"].get("device", "cpu")
@@ -73,7 +71,7 @@ class Again:
         place.mkdir()
         choice = kept_choice(self.info, self.folder)
         with self._alone():
-            self.loop = RunLoop(self.setup, Folder(place), choice)
+            self.loop = RunLoop(self.setup, RunFolder(place), choice)
         self.recording = Recording(self.loop.own, self.loop.plan.program)
         self.began = self._resumed(place, until)
         self.astray: int | None = None
@@ -85,8 +83,7 @@ class Again:
             return 0
         if not 0 < saved.rounds < until:
             return 0
-        for name in (*_COPIED, *([saved.memory["file"]] if saved.memory else [])):
-            shutil.copyfile(self.folder.path / name, place / name)
+        self.folder.copy_checkpoint(RunFolder(place), saved.memory.get("file"))
         self.loop.resume()
         return saved.rounds
 
@@ -121,20 +118,20 @@ class Again:
                 torch.set_num_threads(before)
 
 
-def set_up_again(a: Path, b: Path) -> tuple[Again, Again]:
+def set_up_again(a: Path, b: Path) -> tuple[Rerun, Rerun]:
     """Both runs, set up; the data is read once if both name the same."""
-    one = Again(a)
-    other = Folder(b).info["experiment"].get("data")
+    one = Rerun(a)
+    other = RunFolder(b).info["experiment"].get("data")
     plain = one.setup.partition.noise is None  # noise is put into the data that the clients see
-    return one, Again(b, one.setup.dataset if plain and other == one.info["experiment"].get("data") else None)
+    return one, Rerun(b, one.setup.dataset if plain and other == one.info["experiment"].get("data") else None)
 
 
-def initial(runs: tuple[Again, Again]) -> bool:
+def initial(runs: tuple[Rerun, Rerun]) -> bool:
     """Do both begin with the same model?"""
     return tree.digest(runs[0].setup.model) == tree.digest(runs[1].setup.model)
 
 
-def replay(runs: tuple[Again, Again], until: int) -> Replay:
+def replay(runs: tuple[Rerun, Rerun], until: int) -> Replay:
     """Run both again until their models differ, and at most this many rounds."""
     found = _replay(runs, until)
     if found.parted and found.first is None:  # earlier than the records say: once more, with open eyes
@@ -142,7 +139,7 @@ def replay(runs: tuple[Again, Again], until: int) -> Replay:
     return found
 
 
-def _replay(runs: tuple[Again, Again], until: int) -> Replay:
+def _replay(runs: tuple[Rerun, Rerun], until: int) -> Replay:
     a, b = runs
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="atoll-again-")))
@@ -158,7 +155,7 @@ def _replay(runs: tuple[Again, Again], until: int) -> Replay:
         return _found(runs)
 
 
-def _found(runs: tuple[Again, Again]) -> Replay:
+def _found(runs: tuple[Rerun, Rerun]) -> Replay:
     a, b = runs
     parted, where = _parted(runs), None
     if parted and a.recording.on:
@@ -169,6 +166,6 @@ def _found(runs: tuple[Again, Again]) -> Replay:
     return Replay(a.done, (a.began, b.began), parted, (a.astray, b.astray), where, cast(Any, lines), notes)
 
 
-def _parted(runs: Sequence[Again]) -> bool:
+def _parted(runs: Sequence[Rerun]) -> bool:
     one, other = (run.loop.plan.history[-1].get("model") if run.loop.plan.history else None for run in runs)
     return one != other

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 from atoll import __version__
-from atoll.attacks.membership.loss_threshold import Finished, Level, Scores, loss_scores
+from atoll.attacks import CONFIDENCE, judge
+from atoll.attacks.membership.loss_threshold import FinishedRun, Level, Scores, loss_scores
 from atoll.attacks.membership.shadow import Told, lira_scores, silent
-from atoll.attacks.membership_metrics import CONFIDENCE, judge
-from atoll.errors import AtollError, ConfigError, PartitionError
+from atoll.errors import AtollError, ConfigError, PartitionError, RecordError
 from atoll.experiment.setup import Device
-from atoll.runs.folder import clean
+from atoll.records import clean, read_audit, write_audit
 
 Attack = Literal["loss", "lira", "all"]
 NAMES = {"loss": "loss threshold", "lira": "likelihood ratio"}
@@ -39,7 +39,7 @@ def audit(
     nothing of what is asked for can be done it is refused; a part of it that cannot be is left out, and `skipped` says
     why. `delta` is the accounted one where there is one, else a tenth of 1 / units.
     """
-    run = Finished.open(path, device)
+    run = FinishedRun.open(path, device)
     place = Path(out) if out is not None else run.folder.path
     found: list[dict[str, Any]] = []
     refused: list[tuple[str, AtollError]] = []
@@ -75,7 +75,7 @@ def _levels(level: str) -> list[Level]:
 
 
 def _entry(
-    run: Finished, kind: str, unit: Level, scores: Scores, delta: float | None, confidence: float
+    run: FinishedRun, kind: str, unit: Level, scores: Scores, delta: float | None, confidence: float
 ) -> dict[str, Any]:
     known, training = accounted(run.info, unit), run.setup.training
     units = training.size if unit == "client" else len(training.indices)
@@ -88,26 +88,19 @@ def _entry(
     return entry
 
 
-def _written(run: Finished, place: Path, found: list[dict[str, Any]], skipped: list[dict[str, str]]) -> dict[str, Any]:
+def _written(
+    run: FinishedRun, place: Path, found: list[dict[str, Any]], skipped: list[dict[str, str]]
+) -> dict[str, Any]:
     """audit.json, with what was found before of the same model and was not done again."""
     mark = {"digest": run.info["digest"], "model": run.record[-1]["model"] if run.record else None}
     now = {(a["name"], a["level"]) for a in found}
-    before = _read(place / "audit.json")
+    before: dict[str, Any] = {}
+    with suppress(RecordError):  # one that cannot be read is replaced
+        before = read_audit(place)
     same = before.get("run") == mark
     kept = [a for a in before.get("attacks", []) if (a["name"], a["level"]) not in now] if same else []
     attacks = sorted(clean(kept + found), key=lambda a: (a["level"], a["name"]), reverse=True)
     known = [facts for unit in ("client", "example") if (facts := accounted(run.info, unit)) is not None]
     whole = {"attacks": attacks, "accounted": known, "skipped": skipped, "run": mark, "atoll": __version__}
-    place.mkdir(parents=True, exist_ok=True)
-    draft = place / ".audit.json.draft"
-    draft.write_text(json.dumps(whole, indent=1))
-    draft.replace(place / "audit.json")
+    write_audit(place, whole)
     return whole
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

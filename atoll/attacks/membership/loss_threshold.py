@@ -18,8 +18,7 @@ from atoll.engines import measure
 from atoll.errors import ConfigError, RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, Setup, set_up
-from atoll.runs import Folder
-from atoll.runs.lifecycle import ended
+from atoll.records import RunFolder, ended
 from atoll.tree import Tree
 
 Level = Literal["example", "client"]
@@ -27,18 +26,18 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Finished:
+class FinishedRun:
     """A run that has ended, set up again from what its folder says."""
 
-    folder: Folder
+    folder: RunFolder
     info: dict[str, Any]
     record: list[dict[str, Any]]
     setup: Setup
 
     @classmethod
-    def open(cls, path: Path | str, device: Device = "auto") -> Finished:
+    def open(cls, path: Path | str, device: Device = "auto") -> FinishedRun:
         """Refuses what is no run, has not ended, or cannot be set up as it was."""
-        folder = Folder(Path(path))
+        folder = RunFolder(Path(path))
         info = folder.info
         if not ended(info):
             raise RecordError(f"{folder.path}: has not finished ({info['status']}). Go on with it (--resume) first.")
@@ -68,12 +67,12 @@ class Scores(NamedTuple):
     note: str
 
 
-def model_in(folder: Folder, setup: Setup) -> Model:
+def model_in(folder: RunFolder, setup: Setup) -> Model:
     """model.pt as the task takes it."""
-    state, like = folder.load("model.pt"), setup.model
+    state, like = folder.model(), setup.model
     wrong = [k for part in like.values() for k, x in part.items() if k not in state or state[k].shape != x.shape]
     if wrong:
-        raise RecordError(f"{folder.path / 'model.pt'}: has no {wrong[0]!r} of the right shape. Run it again.")
+        raise RecordError(f"{folder.model_path}: has no {wrong[0]!r} of the right shape. Run it again.")
     whole: Model = {name: {k: state[k].to(x) for k, x in part.items()} for name, part in like.items()}
     return whole
 
@@ -94,7 +93,7 @@ def by_client(partition: Partition, rows: Tensor, values: Floats) -> Floats:
     return mean
 
 
-def loss_scores(run: Finished, level: Level) -> Scores:
+def loss_scores(run: FinishedRun, level: Level) -> Scores:
     """Minus the loss: of examples, or the mean over a client's training examples."""
     return _examples(run) if level == "example" else _clients(run)
 
@@ -107,7 +106,7 @@ def took_part(record: list[dict[str, Any]]) -> list[Tensor]:
     ]
 
 
-def _examples(run: Finished) -> Scores:
+def _examples(run: FinishedRun) -> Scores:
     setup = run.setup
     train = tree.to(setup.dataset.train, setup.device)
     seen = _seen(run)
@@ -130,7 +129,7 @@ def _examples(run: Finished) -> Scores:
     return Scores(-inside, -outside, f"members: training examples of clients that took part; others: {where}")
 
 
-def _seen(run: Finished) -> Tensor:
+def _seen(run: FinishedRun) -> Tensor:
     """The rows that somebody trained on, rising."""
     population, seed = run.setup.population, run.setup.experiment.seed
     rounds = took_part(run.record)
@@ -146,7 +145,7 @@ def _seen(run: Finished) -> Tensor:
     return rows
 
 
-def _clients(run: Finished) -> Scores:
+def _clients(run: FinishedRun) -> Scores:
     setup = run.setup
     if setup.algorithm.traits().pooled:
         raise ConfigError("--level: all data is pooled in this run, so there are no clients. Use --level example.")

@@ -16,15 +16,16 @@ import torch
 from numpy.typing import NDArray
 
 from atoll import rng, tree
-from atoll.attacks.lira import ENOUGH, likelihood_ratio, logit_confidence
-from atoll.attacks.membership.loss_threshold import Finished, Floats, Level, Scores, by_client, losses, model_in
+from atoll.attacks import ENOUGH_SHADOWS, likelihood_ratio, logit_confidence
+from atoll.attacks.membership.loss_threshold import FinishedRun, Floats, Level, Scores, by_client, losses, model_in
 from atoll.attacks.membership.random_half import NAME, Half, Role, coins
 from atoll.data import Partition
 from atoll.errors import ConfigError, DivergenceError
 from atoll.experiment import Experiment, usual_partition
 from atoll.experiment.setup import Device, set_up
 from atoll.privacy.run.leak_check import looks_at
-from atoll.runs import Folder, Watcher, run_together, why_not
+from atoll.records import INTERRUPTED, RunFolder
+from atoll.runs import Watcher, run_together, why_not
 from atoll.runs import run as run_alone
 from atoll.schedules import Schedule
 
@@ -34,7 +35,7 @@ _FEW = 8
 
 
 @dataclass(frozen=True)
-class Part:
+class ShadowRun:
     """One of the runs."""
 
     role: Role
@@ -50,7 +51,13 @@ def silent(level: str, done: float, runs: int) -> None:
 
 
 def lira_scores(
-    run: Finished, level: Level, shadows: int, targets: int, place: Path, device: Device = "auto", told: Told = silent
+    run: FinishedRun,
+    level: Level,
+    shadows: int,
+    targets: int,
+    place: Path,
+    device: Device = "auto",
+    told: Told = silent,
 ) -> Scores:
     """Train what is not there yet in `place`, then score every unit in every target."""
     parts = plan(run, level, shadows, targets, place)
@@ -61,7 +68,7 @@ def lira_scores(
     found, member = np.concatenate(ratios), inside[:targets].reshape(-1)
     kind = "logit of the true class's probability" if _classes(run) else "minus loss"
     what = kind if level == "example" else f"mean {kind} over a client's examples"
-    spread = "variances of each" if shadows >= 2 * ENOUGH else "one variance for all"
+    spread = "variances of each" if shadows >= 2 * ENOUGH_SHADOWS else "one variance for all"
     note = (
         f"the recipe, not the weights: {targets} target{'s' if targets > 1 else ''} on random halves of the "
         f"{level}s, {shadows} shadows; by {what}, {spread}"
@@ -69,7 +76,7 @@ def lira_scores(
     return Scores(found[member], found[~member], note)
 
 
-def plan(run: Finished, level: Level, shadows: int, targets: int, place: Path) -> list[Part]:
+def plan(run: FinishedRun, level: Level, shadows: int, targets: int, place: Path) -> list[ShadowRun]:
     """Targets first, then shadows: experiments like the run's, but for who is in them and the seed."""
     if shadows < 4 or shadows % 2:
         raise ConfigError(f"--shadows: must be 4 or more, and even (got {shadows}): they come in complementary pairs.")
@@ -87,7 +94,7 @@ def plan(run: Finished, level: Level, shadows: int, targets: int, place: Path) -
     return [_part(run, level, role, number, place) for role, number in names]
 
 
-def _part(run: Finished, level: Level, role: Role, number: int, place: Path) -> Part:
+def _part(run: FinishedRun, level: Level, role: Role, number: int, place: Path) -> ShadowRun:
     setup, experiment = run.setup, run.setup.experiment
     entry = experiment.partition or usual_partition(setup.dataset.name, setup.dataset.keys)
     half = Half(entry, experiment.seed, level, role, number, experiment.evaluate.holdout)
@@ -101,7 +108,7 @@ def _part(run: Finished, level: Level, role: Role, number: int, place: Path) -> 
     inside = coins(units, experiment.seed, level, role, number)
     if level == "example":
         inside = inside[torch.unique(setup.training.indices).numpy()]
-    return Part(role, number, Experiment.parse(raw), left, inside, place / level / f"{role}-{number:03d}")
+    return ShadowRun(role, number, Experiment.parse(raw), left, inside, place / level / f"{role}-{number:03d}")
 
 
 def _evaluate(raw: Mapping[str, Any], schedules: Sequence[Schedule]) -> dict[str, Any]:
@@ -111,7 +118,7 @@ def _evaluate(raw: Mapping[str, Any], schedules: Sequence[Schedule]) -> dict[str
     return {**raw["evaluate"], **once, "holdout": 0.0}  # the half is of what the run trained on
 
 
-def _seed(run: Finished, half: Partition, level: Level, role: Role, number: int) -> int:
+def _seed(run: FinishedRun, half: Partition, level: Level, role: Role, number: int) -> int:
     """The run's own, and one under which nobody's data is never a whole cohort's: its mean would be 0 / 0."""
     setup, rounds = run.setup, run.setup.experiment.rounds
     if setup.algorithm.traits().pooled:
@@ -128,7 +135,7 @@ def _seed(run: Finished, half: Partition, level: Level, role: Role, number: int)
     )
 
 
-def _train(parts: Sequence[Part], device: Device, told: Callable[[float], None]) -> None:
+def _train(parts: Sequence[ShadowRun], device: Device, told: Callable[[float], None]) -> None:
     """As one stack where that can be; what is done stays, and what was begun goes on."""
     shares = dict.fromkeys(range(len(parts)), 0.0)
 
@@ -146,17 +153,17 @@ def _train(parts: Sequence[Part], device: Device, told: Callable[[float], None])
         ran = []
         for i, (e, folder) in enumerate(zip(experiments, folders, strict=True)):
             ran.append(run_alone(e, folder, resume=True, device=device, watch=watcher(i)))
-            if ran[-1].status == "interrupted":
+            if ran[-1].status == INTERRUPTED:
                 break
     for one in ran:
         if one.error is not None:
             raise one.error
-    if any(one.status == "interrupted" for one in ran):
+    if any(one.status == INTERRUPTED for one in ran):
         raise KeyboardInterrupt
     told(len(parts))
 
 
-def _statistics(run: Finished, level: Level, parts: Sequence[Part]) -> Floats:
+def _statistics(run: FinishedRun, level: Level, parts: Sequence[ShadowRun]) -> Floats:
     """Of every run (rows) and unit (columns)."""
     whole, dataset = run.setup.training, run.setup.dataset
     rows = torch.unique(whole.indices)
@@ -165,7 +172,7 @@ def _statistics(run: Finished, level: Level, parts: Sequence[Part]) -> Floats:
     found = []
     for part in parts:
         setup = set_up(part.experiment, device, dataset, part.half)  # what a model holds constant is of its own seed
-        loss = losses(setup, columns, model_in(Folder(part.folder), setup), rows)
+        loss = losses(setup, columns, model_in(RunFolder(part.folder), setup), rows)
         if not np.isfinite(loss).all():
             raise DivergenceError(
                 f"{part.folder}: on half of the data the recipe does not learn: its losses are not finite. "
@@ -176,5 +183,5 @@ def _statistics(run: Finished, level: Level, parts: Sequence[Part]) -> Floats:
     return np.stack(found)
 
 
-def _classes(run: Finished) -> bool:
+def _classes(run: FinishedRun) -> bool:
     return run.setup.dataset.kind == "classification"

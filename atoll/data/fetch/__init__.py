@@ -2,8 +2,8 @@
 
 from atoll.data.fetch.cache import cache
 from atoll.data.fetch.fetch import fetch
-from atoll.data.fetch.files import Files
+from atoll.data.fetch.files import Files, tarred
 from atoll.data.fetch.parsed_cache import Columns, columns, kept
 from atoll.data.fetch.recipe import Download, Offer, Package, Recipe
 
-__all__ = ["Columns", "Download", "Files", "Offer", "Package", "Recipe", "cache", "columns", "fetch", "kept"]
+__all__ = ["Columns", "Download", "Files", "Offer", "Package", "Recipe", "cache", "columns", "fetch", "kept", "tarred"]

@@ -18,7 +18,7 @@ from atoll.data.formats.label_encoding import Kind, numbered, targets
 from atoll.data.formats.pictures import Size, stacked
 from atoll.data.formats.split import held_out
 from atoll.data.formats.tokenise import Words, compact
-from atoll.data.sources.decoders import Tokens
+from atoll.data.sources import Tokens
 from atoll.errors import DataError
 from atoll.tree import Tree
 

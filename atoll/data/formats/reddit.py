@@ -11,7 +11,7 @@ from atoll.data.formats import safe_read as files
 from atoll.data.formats.leaf_json import Array, Part, assembled, read_leaf
 from atoll.data.formats.split import Share
 from atoll.data.formats.tokenise import Vocabulary, Words, compact
-from atoll.data.sources.decoders import Tokens
+from atoll.data.sources import Tokens
 from atoll.tree import Tree
 
 _LENGTH = 10  # tokens in each of LEAF's sequences

@@ -13,7 +13,7 @@ from atoll.data.formats import safe_read as files
 from atoll.data.formats.leaf_json import Array, Part, assembled, classes, read_leaf
 from atoll.data.formats.split import Share
 from atoll.data.formats.tokenise import Vocabulary, Words, compact
-from atoll.data.sources.decoders import Tokens
+from atoll.data.sources import Tokens
 from atoll.tree import Tree
 
 _WORD = re.compile(r"[\w']+|[.,!?;]")  # LEAF's words: letters, digits and apostrophes, or one mark

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll import rng
-from atoll.data.sources.splits import stratified
+from atoll.data.sources import stratified
 from atoll.errors import DataError
 
 Share = Annotated[float, Field(ge=0, lt=1, description="held out where the files have no test rows; 0 for none")]

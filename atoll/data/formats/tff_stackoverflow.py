@@ -11,7 +11,7 @@ from atoll.data.dataset import IGNORE, Dataset
 from atoll.data.formats import safe_read
 from atoll.data.formats.tff_hdf5 import Array, Field, Part, assembled, read_tff
 from atoll.data.formats.tokenise import Vocabulary, Words, compact
-from atoll.data.sources.decoders import Tokens
+from atoll.data.sources import Tokens
 from atoll.tree import Tree
 
 _BEGIN, _END = "<BOS>", "<EOS>"

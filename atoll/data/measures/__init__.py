@@ -1,9 +1,9 @@
 """How unlike the clients are: in labels, sizes, inputs and gradients.
 
-table.py      of a table of label counts (clients by classes): numbers in, numbers out
-labels.py     the same of a partition, as one `Skew`
-features.py   can a classifier tell a client's inputs from the others'?
-gradients.py  do the clients' gradients point the same way?
+count_table.py  of a table of label counts (clients by classes): numbers in, numbers out
+labels.py       the same of a partition, as one `Skew`
+features.py     can a classifier tell a client's inputs from the others'?
+gradients.py    do the clients' gradients point the same way?
 """
 
 from atoll.data.measures.count_table import effective_classes, emd, jensen_shannon, label_entropy, total_variation

@@ -7,9 +7,9 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from atoll.data.inverse_design import JumpError, search
 from atoll.data.partition import assign
 from atoll.data.partition.dirichlet import Dirichlet
+from atoll.data.partition.inverse_design import JumpError, search
 from atoll.data.partition.partition import Partition
 from atoll.rng import host
 
@@ -20,7 +20,7 @@ _KEYS = 10  # with few clients the draws of one key may jump over the skew that 
 class Designed:
     """The Dirichlet split whose label skew is `emd`, the mean earth mover's distance, to within 0.02.
 
-    The alpha is searched for (`atoll.data.inverse_design`) and stands in `Partition.made`; the rest is `dirichlet`.
+    The alpha is searched for (`inverse_design.py`) and stands in `Partition.made`; the rest is `dirichlet`.
     """
 
     clients: Annotated[int, Field(ge=1)]

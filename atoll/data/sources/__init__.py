@@ -10,6 +10,7 @@ from atoll.data.sources.chat import CHAT, chat
 from atoll.data.sources.cifar10 import CIFAR10, cifar10
 from atoll.data.sources.covtype import COVTYPE, covtype
 from atoll.data.sources.credit import CREDIT, credit
+from atoll.data.sources.decoders import Tokens
 from atoll.data.sources.diabetes import diabetes
 from atoll.data.sources.digits import digits
 from atoll.data.sources.fcube import fcube
@@ -20,6 +21,7 @@ from atoll.data.sources.movielens import MOVIELENS, movielens
 from atoll.data.sources.sentiment import SENTIMENT, SENTIMENT4, sentiment, sentiment4
 from atoll.data.sources.sepsis import SEPSIS, sepsis
 from atoll.data.sources.shakespeare import SHAKESPEARE, shakespeare
+from atoll.data.sources.splits import stratified
 from atoll.data.sources.synthetic import synthetic
 from atoll.data.sources.toxicity import TOXICITY, toxicity
 
@@ -52,10 +54,12 @@ RECIPES: dict[str, Recipe] = {
 __all__ = [
     "PACKAGED",
     "RECIPES",
+    "Tokens",
     "breast_cancer",
     "diabetes",
     "digits",
     "fcube",
     "library_text",
+    "stratified",
     "synthetic",
 ]

@@ -9,8 +9,7 @@ import torch
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
-from atoll.data.fetch.files import tarred
+from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns, tarred
 from atoll.data.sources.decoders import Tokens
 from atoll.data.sources.fixed_split import TRAIN, Split, dealt, rows, taken
 from atoll.data.text import Corpus, Vocabulary, words

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atoll.records import Results
-from atoll.records.versus_published import Row, rows
+from atoll.records import Results, VersusPublished, compare_with_published
 from atoll.report.suite import prose
 
 
@@ -30,7 +29,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PublishedSection:
     """What the section shows: cells that were run, and published ones that were not."""
 
     finding: str
@@ -39,14 +38,14 @@ class Comparison:
     others: tuple[Shown, ...]
 
 
-def comparison(results: Results) -> Comparison | None:
+def comparison(results: Results) -> PublishedSection | None:
     """The comparison with the suite's published table; None where there is none."""
     if results.reference is None and not any(results.references.values()):
         return None
-    return shown(results, rows(results))
+    return shown(results, compare_with_published(results))
 
 
-def shown(results: Results, found: Sequence[Row]) -> Comparison | None:
+def shown(results: Results, found: Sequence[VersusPublished]) -> PublishedSection | None:
     """These rows as text."""
     if not found:
         return None
@@ -59,7 +58,7 @@ def shown(results: Results, found: Sequence[Row]) -> Comparison | None:
     )
     lines = {id(row): _shown(row) for row in found}
     others = tuple(lines[id(row)] for row in found if row.ours_last is None)
-    return Comparison(_finding(results, found), told, tuple(lines[id(row)] for row in ran), others)
+    return PublishedSection(_finding(results, found), told, tuple(lines[id(row)] for row in ran), others)
 
 
 def _named(results: Results) -> str:
@@ -67,7 +66,7 @@ def _named(results: Results) -> str:
     return f"the published table {' and '.join(names)}"
 
 
-def _finding(results: Results, found: Sequence[Row]) -> str:
+def _finding(results: Results, found: Sequence[VersusPublished]) -> str:
     """How many cells of the paper agree, differ, or could not be compared; a quirk is no cell of the paper."""
     counts = Counter(row.verdict for row in found if row.quirk is None and row.theirs is not None)
     agree, differ = counts.pop("agrees", 0), counts.pop("differs", 0)
@@ -81,7 +80,7 @@ def _finding(results: Results, found: Sequence[Row]) -> str:
     return " ".join(filter(None, parts))
 
 
-def _shown(row: Row) -> Shown:
+def _shown(row: VersusPublished) -> Shown:
     numbers = (
         *map(_score, (row.theirs, row.ours_last, row.ours_best)),
         _signed(row.difference, 2),
@@ -93,7 +92,7 @@ def _shown(row: Row) -> Shown:
     return Shown(row.name, numbers, row.verdict, " ".join(filter(None, (why, _effect(row)))), row.quirk)
 
 
-def _effect(row: Row) -> str:
+def _effect(row: VersusPublished) -> str:
     """What a quirk does to the right method, seed by seed."""
     if row.effect is None:
         return ""

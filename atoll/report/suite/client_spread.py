@@ -19,7 +19,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Costs:
+class MethodCosts:
     """What a method cost over the whole suite."""
 
     method: str
@@ -39,7 +39,7 @@ def clients(results: Results, block: str) -> list[Spread]:
     return [row for row in found if any(row.entries.values())]
 
 
-def costs(results: Results) -> list[Costs]:
+def costs(results: Results) -> list[MethodCosts]:
     """What every method cost, in the order of the table."""
     methods = dict.fromkeys(cell.method for cell in results.cells)
     found = [_costs(method, [cell for cell in results.cells if cell.method == method]) for method in methods]
@@ -59,12 +59,12 @@ def _clients(results: Results, cell: Cell) -> tuple[str, ...] | None:
     return tuple(prose.number(mean, 1) if results.scale == 100 else significant(mean) for mean in means)
 
 
-def _costs(method: str, cells: Sequence[Cell]) -> Costs:
+def _costs(method: str, cells: Sequence[Cell]) -> MethodCosts:
     runs = [run for cell in cells for run in cell.runs]
     chosen = {run.digest for run in runs}
     trials = [run for cell in cells for trial in cell.trials for run in trial.runs if run.digest not in chosen]
     every = [*runs, *trials]
-    return Costs(
+    return MethodCosts(
         method,
         len(runs),
         len(trials),

@@ -11,10 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from atoll.records import Cell, Results, Trace
+from atoll.records import Cell, Floats, Results, Trace
 from atoll.report import theme
 from atoll.report.plots import Plot
-from atoll.report.records import Floats
 from atoll.report.suite import prose
 from atoll.stats import half_width
 
@@ -26,7 +25,7 @@ WIDTH, HEIGHT = 3.4, 2.2  # inches
 
 
 @dataclass(frozen=True)
-class Line:
+class MethodLine:
     """One method in one row: the mean over seeds, and half the width of its interval (None for a single seed)."""
 
     method: str
@@ -46,19 +45,19 @@ def method_styles(results: Results) -> dict[str, int]:
     return {method: i for i, method in enumerate(dict.fromkeys(cell.method for cell in results.cells))}
 
 
-def line(method: str, runs: Sequence[Trace], by: By, scale: float) -> Line | None:
+def line(method: str, runs: Sequence[Trace], by: By, scale: float) -> MethodLine | None:
     """The mean over runs at the rounds that all of them have; costs are means over runs too."""
     common = sorted(set.intersection(*(set(run.rounds) for run in runs))) if runs else []
     if not common:
         return None
     kept = [common[i] for i in np.unique(np.linspace(0, len(common) - 1, min(len(common), POINTS)).astype(int))]
     values = np.array([_at(run, run.values, kept) for run in runs]) * scale
-    return Line(
+    return MethodLine(
         method, np.mean([_cost(run, by, kept) for run in runs], axis=0), values.mean(axis=0), half_width(values)
     )
 
 
-def _lines(results: Results, cells: Mapping[str, Cell], by: By) -> list[Line]:
+def _lines(results: Results, cells: Mapping[str, Cell], by: By) -> list[MethodLine]:
     found = [line(method, cell.runs, by, results.scale) for method, cell in cells.items()]
     return [one for one in found if one is not None]
 
@@ -76,7 +75,7 @@ def _at(run: Trace, series: Sequence[float], rounds: Sequence[int]) -> Floats:
 
 
 def _plot(
-    results: Results, block: str, row: tuple[str, ...], lines: Sequence[Line], by: By, styles: Mapping[str, int]
+    results: Results, block: str, row: tuple[str, ...], lines: Sequence[MethodLine], by: By, styles: Mapping[str, int]
 ) -> Plot:
     ends = "; ".join(f"{one.method} from {one.mean[0]:.4g} to {one.mean[-1]:.4g}" for one in lines)
     place = list(results.rows(block)).index(row)
@@ -89,7 +88,7 @@ def _plot(
     )
 
 
-def _draw(results: Results, lines: Sequence[Line], by: By, styles: Mapping[str, int]) -> Figure:
+def _draw(results: Results, lines: Sequence[MethodLine], by: By, styles: Mapping[str, int]) -> Figure:
     figure, axes = canvas(WIDTH, HEIGHT)
     for one in lines:
         style = theme.line_style(styles[one.method])
@@ -108,7 +107,7 @@ def _draw(results: Results, lines: Sequence[Line], by: By, styles: Mapping[str, 
     return figure
 
 
-def _limit(axes: Axes, lines: Sequence[Line], results: Results) -> None:
+def _limit(axes: Axes, lines: Sequence[MethodLine], results: Results) -> None:
     """Room for the means first: the interval of two seeds may be wide and must not flatten every curve."""
     means = np.concatenate([one.mean[np.isfinite(one.mean)] for one in lines])
     if not means.size:

@@ -8,10 +8,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from atoll.records import Cell, Results, Trace
-from atoll.records.privacy_claims import claims
+from atoll.records import Cell, Results, Trace, claims
 from atoll.report.suite import prose
-from atoll.report.suite.score_table import Entry, Row, Table, table
+from atoll.report.suite.score_table import ScoreEntry, ScoreRow, ScoreTable, table
 
 AFTER = (
     *("settings", "seed", "last", "best", "bytes", "seconds", "together"),
@@ -59,7 +58,7 @@ def as_latex(results: Results) -> str:
     return "\n".join(head) + "\n\n" + "\n\n".join("\n".join(_latex(one)) for one in tables(results)) + "\n"
 
 
-def tables(results: Results) -> Iterator[Table]:
+def tables(results: Results) -> Iterator[ScoreTable]:
     """Every block at the last round, then at the best one."""
     for block in results.blocks():
         yield table(results, block, "last")
@@ -98,7 +97,7 @@ def literal(text: str) -> str:
     return re.sub(r"([|*_`<\\])", r"\\\1", _plain(text))
 
 
-def _markdown(one: Table) -> list[str]:
+def _markdown(one: ScoreTable) -> list[str]:
     head = [literal(name) for name in (*one.axes, *one.methods)]
     lines = [_line(head), _line(["---"] * len(one.axes) + ["---:"] * len(one.methods))]
     return lines + [
@@ -110,12 +109,12 @@ def _line(entries: list[str]) -> str:
     return f"| {' | '.join(entries)} |"
 
 
-def _md(one: Table, entry: Entry) -> str:
+def _md(one: ScoreTable, entry: ScoreEntry) -> str:
     text = literal(_text(one, entry))
     return f"**{text}**" if entry.mark == "best" else f"{text} ≈" if entry.mark == "near" else text
 
 
-def _text(one: Table, entry: Entry) -> str:
+def _text(one: ScoreTable, entry: ScoreEntry) -> str:
     """An entry in one line: mean ± std, or a word, and what must be said of its seeds."""
     if entry.score is None:
         return entry.note
@@ -124,7 +123,7 @@ def _text(one: Table, entry: Entry) -> str:
     return f"{one.mean(entry)} ± {std}{said}" if std else f"{one.mean(entry)}{said}"
 
 
-def _latex(one: Table) -> list[str]:
+def _latex(one: ScoreTable) -> list[str]:
     heads = " & ".join(rf"{escaped(name)}" for name in (*one.axes, *one.methods))
     return [
         f"% {_plain(_title(one))}",
@@ -138,17 +137,17 @@ def _latex(one: Table) -> list[str]:
     ]
 
 
-def _latex_row(one: Table, row: Row) -> str:
+def _latex_row(one: ScoreTable, row: ScoreRow) -> str:
     entries = [*map(escaped, row.path), *(_tex(one, row.entries[m]) for m in one.methods)]
     return " & ".join(entries) + r" \\"
 
 
-def _tex(one: Table, entry: Entry) -> str:
+def _tex(one: ScoreTable, entry: ScoreEntry) -> str:
     text = escaped(_text(one, entry))
     return rf"\textbf{{{text}}}" if entry.mark == "best" else rf"\underline{{{text}}}" if entry.mark == "near" else text
 
 
-def _title(one: Table) -> str:
+def _title(one: ScoreTable) -> str:
     return f"{one.block}, {'last round' if one.when == 'last' else 'best round (chosen on the test data)'}"
 
 
@@ -161,7 +160,7 @@ def _told(results: Results) -> str:
     )
 
 
-def _notes(one: Table) -> list[str]:
+def _notes(one: ScoreTable) -> list[str]:
     quirks = [f"{name}: repeats on purpose what was published ({quirk})." for name, quirk in one.quirks.items()]
     failed = [
         f"{row.name}, {method}: {entry.note}{f' ({entry.why})' if entry.why else ''}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from atoll.records import Cell, Results
+from atoll.records import FINISHED, Cell, Results
 from atoll.report.suite import prose, tuning
 
 NAMED = 6  # cells that a note names before it only counts
@@ -91,7 +91,7 @@ def _few(results: Results) -> str:
 
 
 def _unfinished(results: Results) -> str:
-    odd = [(cell, run) for cell in results.cells for run in cell.runs if run.status != "finished"]
+    odd = [(cell, run) for cell in results.cells for run in cell.runs if run.status != FINISHED]
     if not odd:
         return ""
     said = ", ".join(f"{cell.name} seed {run.seed} ({run.status})" for cell, run in odd[:NAMED])

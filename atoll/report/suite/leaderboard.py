@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from atoll.errors import RecordError
-from atoll.records import Cell, Results
-from atoll.report.html import environment, put
+from atoll.records import Cell, Results, replace_text
+from atoll.report.html import environment
 from atoll.report.suite import privacy_page as privacy
 from atoll.report.suite import prose
 from atoll.report.suite.critical import critical
 from atoll.report.suite.ranking import comparable, ranks, tally
 from atoll.report.suite.score_table import contest, decimals
-from atoll.report.suite.scores import Score, best, by_seed
+from atoll.report.suite.scores import CellScore, best, by_seed
 from atoll.stats import align, t_interval
 
 SAID = {"validation": "validation", "paper": "test data", "none": "not tuned"}
@@ -36,7 +36,7 @@ class Standing:
     places: int
     seeds: int
     methods: tuple[str, ...]
-    scores: Mapping[str, Score]  # turned so that higher is better
+    scores: Mapping[str, CellScore]  # turned so that higher is better
     privacy: str = ""  # of the best; nothing where it has no account
     uneven: bool = False  # do the methods not hold the same epsilon?
 
@@ -59,7 +59,7 @@ def leaderboard(results: Sequence[Results], out: Path) -> Path:
     if not results:
         raise RecordError("leaderboard: needs results. Name folders that `atoll bench` wrote, or their results.json.")
     out.parent.mkdir(parents=True, exist_ok=True)
-    put(out, board(results).encode("utf-8"))
+    replace_text(out, board(results))
     return out
 
 

@@ -16,16 +16,14 @@ from atoll.report.plots import Plot
 from atoll.report.suite import prose
 from atoll.report.suite.curves import canvas
 from atoll.report.suite.scores import by_seed, competes, of_cell
-from atoll.stats import Posterior, Stability, correlated_t, pair, rank_stability, seeds_to_settle
-from atoll.stats.bayes import SURE
-from atoll.stats.sample_size import CAP
+from atoll.stats import MOST_SEEDS, SURE, Posterior, Stability, correlated_t, pair, rank_stability, seeds_to_settle
 
 MOST = 12  # posteriors that are drawn
 RHO = 0.0  # seeds are independent, and all tested on one test set
 
 
 @dataclass(frozen=True)
-class Line:
+class PairRow:
     """A against B in one row, as text."""
 
     row: str
@@ -55,8 +53,8 @@ class Certainty:
     finding: str
     told: tuple[str, ...]
     rope: str
-    top: tuple[Line, ...]
-    all: tuple[Line, ...]
+    top: tuple[PairRow, ...]
+    all: tuple[PairRow, ...]
     plots: tuple[Plot, ...]
     posterior: str
 
@@ -103,17 +101,17 @@ def _order(cells: Mapping[str, Cell], results: Results) -> list[str]:
     return sorted(finite, key=lambda m: -means[m] if results.higher else means[m])
 
 
-def _pairs(row: str, values: Mapping[str, Mapping[int, float]], results: Results, rope: float) -> Iterator[Line]:
+def _pairs(row: str, values: Mapping[str, Mapping[int, float]], results: Results, rope: float) -> Iterator[PairRow]:
     for a, b in combinations(values, 2):
         if len(set(values[a]) & set(values[b])) > 1:
             x, y, _ = pair(values[a], values[b], (a, b))
             posterior = correlated_t(x, y, rope=rope, rho=RHO, higher=results.higher)
-            yield Line(row, a, b, posterior, prose.number(float((x - y).mean()), 2, "+"))
+            yield PairRow(row, a, b, posterior, prose.number(float((x - y).mean()), 2, "+"))
 
 
 def _top(
-    values: Mapping[str, Mapping[int, float]], found: Sequence[Line], results: Results, rope: float
-) -> Line | None:
+    values: Mapping[str, Mapping[int, float]], found: Sequence[PairRow], results: Results, rope: float
+) -> PairRow | None:
     """The best against the second best, with what leaving out seeds does, and how many seeds would settle it."""
     first, second = list(values)[:2]
     line = next((one for one in found if (one.a, one.b) == (first, second)), None)
@@ -123,11 +121,13 @@ def _top(
     swapped = rank_stability({first: values[first], second: values[second]}, results.higher)
     kept = f"{len(swapped.seeds) - len(swapped.changed)} of {len(swapped.seeds)}"
     needed = seeds_to_settle(x, y, rope=rope, rho=RHO)
-    said = f"over {CAP:,}" if needed is None else str(needed) if needed > len(x) else f"settled: {_verdict(line)}"
-    return Line(line.row, first, second, line.posterior, line.difference, kept, said)
+    said = (
+        f"over {MOST_SEEDS:,}" if needed is None else str(needed) if needed > len(x) else f"settled: {_verdict(line)}"
+    )
+    return PairRow(line.row, first, second, line.posterior, line.difference, kept, said)
 
 
-def _verdict(line: Line) -> str:
+def _verdict(line: PairRow) -> str:
     return {"a": "A", "b": "B", "equal": "equal"}.get(line.posterior.verdict(), prose.MISSING)
 
 
@@ -135,7 +135,7 @@ def _common(values: Mapping[str, Mapping[int, float]]) -> int:
     return len(set.intersection(*(set(one) for one in values.values())))
 
 
-def _finding(top: Sequence[Line], rope: float, results: Results) -> str:
+def _finding(top: Sequence[PairRow], rope: float, results: Results) -> str:
     verdicts = [line.posterior.verdict() for line in top]
     clear, equal, open_ = verdicts.count("a"), verdicts.count("equal"), verdicts.count("undecided")
     return (
@@ -168,7 +168,7 @@ def _explained(results: Results, rope: float) -> str:
     )
 
 
-def _plot(number: int, line: Line, results: Results) -> Plot:
+def _plot(number: int, line: PairRow, results: Results) -> Plot:
     return Plot(
         f"posterior-{number}",
         f"{line.row}: {line.a} against {line.b}",
@@ -178,7 +178,7 @@ def _plot(number: int, line: Line, results: Results) -> Plot:
     )
 
 
-def _draw(line: Line, results: Results) -> Figure:
+def _draw(line: PairRow, results: Results) -> Figure:
     figure, axes = canvas(3.4, 1.9)
     one = line.posterior
     x, density = one.curve()

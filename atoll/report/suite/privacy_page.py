@@ -9,19 +9,33 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from atoll.records import Cell, Results
-from atoll.records.audits import Bound, alarm, bounds, contradicted
-from atoll.records.privacy_claims import KINDS, SIMULATION, Claim, Kind, claims, of_all, small, up, upper
+from atoll.records import (
+    CLAIM_KINDS,
+    SIMULATION,
+    AttackBound,
+    Cell,
+    Claim,
+    ClaimKind,
+    Results,
+    alarm,
+    attack_bounds,
+    claims,
+    contradicted,
+    round_up,
+    shown_delta,
+    shown_upper,
+    weakest_claims,
+)
 from atoll.report import theme
 from atoll.report.plots import Plot
 from atoll.report.privacy import NOT_COVERED
 from atoll.report.suite import prose
 from atoll.report.suite.curves import HEIGHT, MOST, WIDTH, canvas, method_styles
-from atoll.report.suite.scores import Score, of_cell
+from atoll.report.suite.scores import CellScore, of_cell
 
 NAMED = 3  # alarms that are shown one by one
 _SAME = 1.01  # times: runs calibrated to one budget end a little below it, each by its own
-TITLES: Mapping[Kind, str] = {
+TITLES: Mapping[ClaimKind, str] = {
     "client": "epsilon of a client",
     "example": "epsilon of an example",
     "simulates": "simulated epsilon (simulation only)",
@@ -29,7 +43,7 @@ TITLES: Mapping[Kind, str] = {
 
 
 @dataclass(frozen=True)
-class Line:
+class ClaimRow:
     """One claim of one cell: its cells as text, or (without them) words in their place."""
 
     name: str
@@ -45,7 +59,7 @@ class Privacy:
 
     told: tuple[str, ...]
     alarms: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[ClaimRow, ...]
     figures: tuple[tuple[str, tuple[Plot, ...], frozenset[str]], ...]  # by kind of epsilon, with the methods in them
 
 
@@ -54,21 +68,21 @@ class Point:
     """A cell in a figure."""
 
     epsilon: float
-    score: Score
+    score: CellScore
 
 
 @dataclass(frozen=True)
-class Series:
+class EpsilonSeries:
     """Cells that differ in epsilon and in nothing else, and what the same is without a mechanism."""
 
     method: str  # "" where the method is what differs
     points: tuple[Point, ...]
-    open: Score | None
+    open: CellScore | None
 
 
 def of(cell: Cell) -> tuple[Claim, ...]:
     """What all seeds of a cell hold."""
-    return of_all({run.seed: claims(run.privacy) for run in cell.runs})
+    return weakest_claims({run.seed: claims(run.privacy) for run in cell.runs})
 
 
 def brief(cell: Cell) -> str:
@@ -78,10 +92,10 @@ def brief(cell: Cell) -> str:
         if claim.epsilon is None:
             said.append("not private" if claim.unit == "client" else f"not private ({claim.unit} level)")
         elif claim.kind == "simulates":
-            said.append(f"simulates epsilon {upper(claim.epsilon)}")
+            said.append(f"simulates epsilon {shown_upper(claim.epsilon)}")
         else:
             said.append(
-                f"epsilon {upper(claim.epsilon)}" + ("" if claim.unit == "client" else f" ({claim.unit} level)")
+                f"epsilon {shown_upper(claim.epsilon)}" + ("" if claim.unit == "client" else f" ({claim.unit} level)")
             )
     return "; ".join(said)
 
@@ -97,7 +111,7 @@ def section(results: Results) -> Privacy | None:
 
 def alarms(results: Results) -> list[str]:
     """Audits that contradict the account, loudly; of many the first, and how many there are."""
-    every = [(cell, run, bounds(run.privacy)) for cell in results.cells for run in cell.runs]
+    every = [(cell, run, attack_bounds(run.privacy)) for cell in results.cells for run in cell.runs]
     looked_at = sum(len(found) for _, _, found in every)
     lines = [
         alarm(f"{cell.name}, seed {run.seed}", claim, one, looked_at)
@@ -143,12 +157,12 @@ def _apart(epsilons: Sequence[float]) -> bool:
     return bool(epsilons) and max(epsilons) > _SAME * min(epsilons)
 
 
-def _lines(cell: Cell, held: Sequence[Claim]) -> list[Line]:
-    found = [one for run in cell.runs for one in bounds(run.privacy) if one.epsilon is not None]
+def _lines(cell: Cell, held: Sequence[Claim]) -> list[ClaimRow]:
+    found = [one for run in cell.runs for one in attack_bounds(run.privacy) if one.epsilon is not None]
     return [_line(cell, claim, found) for claim in held]
 
 
-def _line(cell: Cell, claim: Claim, found: Sequence[Bound]) -> Line:
+def _line(cell: Cell, claim: Claim, found: Sequence[AttackBound]) -> ClaimRow:
     top = max((one for one in found if one.level == claim.kind), key=lambda one: one.epsilon or 0.0, default=None)
     many = f", the largest of {len(found)} seeds" if len(found) > 1 else ""
     audit = f"{top.name}: {top.said}{many}" if top else ""
@@ -156,14 +170,14 @@ def _line(cell: Cell, claim: Claim, found: Sequence[Bound]) -> Line:
     name = f"{cell.name}: {SIMULATION}" if simulated else cell.name
     if claim.epsilon is None:
         level = "" if claim.unit == "client" else f"{claim.unit} level: "
-        return Line(name, simulated, (), f"{level}{claim.said}", audit)
+        return ClaimRow(name, simulated, (), f"{level}{claim.said}", audit)
     rounds = "" if claim.rounds is None else f", {prose.counted(claim.rounds, 'round')}"
-    return Line(
+    return ClaimRow(
         name,
         simulated,
         (
-            f"{'simulates ' if simulated else ''}{upper(claim.epsilon)}",
-            small(claim.delta),
+            f"{'simulates ' if simulated else ''}{shown_upper(claim.epsilon)}",
+            shown_delta(claim.delta),
             ", ".join(filter(None, [claim.unit, claim.adjacency])),
             claim.sampler or prose.MISSING,
             claim.mechanism or prose.MISSING,
@@ -177,7 +191,7 @@ def _line(cell: Cell, claim: Claim, found: Sequence[Bound]) -> Line:
 def _figures(results: Results) -> list[tuple[str, tuple[Plot, ...], frozenset[str]]]:
     """The metric against epsilon, where cells that are alike but for one axis differ in it."""
     drawn = []
-    for kind in KINDS:
+    for kind in CLAIM_KINDS:
         parts = series(results, kind)
         plots = [_plot(results, kind, place, name, parts[name]) for place, name in enumerate(parts)]
         if plots:
@@ -186,13 +200,13 @@ def _figures(results: Results) -> list[tuple[str, tuple[Plot, ...], frozenset[st
     return drawn
 
 
-def series(results: Results, kind: Kind) -> dict[str, list[Series]]:
+def series(results: Results, kind: ClaimKind) -> dict[str, list[EpsilonSeries]]:
     """Every figure by the name of its row: a line for each method, or one line where methods are what differs."""
     spent = {place: _epsilon(cell, kind) for place, cell in enumerate(results.cells)}
     axis = _axis(results, spent)
     if axis is None:
         return {}
-    figures: dict[str, list[Series]] = {}
+    figures: dict[str, list[EpsilonSeries]] = {}
     last = len(results.axes) - 1
     for (_, rest), places in _alike(results, axis).items():
         found = [(e, results.cells[p]) for p in places if (e := spent[p]) is not None]
@@ -200,12 +214,14 @@ def series(results: Results, kind: Kind) -> dict[str, list[Series]]:
         plain = [of_cell(results.cells[p], results, "last") for p in places if not of(results.cells[p])]
         if _apart([point.epsilon for point in points]):
             row, method = (rest, "") if axis == last else (rest[:-1], rest[-1])
-            line = Series(method, tuple(sorted(points, key=lambda p: p.epsilon)), next(filter(None, plain), None))
+            line = EpsilonSeries(
+                method, tuple(sorted(points, key=lambda p: p.epsilon)), next(filter(None, plain), None)
+            )
             figures.setdefault(prose.row_name(row), []).append(line)
     return figures
 
 
-def _epsilon(cell: Cell, kind: Kind) -> float | None:
+def _epsilon(cell: Cell, kind: ClaimKind) -> float | None:
     return next((c.epsilon for c in of(cell) if c.kind == kind and c.epsilon), None)
 
 
@@ -230,9 +246,11 @@ def _width(results: Results, axis: int, spent: Mapping[int, float | None]) -> fl
     return math.fsum(math.log(max(group) / min(group)) for group in groups if group)
 
 
-def _plot(results: Results, kind: Kind, place: int, name: str, lines: Sequence[Series]) -> Plot:
+def _plot(results: Results, kind: ClaimKind, place: int, name: str, lines: Sequence[EpsilonSeries]) -> Plot:
     said = "; ".join(
-        " ".join(filter(None, [one.method, ", ".join(f"{p.score.mean:.4g} at {upper(p.epsilon)}" for p in one.points)]))
+        " ".join(
+            filter(None, [one.method, ", ".join(f"{p.score.mean:.4g} at {shown_upper(p.epsilon)}" for p in one.points)])
+        )
         + (f", {one.open.mean:.4g} without a mechanism" if one.open else "")
         for one in lines
     )
@@ -245,7 +263,7 @@ def _plot(results: Results, kind: Kind, place: int, name: str, lines: Sequence[S
     )
 
 
-def _draw(results: Results, kind: Kind, lines: Sequence[Series]) -> Figure:
+def _draw(results: Results, kind: ClaimKind, lines: Sequence[EpsilonSeries]) -> Figure:
     figure, axes = canvas(WIDTH, HEIGHT)
     styles = method_styles(results)
     for one in lines:
@@ -258,7 +276,7 @@ def _draw(results: Results, kind: Kind, lines: Sequence[Series]) -> Figure:
     every = sorted({p.epsilon for one in lines for p in one.points})
     if every[-1] > 4 * every[0]:
         theme.logarithmic(axes, "x")
-        labels = {f"{up(e, 2):g}": e for e in every}
+        labels = {f"{round_up(e, 2):g}": e for e in every}
         axes.xaxis.set_minor_locator(NullLocator())
         if len(labels) <= 8:
             axes.set_xticks(list(labels.values()), list(labels))

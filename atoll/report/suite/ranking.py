@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
-from atoll.records import Results
-from atoll.records.cells import When
+from atoll.records import Results, When
 from atoll.report.plots import Plot
 from atoll.report.suite import prose
 from atoll.report.suite.critical import critical
 from atoll.report.suite.score_table import contest
-from atoll.report.suite.scores import Score, best
+from atoll.report.suite.scores import CellScore, best
 from atoll.stats import average_ranks, critical_difference, friedman, holm, wilcoxon
 
-Rows = Mapping[str, Mapping[str, Score]]  # a row's name, then a method's score
+Rows = Mapping[str, Mapping[str, CellScore]]  # a row's name, then a method's score
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def ranking(results: Results) -> Ranking | None:
     return Ranking(finding, tuple(filter(None, said)), wins, len(complete), plot, lines)
 
 
-def contests(results: Results, when: When) -> dict[str, dict[str, Score]]:
+def contests(results: Results, when: When) -> dict[str, dict[str, CellScore]]:
     """Every row in which at least two methods may win, by name."""
     many = len(results.blocks()) > 1
     found = {
@@ -86,12 +85,12 @@ def ranks(rows: Rows, methods: Sequence[str], higher: bool) -> dict[str, float]:
     return dict(zip(methods, map(float, found), strict=True))
 
 
-def matrix(rows: Sequence[Mapping[str, Score]], methods: Sequence[str], higher: bool) -> list[list[float]]:
+def matrix(rows: Sequence[Mapping[str, CellScore]], methods: Sequence[str], higher: bool) -> list[list[float]]:
     """Means by row and method; what diverged is put behind everything else of its row."""
     return [_means([scores[method] for method in methods], higher) for scores in rows]
 
 
-def _means(scores: Sequence[Score], higher: bool) -> list[float]:
+def _means(scores: Sequence[CellScore], higher: bool) -> list[float]:
     finite = [one.mean for one in scores if not one.diverged]
     worst = (min(finite) - 1 if higher else max(finite) + 1) if finite else 0.0
     return [worst if one.diverged else one.mean for one in scores]
@@ -118,7 +117,7 @@ def counts(rows: Rows, method: str, higher: bool) -> tuple[int, int, int]:
     return len(mine), len(won), sum(_clear(scores, method) for scores in won)
 
 
-def _clear(scores: Mapping[str, Score], method: str) -> bool:
+def _clear(scores: Mapping[str, CellScore], method: str) -> bool:
     return not any(other.meets(scores[method]) for name, other in scores.items() if name != method)
 
 
@@ -169,7 +168,7 @@ def _is(p: float) -> str:
 
 
 def _wilcoxon(
-    rows: Sequence[Mapping[str, Score]], same: Sequence[str], results: Results
+    rows: Sequence[Mapping[str, CellScore]], same: Sequence[str], results: Results
 ) -> tuple[tuple[str, ...], ...]:
     """Each pair over rows: how many differ, the median difference, p, and p corrected for the number of pairs."""
     if len(rows) < 2 or len(same) < 2:

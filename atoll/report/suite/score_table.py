@@ -8,21 +8,20 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from atoll.records import Cell, Results
-from atoll.records.cells import When
+from atoll.records import Cell, Results, When
 from atoll.report.suite import prose
 from atoll.report.suite.privacy_page import brief
-from atoll.report.suite.scores import Score, best, competes, of_cell
+from atoll.report.suite.scores import CellScore, best, competes, of_cell
 
 Mark = Literal["best", "near", ""]
 
 
 @dataclass(frozen=True)
-class Entry:
+class ScoreEntry:
     """One entry: its score, whether it is the best of its row or near it, and what a reader must know of it."""
 
     cell: Cell | None
-    score: Score | None
+    score: CellScore | None
     mark: Mark
     note: str  # "1 seed of 3", "2 of 3 seeds", "failed", "not run", or nothing
     why: str = ""  # the reason of a failure
@@ -30,11 +29,11 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Row:
+class ScoreRow:
     """One setting, with an entry for every method of the table."""
 
     path: tuple[str, ...]
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ScoreEntry]
 
     @property
     def name(self) -> str:
@@ -43,14 +42,14 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class ScoreTable:
     """A block of the suite at the last or at the best round."""
 
     block: str
     when: When
     axes: tuple[str, ...]  # of the rows
     methods: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ScoreRow, ...]
     places: int
     quirks: Mapping[str, str]  # a method or setting that repeats what was published on purpose, and what that is
     percent: bool = False
@@ -65,15 +64,15 @@ class Table:
         won = {method: [entry.mark for m, entry in entries if m == method].count("best") for method in rivals}
         return {method: f"{count} of {len(self.rows)}" for method, count in won.items()}
 
-    def mean(self, entry: Entry) -> str:
+    def mean(self, entry: ScoreEntry) -> str:
         """The mean as text; without runs what there is instead."""
         return prose.number(entry.score.mean, self.places) if entry.score else entry.note
 
-    def std(self, entry: Entry) -> str:
+    def std(self, entry: ScoreEntry) -> str:
         """The spread over seeds as text, or nothing."""
         return self._spread(entry.score.std if entry.score else None)
 
-    def interval(self, entry: Entry) -> str:
+    def interval(self, entry: ScoreEntry) -> str:
         """The 95 % t interval as text, or nothing."""
         found = entry.score
         if found is None or found.half is None or found.diverged:
@@ -86,24 +85,26 @@ class Table:
         return "" if value is None or not math.isfinite(value) else prose.number(value, self.places)
 
 
-def table(results: Results, block: str, when: When) -> Table:
+def table(results: Results, block: str, when: When) -> ScoreTable:
     """A block as a table; a cell that was never run has an entry too."""
     found = results.rows(block)
     methods = tuple(dict.fromkeys(method for cells in found.values() for method in cells))
-    rows = tuple(Row(path, _entries(results, cells, methods, when)) for path, cells in found.items())
+    rows = tuple(ScoreRow(path, _entries(results, cells, methods, when)) for path, cells in found.items())
     quirks = {cell.oddity: cell.quirk for cells in found.values() for cell in cells.values() if cell.quirk}
     scores = [entry.score for row in rows for entry in row.entries.values() if entry.score]
     percent = results.scale == 100
-    return Table(block, when, results.axes[:-1], methods, rows, decimals(percent, scores), quirks, percent)
+    return ScoreTable(block, when, results.axes[:-1], methods, rows, decimals(percent, scores), quirks, percent)
 
 
-def contest(results: Results, cells: Mapping[str, Cell], when: When) -> dict[str, Score]:
+def contest(results: Results, cells: Mapping[str, Cell], when: When) -> dict[str, CellScore]:
     """The scores of those cells of a row that may win it; a diverged one is among them, and loses."""
     found = {method: of_cell(cell, results, when) for method, cell in cells.items() if competes(cell)}
     return {method: one for method, one in found.items() if one}
 
 
-def _entries(results: Results, cells: Mapping[str, Cell], methods: tuple[str, ...], when: When) -> dict[str, Entry]:
+def _entries(
+    results: Results, cells: Mapping[str, Cell], methods: tuple[str, ...], when: When
+) -> dict[str, ScoreEntry]:
     rivals = contest(results, cells, when)
     top = best(rivals, results.higher) if len(rivals) > 1 else []  # alone in a row, nobody wins
     near = [m for m, one in rivals.items() if any(one.meets(rivals[winner]) for winner in top)]
@@ -111,12 +112,12 @@ def _entries(results: Results, cells: Mapping[str, Cell], methods: tuple[str, ..
     return {m: _entry(results, cells.get(m), when, marks.get(m, "")) for m in methods}
 
 
-def _entry(results: Results, cell: Cell | None, when: When, mark: Mark) -> Entry:
+def _entry(results: Results, cell: Cell | None, when: When, mark: Mark) -> ScoreEntry:
     if cell is None:
-        return Entry(None, None, "", prose.MISSING, "not part of the suite")
+        return ScoreEntry(None, None, "", prose.MISSING, "not part of the suite")
     if not cell.runs:
-        return Entry(cell, None, "", "failed" if cell.failed else "not run", prose.why(cell))
-    return Entry(cell, of_cell(cell, results, when), mark, _seeds(cell), prose.why(cell), brief(cell))
+        return ScoreEntry(cell, None, "", "failed" if cell.failed else "not run", prose.why(cell))
+    return ScoreEntry(cell, of_cell(cell, results, when), mark, _seeds(cell), prose.why(cell), brief(cell))
 
 
 def _seeds(cell: Cell) -> str:
@@ -127,10 +128,10 @@ def _seeds(cell: Cell) -> str:
     return f"{n} of {wanted} seeds" if n < wanted else ""
 
 
-def decimals(percent: bool, scores: Sequence[Score]) -> int:
+def decimals(percent: bool, scores: Sequence[CellScore]) -> int:
     """Decimals that say something: two digits of the usual spread over seeds; in per cent 1 or 2.
 
-    >>> decimals(True, [Score(88.0, 0.5, 1.2, 3)]), decimals(False, [Score(0.4, 0.002, 0.005, 3)])
+    >>> decimals(True, [CellScore(88.0, 0.5, 1.2, 3)]), decimals(False, [CellScore(0.4, 0.002, 0.005, 3)])
     (2, 4)
     """
     spreads = [one.std for one in scores if one.std and math.isfinite(one.std)]

@@ -6,13 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from atoll.records import Cell, Results
-from atoll.records.cells import When
+from atoll.records import Cell, Results, When
 from atoll.stats import t_interval
 
 
 @dataclass(frozen=True)
-class Score:
+class CellScore:
     """A mean over n seeds; `std` with n - 1 below the line, `half` of the 95 % t interval. One seed: neither."""
 
     mean: float
@@ -25,16 +24,17 @@ class Score:
         """Whether a seed's value is not finite: then the mean is not either."""
         return not math.isfinite(self.mean)
 
-    def meets(self, other: Score) -> bool:
+    def meets(self, other: CellScore) -> bool:
         """Whether the two intervals overlap.
 
-        >>> Score(88.0, 0.1, 0.2, 3).meets(Score(88.3, 0.1, 0.2, 3)), Score(88.0, 0.1, 0.2, 3).meets(Score(89, 0, 0, 3))
+        >>> one = CellScore(88.0, 0.1, 0.2, 3)
+        >>> one.meets(CellScore(88.3, 0.1, 0.2, 3)), one.meets(CellScore(89, 0, 0, 3))
         (True, False)
         """
         return abs(self.mean - other.mean) <= (self.half or 0.0) + (other.half or 0.0)
 
 
-def score(values: Sequence[float]) -> Score | None:
+def score(values: Sequence[float]) -> CellScore | None:
     """The score of one value per seed; None without seeds.
 
     >>> score([1.0, 2.0, 3.0])
@@ -43,7 +43,7 @@ def score(values: Sequence[float]) -> Score | None:
     if not len(values):
         return None
     found = t_interval(values)
-    return Score(found.mean, found.std, found.half, found.n)
+    return CellScore(found.mean, found.std, found.half, found.n)
 
 
 def by_seed(cell: Cell, results: Results, when: When) -> dict[int, float]:
@@ -51,7 +51,7 @@ def by_seed(cell: Cell, results: Results, when: When) -> dict[int, float]:
     return {seed: value * results.scale for seed, value in cell.by_seed(when, results.higher).items()}
 
 
-def of_cell(cell: Cell, results: Results, when: When) -> Score | None:
+def of_cell(cell: Cell, results: Results, when: When) -> CellScore | None:
     """The shown score of a cell."""
     return score(list(by_seed(cell, results, when).values()))
 
@@ -61,10 +61,10 @@ def competes(cell: Cell) -> bool:
     return cell.quirk is None and len(cell.runs) > 1
 
 
-def best(scores: Mapping[str, Score], higher: bool) -> list[str]:
+def best(scores: Mapping[str, CellScore], higher: bool) -> list[str]:
     """The methods with the best mean: one, or those with exactly the same.
 
-    >>> best({"a": Score(1, 0, 0, 3), "b": Score(2, 0, 0, 3)}, higher=True)
+    >>> best({"a": CellScore(1, 0, 0, 3), "b": CellScore(2, 0, 0, 3)}, higher=True)
     ['b']
     """
     finite = {name: one.mean for name, one in scores.items() if not one.diverged}

@@ -1,12 +1,11 @@
 """Sweeps: one file with axes in; many runs, side by side or on a cluster, and one report out.
 
-    table.py      the [sweep] table, checked     axes.py     from the table to cells: complete experiments
-    naming.py     short names for cells          groups.py   which cells can be one stack
-    tasks.py      what one worker runs           local.py    tasks in this process, or in several
-    worker.py     such a process                 signals.py  Ctrl-C and SIGTERM
-    ray.py        tasks on a Ray cluster         folder.py   sweep.json, the cells' folders, the lock
-    outcome.py    what came of a sweep           api.py      all of it in one call
-    progress.py   a bar over the cells
+    sweep_table.py    the [sweep] table, checked     axes.py            from the table to cells: complete experiments
+    naming.py         short names for cells          stacking.py        which cells can be one stack
+    cell_tasks.py     what one worker runs           local_executor.py  tasks in this process, or in several
+    worker.py         such a process                 signals.py         Ctrl-C and SIGTERM
+    ray_executor.py   tasks on a Ray cluster         sweep.py           all of it in one call
+    sweep_outcome.py  what came of a sweep           sweep_progress.py  a bar over the cells
 
 >>> import atoll
 >>> done = atoll.sweep.run({
@@ -20,10 +19,30 @@
 ('finished', [1, 1])
 """
 
-from atoll.suites.sweeps.axes import Cell, expand
+from atoll.suites.sweeps.axes import SweepCell, expand
 from atoll.suites.sweeps.cell_tasks import Events, Quiet
-from atoll.suites.sweeps.stacking import stackable
-from atoll.suites.sweeps.sweep import Plan, default_folder, plan, run
+from atoll.suites.sweeps.signals import terminable
+from atoll.suites.sweeps.stacking import stackable, stacks
+from atoll.suites.sweeps.sweep import Executor, SweepPlan, default_folder, plan, run
 from atoll.suites.sweeps.sweep_outcome import Sweep
+from atoll.suites.sweeps.sweep_progress import CellsBar
+from atoll.suites.sweeps.sweep_table import Resources, SweepTable
 
-__all__ = ["Cell", "Events", "Plan", "Quiet", "Sweep", "default_folder", "expand", "plan", "run", "stackable"]
+__all__ = [
+    "CellsBar",
+    "Events",
+    "Executor",
+    "Quiet",
+    "Resources",
+    "Sweep",
+    "SweepCell",
+    "SweepPlan",
+    "SweepTable",
+    "default_folder",
+    "expand",
+    "plan",
+    "run",
+    "stackable",
+    "stacks",
+    "terminable",
+]

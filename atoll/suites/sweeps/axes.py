@@ -23,7 +23,7 @@ from atoll.suites.sweeps import sweep_table
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepCell:
     """One experiment of a sweep."""
 
     name: str  # unique in its sweep, and fit to name a folder
@@ -32,7 +32,7 @@ class Cell:
     digest: str
 
 
-def expand(raw: Mapping[str, Any]) -> list[Cell]:
+def expand(raw: Mapping[str, Any]) -> list[SweepCell]:
     """Every cell, the last axis fastest, seeds last of all; cells that are the same experiment once.
 
     Or one ConfigError with everything that is wrong in any cell.
@@ -43,7 +43,7 @@ def expand(raw: Mapping[str, Any]) -> list[Cell]:
     words = labels(sweep.axes)
     picks = list(itertools.product(*(range(len(values)) for values in sweep.axes.values())))
     named = names([[words[axis][i] for axis, i in zip(sweep.axes, pick, strict=True)] for pick in picks])
-    cells: dict[str, Cell] = {}
+    cells: dict[str, SweepCell] = {}
     problems: dict[str, list[str]] = {}
     for name, pick in zip(named, picks, strict=True):
         coordinates = {axis: sweep.axes[axis][i] for axis, i in zip(sweep.axes, pick, strict=True)}
@@ -54,7 +54,7 @@ def expand(raw: Mapping[str, Any]) -> list[Cell]:
                 problems.setdefault(problem, []).append(name)
             continue
         digest = experiment.digest()
-        cells.setdefault(digest, Cell(name, copy.deepcopy(coordinates), experiment, digest))
+        cells.setdefault(digest, SweepCell(name, copy.deepcopy(coordinates), experiment, digest))
     if problems:
         raise ConfigError([_where(found, len(named)) + problem for problem, found in problems.items()])
     return list(cells.values())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -16,19 +14,18 @@ import torch
 
 from atoll.errors import AtollError, RecordError
 from atoll.experiment.setup import Device
-from atoll.runs import Folder, Run, Watcher, run, run_together
-from atoll.runs.lifecycle import ended
-from atoll.suites.sweeps.axes import Cell
+from atoll.records import INTERRUPTED, RunFolder, ended, failed, keep_traceback
+from atoll.runs import Run, Watcher, run, run_together
+from atoll.suites.sweeps.axes import SweepCell
 
-INTERRUPTED = "interrupted"
 _PATIENCE = 60.0  # seconds to wait for a worker that has lost its sweep, and is about to stop
 
 
 @dataclass(frozen=True)
-class Task:
+class CellTask:
     """Cells and their folders, and what to run them with."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[SweepCell, ...]
     folders: tuple[Path, ...]
     device: Device = "auto"
     threads: int | None = None  # torch's, in a worker
@@ -63,7 +60,7 @@ class Quiet:
         """Nothing."""
 
 
-def perform(task: Task, events: Events) -> dict[str, str]:
+def perform(task: CellTask, events: Events) -> dict[str, str]:
     """Run the cells; the state of each by its name. After an interrupt the cells that were not reached have none."""
     if task.threads is not None:
         torch.set_num_threads(task.threads)
@@ -71,7 +68,7 @@ def perform(task: Task, events: Events) -> dict[str, str]:
     return _one_by_one(task, events) if states is None else states
 
 
-def _stacked(task: Task, events: Events) -> dict[str, str] | None:
+def _stacked(task: CellTask, events: Events) -> dict[str, str] | None:
     """All cells at once; None if they cannot be, or not all: then each is run by itself, to see which."""
     names = [cell.name for cell in task.cells]
     events.began(names)
@@ -86,8 +83,8 @@ def _stacked(task: Task, events: Events) -> dict[str, str] | None:
             watch=[_watcher([name], events) for name in names],
         )
     except KeyboardInterrupt:
-        standing = [_ended(folder) or INTERRUPTED for folder in task.folders]
-        return _told(dict(zip(names, standing, strict=True)), events)
+        states = [_ended(folder) or INTERRUPTED for folder in task.folders]
+        return _told(dict(zip(names, states, strict=True)), events)
     except Exception:
         return None
     return _told({name: _state(one) for name, one in zip(names, ran, strict=True)}, events)
@@ -95,12 +92,12 @@ def _stacked(task: Task, events: Events) -> dict[str, str] | None:
 
 def _state(run: Run) -> str:
     """How a run of a stack ended; the error, where it left the stack because of one, says more than its status."""
-    return run.status if run.error is None else f"failed: {run.error}"
+    return run.status if run.error is None else failed(str(run.error))
 
 
 def _ended(folder: Path) -> str | None:
     with suppress(RecordError):
-        info = Folder(folder).info
+        info = RunFolder(folder).info
         return str(info["status"]) if ended(info) else None
     return None
 
@@ -111,7 +108,7 @@ def _told(states: dict[str, str], events: Events) -> dict[str, str]:
     return states
 
 
-def _one_by_one(task: Task, events: Events) -> dict[str, str]:
+def _one_by_one(task: CellTask, events: Events) -> dict[str, str]:
     states: dict[str, str] = {}
     for cell, folder in zip(task.cells, task.folders, strict=True):
         events.began([cell.name])
@@ -122,25 +119,17 @@ def _one_by_one(task: Task, events: Events) -> dict[str, str]:
     return states
 
 
-def _one(cell: Cell, folder: Path, device: Device, watch: Watcher) -> str:
+def _one(cell: SweepCell, folder: Path, device: Device, watch: Watcher) -> str:
     try:
         wait_until_free(folder)
         return run(cell.experiment, folder, resume=True, device=device, watch=watch).status
     except KeyboardInterrupt:
         return INTERRUPTED
     except AtollError as e:
-        return f"failed: {e}"
+        return failed(str(e))
     except Exception as e:
-        return f"failed: {type(e).__name__}: {e} (traceback in {_kept(folder)})"
-
-
-def _kept(folder: Path) -> Path:
-    """What went wrong in full, beside the cells: a folder that holds something else is no place for a run."""
-    path = folder.parent.parent / "errors" / f"{folder.name}.txt"
-    with suppress(OSError):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(traceback.format_exc())
-    return path
+        kept = keep_traceback(folder, traceback.format_exc())
+        return failed(f"{type(e).__name__}: {e} (traceback in {kept})")
 
 
 def _watcher(names: list[str], events: Events) -> Watcher:
@@ -153,21 +142,5 @@ def _watcher(names: list[str], events: Events) -> Watcher:
 def wait_until_free(folder: Path, seconds: float = _PATIENCE) -> None:
     """A killed sweep's workers stop after their round: wait for them. Who does not let go is refused by the run."""
     until = time.monotonic() + seconds
-    while _held(folder) and time.monotonic() < until:
+    while RunFolder(folder).is_held() and time.monotonic() < until:
         time.sleep(0.05)
-
-
-def _held(folder: Path) -> bool:
-    try:
-        where = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(where, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(where)
-    return False

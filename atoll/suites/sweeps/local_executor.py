@@ -15,19 +15,20 @@ from typing import Any
 
 import torch
 
-from atoll.suites.sweeps.cell_tasks import INTERRUPTED, Events, Task, perform
+from atoll.records import INTERRUPTED, failed
+from atoll.suites.sweeps.cell_tasks import CellTask, Events, perform
 from atoll.suites.sweeps.signals import deadline, deaf, terminable
 from atoll.suites.sweeps.worker import work
 
 
-def execute(tasks: Sequence[Task], jobs: int, events: Events, until: float | None = None) -> dict[str, str]:
+def execute(tasks: Sequence[CellTask], jobs: int, events: Events, until: float | None = None) -> dict[str, str]:
     """Run the tasks, `jobs` at a time, `until` a moment; the state of every cell that was reached, by its name."""
     jobs = min(jobs, len(tasks))
     with terminable(), deadline(until):
         return Pool(tasks, jobs, events).run() if jobs > 1 else _here(tasks, events)
 
 
-def _here(tasks: Sequence[Task], events: Events) -> dict[str, str]:
+def _here(tasks: Sequence[CellTask], events: Events) -> dict[str, str]:
     states: dict[str, str] = {}
     with suppress(KeyboardInterrupt):  # between two cells
         for task in tasks:
@@ -43,13 +44,13 @@ class Worker:
 
     process: BaseProcess
     line: Connection
-    task: Task | None = None
+    task: CellTask | None = None
 
 
 class Pool:
     """Hands out tasks to worker processes until none is left, or somebody says stop."""
 
-    def __init__(self, tasks: Sequence[Task], jobs: int, events: Events) -> None:
+    def __init__(self, tasks: Sequence[CellTask], jobs: int, events: Events) -> None:
         share = max(1, torch.get_num_threads() // max(1, jobs))
         self.left = deque(replace(task, threads=share) for task in tasks)
         self.jobs, self.events = jobs, events
@@ -120,7 +121,7 @@ class Pool:
         worker.process.join()
         code = worker.process.exitcode or 0
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit status {code}"
-        self._give_up(worker, INTERRUPTED if self.stopping else f"failed: its worker process was ended {how}.")
+        self._give_up(worker, INTERRUPTED if self.stopping else failed(f"its worker process was ended {how}."))
         if self.left:
             self._renew(worker)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atoll.experiment import Experiment, schema
-from atoll.report.settings import differing, flatten, short, show
+from atoll.report import differing, flatten, short, show
 
 _LONGEST = 80
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections import Counter, deque
@@ -13,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import ConfigError, TrainingError
-from atoll.suites.sweeps.cell_tasks import INTERRUPTED, Events, Quiet, Task, perform
+from atoll.records import INTERRUPTED, RunFolder, failed
+from atoll.suites.sweeps.cell_tasks import CellTask, Events, Quiet, perform
 from atoll.suites.sweeps.signals import deadline, terminable
 from atoll.suites.sweeps.sweep_table import Resources
 
 RETRIES = 3  # of a task whose worker was lost; it goes on from the cells' checkpoints
 _GLANCE = 0.5  # seconds between two looks at the records
 _GRACE = 120.0  # seconds for a cancelled task to finish its round
-_TAIL = 1 << 20  # bytes in which the last line of a record is looked for
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def connected(address: str | None) -> Iterator[Any]:
 
 
 def execute(
-    ray: Any, tasks: Sequence[Task], share: Share, events: Events, until: float | None = None
+    ray: Any, tasks: Sequence[CellTask], share: Share, events: Events, until: float | None = None
 ) -> dict[str, str]:
     """Run the tasks, `until` a moment; the state of every cell that was reached, by its name."""
     with terminable(), deadline(until):
@@ -86,11 +85,11 @@ def _knock(address: str) -> None:
 class Flight:
     """Tasks that are under way."""
 
-    def __init__(self, ray: Any, tasks: Sequence[Task], share: Share, events: Events) -> None:
+    def __init__(self, ray: Any, tasks: Sequence[CellTask], share: Share, events: Events) -> None:
         self.ray, self.events = ray, events
         self.left = deque(tasks)
         self.most = share.jobs or len(tasks)
-        self.under_way: dict[Any, Task] = {}
+        self.under_way: dict[Any, CellTask] = {}
         self.tries: Counter[str] = Counter()  # by the name of a task's first cell
         self.seen: dict[str, int] = {}
         self.states: dict[str, str] = {}
@@ -136,14 +135,14 @@ class Flight:
             for ref in ready:
                 self._told(self._result(ref, self.under_way[ref]))
 
-    def _result(self, ref: Any, task: Task) -> dict[str, str]:
+    def _result(self, ref: Any, task: CellTask) -> dict[str, str]:
         try:
             states: dict[str, str] = self.ray.get(ref)
         except self.ray.exceptions.TaskCancelledError:
             return {cell.name: INTERRUPTED for cell in task.cells}
         except self.ray.exceptions.RayError as e:
             why = str(e).strip().partition("\n")[0]
-            return {cell.name: f"failed: the cluster could not run it ({why})." for cell in task.cells}
+            return {cell.name: failed(f"the cluster could not run it ({why}).") for cell in task.cells}
         return states
 
     def _told(self, states: dict[str, str]) -> None:
@@ -151,9 +150,9 @@ class Flight:
             self.states[name] = state
             self.events.ended(name, state)
 
-    def _glance(self, task: Task, number: int) -> None:
+    def _glance(self, task: CellTask, number: int) -> None:
         """How far a cell is, by the last line of its record."""
-        cell, entry = task.cells[number], _last_line(task.folders[number] / "record.jsonl")
+        cell, entry = task.cells[number], RunFolder(task.folders[number]).last_line()
         done = int(entry.get("round", 0))
         if done == self.seen.get(cell.name, 0):
             return
@@ -163,7 +162,7 @@ class Flight:
         self.events.round([cell.name], done, cell.experiment.rounds, entry)
 
 
-def remotely(task: Task, home: str) -> dict[str, str]:
+def remotely(task: CellTask, home: str) -> dict[str, str]:
     """The task on a machine of the cluster; called again where a worker was lost, it goes on from the checkpoints."""
     with suppress(OSError):
         os.chdir(home)  # paths in the file are seen from where the sweep was started
@@ -173,15 +172,3 @@ def remotely(task: Task, home: str) -> dict[str, str]:
 def _amounts(resources: Resources, device: str) -> dict[str, float]:
     usual = 1.0 if device == "cuda" else 0.0
     return {"num_cpus": resources.cpus, "num_gpus": usual if resources.gpus is None else resources.gpus}
-
-
-def _last_line(path: Path) -> dict[str, Any]:
-    """The last whole line of a record that somebody else is writing; nothing if there is none to be read."""
-    try:
-        with path.open("rb") as f:
-            f.seek(max(0, f.seek(0, os.SEEK_END) - _TAIL))
-            lines = f.read().split(b"\n")
-        found = json.loads(lines[-2])
-    except (OSError, ValueError, IndexError):
-        return {}
-    return found if isinstance(found, dict) else {}

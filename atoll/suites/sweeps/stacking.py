@@ -18,37 +18,37 @@ from atoll.experiment import CATALOGUE, GIVEN, Entry, Experiment, build, schema
 from atoll.experiment.registry import find
 from atoll.experiment.setup import Device
 from atoll.runs.stackable import without_numbers
-from atoll.suites.sweeps.axes import Cell
+from atoll.suites.sweeps.axes import SweepCell
 
 _ANY = "any number"
 _MOST = 24  # runs of one stack that differ in their partitions: an interrupt should not leave all of them half done
 
 
-def stackable(cells: Sequence[Cell], across: bool = False) -> list[list[Cell]]:
+def stackable(cells: Sequence[SweepCell], across: bool = False) -> list[list[SweepCell]]:
     """The cells in groups that can run as one stack each, in the order of their first cells.
 
     `across`: also over partitions with as many clients. A GPU gains from more clients side by side; a CPU does not.
     """
-    groups: dict[str, list[Cell]] = {}
+    groups: dict[str, list[SweepCell]] = {}
     for cell in cells:
         groups.setdefault(shape(cell.experiment, across) or cell.digest, []).append(cell)
     found = list(groups.values())
     return [piece for group in found for piece in _pieces(group)] if across else found
 
 
-def stacks(cells: Sequence[Cell], device: Device = "auto") -> list[list[Cell]]:
+def stacks(cells: Sequence[SweepCell], device: Device = "auto") -> list[list[SweepCell]]:
     """The same, as this machine would run them on this device."""
     return stackable(cells, across=torch.cuda.is_available() and device != "cpu")
 
 
-def _pieces(group: list[Cell]) -> list[list[Cell]]:
+def _pieces(group: list[SweepCell]) -> list[list[SweepCell]]:
     """In as few pieces of at most so many cells as there can be, of nearly equal length."""
     number = -(-len(group) // _MOST)
     size = -(-len(group) // number)
     return [group[i : i + size] for i in range(0, len(group), size)]
 
 
-def halved(groups: Sequence[Sequence[Cell]], workers: int) -> list[list[Cell]]:
+def halved(groups: Sequence[Sequence[SweepCell]], workers: int) -> list[list[SweepCell]]:
     """The groups, the largest cut in two until every worker has one and none is more than a worker's share.
 
     A stack that is larger would leave the others idle.

@@ -12,12 +12,12 @@ from typing import Any, Literal
 from atoll.errors import ConfigError
 from atoll.experiment import read as read_file
 from atoll.experiment.setup import Device, find_device
+from atoll.records import RUNNING, SweepFolder
 from atoll.suites.sweeps import local_executor, ray_executor
 from atoll.suites.sweeps import sweep_table as table
-from atoll.suites.sweeps.axes import Cell, expand
-from atoll.suites.sweeps.cell_tasks import Events, Quiet, Task
+from atoll.suites.sweeps.axes import SweepCell, expand
+from atoll.suites.sweeps.cell_tasks import CellTask, Events, Quiet
 from atoll.suites.sweeps.stacking import halved, stacks
-from atoll.suites.sweeps.sweep_folder import SweepFolder
 from atoll.suites.sweeps.sweep_outcome import Sweep
 
 Executor = Literal["local", "ray"]
@@ -25,14 +25,14 @@ Source = str | Path | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """A sweep, read and checked."""
 
-    table: table.Sweep
-    cells: list[Cell]
+    table: table.SweepTable
+    cells: list[SweepCell]
 
 
-def plan(source: Source, overrides: Sequence[str] = ()) -> Plan:
+def plan(source: Source, overrides: Sequence[str] = ()) -> SweepPlan:
     """The sweep of a file (or of a dict like one), with changes such as "rounds=5"; every cell has been checked."""
     where = source if isinstance(source, str | Path) else None
     raw = table.change(read_file(source) if isinstance(source, str | Path) else source, overrides)
@@ -41,11 +41,11 @@ def plan(source: Source, overrides: Sequence[str] = ()) -> Plan:
             f"{where}: has no [sweep] table. For a single run use: atoll run {where}. For a sweep add the table, "
             'with seeds = 3 or an axis such as "algorithm.lr" = [0.05, 0.1].'
         )
-    return Plan(table.read(raw)[1], expand(raw))
+    return SweepPlan(table.read(raw)[1], expand(raw))
 
 
 def run(
-    sweep: Source | Plan,
+    sweep: Source | SweepPlan,
     out: Path | str | None = None,
     *,
     executor: Executor = "local",
@@ -72,7 +72,7 @@ def run(
     if out is None and not isinstance(sweep, str | Path):
         raise ConfigError("out: is missing. Name the sweep's folder.")
     place = SweepFolder(Path(out) if out is not None else default_folder(sweep))  # type: ignore[arg-type]
-    made = sweep if isinstance(sweep, Plan) else plan(sweep)
+    made = sweep if isinstance(sweep, SweepPlan) else plan(sweep)
     _check(executor, jobs, address, device)
     place.claim(resume)
     with ray_executor.connected(address) if executor == "ray" else nullcontext() as ray, place.held():
@@ -93,16 +93,16 @@ def default_folder(file: str | Path) -> Path:
     return Path("runs") / Path(file).stem
 
 
-def tasks(cells: Sequence[Cell], place: SweepFolder, stack: bool, jobs: int, device: Device) -> list[Task]:
+def tasks(cells: Sequence[SweepCell], place: SweepFolder, stack: bool, jobs: int, device: Device) -> list[CellTask]:
     """The cells in tasks, at least one for every worker where there are cells enough."""
     groups = halved(stacks(cells, device), jobs) if stack else [[cell] for cell in cells]
-    return [Task(tuple(group), tuple(place.place(c).absolute() for c in group), device) for group in groups]
+    return [CellTask(tuple(group), tuple(place.place(c).absolute() for c in group), device) for group in groups]
 
 
 class Book:
     """Keeps sweep.json up to date, and passes everything on. Knows from the start what is done."""
 
-    def __init__(self, made: Plan, place: SweepFolder, events: Events) -> None:
+    def __init__(self, made: SweepPlan, place: SweepFolder, events: Events) -> None:
         self.made, self.place, self.events = made, place, events
         self.states = {cell.name: state for cell in made.cells if (state := place.done(cell))}
         self._write({})
@@ -111,7 +111,7 @@ class Book:
 
     def began(self, names: Sequence[str]) -> None:
         """These are running."""
-        self._write(dict.fromkeys(names, "running"))
+        self._write(dict.fromkeys(names, RUNNING))
         self.events.began(names)
 
     def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:

@@ -6,16 +6,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from atoll.errors import RecordError
-from atoll.runs import Folder, Run
-from atoll.suites.sweeps.axes import Cell
-from atoll.suites.sweeps.cell_tasks import INTERRUPTED
-from atoll.suites.sweeps.sweep_folder import WAITING, SweepFolder
+from atoll.records import (
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    REPORT,
+    WAITING,
+    RunFolder,
+    SweepFolder,
+    reached_end,
+    why_failed,
+)
+from atoll.runs import Run
+from atoll.suites.sweeps.axes import SweepCell
 
 
 class Sweep:
     """Cells, the runs that came of them, and how each ended."""
 
-    def __init__(self, folder: Path, cells: Sequence[Cell], states: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, cells: Sequence[SweepCell], states: Mapping[str, str]) -> None:
         self.folder = folder
         self.cells = list(cells)
         self.states = {cell.name: states.get(cell.name, WAITING) for cell in cells}
@@ -25,25 +34,24 @@ class Sweep:
     @property
     def runs(self) -> list[Run]:
         """The runs of the cells that are done, in the order of the cells."""
-        return [Run(self.folders[cell.name]) for cell in self.cells if self._is_done(cell.name)]
+        return [Run(folder) for folder in self.done()]
 
     @property
     def failed(self) -> dict[str, str]:
         """Cells that failed, and why."""
-        failed = {name: state for name, state in self.states.items() if state.startswith("failed")}
-        return {name: state.removeprefix("failed: ") for name, state in failed.items()}
+        return {name: why for name, state in self.states.items() if (why := why_failed(state)) is not None}
 
     @property
     def status(self) -> str:
         """One of "finished", "interrupted" and "failed" (some cell did)."""
         if any(state in (WAITING, INTERRUPTED) for state in self.states.values()):
             return INTERRUPTED
-        return "failed" if self.failed else "finished"
+        return FAILED if self.failed else FINISHED
 
-    def run(self, cell: Cell | str) -> Run:
+    def run(self, cell: SweepCell | str) -> Run:
         """The run of one cell, as far as it went."""
-        name = cell.name if isinstance(cell, Cell) else cell
-        if name not in self.folders or not Folder(self.folders[name]).exists():
+        name = cell.name if isinstance(cell, SweepCell) else cell
+        if name not in self.folders or not RunFolder(self.folders[name]).exists():
             raise RecordError(f"{self.folder}: has no run of {name!r}. Cells: {', '.join(self.folders)}.")
         return Run(self.folders[name])
 
@@ -51,14 +59,11 @@ class Sweep:
         """Write the report of all cells that are done; seeds of one setting are a group."""
         from atoll.report import write  # matplotlib is slow to import
 
-        return write(self.done(), Path(out) if out is not None else self.folder / "report.html")
+        return write(self.done(), Path(out) if out is not None else self.folder / REPORT)
 
     def done(self) -> list[Path]:
         """The folders of the cells that are done."""
-        return [self.folders[cell.name] for cell in self.cells if self._is_done(cell.name)]
-
-    def _is_done(self, name: str) -> bool:
-        return self.states[name] == "finished" or self.states[name].startswith("stopped early")
+        return [self.folders[cell.name] for cell in self.cells if reached_end(self.states[cell.name])]
 
     def __repr__(self) -> str:
         return f"Sweep({str(self.folder)!r}, {self.status}, {len(self.done())} of {len(self.cells)} cells)"

@@ -11,6 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.progress import TimeElapsedColumn as Elapsed
 from rich.progress import TimeRemainingColumn as Left
 
+from atoll.records import INTERRUPTED
+
 _SHOWN = ("accuracy", "auroc", "perplexity", "mse", "loss", "train_loss")
 
 
@@ -61,7 +63,7 @@ class CellsBar:
     def ended(self, name: str, state: str) -> None:
         """Its bar goes."""
         self._leave(name)
-        if state != "interrupted":
+        if state != INTERRUPTED:
             self._advance({name: 1.0})
 
     def _leave(self, name: str) -> None:

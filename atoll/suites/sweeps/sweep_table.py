@@ -35,7 +35,7 @@ class Options(Table):
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepTable:
     """Axes in the order of the file, seeds last; the product of their values is the sweep."""
 
     axes: dict[str, list[Any]]
@@ -68,7 +68,7 @@ def _without(table: Mapping[str, Any], path: str) -> dict[str, Any]:
     return kept
 
 
-def read(raw: Mapping[str, Any]) -> tuple[dict[str, Any], Sweep]:
+def read(raw: Mapping[str, Any]) -> tuple[dict[str, Any], SweepTable]:
     """The experiment that all cells start from, and the sweep; or one ConfigError with everything that is wrong."""
     table = raw.get("sweep") if isinstance(raw, Mapping) else None
     if table is None:
@@ -97,7 +97,7 @@ def read(raw: Mapping[str, Any]) -> tuple[dict[str, Any], Sweep]:
             "sweep: has no axis, so there is one cell: use atoll run. Example of an axis: seeds = 3, "
             'or "algorithm.lr" = [0.05, 0.1].'
         )
-    return base, Sweep(axes, options.stack, options.resources)
+    return base, SweepTable(axes, options.stack, options.resources)
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

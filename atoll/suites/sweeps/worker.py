@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from atoll.suites.sweeps.cell_tasks import Task, perform
+from atoll.suites.sweeps.cell_tasks import CellTask, perform
 from atoll.suites.sweeps.signals import interrupt
 
 
@@ -23,7 +23,7 @@ def work(line: Connection, cores: Sequence[int]) -> None:
     if cores:
         with suppress(OSError):
             os.sched_setaffinity(0, cores)
-    tasks: queue.Queue[Task | None] = queue.Queue()
+    tasks: queue.Queue[CellTask | None] = queue.Queue()
     threading.Thread(target=_listen, args=(line, tasks), daemon=True).start()
     with suppress(KeyboardInterrupt, OSError):
         while (task := tasks.get()) is not None:
@@ -31,7 +31,7 @@ def work(line: Connection, cores: Sequence[int]) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _listen(line: Connection, tasks: queue.Queue[Task | None]) -> None:
+def _listen(line: Connection, tasks: queue.Queue[CellTask | None]) -> None:
     """A stop, or the end of the sweep's process: like SIGTERM, which waits for the end of a round."""
     with suppress(EOFError, OSError):
         while (said := line.recv()) != "stop":

@@ -20,7 +20,7 @@ from atoll.tasks.models.lstm import CharLSTM, SentimentLSTM
 from atoll.tasks.models.mlp import MLP
 from atoll.tasks.models.resnet import resnet18, resnet50
 from atoll.tasks.models.transformer import TransformerLM
-from atoll.tasks.models.vgg import VGG9
+from atoll.tasks.models.vgg import VGG9, ChannelDropout
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "linear": Linear,
@@ -35,3 +35,19 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "sentiment_lstm": SentimentLSTM,
     "transformer_lm": TransformerLM,
 }
+
+__all__ = [
+    "CNN",
+    "MLP",
+    "MODELS",
+    "VGG9",
+    "ChannelDropout",
+    "CharLSTM",
+    "LeNet",
+    "Linear",
+    "SentimentLSTM",
+    "TransformerLM",
+    "logistic",
+    "resnet18",
+    "resnet50",
+]

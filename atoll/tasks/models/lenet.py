@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from atoll.tasks.kernels.pooling import max_pool2d
+from atoll.tasks.kernels import max_pool2d
 from atoll.tasks.models.shapes import Shape, image
 
 

@@ -22,8 +22,8 @@ from atoll.experiment.setup import set_up
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, NotPrivate, Sampled
 from atoll.privacy.run.account import event_of
 from atoll.privacy.run.request import sampled
+from atoll.records.run_folder import RunFolder
 from atoll.rounds import NoisySum
-from atoll.runs.folder import Folder
 from atoll.runs.run_stacked import run_together
 from atoll.transforms import TRANSFORMS, GaussianNoise
 
@@ -159,7 +159,7 @@ def test_a_run_that_is_killed_has_said_what_it_had_spent_by_its_checkpoint(
 
 def test_a_run_without_an_account_writes_its_info_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
-    monkeypatch.setattr(Folder, "write_info", lambda self, info: written.append(info["status"]))
+    monkeypatch.setattr(RunFolder, "write_info", lambda self, info: written.append(info["status"]))
     with pytest.raises(AtollError):  # there is no run.json to read the outcome from
         atoll.run(BASE, tmp_path / "run")
     assert written == ["running", "finished"]

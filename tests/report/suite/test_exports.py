@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atoll.records import Results, read
+from atoll.records import Results, read_results
 from atoll.report.suite import exports, write
 from atoll.report.suite.exports import escaped, literal
 from atoll.report.suite.score_table import table
@@ -136,7 +136,7 @@ def test_write_leaves_all_files_and_results_that_read_back(tmp_path: Path) -> No
     assert page == tmp_path / "deep" / "suite" / "report.html"
     names = sorted(path.name for path in page.parent.iterdir())
     assert names == ["report.html", "results.csv", "results.json", "table.md", "table.tex"]
-    assert [cell.name for cell in read(page.parent).cells] == [cell.name for cell in small().cells]
+    assert [cell.name for cell in read_results(page.parent).cells] == [cell.name for cell in small().cells]
 
 
 def test_write_never_touches_results_that_are_there(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from scipy import stats
 
 from atoll.cli import main
 from atoll.errors import RecordError
-from atoll.records import Results, read
-from atoll.records import write as write_results
+from atoll.records import Results, read_results, write_results
 from atoll.report.suite import leaderboard, write
 from atoll.report.suite.leaderboard import board, standings, unique
 from tests.support.suite_example import cell, example, small
@@ -149,7 +148,7 @@ def test_report_draws_a_suites_page_again_into_its_folder(sh: Callable[[str], Sa
         *("report.html", "results.csv", "results.json", "table.md", "table.tex")
     ]
     assert (tmp_path / "one" / "results.json").read_bytes() == before
-    again = write(read(tmp_path / "one"), tmp_path / "again")
+    again = write(read_results(tmp_path / "one"), tmp_path / "again")
     assert again.read_bytes() == (tmp_path / "one" / "report.html").read_bytes()
 
 

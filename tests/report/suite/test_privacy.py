@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from atoll.records import Cell, Results, Trace, read, write
-from atoll.records.privacy_claims import SIMULATION, kept
+from atoll.records import Cell, Results, Trace, read_results, write_results
+from atoll.records.privacy_claims import SIMULATION, claims_for_results
 from atoll.report.suite import exports
 from atoll.report.suite import privacy_page as privacy
 from atoll.report.suite.page import page
 from atoll.suites.collect import trace as collected
-from atoll.suites.terminal import summary
+from atoll.suites.terminal import results_table
 from tests.report.test_privacy import CANARIES, WHY, canaries, holds
 from tests.support.paths import ROOT
 from tests.support.suite_example import cell, example, small, trace, tried
@@ -32,7 +32,7 @@ def suite(axes: tuple[str, ...] = ("data", "epsilon", "algorithm"), **blocks: An
     for k, method in enumerate(("fedavg", "scaffold")):
         for level in (*LEVELS, None):
             block = {} if level is None else {"client": holds(level * 0.99)}
-            held = kept(blocks.get(f"{method}_{level:g}" if level else method, block))
+            held = claims_for_results(blocks.get(f"{method}_{level:g}" if level else method, block))
             runs = tuple(replace(trace(90 - 20 / (level or 40) - k, s, salt=k), privacy=held) for s in (0, 1))
             places = {"data": "digits", "epsilon": str(level or "none"), "algorithm": method}
             cells.append(Cell("main", {axis: places[axis] for axis in axes}, runs, wanted=2))
@@ -58,13 +58,13 @@ def test_a_run_is_collected_with_what_it_holds(tmp_path: Path) -> None:
     assert found["audit"]["epsilon_lower"] == 0.987654  # down
     assert (found["client"]["holds"], found["client"]["unit"], found["client"]["delta"]) == (True, "client", 1e-3)
     results = replace(small(), cells=(replace(small().cells[0], runs=(collected(*run_info(block), "accuracy"),)),))
-    assert read(write(results, tmp_path / "results.json")).cells[0].runs[0].privacy == found
+    assert read_results(write_results(results, tmp_path / "results.json")).cells[0].runs[0].privacy == found
 
 
 @pytest.mark.parametrize("block", [None, {}])
 def test_a_run_without_an_account_leaves_no_word_of_it_in_the_file(tmp_path: Path, block: Any) -> None:
     assert collected(*run_info(block), "accuracy").privacy == {}
-    assert '"privacy"' not in write(example(), tmp_path / "results.json").read_text()
+    assert '"privacy"' not in write_results(example(), tmp_path / "results.json").read_text()
 
 
 def test_an_epsilon_that_does_not_hold_is_not_even_collected() -> None:
@@ -82,7 +82,7 @@ def test_committed_pages_stay_as_they_are(path: Path) -> None:
     def without(text: str) -> str:
         return re.sub(r"<svg role.*?</svg>", "", text, flags=re.DOTALL)
 
-    results = read(path)
+    results = read_results(path)
     assert without(page(results)) == without(path.with_name("report.html").read_text("utf-8"))
     assert exports.as_csv(results) == path.with_name("results.csv").read_text("utf-8")
     assert exports.as_markdown(results) == path.with_name("table.md").read_text("utf-8")
@@ -119,7 +119,7 @@ def test_a_cell_that_does_not_hold_has_words_and_no_number() -> None:
 def test_one_seed_that_does_not_hold_makes_its_cell_so() -> None:
     results = suite()
     runs = results.cells[0].runs
-    broken = replace(runs[1], privacy=kept({"client": {"holds": False, "why": WHY}}))
+    broken = replace(runs[1], privacy=claims_for_results({"client": {"holds": False, "why": WHY}}))
     first = replace(results.cells[0], runs=(runs[0], broken))
     assert privacy.brief(results.cells[0]) == "epsilon 0.495"
     assert privacy.brief(first) == "not private"
@@ -205,23 +205,25 @@ def audited(found: float) -> Results:
 
 def test_trials_that_epsilon_does_not_count_are_said() -> None:
     chosen = replace(cell(("fcube", "iid"), "fedprox", 90, 1, **tried(90, 5)), block="main")
-    private = replace(chosen, runs=tuple(replace(r, privacy=kept({"client": holds()})) for r in chosen.runs))
+    private = replace(
+        chosen, runs=tuple(replace(r, privacy=claims_for_results({"client": holds()})) for r in chosen.runs)
+    )
     assert "does not count the trials" in said(page(replace(small(), cells=(private, *small().cells[1:]))))
     assert "does not count the trials" not in said(page(suite()))
 
 
 def test_the_terminal_counts_the_cells_in_which_an_epsilon_holds() -> None:
     block = {"client": {"holds": False, "why": "noise_cohort"}, "simulates": holds(99.0)}
-    caption = str(summary(suite(fedavg_4=block), "main").caption)
+    caption = str(results_table(suite(fedavg_4=block), "main").caption)
     assert "An epsilon holds in 11 of 14 cells (0.495 to 15.84): the page has each." in caption
     assert f"1 cell: {SIMULATION}." in caption
     assert "99" not in caption
-    assert "epsilon" not in str(summary(small(), small().blocks()[0]).caption)
+    assert "epsilon" not in str(results_table(small(), small().blocks()[0]).caption)
 
 
 def test_a_file_from_before_still_loads() -> None:
     before = [path for path in COMMITTED if not path.parent.name.endswith("-dp")]
     assert before
     for path in before:
-        assert all(run.privacy == {} for one in read(path).cells for run in one.runs)
+        assert all(run.privacy == {} for one in read_results(path).cells for run in one.runs)
     assert Trace(0, "", (1,), (0.5,), (1.0,), (1.0,)).privacy == {}

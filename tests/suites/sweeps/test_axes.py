@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment, load
-from atoll.suites.sweeps import Cell, expand, plan, stackable
+from atoll.suites.sweeps import SweepCell, expand, plan, stackable
 from atoll.suites.sweeps.stacking import halved
 
 BASE: dict[str, Any] = {
@@ -23,7 +23,7 @@ BASE: dict[str, Any] = {
 }
 
 
-def cells(sweep: Any, **changes: Any) -> list[Cell]:
+def cells(sweep: Any, **changes: Any) -> list[SweepCell]:
     return expand({**BASE, **changes, "sweep": sweep})
 
 

@@ -25,11 +25,12 @@ from atoll.cli import sweep as cli_sweep
 from atoll.errors import ConfigError, DivergenceError, RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.toml import inline
-from atoll.runs import Folder, Run
-from atoll.suites.sweeps import Cell, Quiet, Sweep, expand
+from atoll.records import RunFolder
+from atoll.records.sweep_folder import SweepFolder
+from atoll.runs import Run
+from atoll.suites.sweeps import Quiet, Sweep, SweepCell, expand
 from atoll.suites.sweeps import cell_tasks as tasks
-from atoll.suites.sweeps.cell_tasks import Task, wait_until_free
-from atoll.suites.sweeps.sweep_folder import SweepFolder
+from atoll.suites.sweeps.cell_tasks import CellTask, wait_until_free
 from atoll.suites.sweeps.worker import work
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -268,7 +269,7 @@ def test_the_lock_of_a_dead_sweep_is_no_obstacle(tmp_path: Path, monkeypatch: py
         note = json.loads((place.path / "sweep.lock").read_text())
     assert let_in(gone.pid)
     assert let_in(os.getppid())  # a number that is in use again, but not by a sweep: nobody holds the lock
-    monkeypatch.setattr("atoll.suites.sweeps.sweep_folder.fcntl.flock", none)
+    monkeypatch.setattr("atoll.records.lock.fcntl.flock", none)
     assert let_in(gone.pid)
     assert not let_in(os.getppid())
 
@@ -368,7 +369,7 @@ def test_a_worker_whose_sweep_is_gone_checkpoints_and_leaves(tmp_path: Path, who
     worker = PROCESSES.Process(target=work, args=(theirs, []))
     worker.start()
     theirs.close()
-    ours.send(Task((cell,), (place.place(cell),)))
+    ours.send(CellTask((cell,), (place.place(cell),)))
     until(lambda: lines(place.path) >= 8, worker.is_alive)
     ours.close()  # as the system does when the sweep is killed
     worker.join()
@@ -383,10 +384,10 @@ def test_a_worker_whose_sweep_is_gone_checkpoints_and_leaves(tmp_path: Path, who
 
 def test_a_sweep_waits_for_a_cell_that_a_worker_is_just_leaving(tmp_path: Path) -> None:
     gone: list[bool] = []
-    with Folder(tmp_path).held():
+    with RunFolder(tmp_path).held():
         wait_until_free(tmp_path, seconds=0.2)  # not for ever: the run will say who is there
     with contextlib.ExitStack() as held:
-        held.enter_context(Folder(tmp_path).held())
+        held.enter_context(RunFolder(tmp_path).held())
         threading.Timer(0.3, lambda: (gone.append(True), held.close())).start()
         wait_until_free(tmp_path, seconds=30)
         assert gone
@@ -510,7 +511,7 @@ def test_what_is_left_of_a_stack_goes_on_as_a_stack(tmp_path: Path, monkeypatch:
         return [atoll.run(e, f, **named, watch=w) for e, f, w in zip(experiments, folders, watchers, strict=True)]
 
     raw = {**BASE, "engine": "vector", "sweep": {"seeds": 4}}
-    cells: list[Cell] = expand(raw)
+    cells: list[SweepCell] = expand(raw)
     atoll.sweep.run({**raw, "sweep": {"seeds": [1]}}, tmp_path / "sweep")
     monkeypatch.setattr(tasks, "run_together", stack)
     done = atoll.sweep.run(raw, tmp_path / "sweep", resume=True)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atoll.data.measures.count_table import emd
+from atoll.data.measures import emd
 from atoll.data.partition import assign
 from atoll.data.partition.dirichlet import Dirichlet
 from atoll.errors import PartitionError

@@ -67,7 +67,10 @@ Play: TypeAlias = Generator[Request, Any, tuple[Tree, Outcome]]
 
 
 class Round(ABC):
-    """A topology: who talks to whom. `state` is a tree with all that lives on between rounds, so it checkpoints."""
+    """A topology: who talks to whom. `state` is a tree with all that lives on between rounds, so it checkpoints.
+
+    A round with a server keeps `{"server", "chain", "reducer"}` in it, and whatever else it needs.
+    """
 
     @property
     def per_client(self) -> bool:
@@ -93,13 +96,13 @@ class Round(ABC):
     def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
         """One round: yields requests, returns the new state and an `Outcome`. Pure: drivers may play it again."""
 
-    @abstractmethod
     def model(self, state: Tree) -> Model:
-        """The model that central metrics measure."""
+        """The model that central metrics measure: the server's, unless there is none."""
+        return {"params": state["server"]["params"], "buffers": state["server"]["buffers"]}
 
-    @abstractmethod
     def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
         """What these clients would be sent now, and the chain's state as they see it (rows with `per_client`)."""
+        return ctx.algorithm.send(state["server"]), ctx.chain.client_view(state["chain"])
 
 
 def no_columns() -> Columns:

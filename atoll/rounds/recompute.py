@@ -9,6 +9,7 @@ from torch import Tensor
 
 from atoll import rng
 from atoll.core import Algorithm, Chain, Context, Model, Play, Program, Reducer, Round, Train
+from atoll.errors import ConfigError
 from atoll.reducers import Mean
 from atoll.tree import Tree
 
@@ -24,6 +25,11 @@ class Recompute(Round):
     @classmethod
     def around(cls, inner: Round, statistics: Algorithm, buffers: Tree) -> Recompute:
         """`buffers` are those of the model."""
+        if inner.per_client:
+            raise ConfigError(
+                "task.batch_norm: 'recompute' estimates statistics of one server's model, and in this round every client "
+                "has its own. Use 'average' or 'local', or round.name = 'central'."
+            )
         return cls(inner, statistics, Program(statistics, Chain(), Mean(), {"buffers": buffers}))
 
     @property

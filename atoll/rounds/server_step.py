@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
 from atoll import rng
-from atoll.core import Context, Total
+from atoll.core import Context, Model, Total, Trained
 from atoll.tree import Tree
 
 
 class Step(NamedTuple):
     """What the server has after it; `changed` is False where nobody contributed."""
 
-    server: Tree
-    chain: Tree
-    reducer: Tree
+    state: Tree  # {"server", "chain", "reducer"}
     diagnostics: Tree
     changed: bool
 
@@ -27,19 +25,28 @@ def client_key(key: Tensor) -> Tensor:
     return rng.fold_name(key, "clients")
 
 
-def server_step(
-    ctx: Context, server: Tree, chain: Tree, reducer: Tree, partial: Any, rows: float, invited: int, key: Tensor
-) -> Step:
-    """What one server makes of a partial aggregate over clients that hold so many rows, `invited` of them.
+def server_state(ctx: Context, model: Model, key: Tensor) -> Tree:
+    """What a server holds before the first round."""
+    chain, _ = ctx.chain.init(ctx.update_like)
+    reducer = ctx.program.reducer.init(ctx.program.like)
+    return {"server": ctx.algorithm.init(model, key), "chain": chain, "reducer": reducer}
+
+
+def server_step(ctx: Context, state: Tree, trained: Trained, key: Tensor) -> Step:
+    """What a server makes of what its clients came to. Other parts of the state are not looked at.
 
     Where nobody contributed there is nothing to apply, unless noise must be released all the same.
     """
-    total, reducer, chosen = ctx.program.reducer.finish(partial, reducer, rng.fold_name(key, "reduce"))
-    if _empty(total, rows) and not ctx.chain.releases():
-        return Step(server, chain, reducer, chosen, False)
-    total, chain = ctx.chain.server(replace(total, invited=invited), chain, rng.fold_name(key, "server"))
-    diagnostics = {**chosen, **ctx.chain.diagnostics(chain)}
-    return Step(ctx.algorithm.apply(server, total, rng.fold_name(key, "apply")), chain, reducer, diagnostics, True)
+    finished = ctx.program.reducer.finish(trained.partial, state["reducer"], rng.fold_name(key, "reduce"))
+    total, reducer, diagnostics = finished
+    if _empty(total, trained.rows) and not ctx.chain.releases():
+        unchanged = {"server": state["server"], "chain": state["chain"], "reducer": reducer}
+        return Step(unchanged, diagnostics, False)
+    invited = replace(total, invited=len(trained.examples))
+    total, chain = ctx.chain.server(invited, state["chain"], rng.fold_name(key, "server"))
+    server = ctx.algorithm.apply(state["server"], total, rng.fold_name(key, "apply"))
+    new = {"server": server, "chain": chain, "reducer": reducer}
+    return Step(new, {**diagnostics, **ctx.chain.diagnostics(chain)}, True)
 
 
 def _empty(total: Total, rows: float) -> bool:

@@ -16,16 +16,22 @@ from atoll.testing.algorithm import check_algorithm
 from atoll.testing.claims import CLAIMS
 from atoll.testing.engine import check_engine
 from atoll.testing.partition import check_partition
+from atoll.testing.protocol import check_protocol
 from atoll.testing.reducer import check_reducer
+from atoll.testing.round import BATCH_NORM, check_round, check_transforms
 from atoll.testing.traits import check_wrapper
 from atoll.testing.transform import check_transform
 
 __all__ = [
+    "BATCH_NORM",
     "CLAIMS",
     "check_algorithm",
     "check_engine",
     "check_partition",
+    "check_protocol",
     "check_reducer",
+    "check_round",
     "check_transform",
+    "check_transforms",
     "check_wrapper",
 ]

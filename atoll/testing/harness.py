@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -136,14 +136,15 @@ def federation(
     chain: Chain | None = None,
     reducer: Reducer[Any] | None = None,
     round: Round | None = None,
+    counts: Mapping[str, Any] | None = None,
 ) -> Federation:
-    """A federation before its first round."""
+    """A federation before its first round. `counts` are what a run knows of its cohorts (`Spec.cohort`, ...)."""
     round = round or Central()
     reducer = round.reducer(reducer or Mean())
     now = resolve(algorithm, 0, [])
     like = update_like(now, problem)
     data = device_data(problem, algorithm)
-    bound, _ = (chain or Chain()).bind(reducer.spec())
+    bound, _ = (chain or Chain()).bind(replace(reducer.spec(), size=tree.count(like), **(counts or {})))
     first, kept = bound.init(like)
     program = Program(algorithm, bound, reducer, bound.zeros(like, first, kept))
     store = RowStore({"algorithm": now.client_state(problem.model), "chain": kept}, data.population.size, CPU)

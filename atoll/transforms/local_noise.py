@@ -19,6 +19,7 @@ from atoll.privacy.analytic import gaussian_delta
 from atoll.privacy.events import Approximate, Event, NotPrivate, Pure
 from atoll.rng import dp
 from atoll.transforms.privunit import Cap, cap, privunit
+from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm
 from atoll.transforms.requirements import (
     Delta,
     check_number,
@@ -109,7 +110,7 @@ class Privunit(Transform):
 
 
 @dataclass(frozen=True)
-class ApproximateLocal(Transform):
+class ApproximateLocal(NoisySum):
     """Normal noise on the sum with the squared error of a local mechanism at every client, at most. Simulation only.
 
     One draw instead of one for each client (Granqvist et al., 2024): variance of each number = clients x squared error
@@ -129,11 +130,13 @@ class ApproximateLocal(Transform):
         needs_sum(spec, "approximate_local")
         bound = _checked_bound(spec, "approximate_local", self.epsilon, "l1" if self.mechanism == "laplace" else "l2")
         std = self._std(bound, spec)
-        return replace(self, std=std), replace(spec, noise=std)
+        return replace(self, **({"std": std} | fixed_denominator(spec))), replace(spec, noise=std)
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
+        total = self.released(total)
         std = self.std * total.count**0.5
-        return replace(total, value=dp.add_server_noise(total.value, key, dp.normal, std)), state
+        noisy = dp.add_server_noise(total.value, key, dp.normal, std)
+        return replace(total, value=noisy), {"signal": signal_norm(total.value)}
 
     def event(self) -> Event:
         return NotPrivate("approximate_local: the noise of a local mechanism was added to the sum. Simulation only.")

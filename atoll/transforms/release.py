@@ -31,7 +31,7 @@ class NoisySum(Transform):
         return self.fixed and self.expected is not None
 
     def diagnostics(self, state: Tree) -> Tree:
-        return {"signal": state["signal"]}
+        return {"signal": state["signal"]} if self.fixed else {}
 
     def released(self, total: Total) -> Total:
         """The sum over the clients that were to come: a fixed denominator."""

@@ -8,7 +8,7 @@ Another tree is held to it by
 
     PYTHONPATH=$PWD OMP_NUM_THREADS=1 python tests/golden/digests.py --new-names --compare tests/golden/digests.json
 
-Experiments are written with the option names of that commit; `--new-names` spells them as RENAMED says. `--only` takes
+Experiments are written with the option names of that commit; `--new-names` spells them as `records/upgrade.py` does. `--only` takes
 a part of the names, `--keep` keeps the runs' folders, so that records can be laid side by side. Of a run there is
 
     model     the "model" of its last line
@@ -52,18 +52,8 @@ Given = dict[str, Any]
 
 # ---------------------------------------------------------------------------------------------------------- names
 
-# Of options, by the table of the file that they stand in: as written below, and as newer code calls them.
-RENAMED: dict[str, dict[str, str]] = {
-    "transform": {
-        "multiplier": "noise_multiplier",
-        "bound": "max_norm",
-        "bounds": "max_norms",
-        "start": "initial_max_norm",
-        "separation": "min_separation",
-    },
-    "cohort": {"separation": "min_separation"},
-    "local": {"multiplier": "noise_multiplier", "clip": "max_norm"},
-}
+# Of options, in record lines: as newer code calls them, and as that commit did.
+_OLD = {"noise_multiplier": "multiplier", "max_norm": "bound", "min_separation": "separation"}
 
 # --------------------------------------------------------------------------------------------------------- models
 
@@ -489,13 +479,11 @@ SIMULATED: dict[str, Given] = {  # on arrays; what client 2 holds overflows
 
 def spelled(given: Mapping[str, Any], new: bool) -> Given:
     """The tables of a file with the options' names as the code at hand has them."""
-    return {k: _renamed(v, RENAMED.get(k, {}) if new else {}) for k, v in given.items()}
+    if not new:
+        return dict(given)
+    from atoll.records.upgrade import upgraded
 
-
-def _renamed(value: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(value, Mapping):
-        return {names.get(k, k): _renamed(v, names) for k, v in value.items()}
-    return [_renamed(v, names) for v in value] if isinstance(value, list) else value
+    return upgraded(given)
 
 
 class Maker:
@@ -606,7 +594,6 @@ def _place(name: str) -> str:
 
 # ----------------------------------------------------------------------------------------------- what is kept of them
 
-_OLD = {new: old for names in RENAMED.values() for old, new in names.items()}  # where numbers stand, in the old words
 _APART = ("seconds", "settings", "model")
 
 
@@ -629,7 +616,7 @@ def kept(run: atoll.Run) -> Given:
 def numbers(value: Any, where: str = "") -> Iterator[str]:
     """Every number in it, with where it stands."""
     if isinstance(value, Mapping):
-        for k in sorted(value):
+        for k in sorted(value, key=lambda k: _OLD.get(k, k)):
             yield from numbers(value[k], f"{where}/{_OLD.get(k, k)}")
     elif isinstance(value, list):
         for i, x in enumerate(value):
@@ -707,7 +694,7 @@ def main() -> int:
     parser.add_argument(
         "--compare", metavar="FILE", type=Path, help="print what differs from these; exit 1 if any does"
     )
-    parser.add_argument("--new-names", action="store_true", help="options as RENAMED has them")
+    parser.add_argument("--new-names", action="store_true", help="options as they are called today")
     parser.add_argument("--keep", metavar="FOLDER", type=Path, help="an empty folder for the runs, to look at records")
     parser.add_argument("--as-rank", nargs="+", help=argparse.SUPPRESS)
     asked = parser.parse_args()

@@ -34,7 +34,7 @@ from atoll.algorithms.wrappers import LocalStatistics, Statistics
 from atoll.core import Algorithm, Chain, Total
 from atoll.data import Partition
 from atoll.errors import ConfigError
-from atoll.reducers import Keep
+from atoll.reducers import Collect
 from atoll.tasks import Classification, Supervised
 from atoll.testing.assertions import distance
 from atoll.testing.harness import Federation, federation, some, train
@@ -63,10 +63,10 @@ def perceptron() -> nn.Module:
 
 def deltas(problem: Problem, algorithm: Algorithm, ids: Sequence[int]) -> tuple[Tree, Tensor]:
     """Every client's change in the first round, in the order given, and its weight."""
-    made = federation(problem, algorithm, reducer=Keep())
-    result = made.engine.run(made.job(ids))
-    back = torch.argsort(result.order)
-    return tree.rows(result.total.updates.value["delta"], back), result.total.updates.weight[back]
+    made = federation(problem, algorithm, reducer=Collect())
+    result = made.engine.run(made.request(ids))
+    updates, back = result.partial.updates, torch.argsort(result.order)
+    return tree.rows(updates.value["delta"], back), updates.weight[back]
 
 
 def same(a: Federation, b: Federation, tolerance: float = 2e-6) -> None:
@@ -461,8 +461,9 @@ def test_moon_adds_the_contrast_of_li_et_al() -> None:
 def train_once(made: Federation, client: int) -> Tree:
     """The model of one client after its round."""
     before = made.server["params"]
-    result = made.engine.run(replace(made.job([client]), reducer=Keep()))
-    return tree.add(before, tree.rows(result.total.updates.value["delta"], 0))
+    program = replace(made.program, reducer=Collect())
+    result = made.engine.run(replace(made.request([client]), program=program))
+    return tree.add(before, tree.rows(result.partial.updates.value["delta"], 0))
 
 
 def test_adafedprox_raises_mu_with_the_loss_and_lowers_it_after_patience() -> None:

@@ -110,13 +110,13 @@ def after(rounds: int, tmp_path: Path, **options: Any) -> tuple[float, float, fl
     }
     folder = RunFolder(tmp_path / f"{clip}{options}")
     folder.create(0)
-    driver = RunLoop(set_up(Experiment.parse(experiment), "cpu"), folder)
+    loop = RunLoop(set_up(Experiment.parse(experiment), "cpu"), folder)
     for _ in range(rounds):
-        driver.next_round()
-    own = driver.state.memory.read(torch.arange(60))["algorithm"]
+        loop.next_round()
+    own = loop.own.store.read(torch.arange(60))["algorithm"]
     mean = tree.map(lambda x: x.mean(0), own)
-    return driver.plan.history[-1]["accuracy"], *(
-        float(tree.norm(c)) for c in (driver.state.round["server"]["control"], mean)
+    return loop.plan.history[-1]["accuracy"], *(
+        float(tree.norm(c)) for c in (loop.state.round["server"]["control"], mean)
     )
 
 

@@ -1,12 +1,16 @@
 """Reducers against numpy, and against a wild minority."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from atoll import rng, tree
-from atoll.core import Update
-from atoll.reducers import Keep, Mean, Median, Stack, TrimmedMean
+from atoll.core import Info, Reducer, Stack, Total, Update
+from atoll.reducers import Collect, Mean, Median, TrimmedMean
+
+KEY = rng.key("reduce")
 
 
 def updates(n: int, wild: int = 0) -> Update:
@@ -16,10 +20,29 @@ def updates(n: int, wild: int = 0) -> Update:
     return Update({"delta": {"w": w}, "buffers": {}, "loss": w[:, 0, 0]}, weight)
 
 
+def about(updates: Update) -> Info:
+    n = len(updates.weight)
+    return Info(torch.arange(n), updates.weight, torch.ones(n), torch.zeros(n))
+
+
+def lifted(reducer: Reducer[Any], updates: Update) -> Any:
+    return reducer.lift(updates, about(updates), KEY)
+
+
+def finished(reducer: Reducer[Any], partial: Any) -> Total:
+    total, state, diagnostics = reducer.finish(partial, {}, KEY)
+    assert (state, diagnostics) == ({}, {})
+    return total
+
+
+def reduced(reducer: Reducer[Any], updates: Update) -> Total:
+    return finished(reducer, lifted(reducer, updates))
+
+
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
 def test_the_mean_is_numpys_weighted_average(n: int) -> None:
     u = updates(n)
-    found = Mean().finish(Mean().lift(u))
+    found = reduced(Mean(), u)
     want = np.average(u.value["delta"]["w"].numpy(), axis=0, weights=u.weight.numpy())
     assert np.allclose(found.mean()["delta"]["w"], want, atol=1e-6)
     assert (float(found.weight), float(found.count)) == (n * (n + 1) / 2, n)
@@ -28,7 +51,7 @@ def test_the_mean_is_numpys_weighted_average(n: int) -> None:
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
 def test_the_median_is_numpys_and_ignores_weights(n: int) -> None:
     u = updates(n)
-    found = Median().finish(Median().lift(u)).mean()
+    found = reduced(Median(), u).mean()
     assert np.allclose(found["delta"]["w"], np.median(u.value["delta"]["w"].numpy(), axis=0))
     assert np.allclose(found["loss"], np.median(u.value["loss"].numpy()))
 
@@ -38,49 +61,82 @@ def test_the_trimmed_mean_by_hand(n: int, share: float) -> None:
     u = updates(n)
     cut = int(share * n)
     ordered = np.sort(u.value["delta"]["w"].numpy(), axis=0)[cut : n - cut]
-    found = TrimmedMean(share).finish(TrimmedMean(share).lift(u)).mean()
+    found = reduced(TrimmedMean(share), u).mean()
     assert np.allclose(found["delta"]["w"], ordered.mean(0), atol=1e-6)
 
 
 def test_trimming_nobody_is_the_plain_mean() -> None:
     u = updates(7)
-    found = TrimmedMean(0.0).finish(TrimmedMean(0.0).lift(u)).mean()
+    found = reduced(TrimmedMean(0.0), u).mean()
     equal = u._replace(weight=torch.ones(7))
-    assert np.allclose(found["delta"]["w"], Mean().finish(Mean().lift(equal)).mean()["delta"]["w"], atol=1e-6)
+    assert np.allclose(found["delta"]["w"], reduced(Mean(), equal).mean()["delta"]["w"], atol=1e-6)
 
 
 @pytest.mark.parametrize("reducer", [Median(), TrimmedMean(0.3)])
-def test_a_wild_minority_cannot_move_it_far(reducer: Median) -> None:
+def test_a_wild_minority_cannot_move_it_far(reducer: Reducer[Stack]) -> None:
     honest = updates(10).value["delta"]["w"][3:]
-    found = reducer.finish(reducer.lift(updates(10, wild=3))).mean()["delta"]["w"]
+    found = reduced(reducer, updates(10, wild=3)).mean()["delta"]["w"]
     assert bool((found >= honest.amin(0) - 1e-6).all())
     assert bool((found <= honest.amax(0) + 1e-6).all())
 
 
 def test_a_wild_minority_moves_the_mean_as_far_as_it_likes() -> None:
-    assert float(Mean().finish(Mean().lift(updates(10, wild=3))).mean()["delta"]["w"].abs().max()) > 1e4
+    assert float(reduced(Mean(), updates(10, wild=3)).mean()["delta"]["w"].abs().max()) > 1e4
 
 
-def test_keeping_keeps_the_order_in_which_updates_came() -> None:
+@pytest.mark.parametrize("reducer", [Collect(), Median(), TrimmedMean(0.2)])
+def test_collecting_keeps_the_order_in_which_updates_came_and_whose_they_are(reducer: Reducer[Stack]) -> None:
+    u, info = updates(5), about(updates(5))
+    halves = [
+        reducer.lift(Update(tree.rows(u.value, s), u.weight[s]), Info(*(x[s] for x in info)), KEY)
+        for s in (slice(0, 2), slice(2, 5))
+    ]
+    stack = reducer.merge(*halves)
+    assert torch.equal(stack.updates.value["delta"]["w"], u.value["delta"]["w"])
+    assert torch.equal(stack.updates.weight, u.weight)
+    assert all(torch.equal(x, y) for x, y in zip(stack.info, info, strict=True))
+    assert len(stack) == 5
+    assert not reducer.spec().additive
+
+
+def test_what_was_collected_finishes_as_the_weighted_mean() -> None:
     u = updates(5)
-    halves = [Update(tree.rows(u.value, s), u.weight[s]) for s in (slice(0, 2), slice(2, 5))]
-    a, b = (Keep().lift(h) for h in halves)
-    kept = Keep().finish(a.merge(b))
-    assert isinstance(kept, Stack)
-    assert torch.equal(kept.updates.value["delta"]["w"], u.value["delta"]["w"])
-    assert torch.equal(kept.updates.weight, u.weight)
-    assert not Keep().spec().additive
+    ours, theirs = reduced(Collect(), u), reduced(Mean(), u)
+    assert tree.digest(ours.value) == tree.digest(theirs.value)
+    assert (float(ours.weight), float(ours.count)) == (float(theirs.weight), float(theirs.count))
 
 
 def test_updates_without_content_can_be_reduced() -> None:
     """Local training sends nothing."""
     nothing = Update({}, torch.ones(3))
-    for reducer in (Mean(), Median(), TrimmedMean(0.2)):
-        total = reducer.finish(reducer.lift(nothing).merge(reducer.lift(nothing)))
+    for reducer in (Mean(), Median(), TrimmedMean(0.2), Collect()):
+        total = finished(reducer, reducer.merge(*(lifted(reducer, nothing) for _ in range(2))))
         assert total.mean() == {}
         assert float(total.count) == 6
 
 
 @pytest.mark.parametrize("reducer", [Mean(), Median(), TrimmedMean(0.2)])
-def test_only_a_sum_is_additive(reducer: Mean) -> None:
+def test_only_a_sum_is_additive(reducer: Reducer[Any]) -> None:
     assert reducer.spec().additive == isinstance(reducer, Mean)
+
+
+@pytest.mark.parametrize("reducer", [Mean(), Median(), TrimmedMean(0.2), Collect()])
+def test_nobody_merges_with_everybody_and_weighs_nothing(reducer: Reducer[Any]) -> None:
+    u = updates(3)
+    like = tree.rows(u.value, 0)
+    nobody = finished(reducer, reducer.merge_all([], like))
+    assert (float(nobody.weight), float(nobody.count)) == (0.0, 0.0)
+    assert tree.digest(nobody.value) == tree.digest(tree.zeros_like(like))
+    beside = finished(reducer, reducer.merge(reducer.zero(like), lifted(reducer, u)))
+    assert tree.digest(beside.value) == tree.digest(reduced(reducer, u).value)
+
+
+@pytest.mark.parametrize("reducer", [Mean(), Median(), TrimmedMean(0.2), Collect()])
+def test_factors_are_multiplied_before_the_sum_and_no_factors_change_nothing(reducer: Reducer[Any]) -> None:
+    u, info = updates(6), about(updates(6))
+    row = torch.linspace(0.2, 1.0, 6)
+    factors = tree.map(lambda _: row, u.value)
+    products = reduced(reducer, u.scaled(factors)).value
+    torch.testing.assert_close(finished(reducer, reducer.lift_scaled(u, factors, info, KEY)).value, products)
+    plain = finished(reducer, reducer.lift_scaled(u, {}, info, KEY))
+    assert tree.digest(plain.value) == tree.digest(reduced(reducer, u).value)

@@ -1,11 +1,14 @@
 """What all tests share: a cache of their own, few threads, and no GPU tests where there is no GPU."""
 
 import os
+from html import escape
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from atoll.report.plots import Plot
 
 # A busy machine draws slowly too, which says nothing of a test.
 settings.register_profile("quick", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -21,6 +24,12 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page has empty figures, for tests of what stands around them: matplotlib takes most of a page's time."""
+    monkeypatch.setattr(Plot, "svg", lambda plot: f'<svg role="img" aria-label="{escape(plot.alt)}"></svg>\n')
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

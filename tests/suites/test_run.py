@@ -36,6 +36,7 @@ from atoll.suites.sweeps import Quiet
 from atoll.suites.sweeps.signals import deadline, terminable
 from atoll.suites.terminal import results_table, second_stage, suites_table
 
+pytestmark = pytest.mark.usefixtures("without_figures")
 FILE = Path(__file__).parent / "digits.toml"
 RAW = read_file(FILE)
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -330,6 +331,7 @@ def until(reached: Callable[[], bool], at_work: Callable[[], bool]) -> None:
         time.sleep(1e-3)
 
 
+@pytest.mark.slow
 def test_kill_9_and_then_resume_is_as_if_nothing_had_happened(tmp_path: Path) -> None:
     folder = tmp_path / "b"
     victim = PROCESSES.Process(target=go, args=(folder,))
@@ -414,8 +416,9 @@ def test_wrong_arguments_are_refused_before_anything_is_written(tmp_path: Path, 
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
-    """What a command prints, and its exit status."""
+    """What a command prints, and its exit status; its tasks run in this process, which is quicker."""
     out = StringIO()
+    monkeypatch.setattr(cli_bench, "workers", lambda device: 1)
     monkeypatch.setattr("sys.argv", ["atoll", *words])
     for module in (cli, cli_bench):
         for name in ("console", "errors"):
@@ -509,10 +512,24 @@ def test_suites_can_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Two methods on digits" in out.getvalue()
     assert "full: 7 cells, 17 runs, 56 rounds" in out.getvalue()
     assert "smoke: 2 cells, 4 runs, 8 rounds" in out.getvalue()
+    assert "Did you mean 'suites'?" in typed(monkeypatch, "list", "suits")[1]
+
+
+@pytest.mark.slow
+def test_the_suites_of_the_package_can_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     status, said = typed(monkeypatch, "list", "suites")
     assert (status, "Suites (" in said) == (0, True)
-    status, said = typed(monkeypatch, "list", "suits")
-    assert "Did you mean 'suites'?" in said
+
+
+@pytest.mark.slow
+def test_the_command_gives_a_task_to_every_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = cli_bench.workers("cpu")
+    assert 1 <= asked <= (os.cpu_count() or 1)
+    words = ["bench", str(FILE), "--only", "main:*/iid/fedavg", "--out", str(tmp_path / "b")]
+    status, said = typed(monkeypatch, *words, "--jobs", str(max(2, asked)))
+    assert (status, "Results: " in said) == (0, True)
+    alone = atoll.bench.run(FILE, tmp_path / "alone", only=["main:*/iid/fedavg"])
+    assert models(tmp_path / "b") == models(alone.folder)
 
 
 # ------------------------------------------------------------------------------------------------- tables and progress

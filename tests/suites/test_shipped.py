@@ -16,8 +16,9 @@ from atoll.experiment import Experiment
 from atoll.experiment.setup import set_up
 from atoll.records.published import published_figure, published_table, published_tables
 from atoll.suites import expand, read
+from tests.support.marks import slow_but
 
-FOLDER = resources.files("atoll") / "suites"
+FOLDER = resources.files("atoll") / "suites" / "shipped"
 SUITES = sorted(f.name.removesuffix(".toml") for f in FOLDER.iterdir() if f.name.endswith(".toml"))
 SIZES = ("full", "smoke")
 ALWAYS_THERE = ("digits", "synthetic", "fcube")
@@ -102,7 +103,7 @@ def test_all_suites_are_there() -> None:
     assert wanted | {"pfl-cifar10-dp", "oarf-dp", "digits-dp"} <= set(SUITES)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", slow_but(SIZES, "smoke"))
 @pytest.mark.parametrize("name", SUITES)
 def test_every_cell_with_every_setting_is_an_experiment(name: str, size: str) -> None:
     assert places(name, size)
@@ -222,10 +223,11 @@ def offline() -> list[Any]:
     found = {}
     for name, size in itertools.product(SUITES, SIZES):
         for place in places(name, size):
-            data = Experiment.parse(place.base).data["name"]
+            data = place.base["data"] if isinstance(place.base["data"], str) else place.base["data"]["name"]
             if data in ALWAYS_THERE:
                 found[name, size, data, place.path.get("partition", "")] = place
-    return [pytest.param(place, id="-".join(key)) for key, place in found.items()]
+    slow = {size: pytest.mark.slow if size == "full" else () for size in SIZES}
+    return [pytest.param(place, id="-".join(key), marks=slow[key[1]]) for key, place in found.items()]
 
 
 @pytest.mark.parametrize("place", offline())
@@ -252,7 +254,7 @@ def test_two_rounds_of_a_cell_run_and_are_measured(name: str, cell: str, tmp_pat
 
 
 @pytest.mark.parametrize("name", SUITES)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", slow_but(SIZES, "smoke"))
 def test_the_command_expands_a_suite_as_the_simple_merge_does(name: str, size: str) -> None:
     expanded = {p.key: p for p in expand.places(read(name).at(size))}
     simple = {(p.block, p.name): p for p in places(name, size)}

@@ -16,6 +16,7 @@ from atoll.runs.stackable import why_not
 from atoll.suites import expand, read
 from atoll.suites.sweeps.axes import SweepCell
 from atoll.suites.sweeps.stacking import stackable
+from tests.support.marks import slow_but
 
 DIGITS = {p.name: p for p in expand.places(read("digits-dp")) if p.block == "clients"}
 NOISE = ("gaussian_noise", "banded_noise", "discrete_gaussian")
@@ -27,7 +28,7 @@ def mechanism(base: Any) -> dict[str, Any]:
     return layers[0] if layers else {}
 
 
-@pytest.mark.parametrize("row", ["gaussian", "adaptive clip", "banded", "secure sum"])
+@pytest.mark.parametrize("row", slow_but(["gaussian", "adaptive clip", "banded", "secure sum"], "banded"))
 def test_a_mechanism_of_digits_keeps_its_epsilon(row: str, tmp_path: Path) -> None:
     place = DIGITS[f"iid/{row}, epsilon 4/fedavg"]
     run = atoll.run({**place.base, "evaluate": {"every": 20, "clients": 0}}, tmp_path / "run")
@@ -44,6 +45,7 @@ def digits(row: str, *budgets: int, seeds: int = 2, **changed: Any) -> list[Expe
     return [Experiment.parse({**p.base, **changed, "seed": seed}) for p in places for seed in range(seeds)]
 
 
+@pytest.mark.slow
 def test_a_larger_budget_is_learned_better(tmp_path: Path) -> None:
     cells = digits("banded", 1, 4, 16)
     runs = run_together(cells, [tmp_path / str(i) for i in range(len(cells))])
@@ -53,14 +55,9 @@ def test_a_larger_budget_is_learned_better(tmp_path: Path) -> None:
     assert high > 0.85
 
 
-@pytest.mark.parametrize(
-    ("row", "cohort"),
-    [("gaussian", {"name": "everyone"}), ("adaptive clip", {"name": "everyone"}), ("secure sum", {"name": "everyone"}),
-     ("banded", {"name": "cyclic", "size": 36, "min_separation": 4})],
-)  # fmt: skip
-def test_runs_that_differ_in_epsilon_share_a_stack_and_are_what_they_are_alone(
-    row: str, cohort: Any, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("row", slow_but(["gaussian", "adaptive clip", "secure sum", "banded"], "gaussian"))
+def test_runs_that_differ_in_epsilon_share_a_stack_and_are_what_they_are_alone(row: str, tmp_path: Path) -> None:
+    cohort = {"name": "cyclic", "size": 36, "min_separation": 4} if row == "banded" else {"name": "everyone"}
     cells = digits(row, 1, 16, seeds=1, rounds=4, cohort=cohort)
     assert why_not(cells) is None
     assert len(stackable([SweepCell(str(i), {}, e, e.digest()) for i, e in enumerate(cells)])) == 1
@@ -110,6 +107,7 @@ def test_pfl_research_has_its_published_settings() -> None:
             assert (noise["epsilon"], noise["delta"]) == (2.0, 1e-6)
 
 
+@pytest.mark.slow
 def test_the_published_noise_of_banded_factorisation_costs_more_than_it_says() -> None:
     """A user of one of 48 groups is drawn with probability 0.048; the published account has 0.001."""
     suite = tomllib.loads((resources.files("atoll") / "suites" / "shipped" / "pfl-cifar10-dp.toml").read_text())

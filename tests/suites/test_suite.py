@@ -52,6 +52,7 @@ def test_a_suite_is_read_whole() -> None:
     assert [(m.cells, m.why) for m in suite.missing] == [("svhn/*/*", "no package carries it")]
 
 
+@pytest.mark.slow
 def test_every_suite_of_the_package_can_be_prepared_at_every_size() -> None:
     from atoll.suites import shipped
 

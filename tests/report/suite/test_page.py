@@ -5,7 +5,9 @@ import itertools
 import math
 import re
 from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,16 +16,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from atoll.records import Cell, Results
+from atoll.records import Cell, Results, read
 from atoll.report.suite import beside_published, client_spread, curves, headline, pairwise, prose, ranking, tuning
 from atoll.report.suite.page import page
 from atoll.report.suite.score_table import decimals, table
 from atoll.report.suite.scores import score
+from tests.support.paths import ROOT
 from tests.support.suite_example import METHODS, QUIRK, ROWS, cell, example, small, trace, tried
 
 EXAMPLE = example()
-PAGE = page(EXAMPLE)
 VOID = {"meta", "input", "br", "link", "img"}
+
+
+@cache
+def drawn() -> str:
+    """The page of the example."""
+    return page(EXAMPLE)
 
 
 def said(text: str) -> str:
@@ -78,23 +86,31 @@ class Loads(HTMLParser):
 
 def test_the_page_loads_nothing_its_tags_close_and_its_ids_are_its_own() -> None:
     found = Loads()
-    found.feed(PAGE)
+    found.feed(drawn())
     assert found.open == []
     assert not {"script", "link", "img", "iframe", "object"} & set(found.tags)
     assert all(address.startswith("#") for address in found.fetched)
-    assert all(address.startswith("#") for address in re.findall(r"url\(([^)]*)\)", PAGE))
-    assert not re.search(r"https?://|@import", PAGE)
+    assert all(address.startswith("#") for address in re.findall(r"url\(([^)]*)\)", drawn()))
+    assert not re.search(r"https?://|@import", drawn())
     assert len(found.ids) == len(set(found.ids))
     assert {address[1:] for address in found.fetched} <= set(found.ids)
 
 
 def test_every_picture_has_words_and_every_heading_of_a_table_a_scope() -> None:
-    pictures = re.findall(r"<svg[^>]*>", PAGE)
+    pictures = re.findall(r"<svg[^>]*>", drawn())
     assert len(pictures) > 20
     assert all('aria-hidden="true"' in one or re.search(r'role="img" aria-label="[^"]{10,}"', one) for one in pictures)
-    headings = re.findall(r"<th\b[^>]*>", PAGE)
+    headings = re.findall(r"<th\b[^>]*>", drawn())
     assert headings
     assert all("scope=" in one for one in headings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*/results.json")), ids=lambda path: path.parent.name)
+def test_committed_pages_have_all_their_figures(path: Path) -> None:
+    words = r'<svg role="img" aria-label="([^"]*)"'
+    committed = path.with_name("report.html").read_text("utf-8")
+    assert re.findall(words, page(read(path))) == re.findall(words, committed)
 
 
 def test_whatever_a_suite_holds_is_escaped() -> None:
@@ -107,10 +123,10 @@ def test_whatever_a_suite_holds_is_escaped() -> None:
 
 
 def test_the_head_says_what_was_run_and_how_it_was_tuned() -> None:
-    assert "suite niid-bench · full size · 23 cells · 64 runs · 20 rounds · 1 to 3 seeds each" in said(PAGE)
-    assert "fedavg, fedprox, scaffold and fednova on 5 settings (data and partition) in 2 parts" in said(PAGE)
+    assert "suite niid-bench · full size · 23 cells · 64 runs · 20 rounds · 1 to 3 seeds each" in said(drawn())
+    assert "fedavg, fedprox, scaffold and fednova on 5 settings (data and partition) in 2 parts" in said(drawn())
     assert "Settings: chosen on validation data, examples kept from training. 4 trials for fedprox; not tuned:" in said(
-        PAGE
+        drawn()
     )
     assert "the paper's way: best on the test data" in tuning.budget(replace(EXAMPLE, tuning="paper"))
     assert "nothing was tuned" in tuning.budget(replace(EXAMPLE, tuning="none"))
@@ -181,8 +197,8 @@ def test_a_single_seed_is_labelled_and_never_the_best_however_good() -> None:
     found = table(of(lucky, *row(80, 81, 82)[1:]), "images", "last").rows[0].entries
     assert (found["fedavg"].mark, found["fedavg"].note) == ("", "1 seed of 3")
     assert found["scaffold"].mark == "best"
-    assert "87.7" in PAGE
-    assert "1 seed of 3" in said(PAGE)
+    assert "87.7" in drawn()
+    assert "1 seed of 3" in said(drawn())
 
 
 def test_a_quirk_is_shown_and_never_the_best_however_good() -> None:
@@ -220,7 +236,9 @@ def test_a_diverged_seed_is_said_and_loses_every_row() -> None:
 
 
 def test_failed_cells_carry_their_reason_into_the_table() -> None:
-    assert re.search(r'<td class="score failed">failed<small>CUDA out of memory: 3 GB asked, 1 GB free</small>', PAGE)
+    assert re.search(
+        r'<td class="score failed">failed<small>CUDA out of memory: 3 GB asked, 1 GB free</small>', drawn()
+    )
 
 
 def test_an_interval_of_a_share_ends_at_a_hundred_per_cent() -> None:
@@ -277,7 +295,7 @@ def test_friedmans_p_in_the_text_is_that_of_iman_and_davenport() -> None:
     columns = [[line[m].mean for line in rows] for m in METHODS[:3]]
     chi2, N, k = stats.friedmanchisquare(*columns).statistic, 5, 3
     f = (N - 1) * chi2 / (N * (k - 1) - chi2)
-    assert f"Friedman's test: p = {stats.f.sf(f, k - 1, (k - 1) * (N - 1)):.2f}" in said(PAGE)
+    assert f"Friedman's test: p = {stats.f.sf(f, k - 1, (k - 1) * (N - 1)):.2f}" in said(drawn())
 
 
 def test_the_largest_full_table_is_ranked_and_what_was_left_out_is_said() -> None:
@@ -308,7 +326,7 @@ def test_the_two_best_of_every_row_are_compared_and_every_pair_is_listed() -> No
     for line, scores in zip(found.top, ranking.contests(EXAMPLE, "last").values(), strict=True):
         assert [line.a, line.b] == sorted(scores, key=lambda m: -scores[m].mean)[:2]
     assert len(found.all) == 3 + 3 + 3 * 6  # rows of three methods, and of four
-    assert all(line.row in PAGE for line in found.top)
+    assert all(line.row in drawn() for line in found.top)
 
 
 def test_order_that_holds_counts_seeds_whose_absence_changes_the_winner() -> None:
@@ -346,7 +364,7 @@ def test_curves_by_bytes_are_in_megabytes_and_by_seconds_a_share_of_the_stack() 
     assert {run.together for run in prox.runs} == {12}
     assert curves.line("fedprox", prox.runs, "bytes", 1).x[-1] == pytest.approx(20.0)  # 2e7 bytes
     assert curves.line("fedprox", prox.runs, "seconds", 1).x[-1] == pytest.approx(10.0)  # 120 s for 12 runs
-    assert "divided by its runs" in said(PAGE)
+    assert "divided by its runs" in said(drawn())
     assert next(c for c in client_spread.costs(EXAMPLE) if c.method == "fedprox").stacks == (12,)
 
 
@@ -361,13 +379,15 @@ def test_many_rows_are_not_all_drawn_and_the_page_says_so(monkeypatch: pytest.Mo
     text = page(of(*many))
     assert "4 of 6 rows are drawn" in said(text)
     assert len(re.findall(r'aria-label="accuracy \(%\) against round', text)) == 4
-    assert "rows are drawn" not in said(PAGE)
+    assert "rows are drawn" not in said(drawn())
 
 
 def test_every_row_has_a_curve_by_round_bytes_and_seconds() -> None:
     for cost in ("round", "MB sent", "seconds of training"):
         for name in ROWS:
-            assert re.search(rf'aria-label="accuracy \(%\) against {cost}[^"]*{re.escape(prose.row_name(name))}', PAGE)
+            assert re.search(
+                rf'aria-label="accuracy \(%\) against {cost}[^"]*{re.escape(prose.row_name(name))}', drawn()
+            )
 
 
 def test_client_spread_is_the_mean_over_seeds_in_the_shown_scale() -> None:
@@ -423,7 +443,7 @@ def test_settings_that_were_tried_out_of_order_are_drawn_in_order() -> None:
 def test_every_setting_tried_is_on_the_page_with_its_score() -> None:
     cell_ = next(c for c in EXAMPLE.cells if c.trials)
     for trial in cell_.trials:
-        assert f"{prose.settings(trial.settings)}: {100 * trial.score:.2f}" in said(PAGE)
+        assert f"{prose.settings(trial.settings)}: {100 * trial.score:.2f}" in said(drawn())
 
 
 def compared(name: str, theirs: tuple[float, float | None] | None, verdict: str, **more: object) -> SimpleNamespace:
@@ -498,6 +518,6 @@ def test_a_loss_is_shown_unscaled_with_its_direction() -> None:
 
 
 def test_every_digest_and_the_command_stand_on_the_page() -> None:
-    assert "atoll bench niid-bench --only 'fmnist/*'" in html.unescape(PAGE)
-    assert all(f'title="{run.digest}"' in PAGE for c in EXAMPLE.cells for run in c.runs)
-    assert "2026-03-01T10:00:00" in PAGE
+    assert "atoll bench niid-bench --only 'fmnist/*'" in html.unescape(drawn())
+    assert all(f'title="{run.digest}"' in drawn() for c in EXAMPLE.cells for run in c.runs)
+    assert "2026-03-01T10:00:00" in drawn()

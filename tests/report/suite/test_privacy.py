@@ -23,6 +23,7 @@ from tests.support.paths import ROOT
 from tests.support.suite_example import cell, example, small, trace, tried
 
 COMMITTED = sorted((ROOT / "results").glob("*/results.json"))
+pytestmark = pytest.mark.usefixtures("without_figures")
 LEVELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 
@@ -75,15 +76,15 @@ def test_an_epsilon_that_does_not_hold_is_not_even_collected() -> None:
     assert "7.65" not in json.dumps(found)
 
 
+def unpictured(text: str) -> str:
+    return re.sub(r"<svg role.*?</svg>", "", text, flags=re.DOTALL)
+
+
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.parent.name)
 def test_committed_pages_stay_as_they_are(path: Path) -> None:
     """But for the figures, which another version of matplotlib draws differently."""
-
-    def without(text: str) -> str:
-        return re.sub(r"<svg role.*?</svg>", "", text, flags=re.DOTALL)
-
     results = read_results(path)
-    assert without(page(results)) == without(path.with_name("report.html").read_text("utf-8"))
+    assert unpictured(page(results)) == unpictured(path.with_name("report.html").read_text("utf-8"))
     assert exports.as_csv(results) == path.with_name("results.csv").read_text("utf-8")
     assert exports.as_markdown(results) == path.with_name("table.md").read_text("utf-8")
     assert exports.as_latex(results) == path.with_name("table.tex").read_text("utf-8")

@@ -33,6 +33,7 @@ from atoll.suites.sweeps import cell_tasks as tasks
 from atoll.suites.sweeps.cell_tasks import CellTask, wait_until_free
 from atoll.suites.sweeps.worker import work
 
+pytestmark = pytest.mark.usefixtures("without_figures")
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["atoll.cli.sweep", "atoll.report", "atoll.suites.sweeps.sweep", "sklearn.datasets"])
 
@@ -129,6 +130,7 @@ def test_every_cell_is_run_as_by_hand(tmp_path: Path) -> None:
         done.run("lr=9")
 
 
+@pytest.mark.slow
 def test_workers_do_the_same_with_their_share_of_the_threads_and_what_befalls_one_is_nothing_to_the_others(
     tmp_path: Path,
 ) -> None:
@@ -345,6 +347,7 @@ def until(reached: Callable[[], bool], at_work: Callable[[], bool]) -> None:
         time.sleep(1e-3)
 
 
+@pytest.mark.slow
 def test_kill_9_in_the_middle_of_a_cell_and_resume_is_as_if_nothing_had_happened(
     tmp_path: Path, whole: dict[str, list[str]]
 ) -> None:
@@ -363,6 +366,7 @@ def test_kill_9_in_the_middle_of_a_cell_and_resume_is_as_if_nothing_had_happened
     assert {name: kept for name, kept in files(folder / "cells").items() if "lr=0.1,seed=0" in name} == before
 
 
+@pytest.mark.slow
 def test_a_worker_whose_sweep_is_gone_checkpoints_and_leaves(tmp_path: Path, whole: dict[str, list[str]]) -> None:
     cell, place = expand(LONG)[0], SweepFolder(tmp_path / "sweep")
     ours, theirs = multiprocessing.Pipe()
@@ -405,6 +409,7 @@ def typed(words: Sequence[str], where: Path, out: Path) -> None:
         cli.main()
 
 
+@pytest.mark.slow
 def test_ctrl_c_checkpoints_the_running_cells_and_prints_the_command_that_goes_on(
     tmp_path: Path, whole: dict[str, list[str]]
 ) -> None:

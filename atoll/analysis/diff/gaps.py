@@ -34,7 +34,7 @@ def gaps(a: Tree, b: Tree, epsilon: float = EPSILON) -> list[TensorGap]:
     """Every tensor that is not the same bit for bit, in the order of the first tree.
 
     >>> gaps({"w": torch.tensor([1.0, 2.0]), "b": torch.zeros(1)}, {"w": torch.tensor([1.0, 3.0]), "b": torch.zeros(1)})
-    [Gap(tensor='w', largest=1.0, relative=0.3333333333333333, noise=False)]
+    [TensorGap(tensor='w', largest=1.0, relative=0.3333333333333333, noise=False)]
     """
     x, y = dict(tree.paths(a)), dict(tree.paths(b))
     found = []

@@ -38,7 +38,7 @@ def score(values: Sequence[float]) -> CellScore | None:
     """The score of one value per seed; None without seeds.
 
     >>> score([1.0, 2.0, 3.0])
-    Score(mean=2.0, std=1.0, half=2.4841377117503303, n=3)
+    CellScore(mean=2.0, std=1.0, half=2.4841377117503303, n=3)
     """
     if not len(values):
         return None

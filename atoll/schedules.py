@@ -1,4 +1,6 @@
-"""Settings that change over rounds, as pure functions of the round and of what was measured before it.
+"""Schedules: hyperparameters that change over rounds, such as the learning rate.
+
+Each is a pure function of the round and of what was measured before it.
 
 Because the past is an argument, a resumed run needs no schedule state: the record is the state.
 
@@ -123,8 +125,8 @@ class Plateau:
         for entry in history:
             if self.metric not in entry:
                 continue
-            found = math.nan if entry[self.metric] is None else entry[self.metric]  # null: never an improvement
-            value = found if self.better == "lower" else -found
+            measured = math.nan if entry[self.metric] is None else entry[self.metric]  # null: never an improvement
+            value = measured if self.better == "lower" else -measured
             if value < best - self.threshold * abs(best) if math.isfinite(best) else math.isfinite(value):
                 best, bad = value, 0
             else:
@@ -154,8 +156,8 @@ class Follow:
         for entry in history:
             if self.metric not in entry:
                 continue
-            found = math.inf if entry[self.metric] is None else entry[self.metric]  # null: as bad as can be
-            value = found if self.better == "lower" or found == math.inf else -found
+            measured = math.inf if entry[self.metric] is None else entry[self.metric]  # null: as bad as can be
+            value = measured if self.better == "lower" or measured == math.inf else -measured
             if value < last:
                 row += 1
                 if row == self.patience:

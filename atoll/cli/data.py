@@ -32,7 +32,7 @@ Settings = Annotated[
 @app.command(name="list")
 def list_() -> None:
     """Print every data set: name, kind, size, natural clients, whether it is here, where it comes from, terms."""
-    from atoll.data.fetch import cache, kept
+    from atoll.data.fetch import cache, cached_state
     from atoll.data.sources import RECIPES
     from atoll.experiment.listing import meaning
 
@@ -49,7 +49,7 @@ def list_() -> None:
         clients = f"natural clients: {recipe.clients}" if recipe.clients else "no natural clients"
         origin = " + ".join(dict.fromkeys(recipe.packages))
         cell.append(f"\n  {recipe.kind}; {clients}\n  {origin}\n  {recipe.terms}", style="dim")
-        grid.add_row(name, kept(recipe) or "no", f"{recipe.megabytes:.0f}", cell)
+        grid.add_row(name, cached_state(recipe) or "no", f"{recipe.megabytes:.0f}", cell)
     console.print(grid)
     console.print(f"Cache: {cache()} (ATOLL_DATA names another)", markup=False, highlight=False, soft_wrap=True)
 

@@ -52,7 +52,7 @@ def fixed(ids: Tensor, sizes: Ints, steps: Ints, batch: int, largest: int, key: 
     """`batch` different examples (all, where there are fewer): places (C, S, W) and how many are real (C, S)."""
     longest, width = int(steps.max(initial=0)), max(1, min(batch, largest))
     place = np.zeros((len(sizes), longest, width), np.int64)
-    at = owner, position = host.places(sizes)
+    at = owner, position = host.group_positions(sizes)
     first = np.flatnonzero(position < width)  # of each client's order, those that are taken
     keys = _keys(key, longest)
     for part in torch.split(torch.arange(longest), max(1, _WORDS // max(1, len(owner)))):  # type: ignore[no-untyped-call]
@@ -67,7 +67,7 @@ def _gaps(ids: Tensor, sizes: Ints, rate: NDArray[np.float64], keys: Tensor, wid
     """The first `wide` successes of independent trials, (C, S, wide): P(gap > g) = (1 - rate)^g."""
     c = len(sizes)
     who, at = np.repeat(ids.numpy().astype(np.uint32), wide), np.tile(np.arange(wide, dtype=np.uint32), c)
-    words = host.words(keys, who, at) if len(keys) and c else np.empty((len(keys), c * wide), np.uint64)
+    words = host.bits_at(keys, who, at) if len(keys) and c else np.empty((len(keys), c * wide), np.uint64)
     uniform = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     with np.errstate(divide="ignore"):
         miss = np.log1p(-rate)[None, :, None]  # -inf where all are taken: no gaps

@@ -107,20 +107,20 @@ class Population:
         return each, steps if self.max_steps is None else np.minimum(steps, self.max_steps)
 
     def _plan(
-        self, ids: Tensor, start: Ints, sizes: Ints, each: Ints, steps: Ints, S: int, B: int, key: Tensor
+        self, ids: Tensor, start: Ints, sizes: Ints, epoch_steps: Ints, steps: Ints, S: int, B: int, key: Tensor
     ) -> Ints:
         """The rows of every batch, (C, S, B); padded with the client's first row."""
         rows = self._columns[1]
         plan = np.repeat(rows[np.minimum(start, len(rows) - 1)], S * B)
-        owner, position = at = host.places(sizes)
-        epochs = self._epochs(each)
-        place = np.arange(epochs)[:, None] * (each * B)[owner] + position  # every epoch begins a new batch
+        owner, position = at = host.group_positions(sizes)
+        epochs = self._epochs(epoch_steps)
+        place = np.arange(epochs)[:, None] * (epoch_steps * B)[owner] + position  # every epoch begins a new batch
         order = self._order(ids, sizes, at, epochs, key) if self.shuffle else np.broadcast_to(position, place.shape)
-        to, seen = place + owner * (S * B), order + start[owner]
+        to, order_rows = place + owner * (S * B), order + start[owner]
         if self.max_steps is not None:
-            kept = place < (steps * B)[owner]
-            to, seen = to[kept], seen[kept]
-        plan[to] = rows[seen]
+            within_steps = place < (steps * B)[owner]
+            to, order_rows = to[within_steps], order_rows[within_steps]
+        plan[to] = rows[order_rows]
         return plan.reshape(len(sizes), S, B)
 
     def _drawn(self, ids: Tensor, start: Ints, sizes: Ints, steps: Ints, key: Tensor) -> Cohort:
@@ -132,11 +132,11 @@ class Population:
         plan = rows[np.minimum(start[:, None, None] + place, len(rows) - 1)]
         return Cohort(ids, *map(torch.from_numpy, (sizes.astype(np.float32), steps, plan, count)))
 
-    def _epochs(self, each: Ints) -> int:
+    def _epochs(self, epoch_steps: Ints) -> int:
         """The epochs that somebody begins."""
         if self.max_steps is None:
             return self.epochs
-        return min(self.epochs, -(-self.max_steps // max(1, int(each.min(initial=self.max_steps)))))
+        return min(self.epochs, -(-self.max_steps // max(1, int(epoch_steps.min(initial=self.max_steps)))))
 
     def _order(self, ids: Tensor, sizes: Ints, at: tuple[Ints, Ints], epochs: int, key: Tensor) -> Ints:
         """Every client's positions in the order in which it sees them, epoch by epoch: (E, examples of the cohort)."""

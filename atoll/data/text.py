@@ -28,10 +28,10 @@ PAD, UNKNOWN = 0, 1  # no token; a token that the vocabulary does not have
 _WORDS = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[^\sa-z0-9]")
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Lower-case words and numbers, contractions whole, every other mark by itself.
 
-    >>> words("It's 10 o'clock!")
+    >>> split_words("It's 10 o'clock!")
     ["it's", '10', "o'clock", '!']
     """
     return _WORDS.findall(text.lower())
@@ -46,14 +46,14 @@ class Corpus:
     tokens: list[str]  # the word of each number, in the order in which they were met
 
     @classmethod
-    def read(cls, texts: Iterable[str], split: Callable[[str], list[str]] = words) -> Corpus:
+    def read(cls, texts: Iterable[str], split: Callable[[str], list[str]] = split_words) -> Corpus:
         """Cut every text into tokens."""
-        known: dict[str, int] = {}
+        numbers: dict[str, int] = {}
         flat, offsets = array("i"), array("q", [0])
         for text in texts:
-            flat.extend([known.setdefault(token, len(known)) for token in split(text)])
+            flat.extend([numbers.setdefault(token, len(numbers)) for token in split(text)])
             offsets.append(len(flat))
-        return cls(np.frombuffer(flat, np.intc), np.frombuffer(offsets, np.int64), list(known))
+        return cls(np.frombuffer(flat, np.intc), np.frombuffer(offsets, np.int64), list(numbers))
 
     @property
     def lengths(self) -> Ints:
@@ -88,9 +88,9 @@ class Vocabulary:
 
     def padded(self, corpus: Corpus, length: int) -> Ints:
         """One row for each text: its first `length` tokens, then padding."""
-        flat, kept = self.encoded(corpus), np.minimum(corpus.lengths, length)
-        out = np.full((len(kept), length), PAD, flat.dtype)
-        filled = np.arange(length) < kept[:, None]
+        flat, lengths = self.encoded(corpus), np.minimum(corpus.lengths, length)
+        out = np.full((len(lengths), length), PAD, flat.dtype)
+        filled = np.arange(length) < lengths[:, None]
         at = (corpus.offsets[:-1, None] + np.arange(length))[filled]
         out[filled] = flat[at]
         return out
@@ -113,17 +113,17 @@ class Alphabet:
     @classmethod
     def most_common(cls, points: Ints, size: int | None = None) -> Alphabet:
         """The characters that occur most often, at most `size` with the unknown; all of them unless told."""
-        found, counts = np.unique(points, return_counts=True)
-        ranked = np.lexsort((found, -counts))[: None if size is None else size - 1]
-        return cls("".join(chr(c) for c in np.sort(found[ranked])))
+        points_used, counts = np.unique(points, return_counts=True)
+        ranked = np.lexsort((points_used, -counts))[: None if size is None else size - 1]
+        return cls("".join(chr(c) for c in np.sort(points_used[ranked])))
 
     def encoded(self, points: Ints) -> Ints:
         """Code points in the numbers of this alphabet."""
-        known = characters(self.characters)
-        if not len(known):
+        own_points = characters(self.characters)
+        if not len(own_points):
             return np.zeros(len(points), smallest(len(self)))
-        at = np.minimum(np.searchsorted(known, points), len(known) - 1)
-        return np.where(known[at] == points, at + 1, 0).astype(smallest(len(self)))
+        at = np.minimum(np.searchsorted(own_points, points), len(own_points) - 1)
+        return np.where(own_points[at] == points, at + 1, 0).astype(smallest(len(self)))
 
 
 def smallest(size: int) -> type[np.int8] | type[np.int16] | type[np.int32]:

@@ -26,7 +26,7 @@ _SHIFTS = [[(np.uint32(r), np.uint32(32 - r)) for r in rs] for rs in ((13, 15, 2
 fold = fold_host  # the twin of `rng.fold`
 
 
-def words(keys: Tensor, x0: Words, x1: Words) -> NDArray[np.uint64]:
+def bits_at(keys: Tensor, x0: Words, x1: Words) -> NDArray[np.uint64]:
     """64 random bits for each key (E, 2) and each pair of counters (n,): an array (E, n)."""
     k = keys.numpy().astype(np.uint32)
     out = np.empty((len(k), len(x0)), np.uint64)
@@ -58,7 +58,7 @@ def _threefry(k0: Words, k1: Words, x0: Words, x1: Words) -> tuple[Words, Words]
 def stream(key: Tensor, at: Ints) -> NDArray[np.uint64]:
     """64 random bits for each place of the stream that `rng.bits` reads."""
     counters = at.astype(np.uint32)
-    return np.asarray(words(key[None], counters, np.zeros_like(counters))[0])
+    return np.asarray(bits_at(key[None], counters, np.zeros_like(counters))[0])
 
 
 def uniform(key: Tensor, at: Ints) -> Floats:
@@ -84,14 +84,14 @@ def distinct(key: Tensor, n: int, size: int) -> Ints:
         return permutation(key, n)[:size]
     draw = size + size // 2 + 16
     while True:
-        candidates = below(stream(key, np.arange(draw)), n)
+        candidates = uniform_below(stream(key, np.arange(draw)), n)
         first = np.unique(candidates, return_index=True)[1]
         if len(first) >= size:
             return candidates[np.sort(first)[:size]]
         draw *= 2
 
 
-def below(drawn: NDArray[np.uint64], n: int) -> Ints:
+def uniform_below(drawn: NDArray[np.uint64], n: int) -> Ints:
     """Words as numbers 0..n-1, equally likely: without the words of the last, incomplete n (nearly always none)."""
     drawn = drawn >> np.uint64(1)
     return (drawn[drawn < np.uint64((1 << 63) // n * n)] % np.uint64(n)).astype(np.int64)
@@ -122,7 +122,7 @@ def dirichlet(key: Tensor, alpha: float, shape: tuple[int, ...]) -> Floats:
     return np.asarray(shares / shares.sum(-1, keepdims=True))
 
 
-def places(sizes: Ints) -> tuple[Ints, Ints]:
+def group_positions(sizes: Ints) -> tuple[Ints, Ints]:
     """For groups laid end to end: each entry's group and its position in the group."""
     group = np.repeat(np.arange(len(sizes)), sizes)
     return group, np.arange(len(group)) - (np.cumsum(sizes) - sizes)[group]
@@ -134,8 +134,8 @@ def order(keys: Tensor, ids: Ints, sizes: Ints, at: tuple[Ints, Ints] | None = N
     Addressed by (key, group id, position): a group's order does not depend on the groups beside it. `at` is
     `places(sizes)`, if already known.
     """
-    group, position = at or places(sizes)
-    drawn = words(keys, ids.astype(np.uint32)[group], position.astype(np.uint32))
+    group, position = at or group_positions(sizes)
+    drawn = bits_at(keys, ids.astype(np.uint32)[group], position.astype(np.uint32))
     return _argsort_groups(drawn, sizes, group, position)
 
 

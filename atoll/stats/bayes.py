@@ -71,8 +71,8 @@ class Posterior:
             return np.where(x == self.mean, math.inf, 0.0)
         norm = math.lgamma((self.df + 1) / 2) - math.lgamma(self.df / 2) - math.log(self.df * math.pi) / 2
         t = (x - self.mean) / self.scale
-        found: Floats = np.exp(norm - (self.df + 1) / 2 * np.log1p(t * t / self.df)) / self.scale
-        return found
+        densities: Floats = np.exp(norm - (self.df + 1) / 2 * np.log1p(t * t / self.df)) / self.scale
+        return densities
 
     def quantile(self, p: float) -> float:
         """The difference that the belief is below with probability p; two of them make a credible interval."""

@@ -146,14 +146,14 @@ def _bca(values: Floats, means: Floats, weights: Floats, tail: float) -> tuple[f
     if not 0 < below < 1:
         return None
     z0, a = float(ndtri(below)), float((values**3).sum() / (6 * (values**2).sum() ** 1.5))
-    moved = [z0 + float(ndtri(p)) for p in (tail, 1 - tail)]
-    if any(1 - a * z <= 0 for z in moved):
+    shifted = [z0 + float(ndtri(p)) for p in (tail, 1 - tail)]
+    if any(1 - a * z <= 0 for z in shifted):
         return None
-    low, high = (float(ndtr(z0 + z / (1 - a * z))) for z in moved)
+    low, high = (float(ndtr(z0 + z / (1 - a * z))) for z in shifted)
     return low, high
 
 
 def _quantile(means: Floats, weights: Floats, p: float) -> float:
     """The smallest mean that has at least the share p at or below it."""
-    reached = np.cumsum(weights) >= p - _SAME
-    return float(means[int(np.argmax(reached))] if reached.any() else means[-1])
+    is_enough = np.cumsum(weights) >= p - _SAME
+    return float(means[int(np.argmax(is_enough))] if is_enough.any() else means[-1])

@@ -24,8 +24,8 @@ class Aligned:
 
     def difference(self, first: str, second: str) -> Floats:
         """First minus second, seed by seed."""
-        found: Floats = self.values[first] - self.values[second]
-        return found
+        differences: Floats = self.values[first] - self.values[second]
+        return differences
 
     @property
     def note(self) -> str:
@@ -40,10 +40,10 @@ class Aligned:
 def align(methods: Mapping[str, BySeed]) -> Aligned:
     """The seeds that every method has, with a finite value. To leave out a seed that diverged flatters: show the note.
 
-    >>> found = align({"fedavg": {0: 0.7, 1: 0.8, 2: 0.9}, "scaffold": {1: 0.6, 2: float("nan"), 3: 0.9}})
-    >>> found.seeds, found.difference("fedavg", "scaffold").round(3).tolist()
+    >>> aligned = align({"fedavg": {0: 0.7, 1: 0.8, 2: 0.9}, "scaffold": {1: 0.6, 2: float("nan"), 3: 0.9}})
+    >>> aligned.seeds, aligned.difference("fedavg", "scaffold").round(3).tolist()
     ((1,), [0.2])
-    >>> found.note
+    >>> aligned.note
     'left out: seed 0 (not in scaffold), seed 2 (not finite in scaffold), seed 3 (not in fedavg)'
     """
     if len(methods) < 2:
@@ -61,14 +61,14 @@ def align(methods: Mapping[str, BySeed]) -> Aligned:
 def pair(a: BySeed, b: BySeed, names: tuple[str, str] = ("A", "B")) -> tuple[Floats, Floats, Aligned]:
     """Two methods at their common seeds, ready for a paired test.
 
-    >>> a, b, found = pair({0: 1.0, 1: 2.0}, {1: 5.0, 0: 3.0})
-    >>> a.tolist(), b.tolist(), found.note
+    >>> a, b, aligned = pair({0: 1.0, 1: 2.0}, {1: 5.0, 0: 3.0})
+    >>> a.tolist(), b.tolist(), aligned.note
     ([1.0, 2.0], [3.0, 5.0], '')
     """
     if names[0] == names[1]:
         raise DataError(f"pairs: both are called {names[0]!r}. Give them two names.")
-    found = align({names[0]: a, names[1]: b})
-    return found.values[names[0]], found.values[names[1]], found
+    aligned = align({names[0]: a, names[1]: b})
+    return aligned.values[names[0]], aligned.values[names[1]], aligned
 
 
 def _missing(seed: int, methods: Mapping[str, BySeed]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from atoll.errors import ConfigError, DataError
-from atoll.stats.validate import ROUNDING, Floats, finite, share, table
+from atoll.stats.validate import ROUNDING, Floats, finite, finite_table, share
 
 Table = Sequence[Sequence[float]] | Floats
 
@@ -43,14 +43,14 @@ def midranks(values: Sequence[float] | Floats, same: float | None = None) -> Flo
     order = np.argsort(array, kind="stable")
     group = np.concatenate([[0], np.cumsum(np.diff(array[order]) > same)])
     places = np.arange(1, len(array) + 1)
-    found = np.empty_like(array)
-    found[order] = (np.bincount(group, places) / np.bincount(group))[group]
-    return found
+    ranks = np.empty_like(array)
+    ranks[order] = (np.bincount(group, places) / np.bincount(group))[group]
+    return ranks
 
 
 def row_ranks(values: Table, higher: bool = True) -> Floats:
     """The rank of each method in each row, (N, k); 1 is the best."""
-    rows = table(values)
+    rows = finite_table(values)
     return np.stack([midranks(-row if higher else row) for row in rows])
 
 
@@ -60,8 +60,8 @@ def average_ranks(values: Table, higher: bool = True) -> Floats:
     >>> average_ranks([[0.9, 0.8, 0.7], [0.6, 0.6, 0.5]]).tolist()
     [1.25, 1.75, 3.0]
     """
-    found: Floats = row_ranks(values, higher).mean(axis=0)
-    return found
+    means: Floats = row_ranks(values, higher).mean(axis=0)
+    return means
 
 
 def friedman(values: Table, higher: bool = True, ties: bool = True) -> Friedman:
@@ -81,10 +81,10 @@ def friedman(values: Table, higher: bool = True, ties: bool = True) -> Friedman:
     (N, k), R = ranks.shape, ranks.mean(axis=0)
     if N < 2:
         raise DataError("table: Friedman's test needs two rows or more (got 1).")
-    lost = _ties(ranks) if ties else 0.0
-    if lost > 1 - 1e-12:  # every row is one tie
+    tied_share = _ties(ranks) if ties else 0.0
+    if tied_share > 1 - 1e-12:  # every row is one tie
         return Friedman(0.0, 1.0, 0.0, 1.0)
-    chi2 = 12 * N / (k * (k + 1)) * float(((R - (k + 1) / 2) ** 2).sum()) / (1 - lost)
+    chi2 = 12 * N / (k * (k + 1)) * float(((R - (k + 1) / 2) ** 2).sum()) / (1 - tied_share)
     rest = N * (k - 1) - chi2
     f = (N - 1) * chi2 / rest if rest > 1e-9 * N * k else math.inf  # every row has the same order
     f_p = 0.0 if f == math.inf else float(fdtrc(k - 1, (k - 1) * (N - 1), f))
@@ -117,14 +117,14 @@ def not_different(average: Sequence[float] | Floats, difference: float) -> list[
     """
     R = finite(average, "average ranks")
     order = np.argsort(R, kind="stable")
-    found: list[tuple[int, ...]] = []
+    groups: list[tuple[int, ...]] = []
     reached = 0
     for start in range(len(order)):
         stop = start + sum(R[i] - R[order[start]] <= difference + 1e-12 for i in order[start:])
         if stop > reached and stop - start > 1:
-            found.append(tuple(int(i) for i in order[start:stop]))
+            groups.append(tuple(int(i) for i in order[start:stop]))
         reached = max(reached, stop)
-    return found
+    return groups
 
 
 def _ties(ranks: Floats) -> float:

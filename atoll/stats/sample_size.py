@@ -39,7 +39,7 @@ def seeds_for_power(effect: float, chance: float = 0.8, alpha: float = 0.05, cap
     (10, 34, None)
     """
     n = _sizes(cap)
-    return _first(n, _power(effect, n, alpha) >= share(chance, "chance"))
+    return _first_size(n, _power(effect, n, alpha) >= share(chance, "chance"))
 
 
 def seeds_to_settle(
@@ -60,7 +60,7 @@ def seeds_to_settle(
     s = now.scale / math.sqrt(inflation(len(a), rho))
     n = _sizes(cap)
     scale = s * np.sqrt([inflation(int(size), rho) for size in n])
-    return _first(n, _surest(now.mean, scale, n - 1, rope) >= majority(sure))
+    return _first_size(n, _largest_posterior(now.mean, scale, n - 1, rope) >= majority(sure))
 
 
 def chance_to_settle(a: Values, b: Values, n: int, *, rope: float, sure: float = SURE) -> float:
@@ -80,14 +80,14 @@ def chance_to_settle(a: Values, b: Values, n: int, *, rope: float, sure: float =
     squares = now.scale**2 * n0 * (n0 - 1)  # sum of squared deviations
     if new == 0 or squares == 0:
         scale = np.array([now.scale])
-        return float(_surest(now.mean, scale, np.array([n - 1.0]), rope)[0] >= majority(sure))
+        return float(_largest_posterior(now.mean, scale, np.array([n - 1.0]), rope)[0] >= majority(sure))
     draw = _generator(n0, n)
     sigma2 = squares / draw.chisquare(n0 - 1, _DRAWS)
     gap = draw.standard_normal(_DRAWS) * np.sqrt(sigma2 * (1 / n0 + 1 / new))  # new mean - m: both are uncertain
     inside = sigma2 * draw.chisquare(new - 1, _DRAWS) if new > 1 else np.zeros(_DRAWS)
     mean = now.mean + gap * new / n
     scale = np.sqrt((squares + inside + gap**2 * n0 * new / n) / (n - 1) / n)
-    return float((_surest(mean, scale, np.full(_DRAWS, n - 1.0), rope) >= majority(sure)).mean())
+    return float((_largest_posterior(mean, scale, np.full(_DRAWS, n - 1.0), rope) >= majority(sure)).mean())
 
 
 def _power(effect: float, n: Floats, alpha: float) -> Floats:
@@ -98,18 +98,18 @@ def _power(effect: float, n: Floats, alpha: float) -> Floats:
     t, centre = stdtrit(n - 1, 1 - share(alpha, "alpha") / 2), abs(effect) * np.sqrt(n)
     # The series gives NaN where the share below t, or below -t, is smaller than a float can tell from 0.
     below, opposite = np.nan_to_num(nctdtr(n - 1, centre, t)), np.nan_to_num(nctdtr(n - 1, centre, -t))
-    found: Floats = 1 - below + opposite
-    return found
+    powers: Floats = 1 - below + opposite
+    return powers
 
 
-def _surest(mean: float | Floats, scale: Floats, df: Floats, rope: float) -> Floats:
+def _largest_posterior(mean: float | Floats, scale: Floats, df: Floats, rope: float) -> Floats:
     """The largest of p(A better), p(equal), p(B better)."""
     from scipy.special import stdtr
 
     with np.errstate(divide="ignore", invalid="ignore"):  # a scale of 0 is a certain mean: ± infinity, 0/0 on the edge
         p_a, p_b = (stdtr(df, np.nan_to_num((sign * mean - rope) / scale, nan=-np.inf)) for sign in (1, -1))
-    found: Floats = np.maximum(np.maximum(p_a, p_b), 1 - p_a - p_b)
-    return found
+    largest: Floats = np.maximum(np.maximum(p_a, p_b), 1 - p_a - p_b)
+    return largest
 
 
 def _sizes(cap: int) -> Floats:
@@ -118,10 +118,11 @@ def _sizes(cap: int) -> Floats:
     return np.arange(2, cap + 1, dtype=np.float64)
 
 
-def _first(n: Floats, enough: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int | None:
+def _first_size(n: Floats, enough: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int | None:
     return int(n[int(np.argmax(enough))]) if enough.any() else None
 
 
 def _generator(*address: int) -> np.random.Generator:
-    key = hashlib.blake2b(f"atoll.stats.sample_size {address}".encode(), digest_size=16).digest()
+    # the address names the room as it was first called: another name would be other draws
+    key = hashlib.blake2b(f"atoll.stats.settle {address}".encode(), digest_size=16).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "big")))

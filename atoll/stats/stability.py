@@ -44,10 +44,10 @@ class Stability:
     @property
     def pairs(self) -> Mapping[tuple[str, str], tuple[int, ...]]:
         """The pairs that swap, in the order of the ranking, and the seeds that do it."""
-        found: dict[tuple[str, str], tuple[int, ...]] = {}
+        seeds_of_pair: dict[tuple[str, str], tuple[int, ...]] = {}
         for swap in self.swaps:
-            found[swap.first, swap.second] = (*found.get((swap.first, swap.second), ()), swap.seed)
-        return found
+            seeds_of_pair[swap.first, swap.second] = (*seeds_of_pair.get((swap.first, swap.second), ()), swap.seed)
+        return seeds_of_pair
 
 
 def rank_stability(methods: Mapping[str, BySeed], higher: bool = True) -> Stability:
@@ -55,23 +55,23 @@ def rank_stability(methods: Mapping[str, BySeed], higher: bool = True) -> Stabil
 
     Equal means are an order of their own, so a tie that leaving out a seed makes or breaks is a change too.
 
-    >>> found = rank_stability({"fedavg": {0: 0.70, 1: 0.71, 2: 0.90}, "fedprox": {0: 0.72, 1: 0.73, 2: 0.80}})
-    >>> found.order, found.changed, round(found.share, 2)
+    >>> stability = rank_stability({"fedavg": {0: 0.70, 1: 0.71, 2: 0.90}, "fedprox": {0: 0.72, 1: 0.73, 2: 0.80}})
+    >>> stability.order, stability.changed, round(stability.share, 2)
     (('fedavg', 'fedprox'), (2,), 0.33)
     """
-    found = align(methods)
-    if len(found.seeds) < 2:
-        raise DataError(f"stability: needs two common seeds or more (got {len(found.seeds)}). Run more seeds.")
-    names = list(found.values)
-    values = np.stack(list(found.values.values())) * (1 if higher else -1)
+    aligned = align(methods)
+    if len(aligned.seeds) < 2:
+        raise DataError(f"stability: needs two common seeds or more (got {len(aligned.seeds)}). Run more seeds.")
+    names = list(aligned.values)
+    values = np.stack(list(aligned.values.values())) * (1 if higher else -1)
     order = sorted(range(len(names)), key=lambda i: -values[i].mean())
     swaps = tuple(
         Swap(seed, names[i], names[j])
-        for at, seed in enumerate(found.seeds)
+        for at, seed in enumerate(aligned.seeds)
         for i, j in combinations(order, 2)
         if _ahead(np.delete(values, at, 1), i, j) != _ahead(values, i, j)
     )
-    return Stability(tuple(names[i] for i in order), found.seeds, swaps, found.note)
+    return Stability(tuple(names[i] for i in order), aligned.seeds, swaps, aligned.note)
 
 
 def _ahead(values: Floats, i: int, j: int) -> int:

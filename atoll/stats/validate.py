@@ -41,7 +41,7 @@ def both(a: Values, b: Values, least: int = 1) -> tuple[Floats, Floats]:
     return x, y
 
 
-def table(values: Sequence[Sequence[float]] | Floats, what: str = "table") -> Floats:
+def finite_table(values: Sequence[Sequence[float]] | Floats, what: str = "table") -> Floats:
     """Rows by methods, at least two methods, all finite."""
     rows = [np.atleast_1d(np.asarray(row, np.float64)) for row in values]
     if not rows or len({row.shape for row in rows}) > 1 or rows[0].ndim != 1 or len(rows[0]) < 2:

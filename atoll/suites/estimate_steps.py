@@ -8,7 +8,7 @@ import torch
 
 from atoll import rng
 from atoll.data import SAMPLERS, Dataset, Population
-from atoll.data.fetch import kept
+from atoll.data.fetch import cached_state
 from atoll.data.sources import RECIPES
 from atoll.errors import AtollError
 from atoll.experiment import Experiment, build
@@ -50,6 +50,6 @@ class Steps:
         name = json.dumps(experiment.data, sort_keys=True)
         if name not in self._data:
             recipe = RECIPES.get(experiment.data["name"])
-            here = recipe is None or kept(recipe) is not None
+            here = recipe is None or cached_state(recipe) is not None
             self._data[name] = loaded(experiment) if here else None
         return self._data[name]

@@ -1,4 +1,4 @@
-"""Gradients that are differentially private for every example of a client (DP-SGD).
+"""DP-SGD: clipped per-example gradients plus noise, differentially private for every example of a client.
 
 Song, Chaudhuri and Sarwate (2013); Abadi et al., Deep learning with differential privacy (2016).
 """
@@ -15,8 +15,8 @@ from torch.func import grad_and_value, vmap
 from atoll import rng, tree
 from atoll.core import Model, Positive, Task, Unsigned, functional, gradient_and_value, is_functional
 from atoll.errors import ConfigError
-from atoll.tasks.ghost import Layer, clipped
-from atoll.tasks.per_example_norms import LONGEST, lengths
+from atoll.tasks.ghost import GhostLayer, clipped_gradient_sum
+from atoll.tasks.per_example_norms import MAX_NORM, example_norms
 from atoll.tasks.supervised import Supervised
 from atoll.tree import Tree
 
@@ -30,9 +30,9 @@ _LARGE = 1e20  # no loss counts for more: whether a client is left out must not 
 class PrivateTask:
     """A task whose gradient is (sum of g_i min(1, max_norm / |g_i|) + N(0, (noise_multiplier max_norm)^2)) / expected.
 
-    g_i is the gradient of example i's own loss, over all parameters. `expected` is the size of a batch as planned,
-    never as drawn; a whole client (`full`) is as large as it is. The noise comes from the key of client, round and
-    step. What else could be read from a batch is refused.
+    g_i is the per-example gradient: that of example i's own loss, over all parameters. `expected` is the size of a
+    batch as planned, never as drawn; a whole client (`full`) is as large as it is. The noise comes from the key of
+    client, round and step. What else could be read from a batch is refused.
     """
 
     task: Task
@@ -41,7 +41,7 @@ class PrivateTask:
     expected: Positive = 1.0
     full: bool = False
     keyed: bool = False  # does a forward pass draw from the key?
-    ghost: tuple[Layer, ...] = ()  # all there is to learn, where one backward pass of a batch is enough
+    ghost: tuple[GhostLayer, ...] = ()  # all there is to learn, where one backward pass of a batch is enough
 
     def gradient(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tree, Tensor]:
         """The private gradient, and the mean loss of the real examples, which nothing protects."""
@@ -54,13 +54,13 @@ class PrivateTask:
         return g, loss / size.clamp(min=1)
 
     def _stacked(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tree, Tensor]:
-        """All examples side by side: the sum of their clipped gradients, and of their losses."""
+        """All examples side by side: the sum of clipped per-example gradients, and of losses."""
         examples, mask = _columns(batch), batch["mask"]
         if self.ghost and isinstance(self.task, Supervised):
             each = {**batch, "key": self._keys(batch).expand(len(mask), 2)}
-            found = clipped(self.task, self.ghost, params, buffers, each, self._factor)
-            if found is not None:
-                return found[0], (_finite(found[1]) * mask).sum()
+            ghost_sum = clipped_gradient_sum(self.task, self.ghost, params, buffers, each, self._factor)
+            if ghost_sum is not None:
+                return ghost_sum[0], (_finite(ghost_sum[1]) * mask).sum()
 
         def one(example: Tree, key: Tensor) -> tuple[Tree, Tensor]:
             return grad_and_value(lambda p: self._loss(p, buffers, example, key))(params)  # type: ignore[no-any-return]
@@ -69,10 +69,10 @@ class PrivateTask:
             each, losses = vmap(one, in_dims=(0, 0 if self.keyed else None), randomness="different")(
                 examples, self._keys(batch)
             )
-        norms = torch.linalg.vector_norm(torch.stack([lengths(x) for x in tree.leaves(each)]), dim=0)
-        kept = (norms <= LONGEST) & (mask > 0)
-        factor = torch.where(kept, self._factor(norms), 0.0).float()
-        total = tree.map(lambda x: torch.where(_wide(kept, x), x * _wide(factor, x), 0.0).sum(0), each)
+        norms = torch.linalg.vector_norm(torch.stack([example_norms(x) for x in tree.leaves(each)]), dim=0)
+        counted = (norms <= MAX_NORM) & (mask > 0)
+        factor = torch.where(counted, self._factor(norms), 0.0).float()
+        total = tree.map(lambda x: torch.where(_broadcast(counted, x), x * _broadcast(factor, x), 0.0).sum(0), each)
         return total, (_finite(losses) * mask).sum()
 
     def _loop(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tree, Tensor]:
@@ -82,9 +82,9 @@ class PrivateTask:
         for i in batch["mask"].nonzero().flatten().tolist():
             example, key = tree.rows(examples, i), keys[i] if self.keyed else keys
             g, (loss, _) = gradient_and_value(partial(self._alone, buffers, example, key), params)
-            norm = torch.linalg.vector_norm(torch.cat([lengths(x[None]) for x in tree.leaves(g)]))
+            norm = torch.linalg.vector_norm(torch.cat([example_norms(x[None]) for x in tree.leaves(g)]))
             losses = losses + _finite(loss)
-            if norm <= LONGEST:
+            if norm <= MAX_NORM:
                 total = tree.add(total, tree.scale(g, self._factor(norm)))
         return total, losses
 
@@ -115,22 +115,22 @@ class PrivateTask:
         return self.task.names(kind)
 
     def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
-        raise reads("the loss of a batch")
+        raise refusal("the loss of a batch")
 
     def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
-        raise reads("the predictions of a batch")
+        raise refusal("the predictions of a batch")
 
     def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
-        raise reads("the logits of a batch")
+        raise refusal("the logits of a batch")
 
     def features(self, params: Tree, buffers: Tree, batch: Tree) -> Tensor:
-        raise reads("the features of a batch")
+        raise refusal("the features of a batch")
 
     def statistics(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
-        raise reads("the statistics of a batch")
+        raise refusal("the statistics of a batch")
 
 
-def reads(what: str) -> ConfigError:
+def refusal(what: str) -> ConfigError:
     """The refusal of an algorithm that takes more from examples than their clipped gradients."""
     return ConfigError(
         f"local.privacy: the algorithm reads {what}, which noise on gradients does not cover. "
@@ -147,8 +147,8 @@ def _finite(loss: Tensor) -> Tensor:
     return loss.float().nan_to_num(_LARGE).clamp(-_LARGE, _LARGE)
 
 
-def _wide(row: Tensor, like: Tensor) -> Tensor:
-    """One number for each example, as wide as its gradient."""
+def _broadcast(row: Tensor, like: Tensor) -> Tensor:
+    """One number per example, broadcast over its gradient."""
     return row.reshape(-1, *[1] * (like.dim() - 1))
 
 

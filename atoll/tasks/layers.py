@@ -1,7 +1,7 @@
 """Layers whose randomness is keyed and whose state is explicit, so that they can be stacked over clients.
 
-`prepared` puts them in place of nn.Dropout, nn.BatchNorm, nn.Conv2d and nn.MaxPool2d in any model. They read the mask
-and the key of the batch from the forward pass they are in (one per thread); everything else of the model stays as is.
+`make_stackable` puts them in place of nn.Dropout, nn.BatchNorm, nn.Conv2d and nn.MaxPool2d in any model. They read the
+mask and the key of the batch from the forward pass they are in (one per thread); the rest of the model stays as is.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from atoll.tasks.kernels import Conv2d, MaxPool2d, poolable, stackable
+from atoll.tasks.kernels import Conv2d, MaxPool2d, is_replaceable_conv, is_replaceable_pool
 
 BatchNormPolicy = Literal["average", "local", "recompute", "freeze", "group"]
 
-_now = threading.local()
+_pass = threading.local()
 _CALLS = 10_007  # layers that a model may have before the second call of one meets the first of another
 
 
@@ -29,12 +29,12 @@ def forward_pass(mask: Tensor, key: Tensor | None, renew: float | None = None) -
 
     The key is one for the batch, or (B, 2): each row is then drawn as if it were a batch of its own.
     """
-    before = getattr(_now, "batch", None), getattr(_now, "calls", None)
-    _now.batch, _now.calls = (mask, key, renew), {}
+    before = getattr(_pass, "batch", None), getattr(_pass, "calls", None)
+    _pass.batch, _pass.calls = (mask, key, renew), {}
     try:
         yield
     finally:
-        _now.batch, _now.calls = before
+        _pass.batch, _pass.calls = before
 
 
 class KeyedDropout(nn.Module):
@@ -55,8 +55,8 @@ class KeyedDropout(nn.Module):
             return x * 0
         rows = x.shape[0]
         wide = x.shape[1] if self.per_channel else x[0].numel()
-        call = _now.calls[self.index] = _now.calls.get(self.index, -1) + 1
-        keep = _keep(_now.batch[1], self.index + call * _CALLS, (rows, wide), self.p, x.device)
+        call = _pass.calls[self.index] = _pass.calls.get(self.index, -1) + 1
+        keep = _keep_mask(_pass.batch[1], self.index + call * _CALLS, (rows, wide), self.p, x.device)
         shape = (rows, wide) + (1,) * (x.dim() - 2) if self.per_channel else x.shape
         return torch.where(keep.reshape(shape), x * (1.0 / (1.0 - self.p)), 0.0)
 
@@ -93,7 +93,7 @@ class BatchNorm(nn.Module):
         return x.to(kind)
 
     def _batch_statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        mask, _, renew = _now.batch
+        mask, _, renew = _pass.batch
         over = [d for d in range(x.dim()) if d != 1]
         real = mask.reshape(-1, *[1] * (x.dim() - 1)).to(x.dtype)
         n = (mask.sum() * (x[0, 0].numel())).clamp(min=1)
@@ -108,16 +108,16 @@ class BatchNorm(nn.Module):
         return mean, var
 
 
-def prepared(model: nn.Module, policy: BatchNormPolicy = "average") -> nn.Module:
+def make_stackable(model: nn.Module, policy: BatchNormPolicy = "average") -> nn.Module:
     """A copy of the model with keyed dropout and explicit BatchNorm (or GroupNorm, if that is the policy)."""
     model = copy.deepcopy(model)
     holder = nn.ModuleDict({"model": model})  # so that a model that is itself such a layer can be replaced
-    made: dict[nn.Module, nn.Module] = {}  # a layer that stands in two places is still one layer
+    replacements: dict[nn.Module, nn.Module] = {}  # a layer that stands in two places is still one layer
     for index, (parent, name, layer) in enumerate(_children(holder, set())):
-        if layer not in made:
-            made[layer] = _replacement(layer, index, policy)
-        if made[layer] is not layer:
-            parent._modules[name] = made[layer]
+        if layer not in replacements:
+            replacements[layer] = _replacement(layer, index, policy)
+        if replacements[layer] is not layer:
+            parent._modules[name] = replacements[layer]
     return holder["model"]
 
 
@@ -142,14 +142,14 @@ def _replacement(layer: nn.Module, index: int, policy: BatchNormPolicy) -> nn.Mo
             groups = next(g for g in (32, 16, 8, 4, 2, 1) if layer.num_features % g == 0)
             return nn.GroupNorm(groups, layer.num_features, layer.eps)
         return BatchNorm(layer, frozen=policy == "freeze")
-    if stackable(layer):
+    if is_replaceable_conv(layer):
         layer.__class__ = Conv2d  # a copy of ours to change: its weights, hooks and settings stay as they are
-    if poolable(layer):
+    if is_replaceable_pool(layer):
         layer.__class__ = MaxPool2d
     return layer
 
 
-def _keep(key: Tensor, index: int, shape: tuple[int, int], p: float, device: torch.device) -> Tensor:
+def _keep_mask(key: Tensor, index: int, shape: tuple[int, int], p: float, device: torch.device) -> Tensor:
     """True with probability 1 - p (to 16 bits), addressed by key, layer, row and column.
 
     A bijective 32-bit finaliser over counters, in place, two draws a word: Threefry costs ten times as much, and the
@@ -183,11 +183,11 @@ def keyed(model: nn.Module) -> bool:
 def norm_names(model: nn.Module) -> tuple[str, ...]:
     """The names of everything that belongs to normalisation layers."""
     kinds = (BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm1d, nn.InstanceNorm2d)
-    found = [(n, m) for n, m in model.named_modules() if isinstance(m, kinds)]
-    return tuple(f"{n}.{k}" if n else k for n, m in found for k in m.state_dict())
+    norms = [(n, m) for n, m in model.named_modules() if isinstance(m, kinds)]
+    return tuple(f"{n}.{k}" if n else k for n, m in norms for k in m.state_dict())
 
 
 def last_linear(model: nn.Module) -> tuple[str, nn.Linear] | None:
     """The last linear layer, by order of definition."""
-    found = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear)]
-    return cast("tuple[str, nn.Linear]", found[-1]) if found else None
+    linears = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear)]
+    return cast("tuple[str, nn.Linear]", linears[-1]) if linears else None

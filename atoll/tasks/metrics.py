@@ -21,18 +21,12 @@ class Metric(Protocol):
     """`needs` columns; gives one number per group, NaN where a group has nothing to say."""
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        """The columns it reads."""
-        ...
+    def needs(self) -> tuple[str, ...]: ...
 
     @property
-    def better(self) -> Literal["higher", "lower"]:
-        """Which way is better."""
-        ...
+    def better(self) -> Literal["higher", "lower"]: ...
 
-    def by_group(self, columns: Columns, group: Groups, groups: int) -> NDArray[np.float64]:
-        """(groups,) values."""
-        ...
+    def by_group(self, columns: Columns, group: Groups, groups: int) -> NDArray[np.float64]: ...
 
 
 @dataclass(frozen=True)
@@ -45,11 +39,9 @@ class Ratio:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The column and the weights."""
         return (self.column, "weight")
 
     def by_group(self, columns: Columns, group: Groups, groups: int) -> NDArray[np.float64]:
-        """Summed, then divided."""
         above = np.bincount(group, columns[self.column], groups)
         below = np.bincount(group, columns["weight"], groups)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -65,7 +57,6 @@ class Auroc:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Scores and 0/1 labels."""
         return ("score", "label")
 
     def by_group(self, columns: Columns, group: Groups, groups: int) -> NDArray[np.float64]:
@@ -97,11 +88,11 @@ METRICS: dict[str, Metric] = {
 
 def metrics_for(kind: str, columns: Mapping[str, object]) -> dict[str, Metric]:
     """The metrics that make sense for these columns, the most telling one first."""
-    found: dict[str, Metric] = {k: m for k, m in METRICS.items() if set(m.needs) <= set(columns)}
+    suitable: dict[str, Metric] = {k: m for k, m in METRICS.items() if set(m.needs) <= set(columns)}
     if kind != "next_token":
-        found.pop("perplexity", None)
+        suitable.pop("perplexity", None)
     top = sorted(int(c[3:]) for c in columns if c.startswith("top"))
-    return {**found, **{f"top{k}_accuracy": Ratio(f"top{k}", "higher") for k in top}}
+    return {**suitable, **{f"top{k}_accuracy": Ratio(f"top{k}", "higher") for k in top}}
 
 
 def spread(values: NDArray[np.float64], better: Literal["higher", "lower"]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What a model's outputs are worth: losses and measured columns, one row per example.
+"""Objectives: losses and measured columns of a model's outputs (logits, predictions), one row per example.
 
 `losses` gives a sum and a weight per example, so that a masked mean over any group is sum / weight.
 """
@@ -18,7 +18,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Objective(Protocol):
-    """Turns outputs and targets into losses and measured columns."""
+    """Turns outputs (logits, for classes and tokens) and targets into losses and measured columns."""
 
     def losses(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """(B,) sums and (B,) weights."""
@@ -35,24 +35,24 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Classification:
-    """Cross-entropy over classes; `top` lists further k for top-k accuracy."""
+    """Cross-entropy of the logits over classes; `top` lists further k for top-k accuracy."""
 
     classes: int
     top: tuple[int, ...] = ()
     loss: Loss | None = None
 
     def losses(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        sums = _cross_entropy(out, y) if self.loss is None else by_example(self.loss, out, y)
+        sums = _cross_entropy(out, y) if self.loss is None else per_example_loss(self.loss, out, y)
         return sums, torch.ones_like(sums)
 
     def columns(self, out: Tensor, y: Tensor) -> Tree:
         sums, weight = self.losses(out, y)
-        found = {"weight": weight, "loss": sums, "correct": (out.argmax(-1) == y).float()}
+        measured = {"weight": weight, "loss": sums, "correct": (out.argmax(-1) == y).float()}
         for k in self.top:
-            found[f"top{k}"] = (out.topk(min(k, self.classes), -1).indices == y[:, None]).any(-1).float()
+            measured[f"top{k}"] = (out.topk(min(k, self.classes), -1).indices == y[:, None]).any(-1).float()
         if self.classes == 2:
-            found |= {"score": out[:, 1] - out[:, 0], "label": y.float()}
-        return found
+            measured |= {"score": out[:, 1] - out[:, 0], "label": y.float()}
+        return measured
 
     def refuse(self, out: Tensor, y: Tensor) -> str | None:
         if out.dim() != 2 or out.shape[1] < self.classes:
@@ -68,7 +68,7 @@ class Regression:
 
     def losses(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         out = out.reshape(y.shape)
-        sums = _rowwise((out - y) ** 2) if self.loss is None else by_example(self.loss, out, y)
+        sums = _rowwise((out - y) ** 2) if self.loss is None else per_example_loss(self.loss, out, y)
         return sums, torch.ones_like(sums)
 
     def columns(self, out: Tensor, y: Tensor) -> Tree:
@@ -91,8 +91,8 @@ class NextToken:
 
     def losses(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         real = (y != self.ignored).float()
-        each = _cross_entropy(out, y.clamp(min=0))
-        return (each * real).sum(1), real.sum(1)
+        per_token = _cross_entropy(out, y.clamp(min=0))
+        return (per_token * real).sum(1), real.sum(1)
 
     def columns(self, out: Tensor, y: Tensor) -> Tree:
         sums, weight = self.losses(out, y)
@@ -106,8 +106,8 @@ class NextToken:
         return None
 
 
-def by_example(loss: Loss, out: Tensor, y: Tensor) -> Tensor:
-    """A user's scalar loss, example by example: its mean over any real examples can then be taken."""
+def per_example_loss(loss: Loss, out: Tensor, y: Tensor) -> Tensor:
+    """A user's scalar loss for every example: its mean over any real examples can then be taken."""
 
     def single(o: Tensor, t: Tensor) -> Tensor:
         value = loss(o[None], t[None])
@@ -121,9 +121,9 @@ def by_example(loss: Loss, out: Tensor, y: Tensor) -> Tensor:
     return torch.func.vmap(single)(out, y)
 
 
-def _cross_entropy(out: Tensor, y: Tensor) -> Tensor:
-    """-log softmax(out)[y]; torch's own spends as many kernels again on an ignore_index that is not needed here."""
-    return -F.log_softmax(out, -1).gather(-1, y[..., None]).squeeze(-1)
+def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """-log softmax(logits)[y]; torch's own spends as many kernels again on an ignore_index that is not needed here."""
+    return -F.log_softmax(logits, -1).gather(-1, y[..., None]).squeeze(-1)
 
 
 def _rowwise(x: Tensor) -> Tensor:

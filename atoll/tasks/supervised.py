@@ -14,7 +14,7 @@ from torch.func import functional_call
 from atoll import rng, tree
 from atoll.core import Model
 from atoll.errors import ConfigError
-from atoll.tasks.layers import BatchNorm, BatchNormPolicy, forward_pass, keyed, last_linear, norm_names, prepared
+from atoll.tasks.layers import BatchNorm, BatchNormPolicy, forward_pass, keyed, last_linear, make_stackable, norm_names
 from atoll.tasks.objectives import Objective
 from atoll.tree import Tree
 
@@ -23,15 +23,15 @@ class Supervised:
     """Any `nn.Module` plus a loss, as pure functions of parameters, buffers and a batch.
 
     What the module keeps between forward passes (BatchNorm's statistics, or a buffer of its own) goes in and comes
-    out as `buffers`; everything else it holds is constant. `is_stochastic` tells that the module draws numbers of its own,
-    which cannot be keyed: such a task runs on the loop engine.
+    out as `buffers`; everything else it holds is constant. `is_stochastic`: the module draws numbers of its own, which
+    cannot be keyed, so such a task runs on the loop engine. `mutable_buffers`: those that it writes in place.
     """
 
     def __init__(
         self, model: nn.Module, objective: Objective, example: Tree, batch_norm: BatchNormPolicy = "average"
     ) -> None:
         self.original = model
-        self.model = prepared(model, batch_norm).to("cpu")
+        self.model = make_stackable(model, batch_norm).to("cpu")
         self.objective = objective
         self.batch_norm = batch_norm
         self.keyed = keyed(self.model)
@@ -62,72 +62,77 @@ class Supervised:
         return self._forward(params, buffers, batch, training)[0]
 
     def features(self, params: Tree, buffers: Tree, batch: Tree) -> Tensor:
-        found = last_linear(self._model())
-        if found is None:
+        last = last_linear(self._model())
+        if last is None:
             raise ConfigError("task.model: has no linear layer, so what enters the last one cannot be compared.")
-        seen: list[Tensor] = []
-        handle = found[1].register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        inputs: list[Tensor] = []
+        handle = last[1].register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
         try:
             self._forward(params, buffers, batch, training=True)
         finally:
             handle.remove()
-        return seen[-1].reshape(len(seen[-1]), -1)
+        return inputs[-1].reshape(len(inputs[-1]), -1)
 
     def layer_input_shapes(self, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-        """The shapes of what comes into layers, of one example; of those that see the batch on the first axis."""
-        seen: dict[str, tuple[int, ...]] = {}
+        """The input shapes of layers, for one example; only of layers that see the batch on the first axis."""
+        shapes: dict[str, tuple[int, ...]] = {}
         model, rows = self.model, 3
 
-        def note(name: str) -> Callable[..., None]:
-            def hook(_: nn.Module, given: tuple[Tensor, ...]) -> None:
-                if len(given[0]) == rows:
-                    seen[name] = tuple(given[0].shape[1:])
+        def record(name: str) -> Callable[..., None]:
+            def hook(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+                if len(args[0]) == rows:
+                    shapes[name] = tuple(args[0].shape[1:])
 
             return hook
 
-        handles = [model.get_submodule(name).register_forward_pre_hook(note(name)) for name in names]
+        handles = [model.get_submodule(name).register_forward_pre_hook(record(name)) for name in names]
         x = torch.zeros(rows, *self._takes[0], dtype=self._takes[1], device=self._device)
         try:
             self._try({"x": x, "mask": torch.ones(rows, device=self._device)})
         finally:
             for handle in handles:
                 handle.remove()
-        return seen
+        return shapes
 
-    def losses_with_output_offsets(self, params: Tree, buffers: Tree, batch: Tree, shifts: Tree) -> tuple[Tensor, Tree]:
-        """Each example's loss where these are added to what layers give, by their names; and what came in there."""
-        seen: Tree = {}
+    def losses_with_output_offsets(
+        self, params: Tree, buffers: Tree, batch: Tree, offsets: Tree
+    ) -> tuple[Tensor, Tree]:
+        """Per-example losses with offsets added to layer outputs, by layer name; also the layer inputs.
+
+        At zero offsets, the gradient by an offset is the gradient by that output (ghost norms).
+        """
+        inputs: Tree = {}
         model = self._model()
 
-        def shift(name: str) -> Callable[..., Tensor]:
-            def hook(_: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> Tensor:
-                seen[name] = given[0]
-                shifted: Tensor = out + shifts[name] if out.shape == shifts[name].shape else out
+        def offset(name: str) -> Callable[..., Tensor]:
+            def hook(_: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> Tensor:
+                inputs[name] = args[0]
+                shifted: Tensor = out + offsets[name] if out.shape == offsets[name].shape else out
                 return shifted
 
             return hook
 
-        handles = [model.get_submodule(name).register_forward_hook(shift(name)) for name in shifts]
+        handles = [model.get_submodule(name).register_forward_hook(offset(name)) for name in offsets]
         try:
             out, _ = self._forward(params, buffers, batch, training=True)
         finally:
             for handle in handles:
                 handle.remove()
         sums, weights = self.objective.losses(out, batch["y"])
-        return sums / weights.clamp(min=1e-6), seen
+        return sums / weights.clamp(min=1e-6), inputs
 
     def statistics(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         return self._forward(params, buffers, batch, training=True, renew=1.0)[1]
 
     def names(self, kind: str) -> tuple[str, ...]:
         if kind == "norm":
-            found = norm_names(self.model)
-            if not found:
+            norms = norm_names(self.model)
+            if not norms:
                 raise ConfigError(
                     "task.model: has no normalisation layer, so nothing would stay with the clients. "
                     "Name what should stay in algorithm.keep, or take a model with one."
                 )
-            return found
+            return norms
         last = last_linear(self.model)
         if last is None:
             raise ConfigError("task.model: has no linear layer. Name what should stay with clients in algorithm.keep.")
@@ -182,16 +187,16 @@ class Supervised:
     def _probe(self, example: Tree) -> tuple[str, ...]:
         """Try one batch: which buffers change, is the output of use, does the module draw random numbers?"""
         before = {k: v.clone() for k, v in self.model.named_buffers()}
-        ours = {
+        batch_norm_buffers = {
             f"{n}.{k}" if n else k
             for n, m in self.model.named_modules()
             if isinstance(m, BatchNorm) and m.tracked
             for k in ("running_mean", "running_var")
         }
-        drawn = torch.get_rng_state()
+        rng_state = torch.get_rng_state()
         out = self._try(example)
-        self.is_stochastic = not torch.equal(drawn, torch.get_rng_state())
-        torch.set_rng_state(drawn)
+        self.is_stochastic = not torch.equal(rng_state, torch.get_rng_state())
+        torch.set_rng_state(rng_state)
         if not isinstance(out, Tensor):
             what = f"gives a {type(out).__name__}, but must give one tensor"
             raise ConfigError(f"task.model: {what}. Wrap it in a module that returns the predictions alone.")
@@ -202,8 +207,8 @@ class Supervised:
         changed = {k for k, v in self.model.named_buffers() if not torch.equal(v, before[k])}
         for k, v in self.model.named_buffers():
             v.data.copy_(before[k])
-        self.mutable_buffers = tuple(sorted(changed - ours))
-        return tuple(k for k in before if k in ours | changed)
+        self.mutable_buffers = tuple(sorted(changed - batch_norm_buffers))
+        return tuple(k for k in before if k in batch_norm_buffers | changed)
 
     def _try(self, example: Tree) -> Any:
         self.model.train()

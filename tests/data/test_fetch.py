@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from atoll.data.fetch import Columns, Download, Offer, Package, Recipe, columns, fetch, kept, packages
+from atoll.data.fetch import Columns, Download, Offer, Package, Recipe, cached_state, fetch, packages, parsed_columns
 from atoll.data.fetch import cache as cache_folder
 from atoll.data.fetch.files import inside
 from atoll.errors import DataError
@@ -471,32 +471,32 @@ def parsed(client):
 
 
 def test_columns_are_parsed_once_and_then_mapped_from_the_disk(parsed, cache):
-    first = columns(parsed, numbers)
-    again = columns(parsed, numbers)
+    first = parsed_columns(parsed, numbers)
+    again = parsed_columns(parsed, numbers)
     assert numbers.calls == 1
     for found in (first, again):
         assert found["x"].tolist() == list(b"hello")
         assert found["none"].shape == (0,)
         assert found.notes == {"words": ["é"]}
     again["x"][0] = 0  # torch may write: only this process sees it
-    assert columns(parsed, numbers)["x"].tolist() == list(b"hello")
+    assert parsed_columns(parsed, numbers)["x"].tolist() == list(b"hello")
     assert isinstance(again["x"], torch.Tensor)
     assert clean(cache)
 
 
 def test_other_options_another_parser_and_other_files_make_other_columns(parsed, client):
-    columns(parsed, numbers)
-    assert columns(parsed, numbers, times=2)["x"].tolist() == [(2 * c) % 256 for c in b"hello"]
-    columns(parsed, numbers, version=2)
+    parsed_columns(parsed, numbers)
+    assert parsed_columns(parsed, numbers, times=2)["x"].tolist() == [(2 * c) % 256 for c in b"hello"]
+    parsed_columns(parsed, numbers, version=2)
     other = zipped({"data/hello.txt": b"other"})
     client(content=other)
-    assert columns(recipe(download(other, PIP)), numbers)["x"].tolist() == list(b"other")
+    assert parsed_columns(recipe(download(other, PIP)), numbers)["x"].tolist() == list(b"other")
     assert numbers.calls == 4
 
 
 @pytest.mark.parametrize("spoilt", ["x.npy", "manifest.json", "notes", "cut off", "gone"])
 def test_columns_that_went_bad_are_made_again(spoilt, parsed, cache):
-    columns(parsed, numbers)
+    parsed_columns(parsed, numbers)
     (folder,) = (cache / "columns").iterdir()
     if spoilt == "x.npy":
         raw = bytearray((folder / "x.npy").read_bytes())
@@ -511,8 +511,8 @@ def test_columns_that_went_bad_are_made_again(spoilt, parsed, cache):
         (folder / "manifest.json").write_text(text)
     else:
         (folder / "manifest.json").write_text("{")
-    assert columns(parsed, numbers)["x"].tolist() == list(b"hello")
-    assert columns(parsed, numbers).notes == {"words": ["é"]}
+    assert parsed_columns(parsed, numbers)["x"].tolist() == list(b"hello")
+    assert parsed_columns(parsed, numbers).notes == {"words": ["é"]}
     assert numbers.calls == 2
 
 
@@ -521,27 +521,27 @@ def test_a_parser_that_fails_leaves_nothing_behind(parsed, cache):
         raise DataError("not a table")
 
     with pytest.raises(DataError, match="not a table"):
-        columns(parsed, broken)
+        parsed_columns(parsed, broken)
     assert not (cache / "columns").exists() or not list((cache / "columns").iterdir())
 
 
 def test_the_cache_knows_what_it_has(parsed):
-    assert kept(parsed) == ""
+    assert cached_state(parsed) == ""
     fetch(parsed)
-    assert kept(parsed) == "fetched"
-    columns(parsed, numbers)
-    assert kept(parsed) == "ready"
+    assert cached_state(parsed) == "fetched"
+    parsed_columns(parsed, numbers)
+    assert cached_state(parsed) == "ready"
 
 
 def test_columns_can_be_used_without_the_files_and_without_a_network(parsed, cache, monkeypatch):
-    columns(parsed, numbers)
+    parsed_columns(parsed, numbers)
     shutil.rmtree(cache / "files")
     monkeypatch.setenv("ATOLL_OFFLINE", "1")
-    assert columns(parsed, numbers)["x"].tolist() == list(b"hello")
+    assert parsed_columns(parsed, numbers)["x"].tolist() == list(b"hello")
 
 
 def test_nothing_is_printed_where_nobody_looks(parsed, server, capfd):
     up = server(LONG)
     fetch(recipe(download(LONG, up.address(), "up.bin", ""), needs=("up.bin",)))
-    columns(parsed, numbers)
+    parsed_columns(parsed, numbers)
     assert capfd.readouterr() == ("", "")

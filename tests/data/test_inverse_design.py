@@ -38,7 +38,7 @@ def test_a_partition_can_be_asked_for_by_its_skew():
     p = Designed(50, emd=0.6, minimum=20)(MNIST, {}, len(MNIST), KEY)
     assert abs(label_skew(p, MNIST).emd - 0.6) <= 0.02
     assert int(p.sizes.min()) >= 20
-    assert "Designed(clients=50, emd=0.6, minimum=20) = Dirichlet(clients=50, alpha=" in p.made
+    assert "Designed(clients=50, emd=0.6, minimum=20) = Dirichlet(clients=50, alpha=" in p.provenance
     again = Designed(50, emd=0.6, minimum=20)(MNIST, {}, len(MNIST), KEY)
     assert p.digest() == again.digest()
 

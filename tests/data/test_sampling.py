@@ -227,8 +227,8 @@ def test_cohorts_that_cannot_be_drawn_are_refused(sampler, message):
 @pytest.mark.parametrize("sampler", [Fixed(50), FixedWithReplacement(50), Fraction(5e-5), Poisson(size=50.0)], ids=repr)
 def test_a_million_clients_cost_what_the_cohort_costs(sampler, monkeypatch):
     asked = []
-    words = host.words
-    monkeypatch.setattr(host, "words", lambda k, x0, x1: asked.append(len(x0)) or words(k, x0, x1))
+    words = host.bits_at
+    monkeypatch.setattr(host, "bits_at", lambda k, x0, x1: asked.append(len(x0)) or words(k, x0, x1))
     ids = ids_of(sampler, 10**6, 0)
     assert 10 < len(ids) < 120
     assert max(ids) > 500_000
@@ -240,7 +240,7 @@ def test_the_order_of_a_cycle_is_worked_out_once_in_a_run(sampler, monkeypatch):
     key = rng.key(77)
     sampler.sample(100_000, 0, key)
     asked = []
-    words = host.words
-    monkeypatch.setattr(host, "words", lambda k, x0, x1: asked.append(len(x0)) or words(k, x0, x1))
+    words = host.bits_at
+    monkeypatch.setattr(host, "bits_at", lambda k, x0, x1: asked.append(len(x0)) or words(k, x0, x1))
     sampler.sample(100_000, 1, key)
     assert sum(asked) < 100

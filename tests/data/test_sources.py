@@ -18,8 +18,8 @@ from pydantic import ConfigDict, create_model
 from atoll import rng, tree
 from atoll.data.fetch import Columns, Files, Package
 from atoll.data.sources import PACKAGED, RECIPES
-from atoll.data.sources.decoders import Bag, CropFlip, Floats, Mixed, Scrambled
-from atoll.data.sources.fixed_split import TEST, TRAIN, VALIDATION, dealt
+from atoll.data.sources.decoders import Bag, CropFlip, Floats, MixedColumns, Scrambled
+from atoll.data.sources.fixed_split import TEST, TRAIN, VALIDATION, assign_split
 from atoll.data.sources.plays import is_play, speeches
 from atoll.errors import DataError
 
@@ -59,7 +59,7 @@ def build(tmp_path, monkeypatch):
             found = parse(files, **more)
             return Columns({k: v.copy() for k, v in found.arrays.items()}, json.loads(json.dumps(found.notes)))
 
-        monkeypatch.setattr(module, "columns", parsed)
+        monkeypatch.setattr(module, "parsed_columns", parsed)
         return PACKAGED[name](**options)
 
     return from_members
@@ -471,13 +471,13 @@ def test_covtype_is_scaled_between_0_and_1_and_knows_areas_and_soils(build):
 @pytest.mark.parametrize(("split", "shares"), [("own", (0.8, 0.2, 0.0)), ("oarf", (10 / 12, 1 / 12, 1 / 12))])
 def test_a_split_has_its_shares_in_every_stratum_and_never_changes(split, shares):
     strata = np.random.default_rng(0).integers(0, 4, 3000)
-    part = dealt(strata, split, "name")
+    part = assign_split(strata, split, "name")
     for stratum in range(4):
         n = (strata == stratum).sum()
         counts = np.bincount(part[strata == stratum], minlength=3)
         assert np.abs(counts - np.array(shares) * n).max() <= 1.0
-    assert (part == dealt(strata, split, "name")).all()
-    assert (part != dealt(strata, split, "other")).any()
+    assert (part == assign_split(strata, split, "name")).all()
+    assert (part != assign_split(strata, split, "other")).any()
     assert {TRAIN, TEST} <= set(part.tolist()) <= {TRAIN, TEST, VALIDATION}
 
 
@@ -648,11 +648,11 @@ def test_patients_are_summed_up_or_taken_hour_by_hour(build):
 
 
 def test_whole_numbers_expand_column_by_column():
-    decode = Mixed((("scale", 10.0, 0.5), ("log", 2.0), ("one", 3), ("bits", 4)))
+    decode = MixedColumns((("scale", 10.0, 0.5), ("log", 2.0), ("one", 3), ("bits", 4)))
     x = decode({"x": torch.tensor([[12, 0, 2, 0b1010], [10, -5, 9, 0]])})["x"]
     assert decode.width == 9
     assert x.tolist() == [[1, 0, 0, 0, 1, 0, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0, 0, 0]]
-    assert Mixed((("log", 1.0),))({"x": torch.tensor([[3]])})["x"].item() == pytest.approx(np.log(4))
+    assert MixedColumns((("log", 1.0),))({"x": torch.tensor([[3]])})["x"].item() == pytest.approx(np.log(4))
 
 
 def test_bytes_become_floats_with_a_shift_and_a_scale_for_each_column():

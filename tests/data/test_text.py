@@ -3,15 +3,21 @@
 import numpy as np
 import pytest
 
-from atoll.data.sources.windows import Texts, cut, stored
-from atoll.data.text import PAD, UNKNOWN, Alphabet, Corpus, Vocabulary, characters, smallest, words
+from atoll.data.sources.windows import Texts, split_texts, stored
+from atoll.data.text import PAD, UNKNOWN, Alphabet, Corpus, Vocabulary, characters, smallest, split_words
 from atoll.errors import DataError
 
 
 def test_words_are_lower_case_with_marks_by_themselves():
-    assert words("Don't PANIC, it's 42!") == ["don't", "panic", ",", "it's", "42", "!"]
-    assert words("  \n\t ") == []
-    assert words("naïve café") == ["na", "ï", "ve", "caf", "é"]  # other letters are marks: the vocabulary stays small
+    assert split_words("Don't PANIC, it's 42!") == ["don't", "panic", ",", "it's", "42", "!"]
+    assert split_words("  \n\t ") == []
+    assert split_words("naïve café") == [
+        "na",
+        "ï",
+        "ve",
+        "caf",
+        "é",
+    ]  # other letters are marks: the vocabulary stays small
 
 
 def test_a_vocabulary_is_the_most_common_words_of_the_training_texts_alone():
@@ -80,7 +86,7 @@ def test_windows_are_those_of_a_plain_loop_and_never_cross_clients(targets, wind
 
 def test_what_is_tested_comes_after_what_is_learned():
     texts = [np.arange(10), np.arange(3), np.arange(1)]
-    train, test = cut(texts)
+    train, test = split_texts(texts)
     assert [len(t) for t in train] == [8, 2, 1]
     for a, b, whole in zip(train, test, texts, strict=True):
         assert np.concatenate([a, b]).tolist() == whole.tolist()

@@ -39,7 +39,7 @@ def test_threefry_gives_the_published_answers_on_ints_arrays_and_tensors(counter
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN)
 def test_the_words_of_the_host_are_the_published_ones(counter, key, answer):
     x0, x1 = (np.array([c], np.uint32) for c in counter)
-    word = int(host.words(torch.tensor([key, (1, 2)]), x0, x1)[0, 0])
+    word = int(host.bits_at(torch.tensor([key, (1, 2)]), x0, x1)[0, 0])
     assert (word >> 32, word & ONES) == answer
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from atoll import tree
-from atoll.data.fetch import cache, columns, fetch
+from atoll.data.fetch import cache, fetch, parsed_columns
 from atoll.data.sources import PACKAGED, RECIPES
 from atoll.data.sources.adult import ADULT
 from atoll.data.sources.adult import parse as parse_adult
@@ -127,7 +127,7 @@ def test_adult_is_a9a():
             assert int(part["y"][row]) == (label == 1)
     assert (int(data.train["y"].sum()), int(data.test["y"].sum())) == (7_841, 3_846)
     assert int(data.train["x"].sum()) == 451_592  # the entries of a9a
-    assert columns(ADULT, parse_adult).notes["cuts"]["0"] == [26, 33, 41, 50]
+    assert parsed_columns(ADULT, parse_adult).notes["cuts"]["0"] == [26, 33, 41, 50]
 
 
 def test_cifar10_loads_fast_and_takes_little_more_than_its_bytes():

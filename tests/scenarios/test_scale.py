@@ -145,8 +145,8 @@ def test_memory_is_flat_over_two_hundred_rounds_of_a_million_clients(tmp_path: P
 
 def test_a_cohort_of_a_thousand_from_a_million_takes_a_few_thousand_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
-    words = host.words
-    monkeypatch.setattr(host, "words", lambda k, a, b: drawn.append(len(k) * len(a)) or words(k, a, b))
+    words = host.bits_at
+    monkeypatch.setattr(host, "bits_at", lambda k, a, b: drawn.append(len(k) * len(a)) or words(k, a, b))
     for sampler in (Fixed(1000), FixedWithReplacement(1000), Fraction(1e-3), Poisson(size=1000.0)):
         drawn.clear()
         ids, _ = sampler.sample(MANY, 3, rng.key(0))

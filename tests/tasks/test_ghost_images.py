@@ -207,7 +207,7 @@ def _short(x: Tensor) -> Tensor:
 def test_no_example_counts_for_more_than_the_clip_where_products_are_rounded(
     name: str, careful: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "exact", lambda _: not careful)
+    monkeypatch.setattr(parts, "is_exact_product", lambda _: not careful)
     task = task_of(name)
     clip, params, lengths = 0.01, task.init(KEY)["params"], []
     private = PrivateTask(task, clip, 0.0, 1.0, keyed=task.keyed, ghost=ghost_layers(task))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from atoll import rng
-from atoll.tasks.layers import BatchNorm, KeyedDropout, forward_pass, keyed, prepared
+from atoll.tasks.layers import BatchNorm, KeyedDropout, forward_pass, keyed, make_stackable
 
 WIDE = 512
 
@@ -87,7 +87,7 @@ def test_a_client_s_mask_does_not_depend_on_the_stack_it_is_in() -> None:
 
 def test_a_channel_is_dropped_as_a_whole() -> None:
     for layer, shape in ((nn.Dropout1d, (6, 40, 5)), (nn.Dropout2d, (6, 40, 5, 5)), (nn.Dropout3d, (6, 40, 2, 2, 2))):
-        model = prepared(nn.Sequential(layer(0.4))).train()
+        model = make_stackable(nn.Sequential(layer(0.4))).train()
         with forward_pass(torch.ones(6), rng.key(0)):
             out = model(torch.ones(shape)).flatten(2)
         assert torch.equal(out.amin(2), out.amax(2))
@@ -111,7 +111,7 @@ def norms(shape: tuple[int, ...], **options: object) -> tuple[nn.Module, nn.Modu
     if theirs.affine:
         nn.init.normal_(theirs.weight)
         nn.init.normal_(theirs.bias)
-    return prepared(theirs), theirs
+    return make_stackable(theirs), theirs
 
 
 @pytest.mark.parametrize("shape", [(9, 4), (9, 4, 6), (9, 4, 3, 3), (9, 4, 2, 2, 2)])
@@ -168,7 +168,7 @@ def test_a_batch_of_one_is_no_division_by_zero() -> None:
 def test_frozen_batch_norm_uses_and_keeps_its_statistics() -> None:
     model = nn.BatchNorm1d(3)
     model.running_mean += 2.0
-    frozen, x = prepared(model, "freeze"), torch.randn(5, 3)
+    frozen, x = make_stackable(model, "freeze"), torch.randn(5, 3)
     with forward_pass(torch.ones(5), None):
         out = frozen.train()(x)
     assert torch.allclose(out, model.eval()(x), atol=1e-6)
@@ -180,10 +180,10 @@ def test_frozen_batch_norm_uses_and_keeps_its_statistics() -> None:
 
 def test_group_norm_takes_the_place_of_batch_norm_where_that_is_the_policy() -> None:
     model = nn.Sequential(nn.Conv2d(1, 48, 1), nn.BatchNorm2d(48, eps=1e-3), nn.Linear(4, 4))
-    other = prepared(model, "group")
+    other = make_stackable(model, "group")
     assert isinstance(other[1], nn.GroupNorm)
     assert (other[1].num_groups, other[1].num_channels, other[1].eps) == (16, 48, 1e-3)
-    assert isinstance(prepared(nn.BatchNorm1d(7), "group"), nn.GroupNorm)
+    assert isinstance(make_stackable(nn.BatchNorm1d(7), "group"), nn.GroupNorm)
     assert dict(other.named_buffers()) == {}
 
 
@@ -201,7 +201,7 @@ class Nested(nn.Module):
 def test_layers_are_replaced_wherever_they_stand_and_the_original_is_left_alone() -> None:
     model = Nested()
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    other = prepared(model)
+    other = make_stackable(model)
     kinds = [type(m) for m in other.modules()]
     assert (kinds.count(KeyedDropout), kinds.count(BatchNorm)) == (3, 2)
     assert not any(isinstance(m, nn.Dropout | nn.BatchNorm1d) for m in other.modules())
@@ -215,12 +215,12 @@ def test_layers_are_replaced_wherever_they_stand_and_the_original_is_left_alone(
 def test_names_stay_the_module_s_own() -> None:
     model = Nested()
     own = {k for k in model.state_dict() if not k.endswith("num_batches_tracked")}
-    assert set(prepared(model).state_dict()) == own
-    assert [k for k, _ in prepared(model).named_parameters()] == [k for k, _ in model.named_parameters()]
+    assert set(make_stackable(model).state_dict()) == own
+    assert [k for k, _ in make_stackable(model).named_parameters()] == [k for k, _ in model.named_parameters()]
 
 
 def test_two_dropouts_of_one_model_draw_apart() -> None:
-    model = prepared(nn.Sequential(nn.Dropout(0.5), nn.Dropout(0.5))).train()
+    model = make_stackable(nn.Sequential(nn.Dropout(0.5), nn.Dropout(0.5))).train()
     with forward_pass(torch.ones(64), rng.key(0)):
         out = model(torch.ones(64, WIDE))
     assert abs(float((out > 0).double().mean()) - 0.25) < 0.02
@@ -239,7 +239,7 @@ class Tied(nn.Module):
 
 
 def test_one_dropout_called_four_times_draws_four_times() -> None:
-    model = prepared(Tied(nn.Dropout(0.5))).train()
+    model = make_stackable(Tied(nn.Dropout(0.5))).train()
     assert not [m for m in model.modules() if isinstance(m, nn.Dropout)]
     with forward_pass(torch.ones(64), rng.key(0)):
         once = model.first(torch.ones(64, WIDE))
@@ -255,7 +255,7 @@ def test_one_dropout_called_four_times_draws_four_times() -> None:
 def test_one_batch_norm_in_two_places_stays_one() -> None:
     torch.manual_seed(0)
     theirs = Tied(nn.BatchNorm1d(4, momentum=0.5)).train()
-    ours, x = prepared(theirs).train(), torch.randn(6, 4) * 2 + 1
+    ours, x = make_stackable(theirs).train(), torch.randn(6, 4) * 2 + 1
     assert not [m for m in ours.modules() if isinstance(m, nn.BatchNorm1d)]
     assert ours.first is ours.second is ours.line[0] is ours.line[2]
     with forward_pass(torch.ones(6), None):
@@ -264,13 +264,13 @@ def test_one_batch_norm_in_two_places_stays_one() -> None:
 
 
 def test_a_model_that_is_itself_such_a_layer_is_replaced() -> None:
-    assert isinstance(prepared(nn.Dropout(0.5)), KeyedDropout)
-    assert isinstance(prepared(nn.BatchNorm1d(3)), BatchNorm)
+    assert isinstance(make_stackable(nn.Dropout(0.5)), KeyedDropout)
+    assert isinstance(make_stackable(nn.BatchNorm1d(3)), BatchNorm)
 
 
 def test_only_a_model_with_dropout_needs_a_key() -> None:
-    assert keyed(prepared(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1))))
-    assert not keyed(prepared(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.0))))
+    assert keyed(make_stackable(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1))))
+    assert not keyed(make_stackable(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.0))))
 
 
 def test_forward_passes_nest_and_end() -> None:

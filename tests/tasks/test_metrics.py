@@ -12,7 +12,7 @@ from atoll.errors import ConfigError
 from atoll.records import clean
 from atoll.tasks import METRICS, Classification, NextToken, Regression, metrics_for, spread
 from atoll.tasks.metrics import Auroc, Columns, Ratio, gini
-from atoll.tasks.objectives import by_example
+from atoll.tasks.objectives import per_example_loss
 
 ONE = np.zeros
 
@@ -168,4 +168,4 @@ def test_a_loss_of_one_s_own_is_taken_example_by_example() -> None:
 
 def test_a_loss_that_is_not_one_number_an_example_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"loss: gives \(1, 4\) for one example, but must give one number"):
-        by_example(torch.nn.MSELoss(reduction="none"), torch.randn(3, 4), torch.randn(3, 4))
+        per_example_loss(torch.nn.MSELoss(reduction="none"), torch.randn(3, 4), torch.randn(3, 4))

@@ -13,7 +13,7 @@ import atoll
 from atoll import rng
 from atoll.tasks.dp_sgd import PrivateTask
 from atoll.tasks.ghost import ghost_layers
-from atoll.tasks.per_example_norms import LONGEST, lengths, row_part
+from atoll.tasks.per_example_norms import MAX_NORM, example_norms, linear_gradients
 from atoll.tree import Tree
 from tests.tasks.test_dp_sgd import KEY, X, Y, both, mlp, task_of
 
@@ -69,8 +69,8 @@ def test_losses_of_large_examples_add_up_however_many_there_are(quick: bool, fir
 def test_no_length_is_read_as_less_than_it_is(n: int, size: float, seed: int) -> None:
     x = rng.normal(rng.key(seed), (2, n)) * 10.0**size
     truth = x.double().norm(dim=1)
-    assert bool((lengths(x) >= truth * (1 - 2e-6)).all())
-    assert bool((lengths(x) <= truth * (1 + 2e-6) + 1e-17).all())
+    assert bool((example_norms(x) >= truth * (1 - 2e-6)).all())
+    assert bool((example_norms(x) <= truth * (1 + 2e-6) + 1e-17).all())
 
 
 @pytest.mark.parametrize("large", [1e-20, 1e-10, 1.0, 1e10, 5e17, 5e18, 1e30])
@@ -78,9 +78,9 @@ def test_no_length_is_read_as_less_than_it_is(n: int, size: float, seed: int) ->
 def test_two_factors_that_float32_cannot_square_are_not_longer_than_the_clip(large: float, clip: float) -> None:
     """What came in is large, what came out wrong is 5e-5 over it: the first by 1e17 has a second by 1e-22."""
     wrong, seen = torch.full((1, 3), 5e-5 / large), torch.full((1, 200), large)
-    part = row_part(nn.Linear(1, 1), wrong, seen)
+    part = linear_gradients(nn.Linear(1, 1), wrong, seen)
     norm = part.square.sqrt()
-    kept = norm <= LONGEST
+    kept = norm <= MAX_NORM
     share = torch.where(kept, PrivateTask(task_of(mlp()), clip, 0.0)._factor(norm), 0.0).float()
     assert long(part.total(kept, share)) <= clip
 

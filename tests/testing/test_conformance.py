@@ -498,7 +498,7 @@ def _changed(change: Callable[[Partition, Tensor], Partition]) -> Any:
     [
         (lambda p, k: replace(p, indices=torch.cat([p.indices[1:2], p.indices[1:]])), "no row is held twice"),
         (lambda p, k: replace(p, indices=p.indices + 1), "rows exist"),
-        (lambda p, k: Partition(p.offsets[:-1], p.indices[: int(p.offsets[-2])], p.made, 0), "no row is lost"),
+        (lambda p, k: Partition(p.offsets[:-1], p.indices[: int(p.offsets[-2])], p.provenance, 0), "no row is lost"),
         (lambda p, k: replace(p, offsets=torch.cat([p.offsets, p.offsets[-1:]])), "nobody has nothing"),
         (lambda p, k: Iid(5)(None, {}, 240, rng.key(int(torch.randint(1 << 30, ())))), "same key, same clients"),
         (lambda p, k: Iid(5)(None, {}, 240, rng.key(0)), "another key, other clients"),

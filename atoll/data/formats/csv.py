@@ -16,9 +16,9 @@ from pydantic import Field
 
 from atoll.data.dataset import Dataset
 from atoll.data.formats import safe_read
-from atoll.data.formats.column_file import Table, connected, database_error, first_line, pattern, quoted
+from atoll.data.formats.column_file import ColumnFile, database_error, first_line, memory_database, pattern, quoted
 from atoll.data.formats.label_encoding import Kind
-from atoll.data.formats.tabular import Missing, Plan, Standardise, build
+from atoll.data.formats.tabular import Missing, Standardise, TablePlan, build_dataset
 from atoll.errors import DataError
 
 MISSING_AS = ("NA", "N/A", "NaN", "nan", "null", "NULL")
@@ -57,7 +57,7 @@ def csv(
     `test_by`, or `test_share` (0.2) of the rows of every class; 0 for none. Without `header` columns are called
     column0, column1, ... or as `names` says.
     """
-    plan = Plan(
+    plan = TablePlan(
         label,
         (client,) if isinstance(client, str) else client,
         features,
@@ -74,17 +74,17 @@ def csv(
     )
     style = (delimiter, header, names, missing_as, encoding)
     with ExitStack() as tables:
-        train = tables.enter_context(csv_table(safe_read.file(path), *style))
-        far = None if test is None else tables.enter_context(csv_table(safe_read.file(test, "test"), *style))
-        return build(train, far, plan)
+        train = tables.enter_context(csv_table(safe_read.existing_file(path), *style))
+        far = None if test is None else tables.enter_context(csv_table(safe_read.existing_file(test, "test"), *style))
+        return build_dataset(train, far, plan)
 
 
 @contextmanager
 def csv_table(
     path: Path, delimiter: str | None, header: bool, names: Sequence[str], missing_as: Sequence[str], encoding: str
-) -> Iterator[Table]:
+) -> Iterator[ColumnFile]:
     """The columns of a CSV file. Cells are trimmed; a column where all that is not missing are numbers is numbers."""
-    with _plain_text(path, encoding) as plain, connected() as base:
+    with _plain_text(path, encoding) as plain, memory_database() as base:
         first, lines, delimiter = _first_record(plain, path, delimiter)
         called = [n.strip() for n in names or (first if header else [f"column{i}" for i in range(len(first))])]
         _check_names(path, called, first, header and not names)
@@ -104,8 +104,8 @@ def csv_table(
         if not rows:
             safe_read.refuse(path, "has no rows", "Give at least one below the names of the columns")
         cells = {n: _cell(k, absent, missing_as) for k, n in named.items()}
-        holds = {n: "numbers" if found else "texts" for n, found in zip(cells, numbers, strict=True)}
-        yield Table(path, source, cells, holds, base)
+        holds = {n: "numbers" if is_number else "texts" for n, is_number in zip(cells, numbers, strict=True)}
+        yield ColumnFile(path, source, cells, holds, base)
 
 
 def _all_numbers(name: str, absent: str) -> str:
@@ -128,13 +128,13 @@ def _cell(name: str, absent: str, missing_as: Sequence[str]) -> tuple[str, str]:
 def _plain_text(path: Path, encoding: str) -> Iterator[Path]:
     """The file as plain UTF-8: itself, or a copy for as long as it is needed."""
     unicode = encoding.lower() in ("utf-8", "utf8")
-    with path.open("rb") as stream, safe_read.opened(path) as unpacked:
+    with path.open("rb") as stream, safe_read.open_unpacked(path) as unpacked:
         as_it_is = unicode and stream.read(6) == unpacked.read(6)
     if as_it_is:
         yield path
         return
     with tempfile.NamedTemporaryFile(suffix=".csv") as copy:
-        with safe_read.opened(path) as unpacked:
+        with safe_read.open_unpacked(path) as unpacked:
             shutil.copyfileobj(unpacked if unicode else _recoded(unpacked, path, encoding), copy)
         copy.flush()
         yield Path(copy.name)
@@ -159,7 +159,7 @@ def _text(plain: Path, path: Path) -> Iterator[Any]:
             yield stream
     except UnicodeDecodeError:
         instead = "Set encoding to what it was written in ('latin-1', 'cp1252'), or save it as UTF-8"
-        for _ in safe_read.lines(plain, path, instead):  # the decoder reads ahead: find the line
+        for _ in safe_read.numbered_lines(plain, path, instead):  # the decoder reads ahead: find the line
             pass
         raise
 
@@ -181,9 +181,11 @@ def _check_names(path: Path, called: list[str], first: list[str], header: bool) 
         raise DataError(f"data.names: has {len(called)} names for the {len(first)} columns of {path.name}.")
     twice = sorted({n for n in called if n and called.count(n) > 1})
     if twice:
-        safe_read.refuse(path, f"has several columns called {safe_read.some(twice)}", "Give each a name of its own")
+        safe_read.refuse(
+            path, f"has several columns called {safe_read.list_names(twice)}", "Give each a name of its own"
+        )
     if header and all(_is_number(n) for n in called):
-        what = f"its first line holds numbers ({safe_read.some(first, 4)}), not the names of columns"
+        what = f"its first line holds numbers ({safe_read.list_names(first, 4)}), not the names of columns"
         safe_read.refuse(
             path, what, "Set header = false; the columns are then column0, column1, ... or what names says"
         )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
 from atoll.data.formats import safe_read
-from atoll.data.formats.idx import pair, read_idx
+from atoll.data.formats.idx import image_label_pair, read_idx
 from atoll.data.formats.label_encoding import matched
 from atoll.data.formats.mat import read_mat
 
@@ -31,11 +31,11 @@ def emnist(path: Path, split: Split = "byclass", writers: Path | None = None) ->
     both formats and are turned here. Cohen et al. (2017), https://arxiv.org/abs/1702.05373.
     """
     path = path.expanduser()
-    mat = path if path.is_file() else safe_read.member(safe_read.folder(path), [f"emnist-{split}.mat"])
+    mat = path if path.is_file() else safe_read.member(safe_read.existing_folder(path), [f"emnist-{split}.mat"])
     if mat is not None and writers is None:
         train, test = _from_mat(mat, split)
     else:
-        train, test = _from_idx(safe_read.folder(path), split, writers)
+        train, test = _from_idx(safe_read.existing_folder(path), split, writers)
     return _dataset(f"emnist-{split}", CLASSES[split], train, test)
 
 
@@ -87,12 +87,12 @@ def _from_idx(folder: Path, split: str, writers: Path | None) -> tuple[Part, Par
     for part in ("train", "test"):
         stem = f"emnist-{split}-{part}"
         names = f"{stem}-images-idx3-ubyte", f"{stem}-labels-idx1-ubyte"
-        found = [safe_read.needed(inner, [name]) for name in names]
-        x, y = pair(found[0], found[1], transpose=True)
+        paths = [safe_read.required_member(inner, [name]) for name in names]
+        x, y = image_label_pair(paths[0], paths[1], transpose=True)
         if x.shape[1:] != (28, 28) or x.dtype != np.uint8:
-            safe_read.refuse(found[0], f"holds {x.dtype} images of shape {x.shape[1:]}", "EMNIST has uint8 (28, 28)")
-        parts.append((x, _labels(y, split, found[1])))
-    ids = None if writers is None else _writers(safe_read.file(writers, "writers"), len(parts[0][0]))
+            safe_read.refuse(paths[0], f"holds {x.dtype} images of shape {x.shape[1:]}", "EMNIST has uint8 (28, 28)")
+        parts.append((x, _labels(y, split, paths[1])))
+    ids = None if writers is None else _writers(safe_read.existing_file(writers, "writers"), len(parts[0][0]))
     return (*parts[0], ids), (*parts[1], None)
 
 
@@ -110,7 +110,7 @@ def _labels(y: NDArray[Any], split: str, path: Path) -> NDArray[np.int64]:
 
 
 def _writers(path: Path, images: int) -> NDArray[np.int64]:
-    with safe_read.opened(path) as stream:
+    with safe_read.open_unpacked(path) as stream:
         binary = stream.read(2) == b"\0\0"
     ids = read_idx(path) if binary else np.array(list(_numbers(path)), np.int64)
     if ids.shape != (images,) or ids.dtype.kind not in "iu":
@@ -121,7 +121,7 @@ def _writers(path: Path, images: int) -> NDArray[np.int64]:
 
 
 def _numbers(path: Path) -> Any:
-    for number, line in safe_read.lines(path):
+    for number, line in safe_read.numbered_lines(path):
         try:
             yield int(line)
         except ValueError:

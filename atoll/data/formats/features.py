@@ -52,18 +52,18 @@ class Features:
     def fitted(self, columns: Columns, target: bool) -> str:
         """What of all training rows is in each row; `target`: it is standardised too."""
         gaps = self.missing in ("mean", "median") and any(np.isnan(columns[name]).any() for name in self.numbers)
-        found = ["means and deviations"] if target or (self.standardise and self.numbers) else []
-        found += [f"{self.missing}s in place of missing values"] if gaps else []
-        return ", ".join([*found, *(["categories"] if self.texts else [])])
+        statistics = ["means and deviations"] if target or (self.standardise and self.numbers) else []
+        statistics += [f"{self.missing}s in place of missing values"] if gaps else []
+        return ", ".join([*statistics, *(["categories"] if self.texts else [])])
 
     def _filled(self, name: str, values: Floats, inside: Rows) -> Floats:
         absent = np.isnan(values)
         if not absent.any():
             return values
-        known = values[inside][~absent[inside]]
-        if not len(known) and self.missing != "zero":
+        present = values[inside][~absent[inside]]
+        if not len(present) and self.missing != "zero":
             raise DataError(f"data.missing: no training row has a value in column {name!r}. Leave it out with exclude.")
-        fill = 0.0 if self.missing == "zero" else np.mean(known) if self.missing == "mean" else np.median(known)
+        fill = 0.0 if self.missing == "zero" else np.mean(present) if self.missing == "mean" else np.median(present)
         return np.where(absent, fill, values)
 
     def _slots(self, columns: Columns, inside: Rows) -> tuple[Tensor, int]:
@@ -71,38 +71,37 @@ class Features:
         places, width = [], 0
         for name in self.texts:
             column = columns[name]
-            known = numbered(np.array([v for v in column[inside] if v is not None], object))[1]
-            self._check_categories(name, column, known)
-            place = {value: width + 1 + i for i, value in enumerate(known)}
+            categories = numbered(np.array([v for v in column[inside] if v is not None], object))[1]
+            self._check_categories(name, column, categories)
+            place = {value: width + 1 + i for i, value in enumerate(categories)}
             places.append(np.fromiter((place.get(v, 0) for v in column), np.int32, len(column)))
-            width += len(known)
+            width += len(categories)
         small = np.int16 if width < np.iinfo(np.int16).max else np.int32
         return torch.from_numpy(np.stack(places, 1).astype(small)), width
 
-    def _check_categories(self, name: str, column: NDArray[Any], known: Sequence[str]) -> None:
-        odd = [v for v in known if not _is_number(v)]
-        if self.auto and 2 * len(odd) < len(known):
+    def _check_categories(self, name: str, column: NDArray[Any], categories: Sequence[str]) -> None:
+        odd = [v for v in categories if not _is_number(v)]
+        if self.auto and 2 * len(odd) < len(categories):
             strange = set(odd)
             row = next(i for i, v in enumerate(column, 1) if v in strange)
             raise DataError(
-                f"data.features: column {name!r} holds numbers but for {safe_read.some(odd, 3)}, the first in "
-                f"row {row}. "
-                "If that stands for a missing value, add it to missing_as; if these are categories, add the column to "
-                "categorical."
+                f"data.features: column {name!r} holds numbers but for {safe_read.list_names(odd, 3)}, the first in "
+                f"row {row}. If that stands for a missing value, add it to missing_as; if these are categories, add "
+                "the column to categorical."
             )
-        if len(known) > self.categories:
+        if len(categories) > self.categories:
             raise DataError(
-                f"data.features: column {name!r} has {len(known):,} categories ({safe_read.some(known, 3)}), "
-                f"too many for "
-                f"one-hot. Leave it out with exclude = ['{name}'], or raise categories (now {self.categories})."
+                f"data.features: column {name!r} has {len(categories):,} categories "
+                f"({safe_read.list_names(categories, 3)}), too many for one-hot. "
+                f"Leave it out with exclude = ['{name}'], or raise categories (now {self.categories})."
             )
 
 
 def standardised(values: Any, train: Rows) -> Any:
     """With the mean and the standard deviation of the training rows, as float32; a constant becomes 0."""
     mean, std = values[train].mean(0), values[train].std(0)
-    found = ((values - mean) / np.where(std > 0, std, 1.0)).astype(np.float32)
-    return found
+    scaled = ((values - mean) / np.where(std > 0, std, 1.0)).astype(np.float32)
+    return scaled
 
 
 def _check_finite(path: Path, name: str, values: Floats) -> None:

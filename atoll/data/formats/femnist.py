@@ -7,8 +7,8 @@ import torch
 
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
-from atoll.data.formats import safe_read as files
-from atoll.data.formats.leaf_json import Array, Part, assembled, classes, numbers, read_leaf
+from atoll.data.formats import safe_read
+from atoll.data.formats.leaf_json import Array, LeafExamples, leaf_classes, leaf_dataset, leaf_numbers, read_leaf
 from atoll.data.formats.pictures import to_bytes
 from atoll.data.formats.split import Share
 from atoll.tree import Tree
@@ -22,16 +22,16 @@ def femnist(path: Path, test_share: Share = 0.1, seed: int = 0) -> Dataset:
     https://arxiv.org/abs/1812.01097.
     """
     parts = read_leaf(path, _convert, test_share, seed)
-    return assembled("femnist", "classification", parts, _columns, 62, Pixels())
+    return leaf_dataset("femnist", "classification", parts, _columns, 62, Pixels())
 
 
-def _columns(part: Part) -> Tree:
+def _columns(part: LeafExamples) -> Tree:
     return {"x": torch.from_numpy(part.x), "y": torch.from_numpy(part.y)}
 
 
 def _convert(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
-    pixels = numbers(x, where)
+    pixels = leaf_numbers(x, where)
     if pixels.shape[1:] != (784,):
-        files.refuse(where, f"an image has shape {pixels.shape[1:]}", "FEMNIST has 784 numbers for each")
-    found = to_bytes(pixels, where, "For images that were scaled otherwise use name = 'leaf', shape = [1, 28, 28]")
-    return found.reshape(-1, 1, 28, 28), classes(y, 62, where)
+        safe_read.refuse(where, f"an image has shape {pixels.shape[1:]}", "FEMNIST has 784 numbers for each")
+    images = to_bytes(pixels, where, "For images that were scaled otherwise use name = 'leaf', shape = [1, 28, 28]")
+    return images.reshape(-1, 1, 28, 28), leaf_classes(y, 62, where)

@@ -46,8 +46,8 @@ def huggingface(
     splits = _loaded(path, config, revision)
     if train not in splits:
         raise DataError(
-            f"data.train: {path} has no split {train!r}.{safe_read.near(train, splits)} "
-            f"It has {safe_read.some(list(splits))}."
+            f"data.train: {path} has no split {train!r}.{safe_read.did_you_mean(train, splits)} "
+            f"It has {safe_read.list_names(list(splits))}."
         )
     holders = (client,) if isinstance(client, str) else client
     reading = Reading(label, image, text, features, holders, kind, size, grey, length, vocabulary, test_share, seed)
@@ -55,19 +55,19 @@ def huggingface(
 
 
 def _loaded(path: str, config: str | None, revision: str | None) -> dict[str, Columns]:
-    datasets = safe_read.extra("datasets", "huggingface")
+    datasets = safe_read.import_extra("datasets", "huggingface")
     folder = Path(path).expanduser()
     try:
         if any((folder / name).is_file() for name in _SAVED):
-            found = datasets.load_from_disk(str(folder))
+            loaded = datasets.load_from_disk(str(folder))
         else:
-            found = datasets.load_dataset(path, config, revision=revision)
+            loaded = datasets.load_dataset(path, config, revision=revision)
     except Exception as e:  # the package raises whatever its parts raise
         raise DataError(
             f"data.path: {path} cannot be loaded ({type(e).__name__}: {str(e).partition(chr(10))[0]}). "
             "Give a name of the hub that needs no code of its own, or a folder that save_to_disk wrote."
         ) from e
-    splits = found if hasattr(found, "keys") else {"train": found}
+    splits = loaded if hasattr(loaded, "keys") else {"train": loaded}
     return {name: _columns(splits[name]) for name in splits}
 
 

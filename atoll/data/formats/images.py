@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
-from atoll.data.formats import safe_read as files
+from atoll.data.formats import safe_read
 from atoll.data.formats.column_file import Array, absent
 from atoll.data.formats.csv import MISSING_AS, csv_table
 from atoll.data.formats.label_encoding import Kind, numbered, targets
@@ -41,20 +41,20 @@ def images(
     class or number, and `client` who holds it. `size` resizes (one side of a square, or [height, width]); `grey`
     keeps one channel. Without a test/ folder `test_share` of the images (of every class) is held out.
     """
-    folder = files.folder(path)
+    folder = safe_read.existing_folder(path)
     holders = (client,) if isinstance(client, str) else client
     if labels is not None:
-        found = _by_table(folder, files.file(labels, "labels"), file, label, holders)
+        listing = _by_table(folder, safe_read.existing_file(labels, "labels"), file, label, holders)
     elif kind == "regression":
         raise DataError("data.kind: folders are classes. For numbers such as ages give labels = 'ages.csv'.")
     else:
-        found = _by_folder(folder, 2 if folders == "client/class" else 1)
-    y = targets(found.labels, kind, label if labels else "folder")
-    rows = len(found.paths)
-    given = torch.arange(found.first), torch.arange(found.first, rows)
-    inside, outside = held_out(y.groups, test_share, seed) if found.first == rows else given
-    parts = [None if part is None else found.columns(part, y.column, size, grey) for part in (inside, outside)]
-    keys = {name: torch.from_numpy(numbered(who[inside.numpy()])[0]) for name, who in found.holders.items()}
+        listing = _by_folder(folder, 2 if folders == "client/class" else 1)
+    y = targets(listing.labels, kind, label if labels else "folder")
+    rows = len(listing.paths)
+    given = torch.arange(listing.first), torch.arange(listing.first, rows)
+    inside, outside = held_out(y.groups, test_share, seed) if listing.first == rows else given
+    parts = [None if part is None else listing.columns(part, y.column, size, grey) for part in (inside, outside)]
+    keys = {name: torch.from_numpy(numbered(who[inside.numpy()])[0]) for name, who in listing.holders.items()}
     train, test = parts
     assert train is not None
     shape = tuple(train["x"].shape[1:])
@@ -78,12 +78,12 @@ class Listing:
 
 def _by_folder(folder: Path, depth: int) -> Listing:
     split = (folder / "train").is_dir() and (folder / "test").is_dir()
-    found = _below(folder / "train" if split else folder, depth)
-    first = len(found)
-    found += _below(folder / "test", depth) if split else []
-    names = np.array([p.parent.name for p in found], object)
-    holders = {"client": np.array([p.parent.parent.name for p in found], object)} if depth == 2 else {}
-    return Listing(found, names, holders, first)
+    paths = _below(folder / "train" if split else folder, depth)
+    first = len(paths)
+    paths += _below(folder / "test", depth) if split else []
+    names = np.array([p.parent.name for p in paths], object)
+    holders = {"client": np.array([p.parent.parent.name for p in paths], object)} if depth == 2 else {}
+    return Listing(paths, names, holders, first)
 
 
 def _by_table(folder: Path, path: Path, file: str, label: str, holders: Sequence[str]) -> Listing:
@@ -95,26 +95,30 @@ def _by_table(folder: Path, path: Path, file: str, label: str, holders: Sequence
     for name, values in columns.items():
         if (empty := absent(values)).any():
             what = f"{int(empty.sum()):,} of {len(values):,} rows have nothing in column {name!r}"
-            files.refuse(path, what, "Fill them in, or take those rows out")
-    found = [_inside(folder, name, path, row) for row, name in enumerate(columns[file], 1)]
-    return Listing(found, columns[label], {c: columns[c] for c in holders}, len(found))
+            safe_read.refuse(path, what, "Fill them in, or take those rows out")
+    paths = [_inside(folder, name, path, row) for row, name in enumerate(columns[file], 1)]
+    return Listing(paths, columns[label], {c: columns[c] for c in holders}, len(paths))
 
 
 def _below(folder: Path, depth: int) -> list[Path]:
     """The images `depth` folders down, in order."""
     level = "*/" * depth
-    found = sorted(p for p in folder.glob(f"{level}*") if p.suffix.lower() in SUFFIXES and p.is_file())
-    if not found:
+    paths = sorted(p for p in folder.glob(f"{level}*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    if not paths:
         wanted = "<client>/<class>/" if depth == 2 else "<class>/"
         flat = any(p.suffix.lower() in SUFFIXES for p in folder.iterdir())
         advice = "Give labels = 'labels.csv', which tells their classes" if flat else "See to path and folders"
-        files.refuse(folder, f"has no images in {wanted}", advice)
-    return found
+        safe_read.refuse(folder, f"has no images in {wanted}", advice)
+    return paths
 
 
 def _inside(folder: Path, name: str, table: Path, row: int) -> Path:
     path = folder / name
     if not path.is_file():
-        guess = files.near(path.name, [p.name for p in path.parent.iterdir()]) if path.parent.is_dir() else ""
-        files.refuse(table, f"row {row} names {name!r}, which {folder} does not have.{guess}", "See to path and file")
+        guess = (
+            safe_read.did_you_mean(path.name, [p.name for p in path.parent.iterdir()]) if path.parent.is_dir() else ""
+        )
+        safe_read.refuse(
+            table, f"row {row} names {name!r}, which {folder} does not have.{guess}", "See to path and file"
+        )
     return path

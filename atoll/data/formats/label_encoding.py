@@ -38,8 +38,8 @@ class Targets(NamedTuple):
 def numbered(values: Array) -> tuple[NDArray[np.int64], list[Any]]:
     """Each value's place among the different ones in order, and these: numbers by size, texts by the alphabet."""
     if values.dtype.kind != "O":
-        known, places = np.unique(values, return_inverse=True)
-        return places.reshape(-1).astype(np.int64), known.tolist()
+        distinct, places = np.unique(values, return_inverse=True)
+        return places.reshape(-1).astype(np.int64), distinct.tolist()
     names = _ordered(set(values.tolist()))
     place = {name: i for i, name in enumerate(names)}
     return np.fromiter((place[v] for v in values), np.int64, len(values)), names
@@ -50,13 +50,13 @@ def matched(train: Array, test: Array | None) -> tuple[Tensor, Tensor | None]:
 
     Clients that only the test has come last.
     """
-    here, known = numbered(train)
+    train_numbers, names = numbered(train)
     if test is None:
-        return torch.from_numpy(here), None
-    far, others = numbered(test)
-    place = {name: i for i, name in enumerate(known)}
+        return torch.from_numpy(train_numbers), None
+    test_numbers, others = numbered(test)
+    place = {name: i for i, name in enumerate(names)}
     number = np.array([place.setdefault(name, len(place)) for name in others], np.int64)
-    return torch.from_numpy(here), torch.from_numpy(number[far])
+    return torch.from_numpy(train_numbers), torch.from_numpy(number[test_numbers])
 
 
 def kind_of(values: Array, column: str) -> Kind:
@@ -83,19 +83,19 @@ def targets(values: Array, kind: Kind | None, column: str) -> Targets:
     kind = kind or kind_of(values, column)
     if kind == "regression":
         if values.dtype.kind == "O":
+            texts = safe_read.list_names(_ordered(set(values.tolist())), 3)
             raise DataError(
-                f"data.label: column {column!r} holds text ({safe_read.some(_ordered(set(values.tolist())), 3)}), "
-                f"which "
-                "cannot be regressed on. Set kind = 'classification', or name another column."
+                f"data.label: column {column!r} holds text ({texts}), which cannot be regressed on. "
+                "Set kind = 'classification', or name another column."
             )
         return Targets(kind, torch.from_numpy(values.astype(np.float64))[:, None], 1, ())
-    places, known = numbered(values)
-    if len(known) < 2:
+    places, names = numbered(values)
+    if len(names) < 2:
         raise DataError(
-            f"data.label: column {column!r} has one value only ({known[0]!r}), so there is nothing to learn. "
+            f"data.label: column {column!r} has one value only ({names[0]!r}), so there is nothing to learn. "
             "Name another column."
         )
-    return Targets(kind, torch.from_numpy(places), len(known), tuple(_shown(name) for name in known))
+    return Targets(kind, torch.from_numpy(places), len(names), tuple(_shown(name) for name in names))
 
 
 def _shown(name: Any) -> str:

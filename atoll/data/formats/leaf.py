@@ -11,7 +11,7 @@ from pydantic import Field
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Same
 from atoll.data.formats.label_encoding import Kind, targets
-from atoll.data.formats.leaf_json import Array, Part, assembled, numbers, read_leaf
+from atoll.data.formats.leaf_json import Array, LeafExamples, leaf_dataset, leaf_numbers, read_leaf
 from atoll.data.formats.split import Share
 from atoll.errors import DataError
 from atoll.tree import Tree
@@ -32,8 +32,8 @@ def leaf(
     """
 
     def convert(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
-        rows = numbers(x, where).astype(np.float32)
-        return rows.reshape(len(rows), -1), numbers(y, where)
+        rows = leaf_numbers(x, where).astype(np.float32)
+        return rows.reshape(len(rows), -1), leaf_numbers(y, where)
 
     train, test = read_leaf(path, convert, test_share, seed)
     first, width = train.x.shape
@@ -44,7 +44,7 @@ def leaf(
     if math.prod(inputs) != width:
         raise DataError(f"data.shape: {list(inputs)} does not hold the {width} numbers of an example.")
 
-    def columns(part: Part) -> Tree:
+    def columns(part: LeafExamples) -> Tree:
         return {"x": torch.from_numpy(part.x).reshape(-1, *inputs), "y": y[:first] if part is train else y[first:]}
 
-    return assembled("leaf", target.kind, (train, test), columns, target.outputs, Same())
+    return leaf_dataset("leaf", target.kind, (train, test), columns, target.outputs, Same())

@@ -14,7 +14,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.data.arrays import Kind
 from atoll.data.dataset import Dataset
-from atoll.data.formats import safe_read as files
+from atoll.data.formats import safe_read
 from atoll.data.formats.label_encoding import matched
 from atoll.data.formats.split import held_out
 from atoll.tree import Tree
@@ -24,7 +24,7 @@ Convert = Callable[[list[Any], list[Any], str], tuple[Array, Array]]  # x, y, wh
 
 
 @dataclass(frozen=True)
-class Part:
+class LeafExamples:
     """The examples of many users, one below the other, and whose each is."""
 
     x: Array
@@ -32,30 +32,32 @@ class Part:
     user: Array
     group: Array  # what LEAF calls the hierarchy (the play of a role), None where there is none
 
-    def rows(self, index: Tensor) -> Part:
+    def rows(self, index: Tensor) -> LeafExamples:
         """Some of them."""
         i = index.numpy()
-        return Part(self.x[i], self.y[i], self.user[i], self.group[i])
+        return LeafExamples(self.x[i], self.y[i], self.user[i], self.group[i])
 
 
-def read_leaf(path: Path, convert: Convert, share: float, seed: int, counted: bool = True) -> tuple[Part, Part | None]:
+def read_leaf(
+    path: Path, convert: Convert, share: float, seed: int, counted: bool = True
+) -> tuple[LeafExamples, LeafExamples | None]:
     """Training and test examples; without a test/ folder `share` of every user's are held out.
 
     `counted`: num_samples must be what is there (Reddit's files count comments of all parts).
     """
     train, test = _sources(path.expanduser())
-    found = _part(train, convert, counted)
+    examples = _part(train, convert, counted)
     if test:
-        return found, _part(test, convert, counted)
-    inside, outside = held_out(matched(found.user, None)[0], share, seed)
-    return found.rows(inside), None if outside is None else found.rows(outside)
+        return examples, _part(test, convert, counted)
+    inside, outside = held_out(matched(examples.user, None)[0], share, seed)
+    return examples.rows(inside), None if outside is None else examples.rows(outside)
 
 
-def assembled(
+def leaf_dataset(
     name: str,
     kind: Kind,
-    parts: tuple[Part, Part | None],
-    columns: Callable[[Part], Tree],
+    parts: tuple[LeafExamples, LeafExamples | None],
+    columns: Callable[[LeafExamples], Tree],
     outputs: int,
     decode: Callable[[Tree], Tree],
     vocabulary: int | None = None,
@@ -70,30 +72,32 @@ def assembled(
     return Dataset(name, kind, inside, outside, inputs, outputs, decode, {"user": here}, vocabulary=vocabulary).check()
 
 
-def numbers(values: list[Any], where: str) -> Array:
+def leaf_numbers(values: list[Any], where: str) -> Array:
     """Nested lists of numbers as an array."""
     try:
-        found = np.array(values, np.float64)
+        array = np.array(values, np.float64)
     except (ValueError, TypeError):
-        files.refuse(where, "x or y is not an even list of numbers", "Use the files that LEAF's scripts write")
-    if not np.isfinite(found).all():
-        files.refuse(where, "has numbers that are not finite", "Write them again")
-    return found
+        safe_read.refuse(where, "x or y is not an even list of numbers", "Use the files that LEAF's scripts write")
+    if not np.isfinite(array).all():
+        safe_read.refuse(where, "has numbers that are not finite", "Write them again")
+    return array
 
 
-def classes(values: list[Any], count: int, where: str) -> NDArray[np.int64]:
+def leaf_classes(values: list[Any], count: int, where: str) -> NDArray[np.int64]:
     """Labels 0..count - 1."""
-    found = numbers(values, where)
-    if found.ndim != 1 or (found != np.rint(found)).any() or found.min() < 0 or found.max() >= count:
-        files.refuse(where, f"has labels that are none of 0..{count - 1}", "Use the files that LEAF's scripts write")
-    return found.astype(np.int64)
+    labels = leaf_numbers(values, where)
+    if labels.ndim != 1 or (labels != np.rint(labels)).any() or labels.min() < 0 or labels.max() >= count:
+        safe_read.refuse(
+            where, f"has labels that are none of 0..{count - 1}", "Use the files that LEAF's scripts write"
+        )
+    return labels.astype(np.int64)
 
 
 def _sources(path: Path) -> tuple[list[Path], list[Path]]:
     """The files of the training part and of the test part."""
     if path.is_file():
         return [path], []
-    folder = files.folder(path)
+    folder = safe_read.existing_folder(path)
     if not (folder / "train").is_dir() and (folder / "data").is_dir():
         folder = folder / "data"
     if (folder / "train").is_dir():
@@ -102,13 +106,13 @@ def _sources(path: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _json(folder: Path) -> list[Path]:
-    found = sorted(p for p in folder.iterdir() if p.name.endswith((".json", ".json.gz")))
-    if not found:
-        files.refuse(folder, "has no .json files", "Set path to LEAF's data/ folder, with train/ and test/ in it")
-    return found
+    paths = sorted(p for p in folder.iterdir() if p.name.endswith((".json", ".json.gz")))
+    if not paths:
+        safe_read.refuse(folder, "has no .json files", "Set path to LEAF's data/ folder, with train/ and test/ in it")
+    return paths
 
 
-def _part(paths: Sequence[Path], convert: Convert, counted: bool) -> Part:
+def _part(paths: Sequence[Path], convert: Convert, counted: bool) -> LeafExamples:
     xs, ys, users, groups, sizes = [], [], [], [], []
     for path in paths:
         for user, group, data in _users(path, counted):
@@ -124,45 +128,47 @@ def _part(paths: Sequence[Path], convert: Convert, counted: bool) -> Part:
             sizes.append(len(rows[0]))
     if len(set(users)) < len(users):
         twice = next(u for i, u in enumerate(users) if u in users[:i])
-        files.refuse(paths[0].parent, f"has user {twice!r} twice", "Give each user one entry in one file")
+        safe_read.refuse(paths[0].parent, f"has user {twice!r} twice", "Give each user one entry in one file")
     if not sum(sizes):
-        files.refuse(paths[0].parent, "has no examples", "Run LEAF's preprocess.sh with a larger sample")
+        safe_read.refuse(paths[0].parent, "has no examples", "Run LEAF's preprocess.sh with a larger sample")
     if len({x.shape[1:] for x in xs}) > 1:
         shapes = sorted({x.shape[1:] for x in xs})[:2]
-        files.refuse(paths[0].parent, f"x has rows of different shapes ({shapes[0]}, {shapes[1]})", "Make them alike")
-    return Part(np.concatenate(xs), np.concatenate(ys), _each(users, sizes), _each(groups, sizes))
+        safe_read.refuse(
+            paths[0].parent, f"x has rows of different shapes ({shapes[0]}, {shapes[1]})", "Make them alike"
+        )
+    return LeafExamples(np.concatenate(xs), np.concatenate(ys), _each(users, sizes), _each(groups, sizes))
 
 
 def _users(path: Path, counted: bool) -> Iterator[tuple[str, str | None, Any]]:
-    content = files.parsed(path)
+    content = safe_read.read_json(path)
     wanted = ("users", "num_samples", "user_data")
     if not isinstance(content, dict) or any(name not in content for name in wanted):
-        files.refuse(path, f"is not LEAF's JSON, which has {', '.join(wanted)}", "Run LEAF's preprocess.sh")
+        safe_read.refuse(path, f"is not LEAF's JSON, which has {', '.join(wanted)}", "Run LEAF's preprocess.sh")
     users, counts, data = (content[name] for name in wanted)
     if len(users) != len(counts):
-        files.refuse(path, f"has {len(users)} users and {len(counts)} num_samples", "Write it again")
+        safe_read.refuse(path, f"has {len(users)} users and {len(counts)} num_samples", "Write it again")
     groups = content.get("hierarchies", [])
     # LEAF's split by sample drops users with too few examples, but not their hierarchies: then nothing is known.
     groups = groups if len(groups) == len(users) else [None] * len(users)
     for user, count, group in zip(users, counts, groups, strict=True):
         if user not in data:
-            files.refuse(path, f"lists user {user!r}, who has no user_data", "Write it again")
-        found = data[user]
-        if counted and isinstance(found, dict) and len(found.get("y", [])) != count:
-            what = f"user {user!r} has {len(found.get('y', []))} examples, and num_samples says {count}"
-            files.refuse(path, what, "It is damaged or was edited: write it again")
-        yield user, group, found
+            safe_read.refuse(path, f"lists user {user!r}, who has no user_data", "Write it again")
+        examples = data[user]
+        if counted and isinstance(examples, dict) and len(examples.get("y", [])) != count:
+            what = f"user {user!r} has {len(examples.get('y', []))} examples, and num_samples says {count}"
+            safe_read.refuse(path, what, "It is damaged or was edited: write it again")
+        yield user, group, examples
 
 
 def _lists(data: Any, where: str) -> tuple[list[Any], list[Any]]:
     if not isinstance(data, dict) or not all(isinstance(data.get(name), list) for name in "xy"):
-        files.refuse(where, "has no lists x and y", "Use the files that LEAF's scripts write")
+        safe_read.refuse(where, "has no lists x and y", "Use the files that LEAF's scripts write")
     if len(data["x"]) != len(data["y"]):
-        files.refuse(where, f"has {len(data['x'])} x and {len(data['y'])} y", "Write it again")
+        safe_read.refuse(where, f"has {len(data['x'])} x and {len(data['y'])} y", "Write it again")
     return data["x"], data["y"]
 
 
 def _each(names: list[Any], sizes: list[int]) -> Array:
-    found = np.empty(len(names), object)
-    found[:] = names
-    return np.repeat(found, sizes)
+    repeated = np.empty(len(names), object)
+    repeated[:] = names
+    return np.repeat(repeated, sizes)

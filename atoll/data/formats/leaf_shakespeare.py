@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from atoll.data.dataset import Dataset
-from atoll.data.formats import safe_read as files
+from atoll.data.formats import safe_read
 from atoll.data.formats.label_encoding import numbered
-from atoll.data.formats.leaf_json import Array, Part, assembled, read_leaf
+from atoll.data.formats.leaf_json import Array, LeafExamples, leaf_dataset, read_leaf
 from atoll.data.formats.split import Share
 from atoll.data.sources import Tokens
 from atoll.tree import Tree
@@ -39,32 +39,32 @@ def leaf_shakespeare(
         if any(not isinstance(t, str) or len(t) != _WINDOW for t in x) or any(
             not isinstance(c, str) or len(c) != 1 for c in y
         ):
-            files.refuse(where, "not every x has 80 characters and every y one", "Use the files of LEAF's scripts")
+            safe_read.refuse(where, "not every x has 80 characters and every y one", "Use the files of LEAF's scripts")
         return _numbers("".join(x), unknown, where).reshape(-1, _WINDOW), _numbers("".join(y), unknown, where)
 
     parts = read_leaf(path, convert, test_share, seed)
 
-    def columns(part: Part) -> Tree:
+    def columns(part: LeafExamples) -> Tree:
         x, y = torch.from_numpy(part.x), torch.from_numpy(part.y)
         return {"x": x, "y": y.long() if targets == "last" else torch.cat([x[:, 1:], y[:, None]], 1)}
 
     kind: Literal["classification", "next_token"] = "classification" if targets == "last" else "next_token"
     size = len(ALPHABET) + (unknown == "extra")
-    found = assembled("leaf_shakespeare", kind, parts, columns, size, Tokens(), size)
+    dataset = leaf_dataset("leaf_shakespeare", kind, parts, columns, size, Tokens(), size)
     play = parts[0].group
     if None not in set(play):
-        found.keys["play"] = torch.from_numpy(numbered(play)[0])
-    return found
+        dataset.keys["play"] = torch.from_numpy(numbered(play)[0])
+    return dataset
 
 
 def _numbers(text: str, unknown: str, where: str) -> Array:
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     table = np.full(129, len(ALPHABET), np.int8)  # the last for everything behind ASCII
     table[[ord(c) for c in ALPHABET]] = np.arange(len(ALPHABET))
-    found = table[np.minimum(points, 128)]
-    if unknown == "refuse" and (found == len(ALPHABET)).any():
-        odd = text[int((found == len(ALPHABET)).argmax())]
-        files.refuse(
+    tokens = table[np.minimum(points, 128)]
+    if unknown == "refuse" and (tokens == len(ALPHABET)).any():
+        odd = text[int((tokens == len(ALPHABET)).argmax())]
+        safe_read.refuse(
             where, f"the character {odd!r} is not among LEAF's 80", "Set unknown = 'extra' to give it a number"
         )
-    return found
+    return tokens

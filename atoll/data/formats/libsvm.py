@@ -11,7 +11,7 @@ from pydantic import Field
 from atoll import tree
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Same
-from atoll.data.formats import safe_read as files
+from atoll.data.formats import safe_read
 from atoll.data.formats.decoders import Sparse
 from atoll.data.formats.label_encoding import Kind, targets
 from atoll.data.formats.split import Share, held_out
@@ -39,11 +39,11 @@ def libsvm(
     256 MiB and no more than sparse; otherwise only what is not zero is held, and a batch is filled in when it is
     used. Chang & Lin (2011), https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/.
     """
-    path = files.file(path)
+    path = safe_read.existing_file(path)
     rows, labels = read_libsvm(path)
     first = len(labels)
     if test is not None:
-        far, there = read_libsvm(files.file(test, "test"))
+        far, there = read_libsvm(safe_read.existing_file(test, "test"))
         rows, labels = _stacked(rows, far), np.concatenate([labels, there])
     width = _width(path, rows.shape[1], features)
     y = targets(labels, kind, "label")
@@ -60,15 +60,15 @@ def read_libsvm(path: Path) -> tuple[Any, NDArray[np.float64]]:
     from sklearn.datasets import load_svmlight_file  # here, so that atoll starts without it
 
     try:
-        with files.opened(path) as stream:
+        with safe_read.open_unpacked(path) as stream:
             rows, labels = load_svmlight_file(stream, dtype=np.float32, zero_based=False)
     except (ValueError, IndexError, OverflowError, UnicodeDecodeError) as e:
         if isinstance(e, DataError):
             raise
         _blame(path)
-        files.refuse(path, f"is no LibSVM file ({e})", "Write: label index:value index:value ..., indices from 1")
+        safe_read.refuse(path, f"is no LibSVM file ({e})", "Write: label index:value index:value ..., indices from 1")
     if not len(labels):
-        files.refuse(path, "has no rows", "Fetch it again")
+        safe_read.refuse(path, "has no rows", "Fetch it again")
     if not (np.isfinite(rows.data).all() and np.isfinite(labels).all()) or rows.shape[1] > _WIDEST:
         _blame(path)
     return rows, labels
@@ -83,10 +83,10 @@ def _stacked(rows: Any, far: Any) -> Any:
     return vstack([rows, far], format="csr")
 
 
-def _width(path: Path, found: int, features: int | None) -> int:
-    if features is not None and features < found:
-        raise DataError(f"data.features: {features} is less than the largest index in {path.name}, {found}.")
-    return features or found
+def _width(path: Path, largest: int, features: int | None) -> int:
+    if features is not None and features < largest:
+        raise DataError(f"data.features: {features} is less than the largest index in {path.name}, {largest}.")
+    return features or largest
 
 
 def _columns(path: Path, rows: Any, width: int) -> tuple[Tree, Same | Sparse]:
@@ -97,9 +97,9 @@ def _columns(path: Path, rows: Any, width: int) -> tuple[Tree, Same | Sparse]:
     sparse = len(held) * longest * (4 + np.dtype(place).itemsize)
     dense = len(held) * width * 4
     if dense <= max(_DENSE, sparse):
-        files.room(dense, path)
+        safe_read.check_memory(dense, path)
         return {"x": torch.from_numpy(_dense(rows, width))}, Same()
-    files.room(sparse, path)
+    safe_read.check_memory(sparse, path)
     values = np.zeros((len(held), longest), np.float32)
     slots = np.zeros((len(held), longest), place)
     row = np.repeat(np.arange(len(held)), held)
@@ -116,10 +116,10 @@ def _dense(rows: Any, width: int) -> NDArray[np.float32]:
 
 def _blame(path: Path) -> None:
     """Find the line that is wrong, and refuse the file for it."""
-    for number, line in files.lines(path):
+    for number, line in safe_read.numbered_lines(path):
         words = line.partition("#")[0].split()
         if words and (what := _mistake(words)):
-            files.refuse(path, f"line {number}: {what}", "Write: label index:value index:value ..., indices from 1")
+            safe_read.refuse(path, f"line {number}: {what}", "Write: label index:value index:value ..., indices from 1")
 
 
 def _mistake(words: list[str]) -> str | None:

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from atoll.data.dataset import Dataset
 from atoll.data.formats import safe_read
-from atoll.data.formats.column_file import Table, connected, database_error, first_line, pattern
+from atoll.data.formats.column_file import ColumnFile, database_error, first_line, memory_database, pattern
 from atoll.data.formats.label_encoding import Kind
-from atoll.data.formats.tabular import Missing, Plan, Standardise, build
+from atoll.data.formats.tabular import Missing, Standardise, TablePlan, build_dataset
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
 _TEXTS = ("VARCHAR", "ENUM", "UUID")
@@ -38,7 +38,7 @@ def parquet(
 
     The options are those of "csv". Missing values are nulls, and numbers that are NaN.
     """
-    plan = Plan(
+    plan = TablePlan(
         label,
         (client,) if isinstance(client, str) else client,
         features,
@@ -54,16 +54,16 @@ def parquet(
         seed,
     )
     with ExitStack() as tables:
-        train = tables.enter_context(parquet_table(safe_read.file(path)))
-        far = None if test is None else tables.enter_context(parquet_table(safe_read.file(test, "test")))
-        return build(train, far, plan)
+        train = tables.enter_context(parquet_table(safe_read.existing_file(path)))
+        far = None if test is None else tables.enter_context(parquet_table(safe_read.existing_file(test, "test")))
+        return build_dataset(train, far, plan)
 
 
 @contextmanager
-def parquet_table(path: Path) -> Iterator[Table]:
+def parquet_table(path: Path) -> Iterator[ColumnFile]:
     """The columns of a Parquet file."""
     source = f"read_parquet({pattern(path)})"
-    with connected() as base:
+    with memory_database() as base:
         try:
             described = base.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
             rows = base.execute(f"SELECT count(*) FROM {source}").fetchone()[0]
@@ -75,7 +75,7 @@ def parquet_table(path: Path) -> Iterator[Table]:
         types = {name: str(kind) for name, kind, *_ in described}
         called = {n: '"' + n.replace('"', '""') + '"' for n in types}
         cells = {n: (f"CAST({c} AS DOUBLE)", f"CAST({c} AS VARCHAR)") for n, c in called.items()}
-        yield Table(path, source, cells, {n: _holds(kind) for n, kind in types.items()}, base)
+        yield ColumnFile(path, source, cells, {n: _holds(kind) for n, kind in types.items()}, base)
 
 
 def _holds(kind: str) -> str:

@@ -28,30 +28,30 @@ def read_images(paths: Sequence[Path], size: Size | None, grey: bool) -> Tensor:
     """uint8 (n, C, H, W): resized to `size` where given; otherwise all must be of one size."""
     with _no_bombs():  # around the threads, not in them: warning filters are the process's
         first = _from_file(paths[0], size, grey)
-        safe_read.room(len(paths) * first.size, paths[0].parent, "Set size to make the images smaller")
-        found = np.empty((len(paths), *first.shape), np.uint8)
+        safe_read.check_memory(len(paths) * first.size, paths[0].parent, "Set size to make the images smaller")
+        pixels = np.empty((len(paths), *first.shape), np.uint8)
 
         def put(i: int) -> None:
             image = _from_file(paths[i], size, grey)
             if image.shape != first.shape:
                 ours, theirs = (f"{s[1]} x {s[2]}" for s in (image.shape, first.shape))
                 safe_read.refuse(paths[i], f"has {ours} pixels, {paths[0].name} {theirs}", "Set size, e.g. size = 64")
-            found[i] = image
+            pixels[i] = image
 
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # Pillow decodes without the interpreter's lock
             for _ in pool.map(put, range(len(paths))):
                 pass
-    return torch.from_numpy(found)
+    return torch.from_numpy(pixels)
 
 
-def stacked(images: Iterable[Any], size: Size | None, grey: bool) -> Tensor:
+def stack_images(images: Iterable[Any], size: Size | None, grey: bool) -> Tensor:
     """Images that Pillow has opened, as `read_images` has them."""
-    found = [_pixels(image, "data.image", size, grey) for image in images]
-    shapes = {image.shape for image in found}
+    pixels = [_pixels(image, "data.image", size, grey) for image in images]
+    shapes = {image.shape for image in pixels}
     if len(shapes) > 1:
         two = " and ".join(f"{h} x {w}" for _, h, w in sorted(shapes)[:2])
         safe_read.refuse("data.image", f"the images differ in size ({two} pixels)", "Set size, e.g. size = 64")
-    return torch.from_numpy(np.stack(found))
+    return torch.from_numpy(np.stack(pixels))
 
 
 def _from_file(path: Path, size: Size | None, grey: bool) -> NDArray[np.uint8]:
@@ -93,7 +93,7 @@ def _no_bombs() -> Iterator[None]:
 def to_bytes(values: NDArray[Any], where: Path | str, instead: str) -> NDArray[np.uint8]:
     """Pixels from 0 to 1, which were bytes once, as bytes again: without loss, or not at all."""
     scaled = values * 255.0
-    found = np.rint(scaled)
-    if not (np.abs(scaled - found) < 1e-3).all() or found.min(initial=0) < 0 or found.max(initial=0) > 255:
+    rounded = np.rint(scaled)
+    if not (np.abs(scaled - rounded) < 1e-3).all() or rounded.min(initial=0) < 0 or rounded.max(initial=0) > 255:
         safe_read.refuse(where, "its pixels are not multiples of 1/255 from 0 to 1", instead)
-    return found.astype(np.uint8)
+    return rounded.astype(np.uint8)

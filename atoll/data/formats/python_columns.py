@@ -15,7 +15,7 @@ from atoll.data.decode import Pixels, Same
 from atoll.data.formats import safe_read
 from atoll.data.formats.features import standardised
 from atoll.data.formats.label_encoding import Kind, numbered, targets
-from atoll.data.formats.pictures import Size, stacked
+from atoll.data.formats.pictures import Size, stack_images
 from atoll.data.formats.split import held_out
 from atoll.data.formats.tokenise import Words, compact
 from atoll.data.sources import Tokens
@@ -66,19 +66,19 @@ def from_columns(name: str, train: Columns, test: Columns | None, reading: Readi
     held = None if outside is None else tree.rows(columns, outside)
     keys = {c: torch.from_numpy(numbered(_values(train[c])[inside.numpy()])[0]) for c in reading.client}
     shape = tuple(decode(tree.rows(columns, slice(0, 1)))["x"].shape[1:])
-    found = Dataset(name, y.kind, tree.rows(columns, inside), held, shape, y.outputs, decode, keys)
-    return replace(found, vocabulary=vocabulary, classes=y.classes, fitted=fitted).check()
+    dataset = Dataset(name, y.kind, tree.rows(columns, inside), held, shape, y.outputs, decode, keys)
+    return replace(dataset, vocabulary=vocabulary, classes=y.classes, fitted=fitted).check()
 
 
 def _inputs(parts: list[Columns], reading: Reading, inside: Tensor) -> tuple[Tensor, Decode, int | None, str]:
     """x of all rows, its decoder, how many tokens there are if it is text, and what of the training rows is in it."""
     what, names = _chosen(parts[0], reading)
-    found = [_need(part, name, what) for name in names for part in parts]
+    chosen = [_need(part, name, what) for name in names for part in parts]
     if what == "image":
-        return stacked(_chain(found), reading.size, reading.grey), Pixels(), None, ""
+        return stack_images(_chain(chosen), reading.size, reading.grey), Pixels(), None, ""
     if what == "text":
         words = Words()
-        rows = words.rows((str(t).lower().split() for t in _chain(found)), reading.length)
+        rows = words.rows((str(t).lower().split() for t in _chain(chosen)), reading.length)
         final, size = words.settle(rows[inside.numpy()], reading.vocabulary)
         return compact(final[rows], size), Tokens(targets=False), size, "vocabulary"
     blocks = [np.concatenate([_numbers(part[name], name) for part in parts]) for name in names]
@@ -88,9 +88,9 @@ def _inputs(parts: list[Columns], reading: Reading, inside: Tensor) -> tuple[Ten
 
 def _chosen(columns: Columns, reading: Reading) -> tuple[Literal["image", "text", "features"], list[str]]:
     """What to learn from: as told, or as the first row shows."""
-    told = [name for name in ("image", "text", "features") if getattr(reading, name)]
-    if len(told) > 1:
-        raise DataError(f"data.{told[1]}: {told[0]} is given too. Learn from one of image, text and features.")
+    stated = [name for name in ("image", "text", "features") if getattr(reading, name)]
+    if len(stated) > 1:
+        raise DataError(f"data.{stated[1]}: {stated[0]} is given too. Learn from one of image, text and features.")
     if reading.image:
         return "image", [reading.image]
     if reading.text:
@@ -107,31 +107,31 @@ def _chosen(columns: Columns, reading: Reading) -> tuple[Literal["image", "text"
         return "features", numbers
     raise DataError(
         "data.image, data.text, data.features: say which columns to learn from. "
-        f"Images: {safe_read.some(images) or 'none'}; texts: {safe_read.some(texts) or 'none'}; "
-        f"numbers: {safe_read.some(numbers) or 'none'}."
+        f"Images: {safe_read.list_names(images) or 'none'}; texts: {safe_read.list_names(texts) or 'none'}; "
+        f"numbers: {safe_read.list_names(numbers) or 'none'}."
     )
 
 
 def _need(columns: Columns, name: str, option: str) -> Any:
     if name not in columns:
-        guess = safe_read.near(name, columns)
+        guess = safe_read.did_you_mean(name, columns)
         raise DataError(
-            f"data.{option}: there is no column {name!r}.{guess} There are {safe_read.some(list(columns), 20)}."
+            f"data.{option}: there is no column {name!r}.{guess} There are {safe_read.list_names(list(columns), 20)}."
         )
     return columns[name]
 
 
 def _values(column: Iterable[Any]) -> Array:
     """Numbers as float64, anything else as texts."""
-    found = list(column)
-    if absent := sum(v is None for v in found):
+    values = list(column)
+    if absent := sum(v is None for v in values):
         raise DataError(
-            f"data.label, data.client: {absent:,} of {len(found):,} values are missing. Take those rows out."
+            f"data.label, data.client: {absent:,} of {len(values):,} values are missing. Take those rows out."
         )
-    if all(isinstance(v, int | float | np.number) for v in found):
-        return np.array(found, np.float64)
-    texts = np.empty(len(found), object)
-    texts[:] = [str(v) for v in found]
+    if all(isinstance(v, int | float | np.number) for v in values):
+        return np.array(values, np.float64)
+    texts = np.empty(len(values), object)
+    texts[:] = [str(v) for v in values]
     return texts
 
 
@@ -146,14 +146,14 @@ def _check_labels(labels: list[Array], column: str) -> None:
 
 def _numbers(column: Iterable[Any], name: str) -> NDArray[np.float64]:
     try:
-        found = np.array(list(column), np.float64)
+        array = np.array(list(column), np.float64)
     except (ValueError, TypeError):
         raise DataError(
             f"data.features: column {name!r} is not numbers, or lists of one length. Leave it out."
         ) from None
-    if not np.isfinite(found).all():
+    if not np.isfinite(array).all():
         raise DataError(f"data.features: column {name!r} has values that are missing or not finite. Fill them first.")
-    return found.reshape(len(found), -1)
+    return array.reshape(len(array), -1)
 
 
 def _chain(columns: list[Iterable[Any]]) -> Iterable[Any]:

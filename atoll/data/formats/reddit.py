@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from atoll.data.dataset import IGNORE, Dataset
-from atoll.data.formats import safe_read as files
-from atoll.data.formats.leaf_json import Array, Part, assembled, read_leaf
+from atoll.data.formats import safe_read
+from atoll.data.formats.leaf_json import Array, LeafExamples, leaf_dataset, read_leaf
 from atoll.data.formats.split import Share
 from atoll.data.formats.tokenise import Vocabulary, Words, compact
 from atoll.data.sources import Tokens
@@ -37,16 +37,18 @@ def reddit(
             targets = [sequence for comment in y for sequence in comment["target_tokens"]]
             real = [sequence for comment in y for sequence in comment["count_tokens"]]
         except (TypeError, KeyError):
-            files.refuse(where, "a comment is not sequences with target_tokens and count_tokens", "Use LEAF's files")
+            safe_read.refuse(
+                where, "a comment is not sequences with target_tokens and count_tokens", "Use LEAF's files"
+            )
         if not len(inputs) == len(targets) == len(real) or any(len(s) != _LENGTH for s in [*inputs, *targets, *real]):
-            files.refuse(where, f"has sequences that are not {_LENGTH} tokens long, or too few", "Use LEAF's files")
+            safe_read.refuse(where, f"has sequences that are not {_LENGTH} tokens long, or too few", "Use LEAF's files")
         return all_words.rows(inputs, _LENGTH), np.where(np.array(real) > 0, all_words.rows(targets, _LENGTH), 0)
 
     parts = read_leaf(path, convert, test_share, seed, counted=False)
     final, size = all_words.settle(parts[0].x, vocabulary, listed=words)
 
-    def columns(part: Part) -> Tree:
+    def columns(part: LeafExamples) -> Tree:
         return {"x": compact(final[part.x], size), "y": compact(np.where(part.y > 0, final[part.y], IGNORE), size)}
 
-    found = assembled("reddit", "next_token", parts, columns, size, Tokens(), size)
-    return replace(found, fitted="" if words else "vocabulary")
+    dataset = leaf_dataset("reddit", "next_token", parts, columns, size, Tokens(), size)
+    return replace(dataset, fitted="" if words else "vocabulary")

@@ -26,20 +26,20 @@ def refuse(path: Path | str, what: str, instead: str) -> NoReturn:
     raise DataError(f"{path}: {what}. {instead}.")
 
 
-def near(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, names: Iterable[str]) -> str:
     """A question for a word that is misspelt, or nothing."""
-    spelt = {k.lower(): k for k in islice(known, 10_000)}  # a folder may have very many
-    found = difflib.get_close_matches(word.lower(), spelt, n=1, cutoff=0.5)
-    return f" Did you mean {spelt[found[0]]!r}?" if found else ""
+    spelt = {k.lower(): k for k in islice(names, 10_000)}  # a folder may have very many
+    matches = difflib.get_close_matches(word.lower(), spelt, n=1, cutoff=0.5)
+    return f" Did you mean {spelt[matches[0]]!r}?" if matches else ""
 
 
-def some(names: Sequence[str], at_most: int = 8) -> str:
+def list_names(names: Sequence[str], at_most: int = 8) -> str:
     """A few of the names, for people."""
     more = f" and {len(names) - at_most:,} more" if len(names) > at_most else ""
     return ", ".join(repr(n) for n in names[:at_most]) + more
 
 
-def file(path: Path, option: str = "path") -> Path:
+def existing_file(path: Path, option: str = "path") -> Path:
     """A file that is there, or what is there instead."""
     path = path.expanduser()
     if path.is_file():
@@ -49,7 +49,7 @@ def file(path: Path, option: str = "path") -> Path:
     return _absent(path, option, "file")
 
 
-def folder(path: Path, option: str = "path") -> Path:
+def existing_folder(path: Path, option: str = "path") -> Path:
     """A folder that is there, or what is there instead."""
     path = path.expanduser()
     if path.is_dir():
@@ -66,20 +66,20 @@ def member(folder: Path, names: Sequence[str]) -> Path | None:
     return next((p for p in tried if p.is_file()), None)
 
 
-def needed(folder: Path, names: Sequence[str]) -> Path:
+def required_member(folder: Path, names: Sequence[str]) -> Path:
     """`member`, or a refusal."""
-    found = member(folder, names)
-    if found is None:
+    path = member(folder, names)
+    if path is None:
         either = " or ".join(names)
         raise DataError(
             f"data.path: {folder} has no {either} (plain, .gz, .bz2 or .xz). It has {_contents(folder)}. "
             "Set path to the folder that holds the original files under their original names."
         )
-    return found
+    return path
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, unpacked where its first bytes say that it is packed."""
     try:
         with path.open("rb") as plain:
@@ -93,30 +93,34 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         refuse(path, f"cannot be read ({e.strerror or e})", "Fetch it again, or see to its permissions")
 
 
-def exactly(stream: IO[bytes], count: int, path: Path, what: str) -> bytearray:
+def read_exactly(stream: IO[bytes], count: int, path: Path, what: str) -> bytearray:
     """`count` bytes. Memory grows with what is there, not with what a header claims."""
-    found = bytearray()
-    while len(found) < count:
-        more = stream.read(min(_CHUNK, count - len(found)))
+    content = bytearray()
+    while len(content) < count:
+        more = stream.read(min(_CHUNK, count - len(content)))
         if not more:
-            refuse(path, f"is cut short: {what} needs {count:,} bytes, and there are {len(found):,}", "Fetch it again")
-        found += more
-    return found
+            refuse(
+                path, f"is cut short: {what} needs {count:,} bytes, and there are {len(content):,}", "Fetch it again"
+            )
+        content += more
+    return content
 
 
-def everything(path: Path) -> bytearray:
+def read_all(path: Path) -> bytearray:
     """All bytes of a file, as long as memory holds them."""
-    found = bytearray()
-    with opened(path) as stream:
+    content = bytearray()
+    with open_unpacked(path) as stream:
         while more := stream.read(_CHUNK):
-            found += more
-            room(len(found), path)
-    return found
+            content += more
+            check_memory(len(content), path)
+    return content
 
 
-def lines(path: Path, called: Path | None = None, instead: str = "Save it as UTF-8") -> Iterator[tuple[int, str]]:
+def numbered_lines(
+    path: Path, called: Path | None = None, instead: str = "Save it as UTF-8"
+) -> Iterator[tuple[int, str]]:
     """The lines of a text file without their ends, numbered from 1; `called` is its name for the user."""
-    with opened(path) as stream:
+    with open_unpacked(path) as stream:
         for number, line in enumerate(stream, 1):
             try:
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
@@ -126,17 +130,17 @@ def lines(path: Path, called: Path | None = None, instead: str = "Save it as UTF
                 refuse(called or path, what, instead)
 
 
-def parsed(path: Path) -> Any:
+def read_json(path: Path) -> Any:
     """What a JSON file says."""
     try:
-        return json.loads(everything(path))
+        return json.loads(read_all(path))
     except json.JSONDecodeError as e:
         refuse(path, f"is no JSON, or cut short (line {e.lineno}, column {e.colno}: {e.msg})", "Fetch it again")
     except (UnicodeDecodeError, RecursionError) as e:
         refuse(path, f"is no JSON ({e})", "Use the files that the data set's own scripts write")
 
 
-def room(count: int, path: Path, instead: str = "Use fewer or smaller examples") -> None:
+def check_memory(count: int, path: Path, instead: str = "Use fewer or smaller examples") -> None:
     """Refuse to hold more bytes than this machine has memory."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -146,7 +150,7 @@ def room(count: int, path: Path, instead: str = "Use fewer or smaller examples")
         refuse(path, f"would take {count / 2**30:,.1f} GiB, and this machine has {memory / 2**30:,.1f} GiB", instead)
 
 
-def extra(package: str, name: str) -> Any:
+def import_extra(package: str, name: str) -> Any:
     """A package that atoll does not need unless this format is used."""
     try:
         return importlib.import_module(package)
@@ -161,10 +165,10 @@ def _absent(path: Path, option: str, what: str) -> NoReturn:
     if not parent.is_dir():
         raise DataError(f"data.{option}: there is no folder {parent}, where {path.name} should be. See to the path.")
     here = f" in {Path.cwd()}" if not path.is_absolute() and parent == Path() else ""
-    guess = near(path.name, [p.name for p in parent.iterdir()])
+    guess = did_you_mean(path.name, [p.name for p in parent.iterdir()])
     raise DataError(f"data.{option}: there is no {what} {path}{here}.{guess or ' See to the path.'}")
 
 
 def _contents(folder: Path) -> str:
     names = sorted(p.name for p in folder.iterdir())
-    return some(names) if names else "nothing in it"
+    return list_names(names) if names else "nothing in it"

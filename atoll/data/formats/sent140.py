@@ -9,8 +9,8 @@ import torch
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.formats import safe_read as files
-from atoll.data.formats.leaf_json import Array, Part, assembled, classes, read_leaf
+from atoll.data.formats import safe_read
+from atoll.data.formats.leaf_json import Array, LeafExamples, leaf_classes, leaf_dataset, read_leaf
 from atoll.data.formats.split import Share
 from atoll.data.formats.tokenise import Vocabulary, Words, compact
 from atoll.data.sources import Tokens
@@ -41,15 +41,17 @@ def sent140(
 
     def convert(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
         if any(not isinstance(row, list) or len(row) <= _TEXT or not isinstance(row[_TEXT], str) for row in x):
-            files.refuse(where, "a tweet is not [id, date, query, user, text, ...]", "Use the files of LEAF's scripts")
+            safe_read.refuse(
+                where, "a tweet is not [id, date, query, user, text, ...]", "Use the files of LEAF's scripts"
+            )
         texts = [row[_TEXT].lower() if lower else row[_TEXT] for row in x]
-        return all_words.rows([_WORD.findall(t) for t in texts], length), classes(y, 2, where)
+        return all_words.rows([_WORD.findall(t) for t in texts], length), leaf_classes(y, 2, where)
 
     parts = read_leaf(path, convert, test_share, seed)
     final, size = all_words.settle(parts[0].x, vocabulary, listed=words)
 
-    def columns(part: Part) -> Tree:
+    def columns(part: LeafExamples) -> Tree:
         return {"x": compact(final[part.x], size), "y": torch.from_numpy(part.y)}
 
-    found = assembled("sent140", "classification", parts, columns, 2, Tokens(), size)
-    return replace(found, fitted="" if words else "vocabulary")
+    dataset = leaf_dataset("sent140", "classification", parts, columns, 2, Tokens(), size)
+    return replace(dataset, fitted="" if words else "vocabulary")

@@ -20,18 +20,18 @@ def svhn(path: Path, extra: bool = False) -> Dataset:
     `extra` adds the easier images of extra_32x32.mat to the training set. The files call the digit 0 class 10.
     Netzer et al. (2011), Reading digits in natural images with unsupervised feature learning.
     """
-    folder = safe_read.folder(path)
+    folder = safe_read.existing_folder(path)
     names = ["train_32x32.mat", *(["extra_32x32.mat"] if extra else [])]
-    parts = [_read(safe_read.needed(folder, [name])) for name in names]
-    test = _read(safe_read.needed(folder, ["test_32x32.mat"]))
+    parts = [_read(safe_read.required_member(folder, [name])) for name in names]
+    test = _read(safe_read.required_member(folder, ["test_32x32.mat"]))
     return Dataset(
         "svhn", "classification", tree.cat(parts), test, (3, 32, 32), 10, Pixels(), classes=tuple("0123456789")
     ).check()
 
 
 def _read(path: Path) -> Tree:
-    found = read_mat(path, "X")
-    x, y = found["X"], found.get("y")
+    arrays = read_mat(path, "X")
+    x, y = arrays["X"], arrays.get("y")
     if x.ndim != 4 or x.shape[:3] != (32, 32, 3) or x.dtype != np.uint8:
         safe_read.refuse(path, f"X is {x.dtype} of shape {x.shape}", "Use the cropped digits: uint8 (32, 32, 3, n)")
     if y is None or y.size != x.shape[3]:

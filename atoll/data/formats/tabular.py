@@ -11,7 +11,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.data.dataset import Dataset
 from atoll.data.formats import safe_read
-from atoll.data.formats.column_file import Columns, Table
+from atoll.data.formats.column_file import ColumnFile, Columns
 from atoll.data.formats.column_file import absent as missing_cells
 from atoll.data.formats.features import Features, standardised
 from atoll.data.formats.label_encoding import Kind, Targets, numbered, targets
@@ -23,7 +23,7 @@ Standardise = Literal["features", "all", "none"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class TablePlan:
     """What a user says about a table."""
 
     label: str
@@ -41,7 +41,7 @@ class Plan:
     seed: int = 0
 
 
-def build(train: Table, test: Table | None, plan: Plan) -> Dataset:
+def build_dataset(train: ColumnFile, test: ColumnFile | None, plan: TablePlan) -> Dataset:
     """The data set that the plan makes of one table, or of two."""
     _one_test(test, plan)
     numbers, texts = _features(train, plan)
@@ -51,24 +51,24 @@ def build(train: Table, test: Table | None, plan: Plan) -> Dataset:
     inside, outside = _split(columns, first, test is not None, plan, y)
     auto, scaled = plan.categorical == "auto", plan.standardise != "none"
     features = Features(numbers, texts, auto, plan.categories, plan.missing, scaled)
-    found, width, decode = features.columns(train.path, columns, inside)
-    found["y"] = y.column
+    tensors, width, decode = features.columns(train.path, columns, inside)
+    tensors["y"] = y.column
     if y.kind == "regression" and plan.standardise == "all":
-        found["y"] = torch.from_numpy(standardised(y.y.numpy(), inside.numpy()))
-    parts = tree.rows(found, inside), None if outside is None else tree.rows(found, outside)
+        tensors["y"] = torch.from_numpy(standardised(y.y.numpy(), inside.numpy()))
+    parts = tree.rows(tensors, inside), None if outside is None else tree.rows(tensors, outside)
     keys = {name: _clients(columns, name, inside) for name in plan.client}
     name, fitted = train.path.name, features.fitted(columns, y.kind == "regression" and plan.standardise == "all")
     return Dataset(name, y.kind, *parts, (width,), y.outputs, decode, keys, classes=y.classes, fitted=fitted).check()
 
 
-def _one_test(test: Table | None, plan: Plan) -> None:
-    told = {"test": test, "test_by": plan.test_by, "test_share": plan.test_share}
-    given = [name for name, value in told.items() if value is not None]
-    if len(given) > 1:
-        raise DataError(f"data.{given[1]}: the test rows are already told by {given[0]}. Leave one of them out.")
+def _one_test(test: ColumnFile | None, plan: TablePlan) -> None:
+    options = {"test": test, "test_by": plan.test_by, "test_share": plan.test_share}
+    stated = [name for name, value in options.items() if value is not None]
+    if len(stated) > 1:
+        raise DataError(f"data.{stated[1]}: the test rows are already told by {stated[0]}. Leave one of them out.")
 
 
-def _features(table: Table, plan: Plan) -> tuple[list[str], list[str]]:
+def _features(table: ColumnFile, plan: TablePlan) -> tuple[list[str], list[str]]:
     """The feature columns that are numbers, and those that become one-hot."""
     roles = [plan.label, *plan.client, *([plan.test_by] if plan.test_by else [])]
     for option, names in (("label", roles[:1]), ("client", plan.client), ("test_by", roles[1 + len(plan.client) :])):
@@ -90,7 +90,7 @@ def _features(table: Table, plan: Plan) -> tuple[list[str], list[str]]:
     return numbers, texts
 
 
-def _not_a_number(table: Table, name: str) -> None:
+def _not_a_number(table: ColumnFile, name: str) -> None:
     if table.holds[name] == "texts":
         what, instead = "text", f"Add it to categorical, or leave it out with exclude = ['{name}']"
     else:
@@ -98,7 +98,9 @@ def _not_a_number(table: Table, name: str) -> None:
     raise DataError(f"data.features: column {name!r} holds {what}, which is no number. {instead}.")
 
 
-def _read(train: Table, test: Table | None, plan: Plan, numbers: list[str], texts: list[str]) -> tuple[Columns, int]:
+def _read(
+    train: ColumnFile, test: ColumnFile | None, plan: TablePlan, numbers: list[str], texts: list[str]
+) -> tuple[Columns, int]:
     """What is needed of both tables, one below the other, and how many rows are the first one's."""
     as_text = [*texts, *plan.client, *([plan.test_by] if plan.test_by else [])]
     as_number = list(numbers)
@@ -120,7 +122,7 @@ def _read(train: Table, test: Table | None, plan: Plan, numbers: list[str], text
     return {n: np.concatenate([v, further.get(n, none)]) for n, v in columns.items()}, first
 
 
-def _complete(path: Path, columns: Columns, first: int, plan: Plan) -> tuple[Columns, int]:
+def _complete(path: Path, columns: Columns, first: int, plan: TablePlan) -> tuple[Columns, int]:
     """The columns without rows that miss something, if that is wanted; else nothing may miss that must be there."""
     absent = {n: missing_cells(v) for n, v in columns.items()}
     rows = np.logical_or.reduce(list(absent.values()))
@@ -142,7 +144,7 @@ def _complete(path: Path, columns: Columns, first: int, plan: Plan) -> tuple[Col
     return columns, first
 
 
-def _split(columns: Columns, first: int, given: bool, plan: Plan, y: Targets) -> tuple[Tensor, Tensor | None]:
+def _split(columns: Columns, first: int, given: bool, plan: TablePlan, y: Targets) -> tuple[Tensor, Tensor | None]:
     if given:
         return torch.arange(first), torch.arange(first, len(y.y))
     if plan.test_by is None:
@@ -154,17 +156,17 @@ def _split(columns: Columns, first: int, given: bool, plan: Plan, y: Targets) ->
         there = numbered(values)[1]
         part = "no row has" if not test.any() else "every row has"
         raise DataError(
-            f"data.test_value: {part} {wanted!r} in column {plan.test_by!r}.{safe_read.near(wanted, there)} "
-            f"It has {safe_read.some(there)}."
+            f"data.test_value: {part} {wanted!r} in column {plan.test_by!r}.{safe_read.did_you_mean(wanted, there)} "
+            f"It has {safe_read.list_names(there)}."
         )
     return torch.from_numpy(np.flatnonzero(~test)), torch.from_numpy(np.flatnonzero(test))
 
 
 def _clients(columns: Columns, name: str, inside: Tensor) -> Tensor:
-    places, known = numbered(columns[name][inside.numpy()])
-    if len(known) < 2:
+    places, names = numbered(columns[name][inside.numpy()])
+    if len(names) < 2:
         raise DataError(
-            f"data.client: column {name!r} has one value only ({known[0]!r}), so there would be one client. "
+            f"data.client: column {name!r} has one value only ({names[0]!r}), so there would be one client. "
             "Name another column, or leave client out and say how to split the rows in [partition]."
         )
     return torch.from_numpy(places)

@@ -8,7 +8,7 @@ import torch
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
 from atoll.data.formats import safe_read
-from atoll.data.formats.tff_hdf5 import Array, Field, Part, assembled, classes, read_tff
+from atoll.data.formats.tff_hdf5 import Array, Field, TffExamples, class_field, read_tff, tff_dataset
 from atoll.tree import Tree
 
 
@@ -19,18 +19,18 @@ def tff_cifar100(path: Path) -> Dataset:
     of each training image, is a second key: say partition = { name = "natural", by = "client" }. Needs h5py: pip
     install 'atoll[hdf5]'. Reddi et al. (2021), https://arxiv.org/abs/2003.00295.
     """
-    folder = safe_read.folder(path)
+    folder = safe_read.existing_folder(path)
     fields = {
         "image": Field((32, 32, 3), (3, 32, 32), np.uint8, _bytes),
-        "label": classes(100),
-        "coarse_label": classes(20),
+        "label": class_field(100),
+        "coarse_label": class_field(20),
     }
     train, test = (
-        read_tff(safe_read.needed(folder, [f"fed_cifar100_{part}.h5"]), fields) for part in ("train", "test")
+        read_tff(safe_read.required_member(folder, [f"fed_cifar100_{part}.h5"]), fields) for part in ("train", "test")
     )
-    found = assembled("fed_cifar100", "classification", (train, test), _columns, (3, 32, 32), 100, Pixels())
-    found.keys["coarse"] = torch.from_numpy(train.columns["coarse_label"])
-    return found
+    dataset = tff_dataset("fed_cifar100", "classification", (train, test), _columns, (3, 32, 32), 100, Pixels())
+    dataset.keys["coarse"] = torch.from_numpy(train.columns["coarse_label"])
+    return dataset
 
 
 def _bytes(values: Array, where: str) -> Array:
@@ -39,5 +39,5 @@ def _bytes(values: Array, where: str) -> Array:
     return values.transpose(0, 3, 1, 2)
 
 
-def _columns(part: Part) -> Tree:
+def _columns(part: TffExamples) -> Tree:
     return {"x": torch.from_numpy(part.columns["image"]), "y": torch.from_numpy(part.columns["label"])}

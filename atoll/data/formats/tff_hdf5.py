@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from atoll.data.arrays import Kind
 from atoll.data.dataset import Dataset
-from atoll.data.formats import safe_read as files
+from atoll.data.formats import safe_read
 from atoll.data.formats.label_encoding import matched
 from atoll.tree import Tree
 
@@ -29,32 +29,34 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Part:
+class TffExamples:
     """The examples of many clients, one below the other, and whose each is."""
 
     columns: dict[str, Array]
     client: Array
 
 
-def read_tff(path: Path, fields: dict[str, Field], clients: int | None = None, per_client: int | None = None) -> Part:
+def read_tff(
+    path: Path, fields: dict[str, Field], clients: int | None = None, per_client: int | None = None
+) -> TffExamples:
     """The fields of the first `clients` clients by name, and of each the first `per_client` examples."""
-    h5py = files.extra("h5py", "hdf5")
+    h5py = safe_read.import_extra("h5py", "hdf5")
     try:
         with h5py.File(path, "r") as file:
             if not isinstance(file.get("examples"), h5py.Group):
-                files.refuse(path, f"has no group 'examples'; it has {files.some(list(file))}", _ORIGINAL)
+                safe_read.refuse(path, f"has no group 'examples'; it has {safe_read.list_names(list(file))}", _ORIGINAL)
             group = file["examples"]
             names = sorted(group)[:clients]
             return _read(path, group, names, fields, per_client)
     except (OSError, RuntimeError, KeyError) as e:
-        files.refuse(path, f"is no HDF5 file, or damaged or cut short ({e})", "Fetch it again")
+        safe_read.refuse(path, f"is no HDF5 file, or damaged or cut short ({e})", "Fetch it again")
 
 
-def assembled(
+def tff_dataset(
     name: str,
     kind: Kind,
-    parts: tuple[Part, Part],
-    columns: Callable[[Part], Tree],
+    parts: tuple[TffExamples, TffExamples],
+    columns: Callable[[TffExamples], Tree],
     inputs: tuple[int, ...],
     outputs: int,
     decode: Callable[[Tree], Tree],
@@ -68,46 +70,46 @@ def assembled(
     return Dataset(name, kind, train, held, inputs, outputs, decode, keys, vocabulary=vocabulary).check()
 
 
-def classes(count: int) -> Field:
+def class_field(count: int) -> Field:
     """Labels 0..count - 1."""
 
     def convert(values: Array, where: str) -> Array:
         if values.dtype.kind not in "iu" or (len(values) and not 0 <= values.min() <= values.max() < count):
-            files.refuse(where, f"has labels that are none of 0..{count - 1}", "Fetch it again")
+            safe_read.refuse(where, f"has labels that are none of 0..{count - 1}", "Fetch it again")
         return values
 
     return Field((), (), np.int64, convert)
 
 
-def _read(path: Path, group: Any, names: list[str], fields: dict[str, Field], per_client: int | None) -> Part:
+def _read(path: Path, group: Any, names: list[str], fields: dict[str, Field], per_client: int | None) -> TffExamples:
     sizes = [_size(group[name], fields, f"{path}, client {name!r}") for name in names]
     sizes = sizes if per_client is None else [min(n, per_client) for n in sizes]
     rows = sum(sizes)
     if not rows:
-        files.refuse(path, "has no examples", "Fetch it again")
+        safe_read.refuse(path, "has no examples", "Fetch it again")
     held = {k: (rows, *f.becomes) for k, f in fields.items()}
-    files.room(sum(int(np.prod(s)) * np.dtype(fields[k].dtype).itemsize for k, s in held.items()), path)
+    safe_read.check_memory(sum(int(np.prod(s)) * np.dtype(fields[k].dtype).itemsize for k, s in held.items()), path)
     columns = {k: np.empty(shape, fields[k].dtype) for k, shape in held.items()}
     end = 0
     for name, size in zip(names, sizes, strict=True):
         for k, field in fields.items():
             columns[k][end : end + size] = field.convert(group[name][k][:size], f"{path}, client {name!r}, {k}")
         end += size
-    return Part(columns, np.repeat(np.array(names, object), sizes))
+    return TffExamples(columns, np.repeat(np.array(names, object), sizes))
 
 
 def _size(client: Any, fields: dict[str, Field], where: str) -> int:
     """How many examples a client has, by the shapes that the file tells."""
-    found = set()
+    counts = set()
     for name, field in fields.items():
         if name not in client:
-            files.refuse(where, f"has no field {name!r}; it has {files.some(list(client))}", _ORIGINAL)
+            safe_read.refuse(where, f"has no field {name!r}; it has {safe_read.list_names(list(client))}", _ORIGINAL)
         count, *shape = client[name].shape or (0,)
         if tuple(shape) != field.shape:
-            files.refuse(where, f"{name} has rows of shape {tuple(shape)}, not {field.shape}", _ORIGINAL)
-        found.add(int(count))
-    if len(found) > 1:
-        files.refuse(
-            where, f"its fields have different lengths ({', '.join(map(str, sorted(found)))})", "Fetch it again"
+            safe_read.refuse(where, f"{name} has rows of shape {tuple(shape)}, not {field.shape}", _ORIGINAL)
+        counts.add(int(count))
+    if len(counts) > 1:
+        safe_read.refuse(
+            where, f"its fields have different lengths ({', '.join(map(str, sorted(counts)))})", "Fetch it again"
         )
-    return found.pop()
+    return counts.pop()

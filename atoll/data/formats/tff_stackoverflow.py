@@ -9,7 +9,7 @@ from pydantic import Field as Bound
 
 from atoll.data.dataset import IGNORE, Dataset
 from atoll.data.formats import safe_read
-from atoll.data.formats.tff_hdf5 import Array, Field, Part, assembled, read_tff
+from atoll.data.formats.tff_hdf5 import Array, Field, TffExamples, read_tff, tff_dataset
 from atoll.data.formats.tokenise import Vocabulary, Words, compact
 from atoll.data.sources import Tokens
 from atoll.tree import Tree
@@ -37,7 +37,7 @@ def tff_stackoverflow(
     `field` may be "title". Needs h5py: pip install 'atoll[hdf5]'. Authors of TensorFlow Federated (2019); Reddi et
     al. (2021), https://arxiv.org/abs/2003.00295.
     """
-    folder, all_words = safe_read.folder(path), Words()
+    folder, all_words = safe_read.existing_folder(path), Words()
 
     def convert(values: Array, where: str) -> Array:
         sentences = [_text(v, where).split()[:length] for v in values]
@@ -45,17 +45,17 @@ def tff_stackoverflow(
 
     fields = {field: Field((), (length + 1,), np.int32, convert)}
     names = ["stackoverflow_train.h5"], ["stackoverflow_test.h5"]
-    train = read_tff(safe_read.needed(folder, names[0]), fields, _most(clients), _most(per_client))
-    test = read_tff(safe_read.needed(folder, names[1]), fields, _most(test_clients), _most(per_client))
+    train = read_tff(safe_read.required_member(folder, names[0]), fields, _most(clients), _most(per_client))
+    test = read_tff(safe_read.required_member(folder, names[1]), fields, _most(test_clients), _most(per_client))
     final, size = all_words.settle(train.columns[field], vocabulary, (_BEGIN, _END), words)
 
-    def columns(part: Part) -> Tree:
+    def columns(part: TffExamples) -> Tree:
         tokens = final[part.columns[field]]
         x, y = tokens[:, :-1], tokens[:, 1:]
         return {"x": compact(x, size), "y": compact(np.where(y > 0, y, IGNORE), size)}
 
-    found = assembled("stackoverflow", "next_token", (train, test), columns, (length,), size, Tokens(), size)
-    return replace(found, fitted="" if words else "vocabulary")
+    dataset = tff_dataset("stackoverflow", "next_token", (train, test), columns, (length,), size, Tokens(), size)
+    return replace(dataset, fitted="" if words else "vocabulary")
 
 
 def _most(count: int | Literal["all"]) -> int | None:

@@ -36,9 +36,9 @@ class Words:
     def rows(self, texts: Iterable[Sequence[str]], length: int) -> Ints:
         """The first `length` words of each text, padded with 0."""
         number = self._numbers
-        found = [[number[w] for w in text[:length]] for text in texts]
-        out = np.zeros((len(found), length), np.int32)
-        for i, row in enumerate(found):
+        numbered = [[number[w] for w in text[:length]] for text in texts]
+        out = np.zeros((len(numbered), length), np.int32)
+        for i, row in enumerate(numbered):
             out[i, : len(row)] = row
         return out
 
@@ -52,25 +52,27 @@ class Words:
         counts = np.bincount(train.reshape(-1), minlength=len(self._numbers) + 1)
         if listed is None:
             seen = [w for w, i in self._numbers.items() if i and counts[i] and w not in special]
-            kept = sorted(seen, key=lambda w: (-counts[self._numbers[w]], w))
+            vocabulary = sorted(seen, key=lambda w: (-counts[self._numbers[w]], w))
         else:
-            kept = [w for w in read_words(listed) if w not in special]
-        kept = [*special, *kept][: size - 2]
+            vocabulary = [w for w in read_words(listed) if w not in special]
+        vocabulary = [*special, *vocabulary][: size - 2]
         final = np.full(len(self._numbers) + 1, UNKNOWN, np.int32)
         final[0] = PAD
-        for place, word in enumerate(kept, 2):
+        for place, word in enumerate(vocabulary, 2):
             if word in self._numbers:
                 final[self._numbers[word]] = place
-        return final, 2 + len(kept)
+        return final, 2 + len(vocabulary)
 
 
 def read_words(path: Path) -> list[str]:
     """The words of a file, one on each line; what follows a word on its line (a count) is not read."""
-    found = [line.split()[0] for _, line in safe_read.lines(safe_read.file(path, "words")) if line.strip()]
-    if len(set(found)) < len(found):
-        twice = next(w for i, w in enumerate(found) if w in found[:i])
+    words = [
+        line.split()[0] for _, line in safe_read.numbered_lines(safe_read.existing_file(path, "words")) if line.strip()
+    ]
+    if len(set(words)) < len(words):
+        twice = next(w for i, w in enumerate(words) if w in words[:i])
         safe_read.refuse(path, f"lists {twice!r} twice", "List each word once")
-    return found
+    return words
 
 
 def compact(numbers: NDArray[np.integer], size: int) -> Tensor:

@@ -26,8 +26,8 @@ class FeatureShift:
     @property
     def score(self) -> float:
         """The mean over clients of 2 AUROC - 1, at least 0: 0 for inputs alike, 1 for clients apart."""
-        known = self.auroc[~np.isnan(self.auroc)]
-        return float(np.maximum(2 * known - 1, 0.0).mean())
+        auroc = self.auroc[~np.isnan(self.auroc)]
+        return float(np.maximum(2 * auroc - 1, 0.0).mean())
 
 
 def feature_shift(inputs: Tensor, partition: Partition, key: Tensor, clients: int = 20) -> FeatureShift:
@@ -51,11 +51,11 @@ def feature_shift(inputs: Tensor, partition: Partition, key: Tensor, clients: in
         n = min(len(own), len(others), _MOST)
         ours = own[host.distinct(host.fold(key_c, 0), len(own), n)]
         theirs = others[host.distinct(host.fold(key_c, 1), len(others), n)]
-        auroc[c] = _told_apart(flat[ours], flat[theirs])
+        auroc[c] = _cross_fitted_auroc(flat[ours], flat[theirs])
     return FeatureShift(auroc)
 
 
-def _told_apart(ours: Floats, theirs: Floats) -> float:
+def _cross_fitted_auroc(ours: Floats, theirs: Floats) -> float:
     """The AUROC of a logistic regression, each half of the rows judged by what was learned on the other."""
     from sklearn.linear_model import LogisticRegression  # half a second, and nothing else here needs it
     from sklearn.metrics import roc_auc_score

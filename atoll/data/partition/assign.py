@@ -30,14 +30,14 @@ def classes_of(labels: Tensor | None, name: str) -> Ints:
     return np.unique(labels.numpy(), return_inverse=True)[1].astype(np.int64)
 
 
-def enough(clients: int, minimum: int, examples: int) -> None:
+def check_enough_rows(clients: int, minimum: int, examples: int) -> None:
     """Refuse what no draw could give."""
     if clients * minimum > examples:
         what = f"{clients} clients of at least {minimum} need {clients * minimum} examples, and there are {examples}"
         raise PartitionError(f"partition.clients: {what}. Use at most {examples // minimum} clients.")
 
 
-def even(total: Ints | int, parts: int) -> Ints:
+def even_sizes(total: Ints | int, parts: int) -> Ints:
     """Sizes of `parts` nearly even parts, the first ones larger, for each total: (..., parts)."""
     whole = np.asarray(total)[..., None]
     return np.asarray(whole // parts + (np.arange(parts) < whole % parts), dtype=np.int64)
@@ -49,7 +49,7 @@ def shares(logs: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(weights / weights.sum(-1, keepdims=True))
 
 
-def cut(shares: NDArray[np.float64], totals: Ints) -> Ints:
+def counts_from_shares(shares: NDArray[np.float64], totals: Ints) -> Ints:
     """Whole numbers from shares (K, N) of totals (K,): floors of the running sum, so that rows add up to the total."""
     running = np.cumsum(shares, -1)
     running[running > 1 - 1e-12] = 1.0  # or a client at the end with no share would get a row by rounding
@@ -71,34 +71,34 @@ def owners_by_counts(counts: Ints, classes: Ints, key: Tensor) -> Ints:
     return owner
 
 
-def deal(sizes: Ints, examples: int, key: Tensor, made: str) -> Partition:
+def random_partition(sizes: Ints, examples: int, key: Tensor, provenance: str) -> Partition:
     """The partition in which client c gets sizes[c] rows at random; what remains is left out."""
     owner = np.full(examples, -1)
     owner[: int(sizes.sum())] = np.repeat(np.arange(len(sizes)), sizes)
-    return collect(host.permutation(key, examples), owner, len(sizes), f"{made} key={key.tolist()}")
+    return partition_of_rows(host.permutation(key, examples), owner, len(sizes), f"{provenance} key={key.tolist()}")
 
 
-def gather(owner: Ints, clients: int, key: Tensor, made: str) -> Partition:
+def partition_by_owner(owner: Ints, clients: int, key: Tensor, provenance: str) -> Partition:
     """The partition in which row i belongs to owner[i] (nobody: -1), every client's rows in random order.
 
     Random, because the rows of a client may be read unshuffled, and data files are often sorted by class.
     """
     shuffled = host.permutation(key, len(owner))
-    return collect(shuffled, owner[shuffled], clients, f"{made} key={key.tolist()}")
+    return partition_of_rows(shuffled, owner[shuffled], clients, f"{provenance} key={key.tolist()}")
 
 
-def collect(rows: Ints, owner: Ints, clients: int, made: str) -> Partition:
+def partition_of_rows(rows: Ints, owner: Ints, clients: int, provenance: str) -> Partition:
     """The partition in which rows[i] belongs to owner[i] (nobody: -1), every client's rows in the order given."""
-    kept = owner >= 0
-    rows, owner, left_out = rows[kept], owner[kept], int((~kept).sum())
+    owned = owner >= 0
+    rows, owner, left_out = rows[owned], owner[owned], int((~owned).sum())
     narrow = owner.astype(np.uint16 if clients <= 1 << 16 else np.int64)  # 16 bits are sorted by radix
     sizes = np.bincount(owner, minlength=clients)
     offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)]))
     indices = torch.from_numpy(rows[np.argsort(narrow, kind="stable")])
-    return Partition(offsets, indices, made, left_out).check(len(kept))
+    return Partition(offsets, indices, provenance, left_out).check(len(owned))
 
 
-def lend(owner: Ints, clients: int, minimum: int, key: Tensor) -> Ints:
+def borrow_rows(owner: Ints, clients: int, minimum: int, key: Tensor) -> Ints:
     """Random rows of the largest clients go to those below the minimum: the least change that fills them."""
     sizes = np.bincount(owner, minlength=clients)
     need = np.maximum(minimum - sizes, 0)

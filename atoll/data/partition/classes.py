@@ -29,13 +29,13 @@ class Classes:
         K = int(classes.max()) + 1
         if self.per_client > K:
             raise PartitionError(f"partition.per_client: {self.per_client} classes of {K}. Use at most {K}.")
-        assign.enough(self.clients, 1, examples)
+        assign.check_enough_rows(self.clients, 1, examples)
         owned = self._owned(K, host.fold(key, 0))
         rank = np.cumsum(owned, 1) - 1  # of a client among the owners of a class
         totals, owners = np.bincount(classes)[:, None], np.maximum(owned.sum(1, keepdims=True), 1)
         counts = np.where(owned, totals // owners + (rank < totals % owners), 0)
         owner = assign.owners_by_counts(counts, classes, host.fold(key, 1))
-        return assign.gather(owner, self.clients, host.fold(key, 2), repr(self))
+        return assign.partition_by_owner(owner, self.clients, host.fold(key, 2), repr(self))
 
     def _owned(self, K: int, key: Tensor) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
         """Whether class k belongs to client c: (K, N)."""

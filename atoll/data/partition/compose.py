@@ -47,19 +47,19 @@ class Compose:
                 "Example: of = [{ name = 'iid', clients = 10 }, { name = 'noise', level = 0.1 }]"
             )
         first = _built(PARTITIONS, self.of[0], "partition.of.0", None)
-        found, parts = first(labels, keys, examples, host.fold(key, 0)), [repr(first)]
+        partition, parts = first(labels, keys, examples, host.fold(key, 0)), [repr(first)]
         for i, entry in enumerate(self.of[1:], 1):
             where = f"partition.of.{i}"
-            part = _built(PARTITIONS, entry, where, found.size)
+            part = _built(PARTITIONS, entry, where, partition.size)
             if isinstance(part, FeatureNoise):
-                found = part.over(found)
+                partition = part.over(partition)
             elif isinstance(part, _SIZES) and not isinstance(first, _BOUND):
-                law = part(None, {}, len(found.indices), host.fold(key, 2 * i))
-                found = resize(found, labels, law.sizes, host.fold(key, 2 * i + 1), where)
+                law = part(None, {}, len(partition.indices), host.fold(key, 2 * i))
+                partition = resize(partition, labels, law.sizes, host.fold(key, 2 * i + 1), where)
             else:
                 raise PartitionError(_refusal(where, entry, self.of[0]))
             parts.append(repr(part))
-        return replace(found, made=f"Compose({', '.join(parts)}) key={key.tolist()}")
+        return replace(partition, provenance=f"Compose({', '.join(parts)}) key={key.tolist()}")
 
 
 def _refusal(where: str, entry: Mapping[str, Any], first: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ _KEYS = 10  # with few clients the draws of one key may jump over the skew that 
 class Designed:
     """The Dirichlet split whose label skew is `emd`, the mean earth mover's distance, to within 0.02.
 
-    The alpha is searched for (`inverse_design.py`) and stands in `Partition.made`; the rest is `dirichlet`.
+    The alpha is searched for (`inverse_design.py`) and stands in `Partition.provenance`; the rest is `dirichlet`.
     """
 
     clients: Annotated[int, Field(ge=1)]
@@ -32,11 +32,11 @@ class Designed:
         for attempt in range(_KEYS):
             own = host.fold(key, attempt)
             try:
-                found = search(totals, self.clients, self.emd, self.minimum, own)
+                design = search(totals, self.clients, self.emd, self.minimum, own)
             except JumpError:
                 if attempt + 1 == _KEYS:
                     raise
                 continue
             break
-        plain = Dirichlet(self.clients, found.alpha, self.minimum)(labels, keys, examples, own)
-        return replace(plain, made=f"{self!r} = {plain.made}")
+        plain = Dirichlet(self.clients, design.alpha, self.minimum)(labels, keys, examples, own)
+        return replace(plain, provenance=f"{self!r} = {plain.provenance}")

@@ -42,8 +42,8 @@ class Dirichlet:
         classes = assign.classes_of(labels, "dirichlet")
         counts = self.counts(np.bincount(classes), key)
         owner = assign.owners_by_counts(counts, classes, host.fold(key, 0))
-        owner = assign.lend(owner, self.clients, demanded(self.minimum, self.profile), host.fold(key, 1))
-        return assign.gather(owner, self.clients, host.fold(key, 2), repr(self))
+        owner = assign.borrow_rows(owner, self.clients, demanded(self.minimum, self.profile), host.fold(key, 1))
+        return assign.partition_by_owner(owner, self.clients, host.fold(key, 2), repr(self))
 
     def counts(self, totals: Ints, key: Tensor) -> Ints:
         """How many rows of each class each client gets, (K, N), before anything is borrowed."""
@@ -67,8 +67,8 @@ class QuantityDirichlet:
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
         counts = _counts(self, np.array([examples]), key, _plain)
         owner = assign.owners_by_counts(counts, np.zeros(examples, np.int64), host.fold(key, 0))
-        owner = assign.lend(owner, self.clients, demanded(self.minimum, self.profile), host.fold(key, 1))
-        return assign.gather(owner, self.clients, host.fold(key, 2), repr(self))
+        owner = assign.borrow_rows(owner, self.clients, demanded(self.minimum, self.profile), host.fold(key, 1))
+        return assign.partition_by_owner(owner, self.clients, host.fold(key, 2), repr(self))
 
 
 def above_zero(alpha: float) -> None:
@@ -82,7 +82,7 @@ def above_zero(alpha: float) -> None:
 def _counts(wish: Dirichlet | QuantityDirichlet, totals: Ints, key: Tensor, how: Draw) -> Ints:
     above_zero(wish.alpha)
     least = demanded(wish.minimum, wish.profile)
-    assign.enough(wish.clients, least, int(totals.sum()))
+    assign.check_enough_rows(wish.clients, least, int(totals.sum()))
     return redraw(
         lambda attempt: how(host.fold(key, 3 + attempt), wish.alpha, totals, wish.clients),
         least,
@@ -92,7 +92,7 @@ def _counts(wish: Dirichlet | QuantityDirichlet, totals: Ints, key: Tensor, how:
 
 
 def _plain(key: Tensor, alpha: float, totals: Ints, clients: int) -> Ints:
-    return assign.cut(host.dirichlet(key, alpha, (len(totals), clients)), totals)
+    return assign.counts_from_shares(host.dirichlet(key, alpha, (len(totals), clients)), totals)
 
 
 def _capped(key: Tensor, alpha: float, totals: Ints, clients: int) -> Ints:
@@ -101,5 +101,5 @@ def _capped(key: Tensor, alpha: float, totals: Ints, clients: int) -> Ints:
     counts = np.zeros((len(totals), clients), np.int64)
     for k, total in enumerate(totals):
         open_to = counts.sum(0) < totals.sum() / clients
-        counts[k] = assign.cut(assign.shares(np.where(open_to, logs[k], -np.inf)[None]), total[None])[0]
+        counts[k] = assign.counts_from_shares(assign.shares(np.where(open_to, logs[k], -np.inf)[None]), total[None])[0]
     return counts

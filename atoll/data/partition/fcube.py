@@ -38,9 +38,9 @@ class FCube:
         octant = keys["octant"].numpy()
         party = np.minimum(octant, 7 - octant)
         each = self.clients // PARTIES
-        shares = assign.even(np.bincount(party, minlength=PARTIES), each)  # (parties, clients of each)
+        shares = assign.even_sizes(np.bincount(party, minlength=PARTIES), each)  # (parties, clients of each)
         counts = np.zeros((PARTIES, self.clients), np.int64)
         for p in range(PARTIES):
             counts[p, p * each : (p + 1) * each] = shares[p]
         owner = assign.owners_by_counts(counts, party, host.fold(key, 0))
-        return assign.gather(owner, self.clients, host.fold(key, 1), repr(self))
+        return assign.partition_by_owner(owner, self.clients, host.fold(key, 1), repr(self))

@@ -41,7 +41,7 @@ def fill(chances: Chances, points: int, totals: Ints, clients: int, key: Tensor)
 def luck_of(key: Tensor, clients: Ints, points: int, start: int = 0) -> Floats:
     """Uniform numbers addressed by (key, client, draw): (clients, points)."""
     draw = np.arange(start, start + points, dtype=np.uint32)
-    words = host.words(key[None], np.repeat(clients.astype(np.uint32), points), np.tile(draw, len(clients)))[0]
+    words = host.bits_at(key[None], np.repeat(clients.astype(np.uint32), points), np.tile(draw, len(clients)))[0]
     return np.asarray(((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52).reshape(len(clients), points)
 
 

@@ -43,19 +43,21 @@ class Groups:
                 f"partition.groups: {self.groups} groups of {self.clients} clients. Use at most {self.clients}."
             )
         above_zero(min(self.alpha, self.within))
-        assign.enough(self.clients, self.minimum, examples)
-        totals, members = np.bincount(classes), assign.even(self.clients, self.groups)
+        assign.check_enough_rows(self.clients, self.minimum, examples)
+        totals, members = np.bincount(classes), assign.even_sizes(self.clients, self.groups)
         wish = f"alpha = {self.alpha}, within = {self.within}"
         counts = redraw(lambda i: self._draw(totals, members, host.fold(key, 3 + i)), self.minimum, self.short, wish)
         owner = assign.owners_by_counts(counts, classes, host.fold(key, 0))
-        owner = assign.lend(owner, self.clients, self.minimum, host.fold(key, 1))
-        made = assign.gather(owner, self.clients, host.fold(key, 2), repr(self))
-        return replace(made, groups=torch.from_numpy(np.repeat(np.arange(self.groups), members)))
+        owner = assign.borrow_rows(owner, self.clients, self.minimum, host.fold(key, 1))
+        partition = assign.partition_by_owner(owner, self.clients, host.fold(key, 2), repr(self))
+        return replace(partition, groups=torch.from_numpy(np.repeat(np.arange(self.groups), members)))
 
     def _draw(self, totals: Ints, members: Ints, key: Tensor) -> Ints:
         """How many rows of each class each client gets, (K, N)."""
         K = len(totals)
-        each = assign.cut(host.dirichlet(host.fold(key, 0), self.alpha, (K, self.groups)), totals)
+        each = assign.counts_from_shares(host.dirichlet(host.fold(key, 0), self.alpha, (K, self.groups)), totals)
         logs = host.log_gamma(host.fold(key, 1), self.within, K * self.clients).reshape(K, self.clients)
         parts = np.split(logs, np.cumsum(members)[:-1], axis=1)
-        return np.concatenate([assign.cut(assign.shares(part), each[:, g]) for g, part in enumerate(parts)], axis=1)
+        return np.concatenate(
+            [assign.counts_from_shares(assign.shares(part), each[:, g]) for g, part in enumerate(parts)], axis=1
+        )

@@ -19,7 +19,7 @@ class Iid:
     clients: Annotated[int, Field(ge=1)]
 
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
-        assign.enough(self.clients, 1, examples)
-        owner = np.repeat(np.arange(self.clients), assign.even(examples, self.clients))
-        made = f"{self!r} key={key.tolist()}"
-        return assign.collect(host.permutation(key, examples), owner, self.clients, made)
+        assign.check_enough_rows(self.clients, 1, examples)
+        owner = np.repeat(np.arange(self.clients), assign.even_sizes(examples, self.clients))
+        provenance = f"{self!r} key={key.tolist()}"
+        return assign.partition_of_rows(host.permutation(key, examples), owner, self.clients, provenance)

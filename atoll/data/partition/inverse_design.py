@@ -52,7 +52,7 @@ def design(labels: Tensor, clients: int, target_emd: float, minimum: int, key: T
 
 def search(totals: Ints, clients: int, target: float, minimum: int, key: Tensor) -> Design:
     """`design`, from the number of rows of each class."""
-    assign.enough(clients, minimum, int(totals.sum()))
+    assign.check_enough_rows(clients, minimum, int(totals.sum()))
     q = totals / totals.sum()
     largest = float(2 * (1 - (q * q).sum()))
     if not 0 < target <= largest:
@@ -60,21 +60,21 @@ def search(totals: Ints, clients: int, target: float, minimum: int, key: Tensor)
             f"partition.emd: {target:g} is not between 0 and {largest:.2f}, the EMD of clients with one class each "
             "on these labels. Use a number in between."
         )
-    low, high, tried = _LOW, _HIGH, list[Design]()
+    low, high, designs = _LOW, _HIGH, list[Design]()
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        found = _tried(totals, clients, minimum, math.exp(middle), key)
-        tried += [found] if found else []
-        low, high = (middle, high) if found is None or found.emd > target else (low, middle)
-    for step in _NEAR if _off(tried, target) > TOLERANCE else ():
-        found = _tried(totals, clients, minimum, math.exp(low + float(step)), key)
-        tried += [found] if found else []
-    if _off(tried, target) > TOLERANCE:
-        raise _why(tried, clients, target, minimum)
-    return min(tried, key=lambda d: abs(d.emd - target))
+        design = _design_at(totals, clients, minimum, math.exp(middle), key)
+        designs += [design] if design else []
+        low, high = (middle, high) if design is None or design.emd > target else (low, middle)
+    for step in _NEAR if _off(designs, target) > TOLERANCE else ():
+        design = _design_at(totals, clients, minimum, math.exp(low + float(step)), key)
+        designs += [design] if design else []
+    if _off(designs, target) > TOLERANCE:
+        raise _why(designs, clients, target, minimum)
+    return min(designs, key=lambda d: abs(d.emd - target))
 
 
-def _tried(totals: Ints, clients: int, minimum: int, alpha: float, key: Tensor) -> Design | None:
+def _design_at(totals: Ints, clients: int, minimum: int, alpha: float, key: Tensor) -> Design | None:
     """What this alpha gives; None if somebody has less than the minimum in every draw."""
     try:
         counts = Dirichlet(clients, alpha, minimum).counts(totals, key).T
@@ -83,17 +83,17 @@ def _tried(totals: Ints, clients: int, minimum: int, alpha: float, key: Tensor) 
     return Design(alpha, emd(counts), int(counts.sum(1).min()))
 
 
-def _off(tried: list[Design], target: float) -> float:
-    return min((abs(d.emd - target) for d in tried), default=math.inf)
+def _off(designs: list[Design], target: float) -> float:
+    return min((abs(d.emd - target) for d in designs), default=math.inf)
 
 
-def _why(tried: list[Design], clients: int, target: float, minimum: int) -> PartitionError:
-    if not tried:
+def _why(designs: list[Design], clients: int, target: float, minimum: int) -> PartitionError:
+    if not designs:
         return PartitionError(
             f"partition.minimum: no alpha gives {clients} clients at least {minimum} examples each. "
             "Use fewer clients or a smaller minimum."
         )
-    most, least = max(tried, key=lambda d: d.emd), min(tried, key=lambda d: d.emd)
+    most, least = max(designs, key=lambda d: d.emd), min(designs, key=lambda d: d.emd)
     if most.emd < target:
         return PartitionError(
             f"partition.emd: with at least {minimum} examples each, {clients} clients reach {most.emd:.2f} "
@@ -104,7 +104,7 @@ def _why(tried: list[Design], clients: int, target: float, minimum: int) -> Part
             f"partition.emd: with so few examples the draws go down to {least.emd:.2f}, not {target:g}. "
             "Use fewer clients or a larger emd."
         )
-    near = min(tried, key=lambda d: abs(d.emd - target))
+    near = min(designs, key=lambda d: abs(d.emd - target))
     return JumpError(
         f"partition.emd: the draws of this key jump over {target:g}; the nearest is {near.emd:.3f} "
         f"(alpha = {near.alpha:.3g}). Use that, or another seed."

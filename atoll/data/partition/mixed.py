@@ -41,16 +41,16 @@ class Mixed:
                 f"partition.clients: {self.clients} clients for {K} classes of two owners each. "
                 f"Use at least {max(K, 2)} clients and two classes, or partition.name = 'classes'."
             )
-        assign.enough(self.clients, self.minimum, examples)
+        assign.check_enough_rows(self.clients, self.minimum, examples)
         owned = self._owned(K, host.fold(key, 0))
 
         def draw(attempt: int) -> Ints:
             logs = host.log_gamma(host.fold(key, 3 + attempt), self.alpha, owned.size).reshape(owned.shape)
-            return assign.cut(assign.shares(np.where(owned, logs, -np.inf)), totals)
+            return assign.counts_from_shares(assign.shares(np.where(owned, logs, -np.inf)), totals)
 
         counts = redraw(draw, self.minimum, None, f"alpha = {self.alpha}")
         owner = assign.owners_by_counts(counts, classes, host.fold(key, 1))
-        return assign.gather(owner, self.clients, host.fold(key, 2), repr(self))
+        return assign.partition_by_owner(owner, self.clients, host.fold(key, 2), repr(self))
 
     def _owned(self, K: int, key: Tensor) -> NDArray[np.bool_]:
         """Whether class k belongs to client c: (K, N)."""
@@ -66,7 +66,7 @@ class Mixed:
 def _derangement(key: Tensor, n: int) -> Ints:
     """A permutation of 0..n-1 that leaves nothing in its place; one in e of all permutations is such."""
     for attempt in range(1000):
-        found = host.permutation(host.fold(key, attempt), n)
-        if (found != np.arange(n)).all():
-            return found
+        order = host.permutation(host.fold(key, attempt), n)
+        if (order != np.arange(n)).all():
+            return order
     return np.roll(np.arange(n), 1)

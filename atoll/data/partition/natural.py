@@ -39,30 +39,34 @@ class Natural:
         if clients == 0:
             raise PartitionError(f"partition.minimum: no client has {self.minimum} examples. {_largest(sizes)}")
         if self.clients is None:
-            return assign.collect(rows, client[number], clients, repr(self))
+            return assign.partition_of_rows(rows, client[number], clients, repr(self))
         dealt = np.append(self._dealt(clients, key), -1)  # the last: nobody stays nobody
-        return assign.collect(rows, dealt[client[number]], self.clients, f"{self!r} key={key.tolist()}")
+        return assign.partition_of_rows(rows, dealt[client[number]], self.clients, f"{self!r} key={key.tolist()}")
 
-    def _dealt(self, found: int, key: Tensor) -> Ints:
+    def _dealt(self, natural_clients: int, key: Tensor) -> Ints:
         """Which of the clients that are wanted each natural client goes to."""
-        wanted = self.clients or found
-        if wanted > found:
-            raise PartitionError(f"partition.clients: {wanted} clients of {found} natural ones. Use at most {found}.")
-        owner = np.empty(found, np.int64)
-        owner[host.permutation(key, found)] = np.repeat(np.arange(wanted), assign.even(found, wanted))
+        wanted = self.clients or natural_clients
+        if wanted > natural_clients:
+            raise PartitionError(
+                f"partition.clients: {wanted} clients of {natural_clients} natural ones. Use at most {natural_clients}."
+            )
+        owner = np.empty(natural_clients, np.int64)
+        owner[host.permutation(key, natural_clients)] = np.repeat(
+            np.arange(wanted), assign.even_sizes(natural_clients, wanted)
+        )
         return owner
 
     def _column(self, keys: dict[str, Tensor]) -> Tensor:
-        known = ", ".join(map(repr, sorted(keys)))
+        names = ", ".join(map(repr, sorted(keys)))
         if not keys:
             raise PartitionError(
                 "partition.name = 'natural': this data has no natural clients. Use 'iid' or 'dirichlet'."
             )
         if self.by is None and len(keys) > 1:
-            raise PartitionError(f"partition.by: say which key to use. This data has {known}.")
+            raise PartitionError(f"partition.by: say which key to use. This data has {names}.")
         name = self.by if self.by is not None else next(iter(keys))
         if name not in keys:
-            raise PartitionError(f"partition.by: there is no key {name!r}. This data has {known}.")
+            raise PartitionError(f"partition.by: there is no key {name!r}. This data has {names}.")
         return keys[name]
 
     def _clients(self, sizes: Ints) -> Ints:

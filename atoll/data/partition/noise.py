@@ -28,7 +28,7 @@ class FeatureNoise:
 
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
         even = Iid(self.clients)(labels, keys, examples, key)
-        return replace(self.over(even), made=f"{self!r} key={key.tolist()}")
+        return replace(self.over(even), provenance=f"{self!r} key={key.tolist()}")
 
     def over(self, partition: Partition) -> Partition:
         """The same clients with this noise."""

@@ -35,29 +35,29 @@ class Pachinko:
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
         classes = assign.classes_of(labels, "pachinko")
         above_zero(self.alpha)
-        assign.enough(self.clients, self.points, examples)
+        assign.check_enough_rows(self.clients, self.points, examples)
         parents = self._parents(labels, classes, keys)
         counts = self._counts(parents, np.bincount(classes), key)
         owner = assign.owners_by_counts(counts, classes, host.fold(key, 2))
-        return assign.gather(owner, self.clients, host.fold(key, 3), repr(self))
+        return assign.partition_by_owner(owner, self.clients, host.fold(key, 3), repr(self))
 
     def _parents(self, labels: Tensor | None, classes: Ints, keys: dict[str, Tensor]) -> Ints:
         """The coarse class of each class that occurs, numbered from 0."""
         first = np.unique(classes, return_index=True)[1]
-        known = labels.numpy()[first] if labels is not None else first
+        class_labels = labels.numpy()[first] if labels is not None else first
         if self.coarse is not None:
-            if int(known.max()) >= len(self.coarse):
+            if (largest := int(class_labels.max())) >= len(self.coarse):
                 raise PartitionError(
-                    f"partition.coarse: has {len(self.coarse)} entries, and there is a class {int(known.max())}. "
+                    f"partition.coarse: has {len(self.coarse)} entries, and there is a class {largest}. "
                     "Give the coarse class of every class."
                 )
-            parents = np.asarray(self.coarse)[known]
+            parents = np.asarray(self.coarse)[class_labels]
         elif "coarse" in keys:
             above = keys["coarse"].numpy()
             parents = above[first]
             torn = np.flatnonzero(parents[classes] != above)
             if len(torn):
-                k = int(known[classes[torn[0]]])
+                k = int(class_labels[classes[torn[0]]])
                 raise PartitionError(
                     f"partition.name = 'pachinko': class {k} has several coarse classes. Give partition.coarse."
                 )

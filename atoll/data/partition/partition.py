@@ -31,7 +31,7 @@ class Partition:
 
     offsets: Tensor  # int64 (N + 1,)
     indices: Tensor  # int64
-    made: str = "given"  # how
+    provenance: str = "given"  # how it was made
     left_out: int = 0  # rows of the data that no client holds
     noise: Tensor | None = None  # the standard deviation of the noise on each client's inputs, float64 (N,)
     fresh: bool = False  # is that noise drawn at every access, instead of once for every row?
@@ -109,7 +109,7 @@ class Partition:
 
     @classmethod
     def from_lists(
-        cls, lists: Sequence[Any], examples: int | None = None, overlap: bool = False, made: str = "given"
+        cls, lists: Sequence[Any], examples: int | None = None, overlap: bool = False, provenance: str = "given"
     ) -> Partition:
         """One list, array or tensor of rows for each client."""
         if not len(lists):
@@ -118,7 +118,7 @@ class Partition:
         indices = torch.from_numpy(np.concatenate(rows))
         left_out = 0 if examples is None else examples - len(torch.unique(indices))
         sizes = np.fromiter(map(len, rows), np.int64, len(rows))
-        return cls(_offsets(sizes), indices, made, left_out).check(examples, overlap)
+        return cls(_offsets(sizes), indices, provenance, left_out).check(examples, overlap)
 
     def split(self, share: float, key: Tensor) -> tuple[Partition, Partition]:
         """The same clients with `share` of every client's rows held out: (rest, held out).
@@ -137,21 +137,23 @@ class Partition:
         chosen = np.zeros(len(self.indices), bool)
         chosen[shuffled[np.arange(len(shuffled)) - starts < np.repeat(held, sizes)]] = True
         out = torch.from_numpy(chosen)
-        made = f"{self.made} split({share}, key={key.tolist()})"
-        return self._part(sizes - held, ~out, f"{made} rest"), self._part(held, out, f"{made} held out")
+        provenance = f"{self.provenance} split({share}, key={key.tolist()})"
+        return self._part(sizes - held, ~out, f"{provenance} rest"), self._part(held, out, f"{provenance} held out")
 
-    def _part(self, sizes: np.ndarray[Any, np.dtype[np.int64]], kept: Tensor, made: str) -> Partition:
-        left_out = self.left_out + int((~kept).sum())
-        return replace(self, offsets=_offsets(sizes), indices=self.indices[kept], made=made, left_out=left_out)
+    def _part(self, sizes: np.ndarray[Any, np.dtype[np.int64]], chosen: Tensor, provenance: str) -> Partition:
+        left_out = self.left_out + int((~chosen).sum())
+        return replace(
+            self, offsets=_offsets(sizes), indices=self.indices[chosen], provenance=provenance, left_out=left_out
+        )
 
     def pool(self) -> Partition:
         """One client that holds every row that somebody holds."""
         rows = torch.unique(self.indices)
-        return Partition(torch.tensor([0, len(rows)]), rows, f"{self.made} pooled", self.left_out)
+        return Partition(torch.tensor([0, len(rows)]), rows, f"{self.provenance} pooled", self.left_out)
 
     def digest(self) -> str:
         """A short fingerprint of who holds what, with which noise, in which group, and of how it was made."""
-        h = hashlib.blake2b(self.made.encode(), digest_size=16)
+        h = hashlib.blake2b(self.provenance.encode(), digest_size=16)
         for column in (self.offsets, self.indices):
             h.update(len(column).to_bytes(8, "little") + column.numpy().astype("<i8").tobytes())
         if self.noise is not None:
@@ -167,7 +169,12 @@ class Partition:
         half = path.with_name(f".{path.name}.{os.getpid()}")
         columns = {"offsets": self.offsets, "indices": self.indices, "noise": self.noise, "groups": self.groups}
         arrays: Any = {name: column.numpy() for name, column in columns.items() if column is not None}
-        arrays |= {k: np.array(getattr(self, k)) for k in ("made", "left_out", "fresh")}
+        # "made": as files have called it from the first version on
+        arrays |= {
+            "made": np.array(self.provenance),
+            "left_out": np.array(self.left_out),
+            "fresh": np.array(self.fresh),
+        }
         try:
             with half.open("wb") as f:
                 np.savez(f, **arrays)
@@ -182,7 +189,7 @@ class Partition:
             with np.load(path, allow_pickle=False) as f:
                 columns = {k: torch.from_numpy(f[k]) for k in ("offsets", "indices", "noise", "groups") if k in f.files}
                 fresh = "fresh" in f.files and bool(f["fresh"])
-                return cls(**columns, made=str(f["made"]), left_out=int(f["left_out"]), fresh=fresh)
+                return cls(**columns, provenance=str(f["made"]), left_out=int(f["left_out"]), fresh=fresh)
         except FileNotFoundError:
             raise PartitionError(f"partition: there is no file {path}. Write one with Partition.save.") from None
         except (OSError, KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as e:

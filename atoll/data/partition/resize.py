@@ -31,8 +31,8 @@ def resize(partition: Partition, labels: Tensor | None, sizes: Tensor, key: Tens
     counts = np.zeros_like(old)
     counts[old.any(1)] = _scaled(old[old.any(1)], sizes.numpy(), where)
     owner = assign.owners_by_counts(counts, classes, host.fold(key, 0))
-    found = assign.gather(owner, N, host.fold(key, 1), partition.made)
-    return replace(found, noise=partition.noise, fresh=partition.fresh, groups=partition.groups)
+    resized = assign.partition_by_owner(owner, N, host.fold(key, 1), partition.provenance)
+    return replace(resized, noise=partition.noise, fresh=partition.fresh, groups=partition.groups)
 
 
 def _scaled(old: Ints, sizes: Ints, where: str) -> Ints:
@@ -45,7 +45,7 @@ def _scaled(old: Ints, sizes: Ints, where: str) -> Ints:
         gap = np.abs(table.sum(0) - columns)
         if (gap <= np.maximum(0.5, _CLOSE * columns)).all():
             totals = np.minimum(np.rint(rows).astype(np.int64), old.sum(1))
-            return assign.cut(table / table.sum(1, keepdims=True), totals)
+            return assign.counts_from_shares(table / table.sum(1, keepdims=True), totals)
     worst = int(np.argmax(gap))
     kinds = "class" if (n := int((old[:, worst] > 0).sum())) == 1 else "classes"
     raise PartitionError(

@@ -25,8 +25,8 @@ class Shards:
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
         classes = assign.classes_of(labels, "shards")
         shards = self.clients * self.per_client
-        assign.enough(self.clients, self.per_client, examples)
+        assign.check_enough_rows(self.clients, self.per_client, examples)
         holder = host.permutation(host.fold(key, 0), shards) // self.per_client
         owner = np.empty(examples, np.int64)
-        owner[np.argsort(classes, kind="stable")] = np.repeat(holder, assign.even(examples, shards))
-        return assign.gather(owner, self.clients, host.fold(key, 1), repr(self))
+        owner[np.argsort(classes, kind="stable")] = np.repeat(holder, assign.even_sizes(examples, shards))
+        return assign.partition_by_owner(owner, self.clients, host.fold(key, 1), repr(self))

@@ -29,8 +29,8 @@ class FixedPoints:
     points: Annotated[int, Field(ge=1)]
 
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
-        assign.enough(self.clients, self.points, examples)
-        return assign.deal(np.full(self.clients, self.points), examples, key, repr(self))
+        assign.check_enough_rows(self.clients, self.points, examples)
+        return assign.random_partition(np.full(self.clients, self.points), examples, key, repr(self))
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,11 @@ class PowerLaw:
     minimum: Annotated[int, Field(ge=1)] = 1
 
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
-        assign.enough(self.clients, self.minimum, examples)
+        assign.check_enough_rows(self.clients, self.minimum, examples)
         rank = 1.0 + host.permutation(host.fold(key, 0), self.clients)
-        return assign.deal(_above(self.minimum, -self.exponent * np.log(rank), examples), examples, key, repr(self))
+        return assign.random_partition(
+            _above(self.minimum, -self.exponent * np.log(rank), examples), examples, key, repr(self)
+        )
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,9 @@ class LogNormal:
     minimum: Annotated[int, Field(ge=1)] = 1
 
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
-        assign.enough(self.clients, self.minimum, examples)
+        assign.check_enough_rows(self.clients, self.minimum, examples)
         logs = self.sigma * host.normal(host.fold(key, 0), self.clients)
-        return assign.deal(_above(self.minimum, logs, examples), examples, key, repr(self))
+        return assign.random_partition(_above(self.minimum, logs, examples), examples, key, repr(self))
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,10 @@ class PoissonLengths:
     clients: Annotated[int, Field(ge=1)] | None = None
 
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
-        return assign.deal(self._sizes(examples, host.fold(key, 0)), examples, key, repr(self))
+        return assign.random_partition(self._sizes(examples, host.fold(key, 0)), examples, key, repr(self))
 
     def _sizes(self, examples: int, key: Tensor) -> Ints:
-        assign.enough(self.clients or 1, 1, examples)
+        assign.check_enough_rows(self.clients or 1, 1, examples)
         sizes = _poisson(key, self.mean, self.clients or examples)  # nobody has less than one row
         total = np.cumsum(sizes)
         if self.clients is None:
@@ -116,5 +118,5 @@ def _poisson(key: Tensor, mean: float, n: int) -> Ints:
     k = np.arange(1, highest + 1)
     logs = k * math.log(mean) - np.cumsum(np.log(k))
     chances = np.cumsum(assign.shares(logs))
-    found = np.minimum(np.searchsorted(chances, host.uniform(key, np.arange(n)), side="right"), highest - 1) + 1
-    return np.asarray(found, np.int64)
+    counts = np.minimum(np.searchsorted(chances, host.uniform(key, np.arange(n)), side="right"), highest - 1) + 1
+    return np.asarray(counts, np.int64)

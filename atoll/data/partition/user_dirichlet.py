@@ -38,10 +38,10 @@ class UserDirichlet:
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
         classes = assign.classes_of(labels, "user_dirichlet")
         above_zero(self.alpha)
-        assign.enough(self.clients, self.points, examples)
+        assign.check_enough_rows(self.clients, self.points, examples)
         counts = self._counts(np.bincount(classes), key)
         owner = assign.owners_by_counts(counts, classes, host.fold(key, 1))
-        return assign.gather(owner, self.clients, host.fold(key, 2), repr(self))
+        return assign.partition_by_owner(owner, self.clients, host.fold(key, 2), repr(self))
 
     def _counts(self, totals: Ints, key: Tensor) -> Ints:
         K = len(totals)

@@ -33,7 +33,7 @@ class VerticalPartition:
     columns: Partition
     rows: Partition
     labels_at: int = 0
-    made: str = "given"
+    provenance: str = "given"
 
     def __post_init__(self) -> None:
         if self.columns.size != self.rows.size:
@@ -60,8 +60,8 @@ class VerticalPartition:
 
     def digest(self) -> str:
         """A short fingerprint of who holds what and of how it was made."""
-        said = f"{self.made} {self.labels_at} {self.columns.digest()} {self.rows.digest()}"
-        return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
+        content = f"{self.provenance} {self.labels_at} {self.columns.digest()} {self.rows.digest()}"
+        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
     def save(self, path: str | Path) -> None:
         """Write an .npz, whole or not at all."""
@@ -71,7 +71,7 @@ class VerticalPartition:
         arrays: Any = {f"{n}_{k}": getattr(p, k).numpy() for n, p in parts.items() for k in ("offsets", "indices")}
         try:
             with half.open("wb") as f:
-                np.savez(f, made=np.array(self.made), labels_at=np.array(self.labels_at), **arrays)
+                np.savez(f, made=np.array(self.provenance), labels_at=np.array(self.labels_at), **arrays)
             half.replace(path)
         finally:
             half.unlink(missing_ok=True)
@@ -106,9 +106,9 @@ class Vertical:
     shuffle: bool = True
 
     def __call__(self, features: int, examples: int, key: Tensor) -> VerticalPartition:
-        made = f"{self!r} key={key.tolist()}"
+        provenance = f"{self!r} key={key.tolist()}"
         return VerticalPartition(
-            self._columns(features, host.fold(key, 0)), self._rows(examples, host.fold(key, 1)), 0, made
+            self._columns(features, host.fold(key, 0)), self._rows(examples, host.fold(key, 1)), 0, provenance
         )
 
     def _columns(self, features: int, key: Tensor) -> Partition:
@@ -121,7 +121,7 @@ class Vertical:
             raise PartitionError(
                 f"vertical.parties: {self.parties} parties for {features} columns. Use at most {features}."
             )
-        sizes = 1 + assign.cut((shares / shares.sum())[None], np.array([features - self.parties]))[0]
+        sizes = 1 + assign.counts_from_shares((shares / shares.sum())[None], np.array([features - self.parties]))[0]
         order = host.permutation(key, features) if self.shuffle else np.arange(features)
         return Partition.from_lists([np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])], features)
 
@@ -132,6 +132,6 @@ class Vertical:
             raise PartitionError(
                 f"vertical.overlap: {self.overlap:g} of {examples} examples is no row in common. Use a larger overlap."
             )
-        own = np.split(order[common:], np.cumsum(assign.even(examples - common, self.parties))[:-1])
+        own = np.split(order[common:], np.cumsum(assign.even_sizes(examples - common, self.parties))[:-1])
         lists = [np.sort(np.concatenate([order[:common], part])) for part in own]
         return Partition.from_lists(lists, examples, overlap=True)

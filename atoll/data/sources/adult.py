@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
+from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
 from atoll.data.sources.decoders import Floats
-from atoll.data.sources.fixed_split import published
+from atoll.data.sources.fixed_split import published_split
 from atoll.errors import DataError
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
@@ -71,8 +71,8 @@ def adult(folder: str | None = None) -> Dataset:
     training quintiles (5 columns each), capital gain and loss become "none" and "some"; an unknown value leaves its
     columns at 0.
     """
-    found = columns(ADULT, parse, folder)
-    train, test = published(found)
+    cached = parsed_columns(ADULT, parse, folder)
+    train, test = published_split(cached)
     return Dataset(
         "adult",
         "classification",
@@ -88,14 +88,14 @@ def adult(folder: str | None = None) -> Dataset:
 
 def parse(files: Files) -> Columns:
     """Both files as 0/1 columns; cuts come from the training file alone."""
-    train, test = (read(files.read(name)) for name in ("adult.data", "adult.test"))
+    train, test = (read_rows(files.read(name)) for name in ("adult.data", "adult.test"))
     cuts = {c: _quintiles(train[c]) for c, kind in enumerate(_COLUMNS) if kind is None}
     arrays = {"train_x": _binary(train, cuts), "train_y": _label(train)}
     arrays |= {"test_x": _binary(test, cuts), "test_y": _label(test)}
     return Columns(arrays, {"cuts": {str(c): v for c, v in cuts.items()}})
 
 
-def read(raw: bytes) -> list[NDArray[np.str_]]:
+def read_rows(raw: bytes) -> list[NDArray[np.str_]]:
     """The 15 columns; remarks and empty lines are passed over, the full stop behind a test label is cut off."""
     lines = [line.strip().rstrip(".").split(",") for line in raw.decode().splitlines()]
     rows = [[field.strip() for field in line] for line in lines if len(line) == 15]
@@ -134,5 +134,5 @@ def _label(rows: list[NDArray[np.str_]]) -> NDArray[np.uint8]:
     return _as_bytes(rows[14] == ">50K")
 
 
-def _as_bytes(found: Any) -> NDArray[np.uint8]:
-    return np.asarray(found, np.uint8)
+def _as_bytes(values: Any) -> NDArray[np.uint8]:
+    return np.asarray(values, np.uint8)

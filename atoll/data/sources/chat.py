@@ -7,9 +7,9 @@ import numpy as np
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
-from atoll.data.sources.windows import Targets, cut, next_tokens, stored
-from atoll.data.text import Alphabet, Corpus, Ints, Vocabulary, characters, words
+from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.sources.windows import Targets, next_tokens, split_texts, stored
+from atoll.data.text import Alphabet, Corpus, Ints, Vocabulary, characters, split_words
 
 CHAT = Recipe(
     "chat",
@@ -53,40 +53,48 @@ def chat(
     window are left out.
     """
     size = vocabulary or (100 if unit == "character" else 10_000)
-    found = columns(CHAT, parse, folder, unit=unit, vocabulary=size)
+    cached = parsed_columns(CHAT, parse, folder, unit=unit, vocabulary=size)
     return next_tokens(
-        "chat", found, "user", found.notes["vocabulary"], targets, window or (80 if unit == "character" else 20), stride
+        "chat",
+        cached,
+        "user",
+        cached.notes["vocabulary"],
+        targets,
+        window or (80 if unit == "character" else 20),
+        stride,
     )
 
 
 def parse(files: Files, unit: Literal["character", "word"], vocabulary: int) -> Columns:
     """The text of each user as one run of tokens."""
-    said: dict[str, list[str]] = {}
+    texts_of: dict[str, list[str]] = {}
     talks = json.loads(files.read("dataset.json"))
     for talk in talks.values():
         for turn in talk["messages"]:
             for message in turn:
-                said.setdefault(message["sender"], []).append(message["text"])
-    texts = [_END.join([*messages, ""]) for messages in said.values()]
+                texts_of.setdefault(message["sender"], []).append(message["text"])
+    texts = [_END.join([*messages, ""]) for messages in texts_of.values()]
     if unit == "character":
-        train, test = cut([characters(text) for text in texts])
+        train, test = split_texts([characters(text) for text in texts])
         alphabet = Alphabet.most_common(np.concatenate(train), vocabulary)
         size, tokens = len(alphabet), list(alphabet.characters)
         parts = [alphabet.encoded(t) for t in train], [alphabet.encoded(t) for t in test]
     else:
         corpus = Corpus.read(texts, _with_ends)
-        learned = cut(_runs(corpus.flat, corpus))[0]
+        learned = split_texts(_runs(corpus.flat, corpus))[0]
         ends = np.cumsum([0, *map(len, learned)])
         every = np.ones(len(learned), np.bool_)
-        known = Vocabulary.most_common(Corpus(np.concatenate(learned), ends, corpus.tokens), every, vocabulary)
-        size, tokens = len(known), list(known.tokens)
-        parts = cut(_runs(known.encoded(corpus), corpus))
-    messages = sum(len(m) for m in said.values())
-    return Columns(stored(*parts), {"vocabulary": size, "tokens": tokens, "users": len(said), "messages": messages})
+        word_vocabulary = Vocabulary.most_common(
+            Corpus(np.concatenate(learned), ends, corpus.tokens), every, vocabulary
+        )
+        size, tokens = len(word_vocabulary), list(word_vocabulary.tokens)
+        parts = split_texts(_runs(word_vocabulary.encoded(corpus), corpus))
+    messages = sum(len(m) for m in texts_of.values())
+    return Columns(stored(*parts), {"vocabulary": size, "tokens": tokens, "users": len(texts_of), "messages": messages})
 
 
 def _with_ends(text: str) -> list[str]:
-    return [token for line in text.split(_END)[:-1] for token in (*words(line), _END)]
+    return [token for line in text.split(_END)[:-1] for token in (*split_words(line), _END)]
 
 
 def _runs(flat: Ints, corpus: Corpus) -> list[Ints]:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
+from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
 from atoll.data.sources.decoders import CropFlip, Scrambled
-from atoll.data.sources.fixed_split import published
+from atoll.data.sources.fixed_split import published_split
 from atoll.data.sources.idx_images import Normalise, pixel_statistics
 from atoll.errors import DataError
 
@@ -69,9 +69,9 @@ def cifar10(
     training batches are padded by reflection (4), cropped at random and flipped, as NIID-Bench does. `profile = "pfl"`:
     planes of colours are read as if the colours of a pixel lay together, as pfl-research's published figures have it.
     """
-    found = columns(CIFAR10, parse, folder)
-    train, test = published(found)
-    statistics = found.notes[profile]
+    cached = parsed_columns(CIFAR10, parse, folder)
+    train, test = published_split(cached)
+    statistics = cached.notes[profile]
     standard = Pixels(1 / 255, tuple(statistics["mean"]), tuple(statistics["std"]))
     pixels = standard if normalise == "standard" else Pixels()
     return Dataset(

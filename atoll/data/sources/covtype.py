@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
-from atoll.data.sources.decoders import Mixed
-from atoll.data.sources.fixed_split import TRAIN, Split, dealt, rows, taken
+from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.sources.decoders import MixedColumns
+from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
 from atoll.errors import DataError
 
 COVTYPE = Recipe(
@@ -70,13 +70,15 @@ def covtype(
     all rows, as LibSVM's covtype.binary.scale. The source has no split: ours is fixed, a quarter of every class is the
     test set, so 435,759 + 145,253 as in NIID-Bench. Natural clients: "wilderness" (4), "soil" (40).
     """
-    found = columns(COVTYPE, parse, folder)
-    kind = found["kind"].long()
-    part = dealt(found.arrays["kind"], split, "covtype", 0.25)
-    train, test, validation = taken({"x": found["x"], "y": (kind == 1).long() if labels == "binary" else kind}, part)
-    decode = Mixed((*_steps(found, scale), ("one", _AREAS), ("one", _SOILS)))
-    inside = rows(part, TRAIN)
-    keys = {"wilderness": found["x"][inside, _NUMBERS].long(), "soil": found["x"][inside, _NUMBERS + 1].long()}
+    cached = parsed_columns(COVTYPE, parse, folder)
+    kind = cached["kind"].long()
+    part = assign_split(cached.arrays["kind"], split, "covtype", 0.25)
+    train, test, validation = split_columns(
+        {"x": cached["x"], "y": (kind == 1).long() if labels == "binary" else kind}, part
+    )
+    decode = MixedColumns((*_steps(cached, scale), ("one", _AREAS), ("one", _SOILS)))
+    inside = rows_of(part, TRAIN)
+    keys = {"wilderness": cached["x"][inside, _NUMBERS].long(), "soil": cached["x"][inside, _NUMBERS + 1].long()}
     classes = ("other", "lodgepole pine") if labels == "binary" else _TREES
     shape = (decode.width,)
     return Dataset(
@@ -94,8 +96,8 @@ def covtype(
     ).check()
 
 
-def _steps(found: Columns, scale: str) -> tuple[tuple[str, float, float], ...]:
-    low, high = found.notes["low"], found.notes["high"]
+def _steps(cached: Columns, scale: str) -> tuple[tuple[str, float, float], ...]:
+    low, high = cached.notes["low"], cached.notes["high"]
     if scale == "none":
         return tuple(("scale", 0.0, 1.0) for _ in low)
     return tuple(("scale", float(a), 1.0 / max(1, b - a)) for a, b in zip(low, high, strict=True))

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
-from atoll.data.sources.decoders import Mixed
-from atoll.data.sources.fixed_split import TRAIN, Split, dealt, rows, taken
+from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.sources.decoders import MixedColumns
+from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
 from atoll.errors import DataError
 
 CREDIT = Recipe(
@@ -44,7 +44,7 @@ _STATES = (
     *("LA", "MA", "MD", "ME", "MI", "MN", "MO", "MS", "MT", "NC", "ND", "NE", "NH", "NJ", "NM", "NV", "NY", "OH"),
     *("OK", "OR", "PA", "RI", "SC", "SD", "TN", "TX", "UT", "VA", "VT", "WA", "WI", "WV", "WY"),
 )
-_FEATURES = Mixed(
+_FEATURES = MixedColumns(
     (
         ("scale", 84.0, 1 / 60),  # months to pay back
         *(("log", 0.5),) * 3,  # employees, jobs created, jobs kept
@@ -68,14 +68,16 @@ def credit(loans: Annotated[int, Field(ge=1)] = 1, split: Split = "own", folder:
     a bank are left out, and so are banks with fewer than `loans` (with 1,000: 99 silos). The source has no split: ours
     is fixed, 20 % of every bank's loans are the test set.
     """
-    found = columns(CREDIT, parse, folder)
-    bank = found.arrays["bank"]
-    kept = np.flatnonzero(np.bincount(bank)[bank] >= loans)
-    if not len(kept):
+    cached = parsed_columns(CREDIT, parse, folder)
+    bank = cached.arrays["bank"]
+    large_enough = np.flatnonzero(np.bincount(bank)[bank] >= loans)
+    if not len(large_enough):
         raise DataError(f"data.loans: no bank has {loans} loans. The largest has {np.bincount(bank).max()}.")
-    part = dealt(bank[kept], split, "credit")
-    train, test, validation = taken({"x": found["x"][kept], "y": found["y"][kept].long()}, part)
-    owners = {"bank": found["bank"][kept][rows(part, TRAIN)], "state": train["x"][:, -1]}
+    part = assign_split(bank[large_enough], split, "credit")
+    train, test, validation = split_columns(
+        {"x": cached["x"][large_enough], "y": cached["y"][large_enough].long()}, part
+    )
+    owners = {"bank": cached["bank"][large_enough][rows_of(part, TRAIN)], "state": train["x"][:, -1]}
     return Dataset(
         "credit",
         "classification",

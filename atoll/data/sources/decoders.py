@@ -52,7 +52,7 @@ class Floats:
 
 
 @dataclass(frozen=True)
-class Mixed:
+class MixedColumns:
     """A row of whole numbers as features, column by column, in the order of `steps`.
 
     ("scale", shift, factor): one number. ("log", factor): factor * log(1 + x). ("one", n): one of n, as n columns.

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
-from atoll.data.sources.fixed_split import TEST, TRAIN, VALIDATION, Split, dealt, rows
+from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.sources.fixed_split import TEST, TRAIN, VALIDATION, Split, assign_split, rows_of
 from atoll.data.sources.movielens import AGES, CARRIED, CITATION, DAT, GENRES, PUBLISHED, TERMS, TSV, Tables, tables
 from atoll.data.sources.splits import standardise
 
@@ -52,27 +52,27 @@ def films(target: Literal["rating", "liked"] = "rating", split: Split = "own", f
     language and its own genres (34 columns). Joined on the title without articles, marks and accents, and the year.
     `ids` are MovieLens's films. A fixed 20 % are the test set; numbers are standardised with training statistics.
     """
-    found = columns(FILMS, parse, folder)
-    rating = found["rating"]
+    cached = parsed_columns(FILMS, parse, folder)
+    rating = cached["rating"]
     liked = rating >= 3.5
     y = rating[:, None] if target == "rating" else liked.long()
-    part = dealt(liked.numpy(), split, "films")
-    of = {which: rows(part, which) for which in (TRAIN, TEST, VALIDATION)}
-    x = {which: standardise(found["x"][of[TRAIN]], found["x"][r])[1] for which, r in of.items()}
+    part = assign_split(liked.numpy(), split, "films")
+    of = {which: rows_of(part, which) for which in (TRAIN, TEST, VALIDATION)}
+    x = {which: standardise(cached["x"][of[TRAIN]], cached["x"][r])[1] for which, r in of.items()}
     train, test, held = ({"x": x[which], "y": y[of[which]]} for which in (TRAIN, TEST, VALIDATION))
     classes = () if target == "rating" else ("others", "liked")
-    first = found.notes["movielens"]
+    first = cached.notes["movielens"]
     return Dataset(
         "films",
         "classification" if classes else "regression",
         train,
         test,
-        (found["x"].shape[1],),
+        (cached["x"].shape[1],),
         len(classes) or 1,
         validation=held if len(held["x"]) else None,
         classes=classes,
-        parties={"movielens": tuple(range(first)), "tmdb": tuple(range(first, found["x"].shape[1]))},
-        ids=found["film"][of[TRAIN]].long(),
+        parties={"movielens": tuple(range(first)), "tmdb": tuple(range(first, cached["x"].shape[1]))},
+        ids=cached["film"][of[TRAIN]].long(),
         fitted="means and deviations",
     ).check()
 
@@ -108,13 +108,13 @@ def _known_to_movielens(lens: Tables, counts: NDArray[Any]) -> NDArray[np.float3
 
 def _described(text: str) -> dict[tuple[str, int], list[float]]:
     """TMDB's columns by title (and original title) and year; the first of several films of one name stays."""
-    found: dict[tuple[str, int], list[float]] = {}
+    described: dict[tuple[str, int], list[float]] = {}
     for row in csv.DictReader(io.StringIO(text, newline="")):
         year = (row["release_date"] or "")[:4]
         if year.isdigit() and row["vote_count"]:
             for title in (row["title"], row["original_title"]):
-                found.setdefault((_plain(title or ""), int(year)), _numbers(row))
-    return found
+                described.setdefault((_plain(title or ""), int(year)), _numbers(row))
+    return described
 
 
 def _numbers(row: dict[str, str]) -> list[float]:

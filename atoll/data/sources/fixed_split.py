@@ -17,7 +17,7 @@ Split = Literal["own", "oarf"]
 TRAIN, TEST, VALIDATION = 0, 1, 2
 
 
-def dealt(strata: NDArray[Any], split: Split, name: str, share: float = 0.2) -> NDArray[np.uint8]:
+def assign_split(strata: NDArray[Any], split: Split, name: str, share: float = 0.2) -> NDArray[np.uint8]:
     """Which part each row is in: TRAIN, TEST or VALIDATION, in the same shares in every stratum.
 
     "own": `share` of the rows are the test part. "oarf": 83.33 / 8.33 / 8.33 % (Hu et al., OARF, 2022).
@@ -35,18 +35,18 @@ def dealt(strata: NDArray[Any], split: Split, name: str, share: float = 0.2) -> 
     return part
 
 
-def published(found: Columns) -> tuple[Tree, Tree]:
+def published_split(cached: Columns) -> tuple[Tree, Tree]:
     """The training and the test part as the source has them."""
-    train, test = ({"x": found[f"{part}_x"], "y": found[f"{part}_y"].long()} for part in ("train", "test"))
+    train, test = ({"x": cached[f"{part}_x"], "y": cached[f"{part}_y"].long()} for part in ("train", "test"))
     return train, test
 
 
-def taken(columns: Tree, part: NDArray[Any]) -> tuple[Tree, Tree, Tree | None]:
+def split_columns(columns: Tree, part: NDArray[Any]) -> tuple[Tree, Tree, Tree | None]:
     """The columns of the training, test and validation rows; None where there is no validation part."""
-    found = [tree.rows(columns, rows(part, which)) for which in (TRAIN, TEST, VALIDATION)]
-    return found[0], found[1], found[2] if bool((part == VALIDATION).any()) else None
+    parts = [tree.rows(columns, rows_of(part, which)) for which in (TRAIN, TEST, VALIDATION)]
+    return parts[0], parts[1], parts[2] if bool((part == VALIDATION).any()) else None
 
 
-def rows(part: NDArray[Any], which: int) -> Tensor:
+def rows_of(part: NDArray[Any], which: int) -> Tensor:
     """The numbers of the rows in one part, rising."""
     return torch.from_numpy(np.flatnonzero(part == which))

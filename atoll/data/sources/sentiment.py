@@ -9,10 +9,10 @@ import torch
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns, tarred
+from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns, tarred
 from atoll.data.sources.decoders import Tokens
-from atoll.data.sources.fixed_split import TRAIN, Split, dealt, rows, taken
-from atoll.data.text import Corpus, Vocabulary, words
+from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
+from atoll.data.text import Corpus, Vocabulary, split_words
 from atoll.errors import DataError
 
 Size = Annotated[int, Field(ge=3, le=32_000)]
@@ -76,8 +76,8 @@ def sentiment(
     The first `length` words of each, as numbers in a vocabulary of the training reviews (0: padding, 1: any other
     word). The package has no split: ours is fixed, 20 % of every source and class are the test set.
     """
-    found = columns(SENTIMENT, parse, folder, vocabulary=vocabulary, length=length, split=split)
-    return _dataset("sentiment", found, found["y"].long(), ("negative", "positive"))
+    cached = parsed_columns(SENTIMENT, parse, folder, vocabulary=vocabulary, length=length, split=split)
+    return _dataset("sentiment", cached, cached["y"].long(), ("negative", "positive"))
 
 
 def sentiment4(
@@ -93,26 +93,26 @@ def sentiment4(
     `length` words, as numbers in a vocabulary of the training texts; a fixed 20 % of every source are the test set.
     Most film snippets are also in `sentiment`: do not use one to test the other.
     """
-    found = columns(SENTIMENT4, parse4, folder, vocabulary=vocabulary, length=length, split=split)
-    valence = found["y"]
+    cached = parsed_columns(SENTIMENT4, parse4, folder, vocabulary=vocabulary, length=length, split=split)
+    valence = cached["y"]
     if labels == "valence":
-        return _dataset("sentiment4", found, valence[:, None], ())
-    return _dataset("sentiment4", found, (valence > 0).long(), ("not positive", "positive"))
+        return _dataset("sentiment4", cached, valence[:, None], ())
+    return _dataset("sentiment4", cached, (valence > 0).long(), ("not positive", "positive"))
 
 
-def _dataset(name: str, found: Columns, y: torch.Tensor, classes: tuple[str, ...]) -> Dataset:
-    part = found.arrays["part"]
-    train, test, validation = taken({"x": found["x"], "y": y}, part)
-    size = len(Vocabulary(tuple(found.notes["vocabulary"])))
+def _dataset(name: str, cached: Columns, y: torch.Tensor, classes: tuple[str, ...]) -> Dataset:
+    part = cached.arrays["part"]
+    train, test, validation = split_columns({"x": cached["x"], "y": y}, part)
+    size = len(Vocabulary(tuple(cached.notes["vocabulary"])))
     return Dataset(
         name,
         "classification" if classes else "regression",
         train,
         test,
-        (found["x"].shape[1],),
+        (cached["x"].shape[1],),
         len(classes) or 1,
         Tokens() if classes else Tokens(targets=False),
-        {"source": found["source"][rows(part, TRAIN)].long()},
+        {"source": cached["source"][rows_of(part, TRAIN)].long()},
         validation=validation,
         vocabulary=size,
         classes=classes,
@@ -127,9 +127,9 @@ def parse(files: Files, vocabulary: int, length: int, split: Split) -> Columns:
     texts, labels, sources = zip(*table, strict=True)
     names, source = np.unique(sources, return_inverse=True)
     y = np.array(labels, np.uint8)
-    made = tokens(list(texts), dealt(source * 2 + y, split, "sentiment"), vocabulary, length)
+    tokenised = tokens(list(texts), assign_split(source * 2 + y, split, "sentiment"), vocabulary, length)
     return Columns(
-        {**made.arrays, "y": y, "source": source.astype(np.uint8)}, {**made.notes, "sources": names.tolist()}
+        {**tokenised.arrays, "y": y, "source": source.astype(np.uint8)}, {**tokenised.notes, "sources": names.tolist()}
     )
 
 
@@ -146,13 +146,13 @@ def parse4(files: Files, vocabulary: int, length: int, split: Split) -> Columns:
             source.append(names[name])
     if len(set(source)) != len(_FOUR):
         raise DataError("sentiment4: not all four sources are in the archive. Fetch it again.")
-    made = tokens(texts, dealt(np.array(source), split, "sentiment4"), vocabulary, length)
-    arrays = {**made.arrays, "y": np.array(valence, np.float32), "source": np.array(source, np.uint8)}
-    return Columns(arrays, {**made.notes, "sources": list(_FOUR.values())})
+    tokenised = tokens(texts, assign_split(np.array(source), split, "sentiment4"), vocabulary, length)
+    arrays = {**tokenised.arrays, "y": np.array(valence, np.float32), "source": np.array(source, np.uint8)}
+    return Columns(arrays, {**tokenised.notes, "sources": list(_FOUR.values())})
 
 
 def tokens(texts: list[str], part: np.ndarray, vocabulary: int, length: int) -> Columns:
     """Rows of tokens, the part each is in, and the vocabulary of the training texts."""
-    corpus = Corpus.read(texts, words)
-    known = Vocabulary.most_common(corpus, part == TRAIN, vocabulary)
-    return Columns({"x": known.padded(corpus, length), "part": part}, {"vocabulary": list(known.tokens)})
+    corpus = Corpus.read(texts, split_words)
+    most_common = Vocabulary.most_common(corpus, part == TRAIN, vocabulary)
+    return Columns({"x": most_common.padded(corpus, length), "part": part}, {"vocabulary": list(most_common.tokens)})

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
+from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
 from atoll.data.sources.decoders import Floats
-from atoll.data.sources.fixed_split import TRAIN, Split, dealt, rows, taken
+from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
 from atoll.errors import DataError
 
 Floats16 = NDArray[np.float16]
@@ -59,14 +59,16 @@ def sepsis(
     Standardised with training statistics, 0 where nothing was measured. The source's split is not public: ours is
     fixed, 20 % of the patients of every hospital and class are the test set.
     """
-    found = columns(SEPSIS, parse, folder, examples=examples, hours=hours if examples == "patient" else 0, split=split)
-    part = found.arrays["part"]
-    train, test, validation = taken({"x": found["x"], "y": found["y"].long()}, part)
-    inside = rows(part, TRAIN)
-    keys = {"hospital": found["hospital"][inside].long()}
+    cached = parsed_columns(
+        SEPSIS, parse, folder, examples=examples, hours=hours if examples == "patient" else 0, split=split
+    )
+    part = cached.arrays["part"]
+    train, test, validation = split_columns({"x": cached["x"], "y": cached["y"].long()}, part)
+    inside = rows_of(part, TRAIN)
+    keys = {"hospital": cached["hospital"][inside].long()}
     if examples == "hour":
-        keys["patient"] = torch.unique(found["patient"][inside], return_inverse=True)[1]
-    width = found["x"].shape[1]
+        keys["patient"] = torch.unique(cached["patient"][inside], return_inverse=True)[1]
+    width = cached["x"].shape[1]
     names = ("no sepsis", "sepsis")
     return Dataset(
         "sepsis",
@@ -93,7 +95,7 @@ def parse(files: Files, examples: Literal["patient", "hour"], hours: int, split:
         raise DataError("sepsis: no patients in the archive. Fetch it again.")
     sick = np.array([bool(t[:, -1].any()) for t in tables])
     where = np.array(hospital, np.uint8)
-    part = dealt(where * 2 + sick, split, "sepsis")
+    part = assign_split(where * 2 + sick, split, "sepsis")
     if examples == "patient":
         x, y, of = np.stack([_summary(t[:hours]) for t in tables]), sick, np.arange(len(tables))
     else:
@@ -134,8 +136,8 @@ def _standard(x: NDArray[np.float32], training: NDArray[np.bool_]) -> Floats16:
     """Every column with the mean and the deviation of its training rows, 0 where nothing is known; in two bytes."""
     out = np.empty(x.shape, np.float16)
     for c in range(x.shape[1]):
-        known: NDArray[Any] = x[training, c].astype(np.float64)
-        known = known[~np.isnan(known)]
-        mean, std = (known.mean(), known.std() or 1.0) if len(known) else (0.0, 1.0)
+        measured: NDArray[Any] = x[training, c].astype(np.float64)
+        measured = measured[~np.isnan(measured)]
+        mean, std = (measured.mean(), measured.std() or 1.0) if len(measured) else (0.0, 1.0)
         out[:, c] = np.nan_to_num((x[:, c] - mean) / std).clip(-100, 100)
     return out

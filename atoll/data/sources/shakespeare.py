@@ -6,9 +6,9 @@ import numpy as np
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, columns
+from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
 from atoll.data.sources.plays import is_play, speeches
-from atoll.data.sources.windows import Targets, cut, next_tokens, stored
+from atoll.data.sources.windows import Targets, next_tokens, split_texts, stored
 from atoll.data.text import Alphabet, characters
 
 SHAKESPEARE = Recipe(
@@ -49,25 +49,25 @@ def shakespeare(
     number of characters. Roles with one speech, or too few characters for a window, are left out. The last 20 % of
     every role's text is the test set. The alphabet is that of the training text; 0 is any other character.
     """
-    found = columns(SHAKESPEARE, parse, folder)
-    size = len(Alphabet(found.notes["alphabet"]))
-    return next_tokens("shakespeare", found, "role", size, targets, window, stride)
+    cached = parsed_columns(SHAKESPEARE, parse, folder)
+    size = len(Alphabet(cached.notes["alphabet"]))
+    return next_tokens("shakespeare", cached, "role", size, targets, window, stride)
 
 
 def parse(files: Files) -> Columns:
     """What each role of each play says, as one run of characters; the First Folio editions are passed over."""
-    said: dict[tuple[str, str], list[str]] = {}
+    speeches_of: dict[tuple[str, str], list[str]] = {}
     for name, raw in sorted(files.each(lambda n: n.endswith("_gut.txt"))):
         play = raw.decode("latin-1")
         if is_play(play):
             for role, words in speeches(play):
                 if words:
-                    said.setdefault((name.removesuffix("_gut.txt"), role), []).append(words)
-    kept = {who: " ".join(lines) for who, lines in said.items() if len(lines) >= _SPEECHES}
-    kept = {who: text for who, text in kept.items() if len(text) >= _LETTERS}
-    train, test = cut([characters(text) for text in kept.values()])
+                    speeches_of.setdefault((name.removesuffix("_gut.txt"), role), []).append(words)
+    texts = {who: " ".join(lines) for who, lines in speeches_of.items() if len(lines) >= _SPEECHES}
+    texts = {who: text for who, text in texts.items() if len(text) >= _LETTERS}
+    train, test = split_texts([characters(text) for text in texts.values()])
     alphabet = Alphabet.most_common(np.concatenate(train))
     arrays = stored([alphabet.encoded(t) for t in train], [alphabet.encoded(t) for t in test])
-    roles = [f"{play}: {role}" for play, role in kept]
-    speeches_kept = sum(len(said[who]) for who in kept)
+    roles = [f"{play}: {role}" for play, role in texts]
+    speeches_kept = sum(len(speeches_of[who]) for who in texts)
     return Columns(arrays, {"alphabet": alphabet.characters, "roles": roles, "speeches": speeches_kept})

@@ -41,7 +41,7 @@ def synthetic(
 
     sizes = np.floor(np.exp(4 + 2 * gauss("sizes", users))).astype(np.int64) + 50
     sizes = sizes if largest is None else np.minimum(sizes, largest)
-    user, place = host.places(sizes)
+    user, place = host.group_positions(sizes)
     test = place >= (sizes - np.rint(0.2 * sizes).astype(np.int64))[user]
     shift, centre = alpha * gauss("u", users), beta * gauss("B", users)
     scale, ends = np.arange(1, dimensions + 1) ** -0.6, np.cumsum(sizes)

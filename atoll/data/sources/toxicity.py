@@ -7,10 +7,10 @@ import torch
 from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Recipe, columns
+from atoll.data.fetch import Columns, Download, Files, Offer, Recipe, parsed_columns
 from atoll.data.sources.adult import AIF360, AIF360_FILE, AIF360_SHA256
 from atoll.data.sources.decoders import Bag, Tokens
-from atoll.data.sources.fixed_split import TEST, TRAIN, VALIDATION, rows
+from atoll.data.sources.fixed_split import TEST, TRAIN, VALIDATION, rows_of
 from atoll.data.sources.sentiment import Length, Size, tokens
 from atoll.errors import DataError
 
@@ -40,12 +40,12 @@ def toxicity(
     `features = "tokens"`: the first `length` words as numbers in a vocabulary of the training comments; "bag": how
     often each word of the vocabulary occurs in them.
     """
-    found = columns(TOXICITY, parse, folder, vocabulary=vocabulary, length=length)
-    size = len(found.notes["vocabulary"]) + 2
-    comment, part = found["comment"].long(), found.arrays["part"][found.arrays["comment"]]
-    of = [rows(part, which) for which in (TRAIN, TEST, VALIDATION)]
-    train, test, validation = ({"x": found["x"][comment[r]], "y": found["y"][r].long()} for r in of)
-    clients = torch.unique(found["annotator"][of[0]], return_inverse=True)[1]
+    cached = parsed_columns(TOXICITY, parse, folder, vocabulary=vocabulary, length=length)
+    size = len(cached.notes["vocabulary"]) + 2
+    comment, part = cached["comment"].long(), cached.arrays["part"][cached.arrays["comment"]]
+    of = [rows_of(part, which) for which in (TRAIN, TEST, VALIDATION)]
+    train, test, validation = ({"x": cached["x"][comment[r]], "y": cached["y"][r].long()} for r in of)
+    clients = torch.unique(cached["annotator"][of[0]], return_inverse=True)[1]
     return Dataset(
         "toxicity",
         "classification",
@@ -71,11 +71,11 @@ def parse(files: Files, vocabulary: int, length: int) -> Columns:
     number = {line[0]: i for i, line in enumerate(lines)}
     part = np.array([_PARTS[line[6].strip()] for line in lines], np.uint8)
     texts = [line[1].replace("NEWLINE_TOKEN", " ").replace("TAB_TOKEN", " ") for line in lines]
-    made = tokens(texts, part, vocabulary, length)
+    tokenised = tokens(texts, part, vocabulary, length)
     labels = [line.split("\t") for line in raw[_LABELS].decode().split("\n")[1:] if line]
     arrays: dict[str, NDArray[Any]] = {
         "comment": np.array([number[line[0]] for line in labels], np.int32),
         "annotator": np.array([int(line[1]) for line in labels], np.int16),
         "y": np.array([int(line[2]) for line in labels], np.uint8),
     }
-    return Columns({**made.arrays, **arrays}, made.notes)
+    return Columns({**tokenised.arrays, **arrays}, tokenised.notes)

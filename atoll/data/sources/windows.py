@@ -43,7 +43,7 @@ class Texts:
         """
         whole = window if targets == "last" else 1  # how much of a window must be text
         count = np.maximum(0, (self.lengths - whole - 1) // stride + 1)
-        owner, place = host.places(count)
+        owner, place = host.group_positions(count)
         start = self.offsets[owner] + place * stride
         padded = np.concatenate([self.flat, np.zeros(window + 1, self.flat.dtype)])
         x = np.lib.stride_tricks.sliding_window_view(padded, window)[start]
@@ -57,11 +57,11 @@ class Texts:
 
 
 def next_tokens(
-    name: str, found: Columns, key: str, vocabulary: int, targets: Targets, window: int, stride: int | None
+    name: str, cached: Columns, key: str, vocabulary: int, targets: Targets, window: int, stride: int | None
 ) -> Dataset:
     """The data set of cached texts: training and test part of every client, cut into windows."""
     step = stride or (1 if targets == "last" else window)
-    parts = [Texts(found.arrays[part], found.arrays[f"{part}_offsets"]) for part in ("train", "test")]
+    parts = [Texts(cached.arrays[part], cached.arrays[f"{part}_offsets"]) for part in ("train", "test")]
     (train, owner), (test, _) = (p.rows(window, step, targets) for p in parts)
     if not len(owner) or not len(test["x"]):
         raise DataError(f"data {name!r}, window: no client has {window + 1} tokens in both parts. Use a smaller one.")
@@ -88,7 +88,7 @@ def stored(train: list[Ints], test: list[Ints]) -> dict[str, Ints]:
     return {"train": learned.flat, "test": held.flat, **ends}
 
 
-def cut(texts: list[Ints], share: float = 0.8) -> tuple[list[Ints], list[Ints]]:
+def split_texts(texts: list[Ints], share: float = 0.8) -> tuple[list[Ints], list[Ints]]:
     """The beginning and the rest of each text: what is tested comes after what is learned, as in LEAF."""
     at = [round(share * len(t)) for t in texts]
     return [t[:a] for t, a in zip(texts, at, strict=True)], [t[a:] for t, a in zip(texts, at, strict=True)]

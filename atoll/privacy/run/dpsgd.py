@@ -168,8 +168,8 @@ def _layers(task: Supervised) -> list[str]:
         ]
     if task.mutable_buffers:
         return [
-            f"task.model: writes in its buffer {task.mutable_buffers[0]!r} while it trains, which local.privacy does not cover. "
-            "Use a model that keeps nothing of its batches."
+            f"task.model: writes in its buffer {task.mutable_buffers[0]!r} while it trains, which local.privacy does "
+            "not cover. Use a model that keeps nothing of its batches."
         ]
     return []
 

@@ -19,7 +19,7 @@ from atoll.core.settings import resolve
 from atoll.data import Dataset
 from atoll.errors import ConfigError
 from atoll.schedules import Schedule
-from atoll.tasks.dp_sgd import PrivateTask, reads
+from atoll.tasks.dp_sgd import PrivateTask, refusal
 from atoll.tree import Tree
 
 _ROWS, _STEPS = 4, 3
@@ -82,7 +82,7 @@ def check_algorithm(
     second = _client(algorithm, dataset, model, n - 1 - here, others)
     for (path, a), (_, b) in zip(tree.paths(first), tree.paths(second), strict=True):
         if not torch.equal(a, b):
-            raise reads(f"something of a batch for what it keeps or sends ({path})")
+            raise refusal(f"something of a batch for what it keeps or sends ({path})")
 
 
 class _Line(dict[str, Any]):

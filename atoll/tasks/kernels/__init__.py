@@ -1,7 +1,17 @@
 """Convolutions and pooling of many clients at once, each with weights of its own."""
 
-from atoll.tasks.kernels.batched_conv import How, Pair, out_size
-from atoll.tasks.kernels.convolution import Conv2d, how_of, stackable
-from atoll.tasks.kernels.pooling import MaxPool2d, max_pool2d, poolable
+from atoll.tasks.kernels.batched_conv import ConvGeometry, Pair, out_size
+from atoll.tasks.kernels.convolution import Conv2d, conv_geometry, is_replaceable_conv
+from atoll.tasks.kernels.pooling import MaxPool2d, is_replaceable_pool, max_pool2d
 
-__all__ = ["Conv2d", "How", "MaxPool2d", "Pair", "how_of", "max_pool2d", "out_size", "poolable", "stackable"]
+__all__ = [
+    "Conv2d",
+    "ConvGeometry",
+    "MaxPool2d",
+    "Pair",
+    "conv_geometry",
+    "is_replaceable_conv",
+    "is_replaceable_pool",
+    "max_pool2d",
+    "out_size",
+]

@@ -1,7 +1,7 @@
 """Convolutions of many clients, each with weights of its own: (C, B, channels, H, W) against (C, out, in, h, w).
 
 Pixels are rows and channels are columns (channels last in memory), so that each client is one matrix product. With
-Triton the patches are gathered inside the product (`kernels`); without it they are laid out first (`_patches`), which
+Triton the patches are gathered inside the product (`operators`); without it they are laid out first (`_patches`), which
 moves nine times the bytes for a 3x3 kernel.
 """
 
@@ -14,56 +14,55 @@ from torch import Tensor
 from atoll.tasks.kernels import operators
 
 Pair = tuple[int, int]
-How = tuple[Pair, Pair, Pair]
+ConvGeometry = tuple[Pair, Pair, Pair]
 
 
-def output(x: Tensor, w: Tensor, b: Tensor | None, how: How) -> Tensor:
-    """Every client's convolution."""
+def output(x: Tensor, w: Tensor, b: Tensor | None, geometry: ConvGeometry) -> Tensor:
     if operators.usable(x):
-        return _channels_second(operators.output(x, w, b, *_flat(how)))
+        return _channels_second(operators.output(x, w, b, *_flat(geometry)))
     c, batch = x.shape[:2]
-    size = out_size((x.shape[-2], x.shape[-1]), (w.shape[-2], w.shape[-1]), how)
+    size = out_size((x.shape[-2], x.shape[-1]), (w.shape[-2], w.shape[-1]), geometry)
     flat = _matrix(w)
-    rows = torch.bmm(_patches(x, (w.shape[-2], w.shape[-1]), size, how), flat)
+    rows = torch.bmm(_patches(x, (w.shape[-2], w.shape[-1]), size, geometry), flat)
     rows = rows if b is None else rows + b[:, None]
     return _channels_second(rows.reshape(c, batch, *size, -1))
 
 
-def input_gradient(g: Tensor, w: Tensor, size: Pair, how: How) -> Tensor:
+def input_gradient(g: Tensor, w: Tensor, size: Pair, geometry: ConvGeometry) -> Tensor:
     """The gradient of every client's convolution by its input of this size."""
     if operators.usable(g):
-        return _channels_second(operators.input_gradient(g, w, list(size), *_flat(how)))
+        return _channels_second(operators.input_gradient(g, w, list(size), *_flat(geometry)))
     c, batch, _, oh, ow = g.shape
     kh, kw = w.shape[-2:]
     rows = torch.bmm(_rows(g), _matrix(w).mT)  # (C, B * oh * ow, kh * kw * in)
     columns = rows.reshape(c * batch, oh * ow, kh * kw, -1).permute(0, 3, 2, 1).flatten(1, 2)
-    (sh, sw), (ph, pw), (dh, dw) = how
+    (sh, sw), (ph, pw), (dh, dw) = geometry
     folded = F.fold(columns, size, (kh, kw), (dh, dw), (ph, pw), (sh, sw))
     return folded.reshape(c, batch, -1, *size)
 
 
-def weight_gradient(g: Tensor, x: Tensor, kernel: Pair, how: How) -> tuple[Tensor, Tensor]:
+def weight_gradient(g: Tensor, x: Tensor, kernel: Pair, geometry: ConvGeometry) -> tuple[Tensor, Tensor]:
     """The gradients of every client's convolution by its weights of this size and by its bias."""
     if operators.usable(g):
-        rows, bias = operators.weight_gradient(g, x, list(kernel), *_flat(how))
+        rows, bias = operators.weight_gradient(g, x, list(kernel), *_flat(geometry))
     else:
         flat = _rows(g)
-        rows = torch.bmm(_patches(x, kernel, (g.shape[-2], g.shape[-1]), how).mT, flat)
+        rows = torch.bmm(_patches(x, kernel, (g.shape[-2], g.shape[-1]), geometry).mT, flat)
         bias = flat.sum(1)
     c, _, out = rows.shape
     return rows.reshape(c, *kernel, x.shape[2], out).permute(0, 4, 3, 1, 2), bias
 
 
-def _patches(x: Tensor, kernel: Pair, size: Pair, how: How) -> Tensor:
+def _patches(x: Tensor, kernel: Pair, size: Pair, geometry: ConvGeometry) -> Tensor:
     """What each output pixel sees, as a row: (C, B * oh * ow, kh * kw * in)."""
-    (sh, sw), (ph, pw), (dh, dw) = how
+    (sh, sw), (ph, pw), (dh, dw) = geometry
     c, batch, channels = x.shape[:3]
     last = F.pad(x.permute(0, 1, 3, 4, 2), (0, 0, pw, pw, ph, ph))
     s = last.stride()
-    seen = last.as_strided(
+    windows = last.as_strided(
         (c, batch, *size, *kernel, channels), (s[0], s[1], s[2] * sh, s[3] * sw, s[2] * dh, s[3] * dw, s[4])
     )
-    return seen.reshape(c, batch * size[0] * size[1], -1)
+    return windows.reshape(c, batch * size[0] * size[1], -1)
 
 
 def _rows(g: Tensor) -> Tensor:
@@ -80,12 +79,12 @@ def _channels_second(x: Tensor) -> Tensor:
     return x.permute(0, 1, 4, 2, 3)
 
 
-def out_size(size: Pair, kernel: Pair, how: How) -> Pair:
+def out_size(size: Pair, kernel: Pair, geometry: ConvGeometry) -> Pair:
     """Height and width of what comes out."""
-    h, w = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, *how, strict=True))
+    h, w = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, *geometry, strict=True))
     return (h, w)
 
 
-def _flat(how: How) -> tuple[list[int], list[int], list[int]]:
-    (sh, sw), (ph, pw), (dh, dw) = how
+def _flat(geometry: ConvGeometry) -> tuple[list[int], list[int], list[int]]:
+    (sh, sw), (ph, pw), (dh, dw) = geometry
     return [sh, sw], [ph, pw], [dh, dw]

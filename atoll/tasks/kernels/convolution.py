@@ -16,31 +16,31 @@ from torch import Tensor, nn
 from torch.nn.grad import conv2d_input, conv2d_weight
 
 from atoll.core import is_functional
-from atoll.tasks.kernels import batched_conv as products
+from atoll.tasks.kernels import batched_conv
 
 Pair = tuple[int, int]
-How = tuple[Pair, Pair, Pair]  # stride, padding, dilation
+ConvGeometry = tuple[Pair, Pair, Pair]  # stride, padding, dilation
 
 DEVICES = {"cuda"}  # where stacking channels into groups is the slower way
 
 
 class Conv2d(nn.Conv2d):
-    """nn.Conv2d; stacked clients go through `products`."""
+    """nn.Conv2d; stacked clients go through `batched_conv`."""
 
     def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if is_functional() and x.device.type in DEVICES and x.dim() == 4:
-            out: Tensor = _apply(_Output, x, weight, bias, how_of(self))
+            out: Tensor = _apply(_Output, x, weight, bias, conv_geometry(self))
             return out
         plain: Tensor = super()._conv_forward(x, weight, bias)
         return plain
 
 
-def how_of(layer: nn.Conv2d) -> How:
+def conv_geometry(layer: nn.Conv2d) -> ConvGeometry:
     """Its stride, padding and dilation."""
     return _pair(layer.stride), _padding(layer), _pair(layer.dilation)
 
 
-def stackable(layer: nn.Module) -> bool:
+def is_replaceable_conv(layer: nn.Module) -> bool:
     """Is this a convolution that can be made one of ours?"""
     if type(layer) is not nn.Conv2d or layer.groups != 1 or layer.padding_mode != "zeros":
         return False
@@ -50,7 +50,7 @@ def stackable(layer: nn.Module) -> bool:
 
 class _Output(torch.autograd.Function):
     @staticmethod
-    def forward(x: Tensor, w: Tensor, b: Tensor | None, how: How) -> Tensor:
+    def forward(x: Tensor, w: Tensor, b: Tensor | None, how: ConvGeometry) -> Tensor:
         return F.conv2d(x, w, b, *how)
 
     @staticmethod
@@ -69,17 +69,17 @@ class _Output(torch.autograd.Function):
         return gx, gw, gb if ctx.biased else None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, w: Tensor, b: Tensor | None, how: How) -> Any:
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, w: Tensor, b: Tensor | None, how: ConvGeometry) -> Any:
         n = info.batch_size
         bias = None if b is None else _first(b, in_dims[2], n)
-        return products.output(_first(x, in_dims[0], n), _first(w, in_dims[1], n), bias, how), 0
+        return batched_conv.output(_first(x, in_dims[0], n), _first(w, in_dims[1], n), bias, how), 0
 
 
 class _InputGradient(torch.autograd.Function):
     @staticmethod
-    def forward(g: Tensor, w: Tensor, size: Pair, how: How) -> Tensor:
-        found: Tensor = conv2d_input((len(g), w.shape[1], *size), w, g, *how)  # type: ignore[no-untyped-call]
-        return found
+    def forward(g: Tensor, w: Tensor, size: Pair, how: ConvGeometry) -> Tensor:
+        gradient: Tensor = conv2d_input((len(g), w.shape[1], *size), w, g, *how)  # type: ignore[no-untyped-call]
+        return gradient
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -93,16 +93,16 @@ class _InputGradient(torch.autograd.Function):
         return _apply(_Output, gg, w, None, ctx.how), gw, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], g: Tensor, w: Tensor, size: Pair, how: How) -> Any:
+    def vmap(info: Any, in_dims: tuple[Any, ...], g: Tensor, w: Tensor, size: Pair, how: ConvGeometry) -> Any:
         n = info.batch_size
-        return products.input_gradient(_first(g, in_dims[0], n), _first(w, in_dims[1], n), size, how), 0
+        return batched_conv.input_gradient(_first(g, in_dims[0], n), _first(w, in_dims[1], n), size, how), 0
 
 
 class _WeightGradient(torch.autograd.Function):
     """By the weights and by the bias."""
 
     @staticmethod
-    def forward(g: Tensor, x: Tensor, kernel: Pair, how: How) -> tuple[Tensor, Tensor]:
+    def forward(g: Tensor, x: Tensor, kernel: Pair, how: ConvGeometry) -> tuple[Tensor, Tensor]:
         shape = (g.shape[1], x.shape[1], *kernel)
         return conv2d_weight(x, shape, g, *how), g.sum((0, 2, 3))  # type: ignore[no-untyped-call]
 
@@ -118,10 +118,10 @@ class _WeightGradient(torch.autograd.Function):
         return _apply(_Output, x, ggw, ggb, ctx.how), gx, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], g: Tensor, x: Tensor, kernel: Pair, how: How) -> Any:
+    def vmap(info: Any, in_dims: tuple[Any, ...], g: Tensor, x: Tensor, kernel: Pair, how: ConvGeometry) -> Any:
         n = info.batch_size
-        found = products.weight_gradient(_first(g, in_dims[0], n), _first(x, in_dims[1], n), kernel, how)
-        return found, (0, 0)
+        gradients = batched_conv.weight_gradient(_first(g, in_dims[0], n), _first(x, in_dims[1], n), kernel, how)
+        return gradients, (0, 0)
 
 
 def _apply(f: type[torch.autograd.Function], *args: Any) -> Any:

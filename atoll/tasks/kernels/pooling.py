@@ -24,11 +24,10 @@ class MaxPool2d(nn.MaxPool2d):
     """nn.MaxPool2d; stacked clients take the quick gradient."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The largest of every window."""
-        return max_pool2d(x, int(self.kernel_size)) if _quick(x) else super().forward(x)  # type: ignore[arg-type]
+        return max_pool2d(x, int(self.kernel_size)) if _has_kernel(x) else super().forward(x)  # type: ignore[arg-type]
 
 
-def poolable(layer: nn.Module) -> bool:
+def is_replaceable_pool(layer: nn.Module) -> bool:
     """Is this a pooling that can be made one of ours?"""
     if type(layer) is not nn.MaxPool2d or not isinstance(layer.kernel_size, int):
         return False
@@ -38,13 +37,13 @@ def poolable(layer: nn.Module) -> bool:
 
 def max_pool2d(x: Tensor, size: int) -> Tensor:
     """The largest of every window of size x size, which do not overlap."""
-    if not _quick(x) or size > _LARGEST:
+    if not _has_kernel(x) or size > _LARGEST:
         return F.max_pool2d(x, size)
     out: Tensor = _MaxPool.apply(x, size)[0]  # type: ignore[no-untyped-call]
     return out
 
 
-def _quick(x: Tensor) -> bool:
+def _has_kernel(x: Tensor) -> bool:
     return is_functional() and x.device.type in DEVICES and x.dim() == 4
 
 
@@ -65,8 +64,8 @@ class _MaxPool(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor, None]:
         (places,) = ctx.saved_tensors
-        found: Tensor = _Spread.apply(g, places, ctx.plane, ctx.size)  # type: ignore[no-untyped-call]
-        return found, None
+        gradient: Tensor = _Scatter.apply(g, places, ctx.plane, ctx.size)  # type: ignore[no-untyped-call]
+        return gradient, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, size: int) -> Any:
@@ -74,12 +73,12 @@ class _MaxPool(torch.autograd.Function):
         return (_by_client(out, info.batch_size), _by_client(places, info.batch_size)), (0, 0)
 
 
-class _Spread(torch.autograd.Function):
+class _Scatter(torch.autograd.Function):
     """Each gradient to the place of its window's largest."""
 
     @staticmethod
     def forward(g: Tensor, places: Tensor, plane: Pair, size: int) -> Tensor:
-        return _spread(g, places, plane, size)
+        return _scatter(g, places, plane, size)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -89,7 +88,7 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gg: Tensor) -> tuple[Tensor | None, ...]:
         (places,) = ctx.saved_tensors
-        return _picked(gg, places, ctx.size), None, None, None
+        return _gather(gg, places, ctx.size), None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], g: Tensor, places: Tensor, plane: Pair, size: int) -> Any:
@@ -98,7 +97,7 @@ class _Spread(torch.autograd.Function):
             (x.expand(n, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
             for x, dim in zip((g, places), in_dims, strict=False)
         ]
-        return _by_client(_spread(flat[0], flat[1].contiguous(), plane, size), n), 0
+        return _by_client(_scatter(flat[0], flat[1].contiguous(), plane, size), n), 0
 
 
 def _by_client(x: Tensor, clients: int) -> Tensor:
@@ -116,25 +115,25 @@ def _pooled(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return out, places.permute(0, 2, 3, 1).to(torch.uint8)
 
 
-def _spread(g: Tensor, places: Tensor, plane: Pair, k: int) -> Tensor:
+def _scatter(g: Tensor, places: Tensor, plane: Pair, k: int) -> Tensor:
     """Channels last in memory; what no window covers gets no gradient."""
     (h, w), (b, c, oh, ow) = plane, g.shape
     if operators.usable(g):
-        found: Tensor = operators.max_pool_gradient(g, places, h, w, k).permute(0, 3, 1, 2)
-        return found
+        gradient: Tensor = operators.max_pool_gradient(g, places, h, w, k).permute(0, 3, 1, 2)
+        return gradient
     slope = g.permute(0, 2, 3, 1).reshape(b, oh, 1, ow, 1, c)
-    spread = torch.where(_mine(places, k), slope, 0.0).reshape(b, oh * k, ow * k, c).permute(0, 3, 1, 2)
-    return F.pad(spread, (0, w - ow * k, 0, h - oh * k)) if (h, w) != (oh * k, ow * k) else spread
+    scattered = torch.where(_is_argmax(places, k), slope, 0.0).reshape(b, oh * k, ow * k, c).permute(0, 3, 1, 2)
+    return F.pad(scattered, (0, w - ow * k, 0, h - oh * k)) if (h, w) != (oh * k, ow * k) else scattered
 
 
-def _picked(x: Tensor, places: Tensor, k: int) -> Tensor:
-    """What stands at the places: the other way round."""
+def _gather(x: Tensor, places: Tensor, k: int) -> Tensor:
+    """The transpose of `_scatter`: what stands at the places."""
     b, oh, ow, c = places.shape
     windows = x[..., : oh * k, : ow * k].permute(0, 2, 3, 1).reshape(b, oh, k, ow, k, c)
-    return torch.where(_mine(places, k), windows, 0.0).sum((2, 4)).permute(0, 3, 1, 2)
+    return torch.where(_is_argmax(places, k), windows, 0.0).sum((2, 4)).permute(0, 3, 1, 2)
 
 
-def _mine(places: Tensor, k: int) -> Tensor:
+def _is_argmax(places: Tensor, k: int) -> Tensor:
     """Is this the place of its window's largest? (N, oh, k, ow, k, channels)"""
     b, oh, ow, c = places.shape
     own = torch.arange(k * k, device=places.device, dtype=torch.uint8).reshape(k, 1, k, 1)

@@ -23,7 +23,7 @@ class Linear(nn.Module):
 
 
 def logistic(inputs: Shape, outputs: int, bias: bool = True) -> Linear:
-    """Multinomial logistic regression: one linear layer whose outputs are class scores for cross-entropy.
+    """Multinomial logistic regression: one linear layer whose outputs are the logits of cross-entropy.
 
     No sigmoid or softmax stands at the end: cross-entropy brings its own, and two of them flatten the gradients.
     LEAF and FedProx (Li et al., MLSys 2020) train it on MNIST and Synthetic(alpha, beta).

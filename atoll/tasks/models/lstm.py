@@ -48,13 +48,13 @@ class LSTM(nn.Module):
         bias: Tensor = getattr(self, f"bias_ih_l{k}") + getattr(self, f"bias_hh_l{k}")
         # unbind, not x[:, t]: the gradient of an index fills a zero tensor of the whole length at every step.
         steps = F.linear(x, weight_ih, bias).unbind(1)
-        kept = [None] * len(steps) if real is None else real.unsqueeze(-1).unbind(1)
+        masks = [None] * len(steps) if real is None else real.unsqueeze(-1).unbind(1)
         h = c = x.new_zeros(x.shape[0], self.hidden)
         out = []
-        for step, keep in zip(steps, kept, strict=True):
+        for step, mask in zip(steps, masks, strict=True):
             new_h, new_c = _cell(step + h @ weight_hh.T, c)
-            h = new_h if keep is None else torch.where(keep, new_h, h)
-            c = new_c if keep is None else torch.where(keep, new_c, c)
+            h = new_h if mask is None else torch.where(mask, new_h, h)
+            c = new_c if mask is None else torch.where(mask, new_c, c)
             out.append(h)
         return torch.stack(out, 1)
 
@@ -66,7 +66,7 @@ def _cell(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class CharLSTM(nn.Module):
-    """Next-character LSTM: embedding of 8, two layers of 256; scores at every position or only the last.
+    """Next-character LSTM: embedding of 8, two layers of 256; logits at every position or only the last.
 
     McMahan et al. (AISTATS 2017); LEAF (Caldas et al., 2018) predicts only the character after the window:
     `predict = "last"`. 822,570 parameters with 90 characters, as in FedML.
@@ -97,7 +97,7 @@ class CharLSTM(nn.Module):
 
 
 class SentimentLSTM(nn.Module):
-    """Text classifier: embedding, two-layer LSTM, class scores from the state after the last real token.
+    """Text classifier: embedding, two-layer LSTM, logits from the state after the last real token.
 
     OARF (Hu et al., 2022) runs two layers over 200 tokens; it does not give the widths, so these are ours.
     Token 0 is padding and is skipped, wherever it stands: the state passes over it unchanged. A text of padding only

@@ -13,7 +13,7 @@ from atoll.tasks.models.shapes import Shape, window
 
 
 class TransformerLM(nn.Module):
-    """Decoder-only transformer language model: pre-norm, learned positions, scores of the next token everywhere.
+    """Decoder-only transformer language model: pre-norm, learned positions, logits of the next token everywhere.
 
     Vaswani et al. (NeurIPS 2017), arranged as GPT-2 (Radford et al., 2019). The default sizes are those of
     pfl-research's StackOverflow model (Wang et al., 2021). Output: (B, T, vocabulary).
@@ -38,7 +38,7 @@ class TransformerLM(nn.Module):
         self.embedding = nn.Embedding(outputs, width)
         self.positions = nn.Parameter(torch.empty(window("transformer_lm", inputs), width))
         self.dropout = nn.Dropout(dropout)
-        self.layers = nn.Sequential(*(Layer(width, heads, feedforward, dropout) for _ in range(layers)))
+        self.layers = nn.Sequential(*(DecoderLayer(width, heads, feedforward, dropout) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.head = None if tied else nn.Linear(width, outputs, bias=False)
         for name, parameter in self.named_parameters():
@@ -55,7 +55,7 @@ class TransformerLM(nn.Module):
         return out
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """x + attention(norm(x)), then x + feedforward(norm(x))."""
 
     def __init__(self, width: int, heads: int, feedforward: int, dropout: float) -> None:

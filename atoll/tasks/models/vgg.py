@@ -58,8 +58,8 @@ class ChannelDropout(nn.Module):
         self.dropout = nn.Dropout(rate)
 
     def forward(self, x: Tensor) -> Tensor:
-        kept: Tensor = self.dropout(torch.ones_like(x[:, :, :1, :1]))
-        return x * kept
+        mask: Tensor = self.dropout(torch.ones_like(x[:, :, :1, :1]))
+        return x * mask
 
 
 def _block(before: int, middle: int, after: int) -> list[nn.Module]:

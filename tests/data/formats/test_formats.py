@@ -52,23 +52,23 @@ def test_a_path_that_is_not_there_is_refused_with_what_is(name, tmp_path):
 def test_a_file_is_not_taken_for_a_folder_nor_the_other_way_round(tmp_path):
     (tmp_path / "cifar.tar.gz").write_bytes(b"")
     with pytest.raises(DataError, match=r"is a file, but a folder is needed\. Unpack it first"):
-        safe_read.folder(tmp_path / "cifar.tar.gz")
+        safe_read.existing_folder(tmp_path / "cifar.tar.gz")
     with pytest.raises(DataError, match=r"is a folder\. Name a file; it has 'cifar.tar.gz'"):
-        safe_read.file(tmp_path)
+        safe_read.existing_file(tmp_path)
 
 
 def test_a_relative_path_is_looked_for_in_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=f"there is no file my.csv in {tmp_path}"):
-        safe_read.file(safe_read.Path("my.csv"))
+        safe_read.existing_file(safe_read.Path("my.csv"))
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress])
 def test_packed_files_are_known_by_their_first_bytes_and_not_by_their_name(pack, tmp_path):
     path = tmp_path / "numbers"
     path.write_bytes(pack(b"one\ntwo\n"))
-    assert safe_read.everything(path) == b"one\ntwo\n"
-    assert list(safe_read.lines(path)) == [(1, "one"), (2, "two")]
+    assert safe_read.read_all(path) == b"one\ntwo\n"
+    assert list(safe_read.numbered_lines(path)) == [(1, "one"), (2, "two")]
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
@@ -78,15 +78,15 @@ def test_a_packed_file_that_is_cut_short_or_spoilt_is_refused(pack, tmp_path):
         path = tmp_path / "spoilt"
         path.write_bytes(content)
         with pytest.raises(DataError, match=r"spoilt: (is damaged or cut short|cannot be read)"):
-            safe_read.everything(path)
+            safe_read.read_all(path)
 
 
 def test_text_that_is_no_utf8_is_refused_with_its_line(tmp_path):
     path = tmp_path / "words.txt"
     path.write_bytes(b"\xef\xbb\xbfone\r\ntw\xe9\n")
-    assert next(safe_read.lines(path)) == (1, "one")
+    assert next(safe_read.numbered_lines(path)) == (1, "one")
     with pytest.raises(DataError, match=r"words\.txt: line 2 is no UTF-8 text \(byte 0xe9 at 3\)"):
-        list(safe_read.lines(path))
+        list(safe_read.numbered_lines(path))
 
 
 @pytest.mark.parametrize(
@@ -100,25 +100,25 @@ def test_text_that_is_no_utf8_is_refused_with_its_line(tmp_path):
 def test_json_that_is_none_is_refused_with_its_place(text, message, tmp_path):
     (tmp_path / "x.json").write_bytes(text)
     with pytest.raises(DataError, match=message):
-        safe_read.parsed(tmp_path / "x.json")
+        safe_read.read_json(tmp_path / "x.json")
 
 
 def test_more_than_the_memory_is_refused_before_it_is_taken(tmp_path):
     with pytest.raises(DataError, match=r"would take 1,048,576\.0 GiB, and this machine has .* Set size"):
-        safe_read.room(1 << 50, tmp_path, "Set size")
-    safe_read.room(1 << 10, tmp_path)
+        safe_read.check_memory(1 << 50, tmp_path, "Set size")
+    safe_read.check_memory(1 << 10, tmp_path)
 
 
 def test_a_small_file_that_unpacks_to_more_than_the_memory_is_refused(tmp_path, monkeypatch):
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(1 << 20)))
     monkeypatch.setattr(safe_read.os, "sysconf", lambda name: 100)  # 100 pages of 100 bytes
     with pytest.raises(DataError, match=r"bomb\.gz: would take"):
-        safe_read.everything(tmp_path / "bomb.gz")
+        safe_read.read_all(tmp_path / "bomb.gz")
 
 
 def test_a_package_that_is_not_there_is_named_with_the_extra_that_brings_it():
     with pytest.raises(DataError, match=r"needs no_such_package.*pip install 'atoll\[more\]'"):
-        safe_read.extra("no_such_package", "more")
+        safe_read.import_extra("no_such_package", "more")
 
 
 def test_names_are_numbered_in_order_and_whole_numbers_by_size():

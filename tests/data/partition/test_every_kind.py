@@ -177,8 +177,8 @@ def test_noise_groups_and_profile_are_part_of_the_digest(tmp_path):
     plain = made(Iid(7))
     found = {plain.digest()}
     for change in ({"noise": torch.ones(7)}, {"noise": torch.zeros(7)}, {"groups": torch.zeros(7, dtype=torch.int64)}):
-        found.add(Partition(plain.offsets, plain.indices, plain.made, **change).digest())
-    found.add(Partition(plain.offsets, plain.indices, plain.made, noise=torch.ones(7), fresh=True).digest())
+        found.add(Partition(plain.offsets, plain.indices, plain.provenance, **change).digest())
+    found.add(Partition(plain.offsets, plain.indices, plain.provenance, noise=torch.ones(7), fresh=True).digest())
     assert len(found) == 5
     wide = Dirichlet(3, 1e6), Dirichlet(3, 1e6, profile="niid-bench")
     assert len({made(p).digest() for p in wide}) == 2

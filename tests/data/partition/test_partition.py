@@ -306,7 +306,7 @@ def test_a_partition_comes_back_from_its_file(tmp_path):
     p.save(tmp_path / "p.npz")
     q = Partition.load(tmp_path / "p.npz")
     assert [f.name for f in tmp_path.iterdir()] == ["p.npz"]
-    assert (q.digest(), q.made, q.left_out, rows_of(q)) == (p.digest(), p.made, p.left_out, rows_of(p))
+    assert (q.digest(), q.provenance, q.left_out, rows_of(q)) == (p.digest(), p.provenance, p.left_out, rows_of(p))
 
 
 def test_a_failed_save_leaves_the_old_file_alone(tmp_path, monkeypatch):
@@ -340,7 +340,7 @@ def test_the_digest_tells_partitions_apart():
     others = [
         Partition.from_lists([[0], [1, 2]]),
         Partition.from_lists([[1, 0], [2]]),
-        Partition.from_lists([[0, 1], [2]], made="otherwise"),
+        Partition.from_lists([[0, 1], [2]], provenance="otherwise"),
         made(Iid(3)),
     ]
     assert len({x.digest() for x in [p, *others]}) == 5

@@ -23,8 +23,8 @@ from atoll.engines.capture import Captured
 from atoll.engines.vector import stacked
 from atoll.tasks.kernels import convolution, pooling
 from atoll.tasks.kernels import operators as kernels
-from atoll.tasks.kernels.convolution import Conv2d, stackable
-from atoll.tasks.layers import prepared
+from atoll.tasks.kernels.convolution import Conv2d, is_replaceable_conv
+from atoll.tasks.layers import make_stackable
 from atoll.tree import Tree
 
 CLIENTS = 3
@@ -125,7 +125,7 @@ def test_weights_or_inputs_that_all_clients_share_need_no_client_axis() -> None:
 
 def test_outside_an_engine_a_prepared_model_is_the_plain_one() -> None:
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Conv2d(2, 2, 3, groups=2))
-    made = prepared(model)
+    made = make_stackable(model)
     x = torch.randn(2, 1, 8, 8)
     assert torch.equal(made(x), model(x))
     assert isinstance(made[0], Conv2d)
@@ -145,7 +145,7 @@ def test_outside_an_engine_a_prepared_model_is_the_plain_one() -> None:
     ],
 )
 def test_only_plain_convolutions_are_replaced(layer: nn.Module, expected: bool) -> None:
-    assert stackable(layer) is expected
+    assert is_replaceable_conv(layer) is expected
 
 
 def test_kernels_are_for_gpus_and_for_floats() -> None:
@@ -190,7 +190,7 @@ for size, x in ((2, torch.randint(0, 5, (3, 4, 7, 6)).float()), (3, torch.randn(
         kernels.DEVICES = devices
         out, places = pooling._pooled(x, size)
         g = torch.arange(1.0, out.numel() + 1).reshape(out.shape)
-        found.append([out, places, pooling._spread(g, places, (7, 6), size)])
+        found.append([out, places, pooling._scatter(g, places, (7, 6), size)])
     torch.testing.assert_close(*found, atol=0, rtol=0)
 
 gpu.DEVICES = {"cpu"}

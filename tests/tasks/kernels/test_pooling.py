@@ -12,8 +12,8 @@ from torch.func import grad, vmap
 
 from atoll.core import functional
 from atoll.tasks.kernels import pooling
-from atoll.tasks.kernels.pooling import MaxPool2d, max_pool2d, poolable
-from atoll.tasks.layers import prepared
+from atoll.tasks.kernels.pooling import MaxPool2d, is_replaceable_pool, max_pool2d
+from atoll.tasks.layers import make_stackable
 
 
 @pytest.fixture(autouse=True)
@@ -47,13 +47,13 @@ def test_outputs_and_gradients_are_those_of_torch_with_ties_and_edges_left_over(
 
 
 def test_a_pooling_layer_is_replaced_only_where_windows_do_not_overlap() -> None:
-    assert poolable(nn.MaxPool2d(2))
-    assert not poolable(nn.MaxPool2d(3, stride=2))
-    assert not poolable(nn.MaxPool2d(2, padding=1))
-    assert not poolable(nn.MaxPool2d(2, ceil_mode=True))
-    assert not poolable(nn.MaxPool2d((2, 3)))
+    assert is_replaceable_pool(nn.MaxPool2d(2))
+    assert not is_replaceable_pool(nn.MaxPool2d(3, stride=2))
+    assert not is_replaceable_pool(nn.MaxPool2d(2, padding=1))
+    assert not is_replaceable_pool(nn.MaxPool2d(2, ceil_mode=True))
+    assert not is_replaceable_pool(nn.MaxPool2d((2, 3)))
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2))
-    made = prepared(copy.deepcopy(model))
+    made = make_stackable(copy.deepcopy(model))
     assert isinstance(made[1], MaxPool2d)
     x = torch.randn(2, 1, 7, 7)
     assert torch.equal(made(x), model(x))

@@ -68,9 +68,9 @@ def holm(p: Sequence[float] | Floats) -> Floats:
     if ((raw < 0) | (raw > 1)).any():
         raise DataError(f"p: must lie between 0 and 1 (got {raw.min()} to {raw.max()}).")
     order = np.argsort(raw, kind="stable")
-    found = np.empty_like(raw)
-    found[order] = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1)), 1.0)
-    return found
+    corrected = np.empty_like(raw)
+    corrected[order] = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1)), 1.0)
+    return corrected
 
 
 def _exact(ranks: Floats, smaller: float) -> float:
@@ -79,9 +79,9 @@ def _exact(ranks: Floats, smaller: float) -> float:
     chances = np.zeros(int(doubled.sum()) + 1)
     chances[0] = 1.0
     for rank in doubled:
-        moved = np.zeros_like(chances)
-        moved[rank:] = chances[: len(chances) - rank]
-        chances = (chances + moved) / 2
+        shifted = np.zeros_like(chances)
+        shifted[rank:] = chances[: len(chances) - rank]
+        chances = (chances + shifted) / 2
     return min(1.0, 2 * float(chances[: round(2 * smaller) + 1].sum()))
 
 

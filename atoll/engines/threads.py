@@ -104,12 +104,14 @@ class Threads(LocalEngine):
 
     def _program(self, request: Train, cohort: Cohort, rows: ClientRows) -> tuple[ClientSteps, Captured]:
         program = request.program
-        if program not in self._programs:
-            steps = ClientSteps(program, self.data.decode)
-            step = Captured(steps.step, after=0)
+        if program in self._programs:
+            return self._programs[program]
+        steps = ClientSteps(program, self.data.decode)
+        step = Captured(steps.step, after=0)
+        if cohort.plan.numel():  # else nobody takes a step, and the next cohort will do
             self._warm(steps, step, request, cohort, rows)
             self._programs[program] = (steps, step)
-        return self._programs[program]
+        return steps, step
 
     def _warm(self, steps: ClientSteps, step: Captured, request: Train, cohort: Cohort, rows: ClientRows) -> None:
         """Capture the step on this thread, before there are others; a second one, since its layout may differ."""

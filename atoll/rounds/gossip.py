@@ -64,9 +64,9 @@ class Gossip(Round):
         state = _stepped(ctx, state, nodes, trained.partial, rng.fold_name(key, "server"))
         weights = mixing(self._neighbours(ctx.population)).to(_device(state))
         mixed = tree.map(lambda x: torch.einsum("ij,j...->i...", weights, x), model_of(state["server"]))
-        links = tree.nbytes(tree.rows(model_of(state["server"]), 0)) * int(self._neighbours(ctx.population).sum())
+        sent = tree.nbytes(tree.rows(model_of(state["server"]), 0)) * self.links(ctx.population)
         outcome = Outcome(
-            ids, participation, trained.examples, trained.columns, Traffic(links, links), bool(trained.rows)
+            ids, participation, trained.examples, trained.columns, Traffic(sent, sent), bool(trained.rows)
         )
         return {**state, "server": {**state["server"], **mixed}}, outcome
 
@@ -80,6 +80,10 @@ class Gossip(Round):
         sent = torch.func.vmap(ctx.algorithm.send)(tree.rows(state["server"], here))
         seen = ctx.chain.client_view(state["chain"])
         return sent, tree.rows(seen, here) if tree.leaves(seen) else seen
+
+    def links(self, population: int) -> int:
+        """How many models travel in a round: one each way between neighbours."""
+        return int(self._neighbours(population).sum())
 
     def _neighbours(self, population: int) -> Tensor:
         """The same graph in every round."""

@@ -96,10 +96,11 @@ def _device_data(setup: Setup, columns: Tree, test: Tree | None) -> DeviceData:
 
 def _one_client(setup: Setup, data: DeviceData, trial: Train, rows: Tree) -> int:
     """The bytes that one client takes in a stack."""
-    where, cohort = setup.device, data.plan(trial.rows(slice(0, 1)))
+    where, cohort = setup.device, data.plan(trial)
     key = torch.zeros(2, dtype=torch.int64, device=where)
-    plan, count = cohort.plan[0, 0].to(where), cohort.count[0, 0].to(where)
-    batch = batch_of(data.decode, data.columns, plan, count, key)
+    width = max(1, cohort.plan.shape[2])
+    plan = cohort.plan[0, 0].to(where) if cohort.plan.numel() else torch.zeros(width, dtype=torch.int64, device=where)
+    batch = batch_of(data.decode, data.columns, plan, torch.tensor(len(plan), device=where), key)
     now = resolve(setup.algorithm, 0, [])
     sent = tree.rows(trial.sent, 0) if trial.per_client else trial.sent
     gradients = 2 * len(plan) if setup.example_privacy else 0  # one for every example

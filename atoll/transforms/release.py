@@ -20,8 +20,8 @@ class NoisySum(Transform):
     availability trace says who comes) the clients that were invited count, whether or not they could be used.
     """
 
-    expected: Annotated[float | None, SetByBind(), ServerSide()] = field(default=None, kw_only=True)
-    fixed: Annotated[bool, SetByBind(), ServerSide()] = field(default=False, kw_only=True)
+    expected: Annotated[float | None, SetByBind(), ServerSide()] = field(default=None, kw_only=True, repr=False)
+    fixed: Annotated[bool, SetByBind(), ServerSide()] = field(default=False, kw_only=True, repr=False)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))

@@ -16,13 +16,12 @@ from atoll.algorithms.fedprox import FedProx
 from atoll.algorithms.scaffold import Scaffold
 from atoll.algorithms.wrappers import LocalStatistics, Statistics
 from atoll.core import Algorithm
-from atoll.core.settings import extract
 from atoll.engines import Vector
 from atoll.errors import ConfigError, SpecError
-from atoll.rounds import Central, Gossip, Parts, gossip_round
+from atoll.rounds import Central, Gossip, Recompute
 from atoll.rounds.graphs import GraphName, adjacency, mixing
 from atoll.testing.assertions import distance
-from atoll.testing.harness import Federation, federation
+from atoll.testing.harness import federation
 from atoll.testing.problems import Problem, flat, mirrored, network, optimum, quadratics
 from atoll.tree import Tree
 
@@ -71,20 +70,19 @@ def test_a_random_graph_has_a_ring_in_it_and_more_with_probability() -> None:
 # Gossip.
 
 
-def parts(made: Federation) -> Parts:
-    settings = {"algorithm": extract(made.algorithm), "chain": {}}
-    return Parts(
-        made.algorithm, made.chain, made.algorithm, made.chain, settings, made.reducer, made.engine, made.memory
-    )
+class Alone(Gossip):
+    """Nodes without neighbours."""
+
+    def _neighbours(self, population: int) -> Tensor:
+        return torch.zeros(population, population, dtype=torch.bool)
 
 
 def gossip(problem: Problem, algorithm: Algorithm, topology: Gossip, rounds: int, who: list[int] | None = None) -> Tree:
     """Every node's state after so many rounds."""
-    made = federation(problem, algorithm)
-    servers = topology.init(algorithm, problem.model, 6, rng.key("server"))
-    for r in range(rounds):
-        servers, _, _ = topology.run(parts(made), made.cohort(who or range(6)), servers, {}, rng.key("round", r))
-    return servers
+    made = federation(problem, algorithm, round=topology)
+    for _ in range(rounds):
+        made.run(who or range(6))
+    return made.server
 
 
 def simulated(tmp_path: Path, name: str, round: Any, **changed: Any) -> atoll.Run:
@@ -125,14 +123,14 @@ def test_a_node_runs_the_client_program_of_a_central_round() -> None:
     """With nobody to mix with, each node ends where the client of a central round does."""
     problem = network()
     algorithm = FedProx(problem.task, 0.1, mu=0.3)
-    made, key = federation(problem, algorithm, Vector), rng.key("round")  # which trains the longest first
-    servers = Gossip().init(algorithm, problem.model, 6, rng.key("server"))
-    nodes, _, _ = gossip_round(parts(made), made.cohort([0, 3, 5]), servers, {}, torch.eye(6), key)
+    made = federation(problem, algorithm, Vector, round=Alone())  # which trains the longest first
+    made.run([0, 3, 5])
     for node in (0, 3, 5):
-        alone, _, _ = Central().run(parts(made), made.cohort([node]), made.server, {}, key)
-        assert distance(tree.rows(nodes, node), alone) < 1e-6
+        central = federation(problem, algorithm, Vector)
+        central.run([node])
+        assert distance(tree.rows(made.server, node), central.server) < 1e-6
     for node in (1, 2, 4):
-        assert distance(tree.rows(nodes, node), problem.model) == 0.0
+        assert distance(tree.rows(made.server, node), problem.model) == 0.0
 
 
 def test_a_ring_reaches_consensus_near_the_truth() -> None:
@@ -144,21 +142,20 @@ def test_a_ring_reaches_consensus_near_the_truth() -> None:
     truth = optimum(problem, steps)
     assert float((nodes.mean(0) - truth).norm() / (start[0] - truth).norm()) < 0.05
     assert float((nodes - nodes.mean(0)).norm(dim=1).max() / (start[0] - truth).norm()) < 0.1
-    assert distance({"w": flat(Gossip().model(servers)["params"])}, {"w": nodes.mean(0)}) < 1e-6
+    assert distance({"w": flat(Gossip().model({"server": servers})["params"])}, {"w": nodes.mean(0)}) < 1e-6
 
 
 def test_mixing_alone_keeps_the_mean_and_reaches_it() -> None:
     problem = quadratics()
     algorithm = FedAvg(problem.task, 1e-12)
-    made = federation(problem, algorithm)
-    servers = Gossip("ring").init(algorithm, problem.model, 6, rng.key("server"))
+    made = federation(problem, algorithm, round=Gossip("ring"))
     spread = torch.arange(6.0)[:, None]
-    servers = {**servers, "params": tree.map(lambda x: x + spread, servers["params"])}
-    mean = Gossip().model(servers)["params"]
-    for r in range(60):
-        servers, _, _ = Gossip("ring").run(parts(made), made.cohort(range(6)), servers, {}, rng.key("round", r))
-    assert distance(Gossip().model(servers)["params"], mean) < 1e-5
-    assert distance(servers["params"], tree.stack(mean, 6)) < 1e-3
+    made.state["server"]["params"] = tree.map(lambda x: x + spread, made.server["params"])
+    mean = Gossip().model(made.state)["params"]
+    for _ in range(60):
+        made.run(range(6))
+    assert distance(Gossip().model(made.state)["params"], mean) < 1e-5
+    assert distance(made.server["params"], tree.stack(mean, 6)) < 1e-3
 
 
 def test_nodes_that_do_not_train_still_mix() -> None:
@@ -172,13 +169,13 @@ def test_nodes_that_do_not_train_still_mix() -> None:
 def test_gossip_refuses_what_needs_a_server(build: Any) -> None:
     problem = network()
     with pytest.raises(ConfigError, match=r"gossip has no server .* Use round.name = 'central'"):
-        Gossip().init(build(problem.task, 0.1, 6), problem.model, 6, rng.key("server"))
+        Gossip().check(build(problem.task, 0.1, 6))
 
 
 def test_gossip_refuses_what_needs_a_server_also_when_it_is_wrapped() -> None:
     problem = network()
     with pytest.raises(ConfigError, match="gossip has no server"):
-        Gossip().init(LocalStatistics(Scaffold(problem.task, 0.1, 6)), problem.model, 6, rng.key("server"))
+        Gossip().check(LocalStatistics(Scaffold(problem.task, 0.1, 6)))
 
 
 def test_noise_for_privacy_is_refused_under_gossip(tmp_path: Path) -> None:
@@ -203,24 +200,30 @@ def test_a_round_in_which_nobody_can_be_used_changes_nothing() -> None:
     problem = quadratics()
     broken = {**problem.columns, "y": problem.columns["y"] * float("nan")}
     made = federation(replace(problem, columns=broken), FedAvg(problem.task, 0.1))
-    result = made.run(range(6))
-    assert result.total is None
-    assert not bool(result.finite.any())
+    outcome = made.run(range(6))
+    assert not outcome.changed
+    assert not bool(outcome.columns().finite.any())
     assert distance(made.server, problem.model) == 0.0
 
 
 def test_statistics_are_reestimated_at_the_new_model() -> None:
     problem = network()
-    made = federation(problem, FedAvg(problem.task, 0.1))
-    cohort, key = made.cohort(range(6)), rng.key("round")
-    plain = parts(made)
-    without, _, _ = Central().run(plain, cohort, made.server, {}, key)
-    found, _, _ = Central().run(replace(plain, statistics=Statistics(problem.task)), cohort, made.server, {}, key)
-    assert distance(found["params"], without["params"]) == 0.0
-    at_new = replace(problem, model={**problem.model, "params": without["params"]})
+    plain = federation(problem, FedAvg(problem.task, 0.1))
+    recompute = Recompute.around(Central(), Statistics(problem.task), problem.model["buffers"])
+    made = federation(problem, FedAvg(problem.task, 0.1), round=recompute)
+    plain.run(range(6))
+    made.run(range(6))
+    assert distance(made.server["params"], plain.server["params"]) == 0.0
+    at_new = replace(problem, model={**problem.model, "params": plain.server["params"]})
     again = federation(at_new, Statistics(problem.task))
     again.run(range(6))
-    assert distance(found["buffers"], again.server["buffers"]) < 1e-6
+    assert distance(made.server["buffers"], again.server["buffers"]) < 1e-6
+
+
+def test_recomputing_statistics_is_refused_where_every_client_has_a_model() -> None:
+    problem = network()
+    with pytest.raises(ConfigError, match=r"'recompute' estimates .* Use 'average' or 'local'"):
+        Recompute.around(Gossip(), Statistics(problem.task), problem.model["buffers"])
 
 
 def test_a_mirrored_problem_is_the_same_problem() -> None:

@@ -1,6 +1,6 @@
 """Rounds of clients that have no examples: nothing to take a mean of is not an update."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -13,11 +13,8 @@ from torch import Tensor, nn
 import atoll
 from atoll import rng
 from atoll.algorithms.fedavg import FedAvg
-from atoll.core import Cohort
-from atoll.core.settings import extract
 from atoll.data import Partition
 from atoll.engines import Loop, Vector
-from atoll.rounds import Central, Parts
 from atoll.testing.assertions import distance
 from atoll.testing.harness import EngineFactory, federation
 from atoll.testing.problems import network
@@ -91,36 +88,29 @@ def test_a_node_without_examples_only_mixes() -> None:
 
 
 @cache
-def update(ids: tuple[int, ...], empty: frozenset[int], engine: EngineFactory) -> tuple[Tree, Any]:
+def update(ids: tuple[int, ...], empty: frozenset[int], engine: EngineFactory) -> tuple[Tree, bool]:
+    """The server after a round of these clients, some of which hold nothing; and whether it changed."""
     problem = network()
-    made = federation(problem, FedAvg(problem.task, 0.1), engine)
-    still = torch.tensor([i in empty for i in ids])
-    whole = made.cohort(ids)
-    cohort = Cohort(
-        whole.id,
-        whole.examples.masked_fill(still, 0),
-        whole.steps.masked_fill(still, 0),
-        whole.plan,
-        whole.count.masked_fill(still[:, None], 0),
-    )
-    numbers = {"algorithm": extract(made.algorithm), "chain": {}}
-    parts = Parts(
-        made.algorithm, made.chain, made.algorithm, made.chain, numbers, made.reducer, made.engine, made.memory
-    )
-    server, _, result = Central().run(parts, cohort, made.server, {}, rng.key("round"))
-    return server, result.total
+    held = [[] if i in empty else problem.partition.of(i).tolist() for i in range(6)]
+    made = federation(replace(problem, partition=Partition.from_lists(held)), FedAvg(problem.task, 0.1), engine)
+    outcome = made.run(ids)
+    return made.server, outcome.changed
 
 
 @few_examples
-@given(st.frozensets(st.integers(0, 5)), st.sampled_from([Loop, Vector]))
+@given(st.frozensets(st.integers(0, 5), max_size=5), st.sampled_from([Loop, Vector]))
 def test_whoever_has_no_examples_might_as_well_have_stayed_at_home(
     empty: frozenset[int], engine: EngineFactory
 ) -> None:
     everyone = tuple(range(6))
-    server, total = update(everyone, empty, engine)
+    server, changed = update(everyone, empty, engine)
     there = tuple(i for i in everyone if i not in empty)
-    if there:
-        assert distance(server, update(there, frozenset(), engine)[0]) < 1e-6
-    else:
-        assert total is None
-        assert distance(server, network().model) == 0.0
+    assert changed
+    assert distance(server, update(there, frozenset(), engine)[0]) < 1e-6
+
+
+@pytest.mark.parametrize("engine", [Loop, Vector])
+def test_a_cohort_of_clients_without_examples_changes_nothing(engine: EngineFactory) -> None:
+    server, changed = update((1, 4), frozenset({1, 4}), engine)
+    assert not changed
+    assert distance(server, network().model) == 0.0

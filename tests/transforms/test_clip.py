@@ -11,12 +11,12 @@ from atoll import rng, tree
 from atoll.core import Chain, Spec, Total, Transform, Update
 from atoll.core.settings import extract, inject
 from atoll.errors import ConfigError
-from atoll.reducers import Mean
 from atoll.transforms.adaptive import AdaptiveClip
 from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers, ClipPerLayer, l2_norm
 from atoll.transforms.noise import GaussianNoise
 from atoll.transforms.weights import EqualWeights
 from atoll.tree import Tree
+from tests.support.sums import summed
 
 KEY = rng.key("clip")
 numbers = st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=6)
@@ -112,7 +112,7 @@ def rounds(chain: Chain, norms: list[list[float]]) -> tuple[list[float], list[Tr
             return chain.client(given, now, memory, KEY)[0]
 
         value, weight = vmap(client)(torch.tensor(lengths))
-        out, state = chain.server(Mean().lift(Update(value, weight)), state, rng.key(t))
+        out, state = chain.server(summed(Update(value, weight)), state, rng.key(t))
         path.append(float(state["1"]["bound"]))
         totals.append(out.value)
     return path, totals

@@ -22,7 +22,7 @@ Noise = BandedNoise | TreeNoise
 
 def bound(noise: Noise, rounds: int = ROUNDS, min_separation: int = 5) -> Noise:
     made, _ = Chain((EqualWeights(), ClipL2(BOUND), noise)).bind(Spec(rounds=rounds, min_separation=min_separation))
-    return made.layers[-1]  # type: ignore[return-value]
+    return made.transforms[-1]  # type: ignore[return-value]
 
 
 def run(

@@ -15,13 +15,13 @@ from atoll import rng, tree
 from atoll.core import Chain, Spec, Total, Transform, Update
 from atoll.errors import AtollError, ConfigError, SpecError
 from atoll.privacy.events import Gaussian
-from atoll.reducers import Mean
 from atoll.transforms.clip import ClipL1, ClipL2
 from atoll.transforms.integers import FixedPoint
 from atoll.transforms.joint import JointClip
 from atoll.transforms.noise import GaussianNoise, LaplaceNoise
 from atoll.transforms.weights import EqualWeights
 from atoll.tree import Tree
+from tests.support.sums import summed
 
 KEY = rng.key("joint")
 NOISE = {"name": "gaussian_noise", "noise_multiplier": 0.1}
@@ -44,7 +44,7 @@ def through(made: Chain, updates: list[Update]) -> Tree:
     state, memory = made.init(updates[0].value)
     sent = [made.client(u, state, memory, KEY)[0] for u in updates]
     value = tree.map(lambda *xs: torch.stack(xs), *(u.value for u in sent))
-    total = Mean().lift(Update(value, torch.stack([u.weight for u in sent])))
+    total = summed(Update(value, torch.stack([u.weight for u in sent])))
     return made.server(total, state, KEY)[0].value
 
 

@@ -40,7 +40,7 @@ def alike(a: Tensor, b: Tensor) -> bool:
 
 
 def made(engine: Any, algorithm: FedAvg, chain: Chain | None = None) -> Federation:
-    return federation(network(), algorithm, lambda c, d, w, _: engine(c, d, w, True), chain)
+    return federation(network(), algorithm, lambda data, store: engine(replace(data, keyed=True), store), chain)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -260,7 +260,7 @@ def test_a_part_that_a_layer_adds_is_known_to_those_after_it() -> None:
 def test_clients_are_not_handed_the_noise_of_the_past() -> None:
     made, _ = bound(*ADAPTIVE, BANDED)
     state, _ = made.init({"delta": {"w": torch.zeros(3)}, "buffers": {}})
-    assert state["2"].keys() == {"coefficients", "past"}
+    assert state["2"].keys() == {"coefficients", "past", "signal"}
     seen = made.client_view(state)
     assert seen["2"] == {}
     assert torch.equal(seen["1"]["bound"], state["1"]["bound"])  # adaptive_clip's own, which clients clip to

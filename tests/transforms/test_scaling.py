@@ -7,7 +7,7 @@ import torch
 from torch.func import vmap
 
 from atoll import rng, tree
-from atoll.core import Chain, Scaling, Spec, Transform, Update, lift
+from atoll.core import Chain, Info, Scaling, Spec, Transform, Update
 from atoll.reducers import Mean, Median
 from atoll.testing.assertions import distance
 from atoll.transforms.adaptive import AdaptiveClip
@@ -17,6 +17,7 @@ from atoll.transforms.weights import EqualWeights
 from atoll.tree import Tree
 
 KEY = rng.key("scaling")
+INFO = Info(torch.arange(3), torch.ones(3), torch.ones(3), torch.zeros(3))
 WEIGHT = torch.tensor([1.0, 3.0, 0.5])
 VALUE = {
     "delta": {"a": rng.normal(rng.key(1), (3, 4, 5)), "b": 30.0 * rng.normal(rng.key(2), (3, 7))},
@@ -55,7 +56,7 @@ def test_a_sum_that_multiplies_in_passing_is_the_sum_of_what_was_multiplied(clip
     whole, update, by = sent(bound(EqualWeights(), clip))
     assert tree.leaves(by)
     assert distance(update.value["delta"], VALUE["delta"]) == 0  # not touched
-    truth, found = Mean().lift(whole), lift(Mean(), update, by)
+    truth, found = Mean().lift(whole, INFO, KEY), Mean().lift_scaled(update, by, INFO, KEY)
     assert distance(found.value, truth.value) < 1e-6
     assert torch.equal(found.weight, truth.weight)
     assert torch.equal(found.count, truth.count)
@@ -63,7 +64,8 @@ def test_a_sum_that_multiplies_in_passing_is_the_sum_of_what_was_multiplied(clip
 
 def test_other_reducers_get_whole_updates() -> None:
     whole, update, by = sent(bound(ClipL2(0.5)))
-    truth, found = (Median().finish(p) for p in (Median().lift(whole), lift(Median(), update, by)))
+    partials = Median().lift(whole, INFO, KEY), Median().lift_scaled(update, by, INFO, KEY)
+    truth, found = (Median().finish(p, {}, KEY)[0] for p in partials)
     assert distance(found.value, truth.value) == 0
 
 

@@ -11,7 +11,7 @@ from atoll.core import Chain, Spec, Total, Transform, Update
 from atoll.core.settings import extract, inject
 from atoll.errors import SpecError
 from atoll.experiment import build
-from atoll.reducers import REDUCERS, Keep
+from atoll.reducers import REDUCERS, Collect
 from atoll.transforms import TRANSFORMS
 from atoll.transforms.clip import ClipL2
 from atoll.transforms.compress import TopK
@@ -51,7 +51,7 @@ def test_a_chain_that_cannot_hold_is_refused_with_advice(layers: list[Transform]
 
 def test_noise_is_refused_where_nobody_sums() -> None:
     with pytest.raises(SpecError, match="protects a sum"):
-        chain(EQUAL, CLIP, NOISE).bind(Keep().spec())
+        chain(EQUAL, CLIP, NOISE).bind(Collect().spec())
 
 
 def test_noise_is_refused_on_modular_sums() -> None:
@@ -64,13 +64,13 @@ def test_a_chain_that_holds_is_bound_to_its_bound(layers: list[Transform]) -> No
     bound, spec = chain(*layers).bind(Spec())
     assert spec.l2 == 0.5
     assert spec.equal_weights
-    assert bound.layers[-1] == GaussianNoise(2.0, sensitivity=0.5)
+    assert bound.transforms[-1] == GaussianNoise(2.0, sensitivity=0.5)
 
 
 def test_binding_leaves_the_template_alone() -> None:
     template = chain(EQUAL, CLIP, NOISE)
     template.bind(Spec())
-    assert math.isnan(template.layers[-1].sensitivity)  # type: ignore[attr-defined]
+    assert math.isnan(template.transforms[-1].sensitivity)  # type: ignore[attr-defined]
 
 
 def test_the_tighter_of_two_bounds_counts() -> None:
@@ -183,9 +183,9 @@ def test_settings_of_a_chain_are_data() -> None:
     bound, _ = chain(EQUAL, CLIP, NOISE).bind(Spec())
     settings = extract(bound)
     assert {p: pytest.approx(float(x)) for p, x in tree.paths(settings)} == {
-        "layers/1/max_norm": 0.5,
-        "layers/2/noise_multiplier": 2.0,
-        "layers/2/sensitivity": 0.5,
+        "transforms/1/max_norm": 0.5,
+        "transforms/2/noise_multiplier": 2.0,
+        "transforms/2/sensitivity": 0.5,
     }
     settings["layers"]["1"]["max_norm"] = torch.tensor(0.25)
     clipped, _ = inject(bound, settings).client(

@@ -23,7 +23,6 @@ from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, NotPrivate, Sampled
 from atoll.privacy.run.account import event_of
 from atoll.privacy.run.request import sampled
 from atoll.records.run_folder import RunFolder
-from atoll.rounds import NoisySum
 from atoll.runs.run_stacked import run_together
 from atoll.transforms import TRANSFORMS, GaussianNoise
 
@@ -283,14 +282,12 @@ def test_statistics_past_the_noise_are_refused() -> None:
 
 
 def test_a_noisy_sum_is_divided_by_the_clients_that_were_to_come() -> None:
-    spec = Spec(l2=1.0, equal_weights=True, noise=1.0)
-    private = NoisySum.of(spec, Participation("poisson", 100, probability=0.1), {"x": torch.zeros(3)})
-    assert private is not None
-    came = Total({"x": torch.ones(3)}, torch.tensor(7.0), torch.tensor(7.0))
-    assert private._shared(came).mean()["x"].tolist() == pytest.approx([0.1, 0.1, 0.1])
-    nobody = private.sum(None)
-    assert nobody is not None
-    assert nobody.value["x"].tolist() == [0.0, 0.0, 0.0]
+    came = Total({"x": torch.ones(3)}, torch.tensor(7.0), torch.tensor(7.0), invited=8)
+    for expected, denominator in ((10.0, 10), (None, 8)):  # fixed, or said by a trace, with whom was left out
+        noise, _ = GaussianNoise(0.0).bind(Spec(l2=1.0, equal_weights=True, expected=expected))
+        released, _ = noise.server(came, noise.init({"x": torch.zeros(3)})[0], torch.tensor([1, 2]))
+        assert released.mean()["x"].tolist() == pytest.approx([1 / denominator] * 3)
+        assert noise.releases() == (expected is not None)
 
 
 def test_a_round_to_which_nobody_came_adds_its_noise(tmp_path: Path) -> None:
@@ -307,9 +304,6 @@ def test_a_bound_that_finds_itself_does_not_learn_how_many_came(tmp_path: Path) 
     run = atoll.run(seldom, tmp_path)
     assert min(e["cohort"]["size"] for e in run.history) == 0
     assert all(bool(torch.isfinite(v).all()) for v in run.params.values())
-    spec = Spec(l2=1.0, equal_weights=True, noise=1.0)
-    private = NoisySum.of(spec, Participation("poisson", 100, probability=0.1), {"x": torch.zeros(3)})
-    assert private is not None
     seen: list[float] = []
 
     class Curious(Transform):
@@ -317,8 +311,9 @@ def test_a_bound_that_finds_itself_does_not_learn_how_many_came(tmp_path: Path) 
             seen.append(float(total.weight))
             return total, state
 
-    came = Total({"x": torch.ones(3)}, torch.tensor(7.0), torch.tensor(7.0))
-    private.server(Chain((Curious(),)), came, {"0": {}}, torch.tensor([1, 2]))
+    came = Total({"x": torch.ones(3)}, torch.tensor(7.0), torch.tensor(7.0), invited=7)
+    chain, _ = Chain((Curious(), GaussianNoise(1.0))).bind(Spec(l2=1.0, equal_weights=True, expected=10.0))
+    chain.server(came, chain.init({"x": torch.zeros(3)})[0], torch.tensor([1, 2]))
     assert seen == [10.0]
 
 

@@ -232,7 +232,7 @@ def test_scores_that_say_nothing_refute_nothing() -> None:
 def test_without_noise_only_the_noise_is_missing() -> None:
     chain = chain_of(AdaptiveClip(initial_max_norm=0.5), GaussianNoise(1.0), spec=Spec(rounds=1))
     state, _ = chain.init(SMALL)
-    quiet = Chain((*chain.layers[:2], GaussianNoise(0.0, sensitivity=1.0)))
+    quiet = Chain((*chain.transforms[:2], GaussianNoise(0.0, sensitivity=1.0)))
     total = Total({**tree.map(torch.ones_like, SMALL), "within": torch.ones(())}, torch.tensor(4.0), torch.tensor(4.0))
     a, b = (c.server(total, state, KEY)[0] for c in (without_noise(chain), quiet))
     for x, y in zip(tree.leaves(a.value), tree.leaves(b.value), strict=True):

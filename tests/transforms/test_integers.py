@@ -19,7 +19,7 @@ from atoll.core import Chain, Spec, Total, Update
 from atoll.transforms import TRANSFORMS
 from atoll.transforms.discrete_sampling import cumulative_table, probabilities, sample_integers
 from atoll.transforms.integers import FixedPoint, SecureSum
-from tests.support.sums import summed
+from tests.support.sums import summed as stack_sum
 
 KEY = rng.key("integers")
 
@@ -41,7 +41,7 @@ def summed(made: Chain, values: torch.Tensor, chunk: int = 100, key: torch.Tenso
     parts = []
     for i in range(0, len(values), chunk):
         value, weight = vmap(client)(values[i : i + chunk], keys[i : i + chunk])
-        parts.append(summed(Update(value, weight)))
+        parts.append(stack_sum(Update(value, weight)))
     total = parts[0]
     for part in parts[1:]:
         total = total.merge(part)

@@ -3,7 +3,7 @@
 A correlation of n draws has deviation 1 / sqrt(n); bounds are five of them: false alarms in about a million keys.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from atoll import rng, tree
 from atoll.algorithms.fedavg import FedAvg
-from atoll.core import Chain, Update
-from atoll.engines import Loop, Vector
+from atoll.core import Chain, Cohort, Engine, Update
+from atoll.data import Population
+from atoll.engines import DeviceData, Loop, RowStore, Vector
 from atoll.tasks import Regression, Supervised
 from atoll.tasks.dp_sgd import PrivateTask
 from atoll.testing.harness import Federation, federation
@@ -39,15 +40,30 @@ def alike(a: Tensor, b: Tensor) -> bool:
     return abs(float(torch.corrcoef(torch.stack([a, b]))[0, 1])) > 5 / len(a) ** 0.5
 
 
-def made(engine: Any, algorithm: FedAvg, chain: Chain | None = None) -> Federation:
-    return federation(network(), algorithm, lambda data, store: engine(replace(data, keyed=True), store), chain)
+@dataclass(frozen=True, eq=False)
+class Blank(Population):
+    """Clients that take their steps on batches which drew nobody."""
+
+    def cohort(self, ids: Tensor, key: Tensor) -> Cohort:
+        cohort = super().cohort(ids, key)
+        return replace(cohort, count=torch.zeros_like(cohort.count))
+
+
+def made(engine: Any, algorithm: FedAvg, chain: Chain | None = None, blank: bool = False) -> Federation:
+    def keyed(data: DeviceData, store: RowStore) -> Engine:
+        population = Blank(data.population.partition, data.population.batch, shuffle=False)
+        return engine(replace(data, keyed=True, population=population if blank else data.population), store)
+
+    return federation(network(), algorithm, keyed, chain)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_two_clients_have_local_noise_of_their_own(engine: Any) -> None:
     chain = Chain((EqualWeights(), ClipL2(1e-3), LocalGaussian(1e-3, 1e-5)))  # nothing but noise
     server = made(engine, FedAvg(network().task, 0.1), chain)
-    one, other, both = (flat(server.engine.run(server.job(ids)).total.value["delta"]) for ids in ([0], [1], [0, 1]))
+    one, other, both = (
+        flat(server.engine.run(server.request(ids)).partial.value["delta"]) for ids in ([0], [1], [0, 1])
+    )
     assert float(one.std()) > 1.0
     assert not alike(one, other)
     assert torch.allclose(both, one + other, atol=1e-4)
@@ -57,11 +73,10 @@ def test_two_clients_have_local_noise_of_their_own(engine: Any) -> None:
 def test_every_step_of_a_client_has_noise_of_its_own(engine: Any) -> None:
     """Noise of S steps has variance S, and S^2 where it is the same in all of them."""
     lr = 0.1
-    server = made(engine, FedAvg(PrivateTask(network().task, 1.0, 2.0, 3.0, keyed=network().keyed), lr))
-    job = server.job([3])
-    steps = int(job.cohort.steps)
-    empty = replace(job.cohort, count=torch.zeros_like(job.cohort.count))
-    total = server.engine.run(replace(job, cohort=empty)).total
+    task = PrivateTask(network().task, 1.0, 2.0, 3.0, keyed=network().keyed)
+    server = made(engine, FedAvg(task, lr), blank=True)
+    steps = int(server.engine.data.population.steps(torch.tensor([3])))
+    total = server.engine.run(server.request([3])).partial
     noise = flat(total.value["delta"]) / float(total.weight) / (lr * 2.0 / 3.0)
     spread = 5 * (2 / len(noise)) ** 0.5
     assert float(noise.square().mean()) == pytest.approx(steps, rel=spread)

@@ -64,7 +64,7 @@ def test_a_chain_that_holds_is_bound_to_its_bound(layers: list[Transform]) -> No
     bound, spec = chain(*layers).bind(Spec())
     assert spec.l2 == 0.5
     assert spec.equal_weights
-    assert bound.transforms[-1] == GaussianNoise(2.0, sensitivity=0.5)
+    assert bound.transforms[-1] == GaussianNoise(2.0, sensitivity=0.5, fixed=True)
 
 
 def test_binding_leaves_the_template_alone() -> None:
@@ -187,7 +187,7 @@ def test_settings_of_a_chain_are_data() -> None:
         "transforms/2/noise_multiplier": 2.0,
         "transforms/2/sensitivity": 0.5,
     }
-    settings["layers"]["1"]["max_norm"] = torch.tensor(0.25)
+    settings["transforms"]["1"]["max_norm"] = torch.tensor(0.25)
     clipped, _ = inject(bound, settings).client(
         update(3.0, 4.0), {str(i): {} for i in range(3)}, {str(i): {} for i in range(3)}, KEY
     )

@@ -95,7 +95,7 @@ def test_noise_keeps_the_bound_below_what_is_accounted(tmp_path: Path) -> None:
 def test_losses_are_those_of_plain_torch(by_heart: FinishedRun) -> None:
     setup = by_heart.setup
     module = setup.task.original
-    module.load_state_dict(by_heart.folder.load("model.pt"))
+    module.load_state_dict(by_heart.folder.model())
     data = setup.dataset.test
     assert data is not None
     with torch.no_grad():

@@ -27,9 +27,10 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture
-def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page has empty figures, for tests of what stands around them: matplotlib takes most of a page's time."""
-    monkeypatch.setattr(Plot, "svg", lambda plot: f'<svg role="img" aria-label="{escape(plot.alt)}"></svg>\n')
+    if request.node.get_closest_marker("figures") is None:
+        monkeypatch.setattr(Plot, "svg", lambda plot: f'<svg role="img" aria-label="{escape(plot.alt)}"></svg>\n')
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -92,7 +92,7 @@ class Convolution(torch.nn.Sequential):
         super().__init__(image, *found)
 
 
-NOISY = {"task": {"model": "test_compare:Convolution"}}
+NOISY = {"task": {"model": f"{__name__}:Convolution"}}
 
 
 def test_another_engine_is_float_noise_in_the_first_round_and_both_are_what_their_records_say(ran: Make) -> None:
@@ -205,7 +205,7 @@ class Even:
 
 def test_one_client_with_other_rows_is_the_first_client(ran: Make) -> None:
     rest: dict[str, Any] = {"cohort": "everyone", "local": {"batch": 0}}
-    a, b = (ran(partition=f"test_compare:{name}", **rest) for name in ("Even", "Moved"))
+    a, b = (ran(partition=f"{__name__}:{name}", **rest) for name in ("Even", "Moved"))
     found = parting(a, b)
     assert found.partition is False
     assert found.paired is False
@@ -330,7 +330,7 @@ class Counting(torch.nn.Linear):
 
 
 def test_a_replay_has_the_threads_of_the_run_and_gives_them_back(ran: Make, tmp_path: Path) -> None:
-    a = ran(task={"model": "test_compare:Counting"})
+    a = ran(task={"model": f"{__name__}:Counting"})
     b = altered(a, tmp_path / "b", 1, model="0" * 40)
     info = json.loads((b / "run.json").read_text())
     info["hardware"]["threads"] = 2

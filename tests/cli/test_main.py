@@ -16,6 +16,7 @@ from atoll.cli import check, main
 from atoll.experiment import CATALOGUE
 from atoll.runs import Run
 
+pytestmark = pytest.mark.usefixtures("without_figures")
 FILE = """
 rounds = 3
 engine = "loop"

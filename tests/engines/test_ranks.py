@@ -120,10 +120,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "median": {"reducer": "median"},
     "gossip": {"round": "gossip", "cohort": "everyone", "rounds": 2},
     "nobody at times": {"cohort": {"name": "poisson", "size": 0.7}, "rounds": 6},
-    "a reducer of somebody's own": {"reducer": "test_ranks:Strange", "cohort": {"name": "fixed", "size": 2}},
+    "a reducer of somebody's own": {"reducer": f"{__name__}:Strange", "cohort": {"name": "fixed", "size": 2}},
     "one client, median": {"cohort": {"name": "fixed", "size": 1}, "reducer": "median"},
     "personal models": {"algorithm": {"name": "fedper", "lr": 0.1}, "evaluate": {"clients": 7, "every": 2}},
-    "statistics in a second pass": {"task": {"model": {"name": "test_ranks:normed"}, "batch_norm": "recompute"}},
+    "statistics in a second pass": {"task": {"model": {"name": f"{__name__}:normed"}, "batch_norm": "recompute"}},
 }
 
 

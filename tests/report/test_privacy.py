@@ -36,6 +36,7 @@ from atoll.report.seed_groups import group
 from atoll.report.settings import DEFAULTS
 from tests.report.test_report import Loads, write_run
 
+pytestmark = pytest.mark.usefixtures("without_figures")
 CANARIES = "canaries (Steinke, Nasr, Jagielski, 2023)"
 NUMBERS = st.floats(1e-12, 1e9)
 WHY = "the weights are not equal"
@@ -214,6 +215,7 @@ def test_the_terminal_says_it_in_a_line(tmp_path: Path) -> None:
     assert f"other: not private: {WHY}" in both
 
 
+@pytest.mark.figures
 def test_a_run_that_is_not_private_says_why_and_has_no_epsilon_anywhere(tmp_path: Path) -> None:
     """Neither the block's nor the record lines' number may be seen, whatever they hold."""
     block = {"client": {"holds": False, "why": WHY, "epsilon": 7.6543, "delta": 1e-3}}
@@ -388,6 +390,7 @@ def test_figures_say_no_less_than_was_spent(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "card-client-epsilon.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.figures
 def test_a_logarithmic_axis_has_plain_numbers(tmp_path: Path) -> None:
     folder = private(tmp_path, {"client": holds()}, lambda r: {"snr": 0.001 * 100**r})
     (plot,) = spending(group(read_runs([folder])), ACCURACY)
@@ -403,6 +406,7 @@ def test_the_metric_stands_at_the_epsilon_of_its_own_round(tmp_path: Path) -> No
     assert line.get_ydata().tolist() == [40.0, 60.0]
 
 
+@pytest.mark.figures
 def test_the_page_still_loads_nothing_and_its_ids_are_its_own(tmp_path: Path) -> None:
     block = {"client": holds(1.0), "example": holds(3.0, unit="example"), "audit": canaries(2.0)}
     evil = [attack(0.1, note="<script>alert(1)</script>")]

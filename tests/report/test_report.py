@@ -30,6 +30,7 @@ from atoll.report.metrics import ACCURACY, PREFERRED, primary
 from atoll.report.plots import plots
 from atoll.report.seed_groups import group
 
+pytestmark = pytest.mark.usefixtures("without_figures")
 MSE = next(metric for metric in PREFERRED if metric.key == "mse")
 
 
@@ -399,6 +400,7 @@ class Loads(HTMLParser):
         self.fetched += [v or "" for k, v in attrs if k in ("src", "srcset", "href", "xlink:href", "data", "action")]
 
 
+@pytest.mark.figures
 def test_the_page_loads_nothing_and_its_ids_are_its_own(tmp_path: Path) -> None:
     folders = [write_run(tmp_path, label=label, seed=seed) for label in ("fedavg", "local") for seed in (0, 1)]
     text = page_of(folders, tmp_path)
@@ -427,6 +429,7 @@ def test_the_page_names_every_group_and_setting(tmp_path: Path) -> None:
     assert 'aria-label="accuracy (%) against round: fedprox mu=0.01 from 20 to 60;' in text
 
 
+@pytest.mark.figures
 def test_a_label_cannot_write_html(tmp_path: Path) -> None:
     evil = '<script>alert("x")</script>_$x$ & "y"'
     folders = [write_run(tmp_path, label=evil), write_run(tmp_path, label="_hidden", algorithm={"note": evil})]
@@ -439,6 +442,7 @@ def test_a_label_cannot_write_html(tmp_path: Path) -> None:
     assert "alert" in printed(folders)
 
 
+@pytest.mark.figures
 def test_colours_of_the_page_follow_light_and_dark(tmp_path: Path) -> None:
     text = page_of([write_run(tmp_path)], tmp_path)
     style, drawn = text.split("</style>")
@@ -479,6 +483,7 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
 
 
+@pytest.mark.figures
 def test_the_same_records_give_the_same_page(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     assert page_of([folder], tmp_path) == page_of([folder], tmp_path)
@@ -492,6 +497,7 @@ def test_a_bare_run_still_gives_a_page(tmp_path: Path) -> None:
     assert "training loss" in printed([folder])
 
 
+@pytest.mark.figures
 def test_odd_numbers_can_be_drawn(tmp_path: Path) -> None:
     odd = (math.nan, math.inf, 1e-9, 1e9)
     folders = [write_run(tmp_path, metric="mse", values=odd, seed=seed, label="a" * 90) for seed in (0, 1)]
@@ -558,6 +564,8 @@ def test_what_the_clients_hold_is_drawn_where_it_was_recorded(tmp_path: Path) ->
             "data": "digits",
             "partition": {"name": "iid", "clients": 3},
             "algorithm": {"name": "fedavg", "lr": 0.1},
+            "task": {"model": "linear"},
+            "engine": "loop",
         },
         run,
     )

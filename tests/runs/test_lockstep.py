@@ -59,7 +59,7 @@ def experiment(**changes: Any) -> Experiment:
 
 
 def normed(policy: str, **options: Any) -> dict[str, Any]:
-    return {"model": {"name": "test_together:Normed", **options}, "batch_norm": policy}
+    return {"model": {"name": f"{__name__}:Normed", **options}, "batch_norm": policy}
 
 
 def noise(bound: Any, noise_multiplier: float) -> list[Any]:

@@ -19,6 +19,7 @@ from atoll.report.suite.exports import escaped, literal
 from atoll.report.suite.score_table import table
 from tests.support.suite_example import example, small
 
+pytestmark = pytest.mark.usefixtures("without_figures")
 EXAMPLE = example()
 ODD = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=12)
 

@@ -19,6 +19,7 @@ from atoll.report.suite import leaderboard, write
 from atoll.report.suite.leaderboard import board, standings, unique
 from tests.support.suite_example import cell, example, small
 
+pytestmark = pytest.mark.usefixtures("without_figures")
 EXAMPLE = example()
 
 

@@ -14,11 +14,11 @@ from atoll.privacy.events import (
     Approximate,
     Banded,
     DistributedDiscreteGaussian,
+    DistributedSkellam,
     Gaussian,
     Laplace,
     NotPrivate,
     Pure,
-    DistributedSkellam,
     TreeAggregation,
 )
 from atoll.reducers import REDUCERS

@@ -21,7 +21,7 @@ from atoll.privacy.events import Banded, Event, TreeAggregation
 from atoll.privacy.factorisation import banded
 from atoll.rng import dp
 from atoll.transforms.noise import CALIBRATED, Clients, Epsilon, actual_event, checked_sensitivity, noise_share
-from atoll.transforms.requirements import Delta, check_noise
+from atoll.transforms.requirements import Delta, check_noise_stated
 from atoll.tree import Tree
 
 Constant = Annotated[float, Field(ge=0)]  # the same in every round: the events are of the whole run
@@ -54,7 +54,7 @@ class BandedNoise(Transform):
     participation_gap: DerivedInt = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("banded_noise", self.multiplier, self.epsilon)
+        check_noise_stated("banded_noise", self.multiplier, self.epsilon)
         bound = checked_sensitivity(spec, "banded_noise", "l2")
         participation_gap, rounds = self._participation_gap(spec), needs_rounds(spec, "banded_noise")
         bands = self.bands or min(participation_gap, rounds)
@@ -123,7 +123,7 @@ class TreeNoise(Transform):
     participation_gap: DerivedInt = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("tree_noise", self.multiplier, self.epsilon)
+        check_noise_stated("tree_noise", self.multiplier, self.epsilon)
         bound, rounds = checked_sensitivity(spec, "tree_noise", "l2"), needs_rounds(spec, "tree_noise")
         noise = self.multiplier * bound * (self._levels(rounds) + 1) ** 0.5
         participation_gap = checked_gap(spec, "tree_noise", self.noise_cohort, self.separation)

@@ -14,7 +14,7 @@ from atoll.privacy.events import Event, Gaussian, Laplace, NotPrivate
 from atoll.rng import dp
 from atoll.transforms.requirements import (
     Delta,
-    check_noise,
+    check_noise_stated,
     needs_bound,
     needs_equal_weights,
     needs_no_noise,
@@ -48,7 +48,7 @@ class GaussianNoise(Transform):
     bound: Derived = float("nan")
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("gaussian_noise", self.multiplier, self.epsilon)
+        check_noise_stated("gaussian_noise", self.multiplier, self.epsilon)
         bound = checked_sensitivity(spec, "gaussian_noise", "l2")
         return replace(self, bound=bound), replace(spec, noise=self.multiplier * bound)
 
@@ -81,7 +81,7 @@ class LaplaceNoise(Transform):
     bound: Derived = float("nan")
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("laplace_noise", self.multiplier, self.epsilon)
+        check_noise_stated("laplace_noise", self.multiplier, self.epsilon)
         bound = checked_sensitivity(spec, "laplace_noise", "l1")
         return replace(self, bound=bound), replace(spec, noise=2**0.5 * self.multiplier * bound)
 

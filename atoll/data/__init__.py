@@ -1,4 +1,4 @@
-"""Examples, who holds them, and who takes part."""
+"""Data sets, partitions into clients, and the sampling of cohorts: examples, who holds them, and who takes part."""
 
 from collections.abc import Callable
 from typing import Any

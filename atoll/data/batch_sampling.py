@@ -1,4 +1,4 @@
-"""Batches drawn anew in every step: each example on its own (Poisson), or a fixed number of different ones.
+"""Subsampled batches, drawn anew in every step: each example on its own (Poisson), or a fixed number of different ones.
 
 What amplification by sampling assumes of DP-SGD. A draw is addressed by (key, step, client, place): neither the rest
 of the cohort nor the width of the plan can change it.

@@ -1,4 +1,4 @@
-"""Examples, once, as compact columns."""
+"""Data sets: the examples, once, as compact columns."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ class Dataset:
 
     @property
     def examples(self) -> int:
-        """The training rows."""
         return len(self.train["x"])
 
     @property

@@ -1,4 +1,4 @@
-"""Which examples the clients of a cohort see, step by step."""
+"""The population of clients, and which examples those of a cohort see, step by step."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,7 +51,6 @@ class Population:
 
     @property
     def size(self) -> int:
-        """The clients."""
         return self.partition.size
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Who takes part in a round.
+"""Cohort sampling: who takes part in a round (participation), and how that was drawn.
 
 A sampler is given the RUN's cohort key and the round, and folds them itself: a round has the same cohort after a
 resume, and a scheme may rest on something that is fixed for the run. It says how it really drew (`Participation`):

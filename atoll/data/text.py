@@ -57,7 +57,6 @@ class Corpus:
 
     @property
     def lengths(self) -> Ints:
-        """The tokens of each text."""
         return np.diff(self.offsets)
 
 
@@ -97,7 +96,6 @@ class Vocabulary:
 
 
 def characters(text: str) -> Ints:
-    """The code points of a text."""
     return np.frombuffer(text.encode("utf-32-le"), np.uint32)
 
 

@@ -106,7 +106,6 @@ class Analytic:
 
 
 def _instead(term: Term) -> str:
-    """The accountants that know this term."""
     if term.without_replacement is not None or isinstance(term.event, DistributedDiscreteGaussian | DistributedSkellam):
         return "Use accountant = 'rdp'."
     if term.rate is not None and isinstance(term.event, Laplace):

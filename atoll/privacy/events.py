@@ -265,13 +265,11 @@ def check_epsilon(where: str, value: float) -> None:
 
 
 def check_delta(where: str, value: float) -> None:
-    """Refuse a delta outside (0, 1)."""
     if not 0 < value < 1:
         raise ConfigError(f"{where}: must be above 0 and below 1 (got {value}). Use less than 1 / population.")
 
 
 def check_noise(where: str, value: float) -> None:
-    """Refuse noise that cannot be accounted."""
     if not (value == 0 or MIN_NOISE <= value <= MAX_NOISE):
         raise ConfigError(
             f"{where}: must be 0 or between 1e-10 and 1e10 (got {value}). Usual values lie between 0.3 and 20; "

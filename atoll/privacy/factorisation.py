@@ -65,7 +65,7 @@ def error(coefficients: tuple[float, ...], rounds: int) -> float:
     return float(np.sum(weight * _responses(np.array(coefficients), rounds) ** 2) / rounds)
 
 
-def sensitivity(coefficients: tuple[float, ...], rounds: int, min_separation: int, participations: int) -> float:
+def banded_sensitivity(coefficients: tuple[float, ...], rounds: int, min_separation: int, participations: int) -> float:
     """How far C moves with one unit whose contributions have length 1, exactly.
 
     Columns do not overlap, and earlier ones are not shorter: the worst turns are the first ones, close together.

@@ -48,7 +48,6 @@ def unflatten(vector: Tensor, value: Tree) -> Tree:
 
 
 def noise_like(value: Tree, key: Tensor, draw: Draw, source: BitSource = bits) -> Tree:
-    """A draw in the shape of the tree."""
     return unflatten(flat_noise(value, key, draw, source), value)
 
 

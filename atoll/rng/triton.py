@@ -7,7 +7,6 @@ import triton.language as tl
 
 @triton.jit
 def _mix(x0, x1, R: tl.constexpr):
-    """A round of Threefry."""
     x0 = x0 + x1
     return x0, ((x1 << R) | (x1 >> (32 - R))) ^ x0
 

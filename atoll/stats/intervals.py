@@ -40,7 +40,6 @@ class Estimate:
 
     @property
     def half(self) -> float | None:
-        """Half the width of the interval."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
 

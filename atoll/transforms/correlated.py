@@ -22,7 +22,7 @@ from atoll.privacy.factorisation import banded
 from atoll.rng import dp
 from atoll.transforms.noise import CALIBRATED, Clients, Epsilon, actual_event, checked_sensitivity, noise_share
 from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm
-from atoll.transforms.requirements import Delta, check_noise
+from atoll.transforms.requirements import Delta, check_noise_stated
 from atoll.tree import Tree
 
 Constant = Annotated[float, Field(ge=0)]  # the same in every round: the events are of the whole run
@@ -56,7 +56,7 @@ class BandedNoise(NoisySum):
     participation_gap: DerivedInt = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("banded_noise", self.noise_multiplier, self.epsilon)
+        check_noise_stated("banded_noise", self.noise_multiplier, self.epsilon)
         bound = checked_sensitivity(spec, "banded_noise", "l2")
         participation_gap, rounds = self._participation_gap(spec), needs_rounds(spec, "banded_noise")
         bands = self.bands or min(participation_gap, rounds)
@@ -125,7 +125,7 @@ class TreeNoise(NoisySum):
     participation_gap: DerivedInt = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("tree_noise", self.noise_multiplier, self.epsilon)
+        check_noise_stated("tree_noise", self.noise_multiplier, self.epsilon)
         bound, rounds = checked_sensitivity(spec, "tree_noise", "l2"), needs_rounds(spec, "tree_noise")
         noise = self.noise_multiplier * bound * (self._levels(rounds) + 1) ** 0.5
         participation_gap = checked_gap(spec, "tree_noise", self.noise_cohort, self.min_separation)

@@ -18,7 +18,7 @@ from atoll.transforms.noise import CALIBRATED, Epsilon, actual_event
 from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm
 from atoll.transforms.requirements import (
     Delta,
-    check_noise,
+    check_noise_stated,
     needs_bound,
     needs_cohort,
     needs_equal_weights,
@@ -52,7 +52,7 @@ class DiscreteGaussian(NoisySum):
     size: Annotated[int, SetByBind()] = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("discrete_gaussian", self.noise_multiplier, self.epsilon)
+        check_noise_stated("discrete_gaussian", self.noise_multiplier, self.epsilon)
         l2, clients, size = _checked_sensitivity(spec, "discrete_gaussian")
         std = self.noise_multiplier * l2
         if std:
@@ -87,7 +87,7 @@ class Skellam(NoisySum):
     l1: Derived = _NAN
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("skellam", self.noise_multiplier, self.epsilon)
+        check_noise_stated("skellam", self.noise_multiplier, self.epsilon)
         l2, _, size = _checked_sensitivity(spec, "skellam")
         l1 = min(spec.l1 or math.inf, math.sqrt(size) * l2, l2 * l2)  # of whole numbers, |k| is at most k^2
         std = self.noise_multiplier * l2

@@ -15,7 +15,7 @@ from atoll.rng import dp
 from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm
 from atoll.transforms.requirements import (
     Delta,
-    check_noise,
+    check_noise_stated,
     needs_bound,
     needs_equal_weights,
     needs_no_noise,
@@ -49,7 +49,7 @@ class GaussianNoise(NoisySum):
     sensitivity: Derived = float("nan")
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("gaussian_noise", self.noise_multiplier, self.epsilon)
+        check_noise_stated("gaussian_noise", self.noise_multiplier, self.epsilon)
         bound = checked_sensitivity(spec, "gaussian_noise", "l2")
         bound_one = replace(self, sensitivity=bound, **fixed_denominator(spec))
         return bound_one, replace(spec, noise=self.noise_multiplier * bound)
@@ -87,7 +87,7 @@ class LaplaceNoise(NoisySum):
     sensitivity: Derived = float("nan")
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise("laplace_noise", self.noise_multiplier, self.epsilon)
+        check_noise_stated("laplace_noise", self.noise_multiplier, self.epsilon)
         bound = checked_sensitivity(spec, "laplace_noise", "l1")
         bound_one = replace(self, sensitivity=bound, **fixed_denominator(spec))
         return bound_one, replace(spec, noise=2**0.5 * self.noise_multiplier * bound)

@@ -80,7 +80,7 @@ def check_number(where: str, value: float, zero: bool = False) -> None:
         raise ConfigError(f"{where}: must be {least} and finite (got {value}).")
 
 
-def check_noise(name: str, noise_multiplier: float, epsilon: float | None) -> None:
+def check_noise_stated(name: str, noise_multiplier: float, epsilon: float | None) -> None:
     """Refuse a mechanism that is not told how much noise it adds."""
     if not math.isnan(noise_multiplier):
         check_number(f"{name}.noise_multiplier", noise_multiplier, zero=True)

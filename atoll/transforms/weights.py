@@ -1,4 +1,4 @@
-"""Who counts how much."""
+"""Client weights in the aggregate."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar

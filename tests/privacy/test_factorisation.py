@@ -11,7 +11,7 @@ from scipy.linalg import toeplitz
 
 from atoll.errors import ConfigError
 from atoll.privacy import Analytic, Banded, Gaussian, TreeAggregation
-from atoll.privacy.factorisation import banded, error, sensitivity, square_root
+from atoll.privacy.factorisation import banded, banded_sensitivity, error, square_root
 from atoll.privacy.tree_sensitivity import nodes_square, tree_sensitivity
 
 
@@ -46,7 +46,7 @@ def test_the_sensitivity_is_the_worst_over_every_pattern_and_sign(
 ) -> None:
     c = banded(rounds, bands)
     slow = brute(matrix(c, rounds), rounds, bands + more, times)
-    assert sensitivity(c, rounds, bands + more, times) == pytest.approx(slow)
+    assert banded_sensitivity(c, rounds, bands + more, times) == pytest.approx(slow)
     assert slow <= math.sqrt(min(times, -(-rounds // (bands + more)))) + 1e-12  # what the event counts
 
 
@@ -54,7 +54,7 @@ def test_the_event_counts_the_sensitivity_of_the_run() -> None:
     """A banded run costs what one Gaussian costs of its noise multiplier over the exact sensitivity."""
     c = banded(60, 6)
     event = Banded(5.0, bands=6, min_separation=10, rounds=60)
-    exact = Analytic().epsilon(Gaussian(5.0 / sensitivity(c, 60, 10, 6)), 1e-6)
+    exact = Analytic().epsilon(Gaussian(5.0 / banded_sensitivity(c, 60, 10, 6)), 1e-6)
     assert exact <= Analytic().epsilon(event, 1e-6) <= exact * (1 + 1e-9)
 
 
@@ -97,7 +97,7 @@ def test_the_square_root_of_the_prefix_sums_is_one() -> None:
 
 def test_bands_beyond_the_separation_are_refused() -> None:
     with pytest.raises(ConfigError, match="5 bands need a separation of as many rounds"):
-        sensitivity(banded(20, 5), 20, 4, 3)
+        banded_sensitivity(banded(20, 5), 20, 4, 3)
     with pytest.raises(ConfigError, match="rounds and bands of at least 1"):
         banded(0, 1)
 

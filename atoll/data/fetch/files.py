@@ -30,7 +30,6 @@ class Files:
         return self.offer.layout
 
     def read(self, name: str) -> bytes:
-        """One whole file."""
         return self.every((name,))[name]
 
     def every(self, names: tuple[str, ...] | None = None) -> dict[str, bytes]:

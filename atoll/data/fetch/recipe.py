@@ -23,7 +23,6 @@ class Package:
 
     @property
     def version(self) -> str:
-        """The version alone."""
         return self.release.partition("==")[2] if self.client == "pip" else self.release.rpartition("@")[2]
 
 
@@ -59,7 +58,6 @@ class Offer:
 
     @property
     def megabytes(self) -> float:
-        """What would be downloaded."""
         return sum(d.megabytes for d in self.downloads)
 
 

@@ -31,7 +31,6 @@ class ColumnFile:
     base: Any  # the open database
 
     def read(self, numbers: Sequence[str], texts: Sequence[str]) -> Columns:
-        """These columns, as numbers or as texts."""
         kinds = {**dict.fromkeys(numbers, NUMBER), **dict.fromkeys(texts, TEXT)}
         selected = [f"{self.cells[n][kind]} AS c{i}" for i, (n, kind) in enumerate(kinds.items())]
         arrays = self.base.execute(f"SELECT {', '.join(selected)} FROM {self.source}").fetchnumpy()
@@ -49,7 +48,6 @@ class ColumnFile:
 
 
 def absent(values: Array) -> NDArray[np.bool_]:
-    """Where nothing is."""
     if values.dtype.kind == "O":
         return np.fromiter((v is None for v in values), bool, len(values))
     return np.isnan(values)
@@ -67,7 +65,6 @@ def memory_database() -> Iterator[Any]:
 
 
 def database_error() -> type[Exception]:
-    """What DuckDB raises."""
     import duckdb
 
     error: type[Exception] = duckdb.Error
@@ -80,7 +77,6 @@ def first_line(error: Exception) -> str:
 
 
 def quoted(text: str) -> str:
-    """Text in SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 

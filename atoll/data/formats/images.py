@@ -72,7 +72,6 @@ class Listing:
     first: int
 
     def columns(self, rows: Tensor, y: Tensor, size: Size | None, grey: bool) -> Tree:
-        """Some of them, read."""
         return {"x": read_images([self.paths[i] for i in rows.tolist()], size, grey), "y": y[rows]}
 
 

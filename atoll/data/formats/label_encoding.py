@@ -26,7 +26,6 @@ class Targets(NamedTuple):
 
     @property
     def column(self) -> Tensor:
-        """y as a data set holds it."""
         return self.y.float() if self.kind == "regression" else self.y
 
     @property
@@ -79,7 +78,6 @@ def kind_of(values: Array, column: str) -> Kind:
 
 
 def targets(values: Array, kind: Kind | None, column: str) -> Targets:
-    """What is to be learned of a column."""
     kind = kind or kind_of(values, column)
     if kind == "regression":
         if values.dtype.kind == "O":

@@ -33,7 +33,6 @@ class LeafExamples:
     group: Array  # what LEAF calls the hierarchy (the play of a role), None where there is none
 
     def rows(self, index: Tensor) -> LeafExamples:
-        """Some of them."""
         i = index.numpy()
         return LeafExamples(self.x[i], self.y[i], self.user[i], self.group[i])
 
@@ -73,7 +72,6 @@ def leaf_dataset(
 
 
 def leaf_numbers(values: list[Any], where: str) -> Array:
-    """Nested lists of numbers as an array."""
     try:
         array = np.array(values, np.float64)
     except (ValueError, TypeError):

@@ -61,7 +61,6 @@ def parquet(
 
 @contextmanager
 def parquet_table(path: Path) -> Iterator[ColumnFile]:
-    """The columns of a Parquet file."""
     source = f"read_parquet({pattern(path)})"
     with memory_database() as base:
         try:

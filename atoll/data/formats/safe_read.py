@@ -22,7 +22,6 @@ _SUFFIXES = ("", ".gz", ".bz2", ".xz")
 
 
 def refuse(path: Path | str, what: str, instead: str) -> NoReturn:
-    """Say no."""
     raise DataError(f"{path}: {what}. {instead}.")
 
 
@@ -131,7 +130,6 @@ def numbered_lines(
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file says."""
     try:
         return json.loads(read_all(path))
     except json.JSONDecodeError as e:

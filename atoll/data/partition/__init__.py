@@ -1,4 +1,4 @@
-"""How the rows of a data set become clients."""
+"""Partitions (IID and non-IID): how the rows of a data set become clients."""
 
 from collections.abc import Callable
 

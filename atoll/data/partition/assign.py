@@ -31,7 +31,6 @@ def classes_of(labels: Tensor | None, name: str) -> Ints:
 
 
 def check_enough_rows(clients: int, minimum: int, examples: int) -> None:
-    """Refuse what no draw could give."""
     if clients * minimum > examples:
         what = f"{clients} clients of at least {minimum} need {clients * minimum} examples, and there are {examples}"
         raise PartitionError(f"partition.clients: {what}. Use at most {examples // minimum} clients.")

@@ -72,7 +72,6 @@ class QuantityDirichlet:
 
 
 def above_zero(alpha: float) -> None:
-    """Refuse what is no concentration."""
     if alpha <= 0:
         raise PartitionError(
             f"partition.alpha: must be above 0 (got {alpha}). For an even split use partition.name = 'iid'."

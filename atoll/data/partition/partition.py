@@ -1,4 +1,4 @@
-"""Who holds which rows."""
+"""A partition: who holds which rows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ class Partition:
 
     @property
     def size(self) -> int:
-        """The clients."""
         return len(self.offsets) - 1
 
     @property
@@ -65,7 +64,6 @@ class Partition:
         return self.offsets[clients + 1] - self.offsets[clients]
 
     def of(self, client: int) -> Tensor:
-        """The rows of one client."""
         if not 0 <= client < self.size:
             raise PartitionError(f"partition: there is no client {client}. Clients are 0..{self.size - 1}.")
         return self.indices[int(self.offsets[client]) : int(self.offsets[client + 1])]

@@ -46,7 +46,6 @@ class VerticalPartition:
 
     @property
     def parties(self) -> int:
-        """How many."""
         return self.columns.size
 
     def aligned(self) -> Tensor:

@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 from atoll.data.dataset import Dataset
 from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
 from atoll.data.sources.fixed_split import TEST, TRAIN, VALIDATION, Split, assign_split, rows_of
-from atoll.data.sources.movielens import AGES, CARRIED, CITATION, DAT, GENRES, PUBLISHED, TERMS, TSV, Tables, tables
+from atoll.data.sources.movielens import (
+    AGES,
+    CARRIED,
+    CITATION,
+    DAT,
+    GENRES,
+    PUBLISHED,
+    TERMS,
+    TSV,
+    Tables,
+    read_tables,
+)
 from atoll.data.sources.splits import standardise
 
 _METADATA = "movies_metadata.csv"
@@ -79,7 +90,7 @@ def films(target: Literal["rating", "liked"] = "rating", split: Split = "own", f
 
 def parse(files: Files) -> Columns:
     """The films that both know, one row each: MovieLens's columns, then TMDB's."""
-    lens = tables(files)
+    lens = read_tables(files)
     described = _described(files.read(_METADATA).decode())
     keys = [(_plain(title), int(year)) for title, year in zip(lens.titles, lens.films[:, 0], strict=True)]
     counts = np.bincount(lens.ratings[:, 1], minlength=len(keys))

@@ -90,7 +90,6 @@ def _dataset(recipe: Recipe, normalise: Normalise, folder: str | None, classes: 
 
 
 def parse(files: Files) -> Columns:
-    """The four idx files as columns."""
     raw = files.every()
     arrays = {}
     for part, prefix in (("train", "train"), ("test", "t10k")):

@@ -95,12 +95,11 @@ def movielens(
 
 
 def parse(files: Files) -> Columns:
-    """The three tables as columns."""
-    t = tables(files)
+    t = read_tables(files)
     return Columns({"users": t.users, "films": t.films, "ratings": t.ratings}, {"titles": t.titles})
 
 
-def tables(files: Files) -> Tables:
+def read_tables(files: Files) -> Tables:
     """Read the published files (::, latin-1) or RecBole's (tabs, UTF-8, a head, films by title)."""
     dat = files.layout == "dat"
     raw = files.every(DAT if dat else TSV)

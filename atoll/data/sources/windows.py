@@ -27,13 +27,11 @@ class Texts:
 
     @classmethod
     def joined(cls, texts: list[Ints]) -> "Texts":
-        """One after the other."""
         offsets = np.cumsum([0, *(len(t) for t in texts)])
         return cls(np.concatenate(texts) if texts else np.empty(0, np.int8), offsets)
 
     @property
     def lengths(self) -> Ints:
-        """The tokens of each client."""
         return np.diff(self.offsets)
 
     def rows(self, window: int, stride: int, targets: Targets) -> tuple[Tree, Ints]:

@@ -80,7 +80,6 @@ def _channels_second(x: Tensor) -> Tensor:
 
 
 def out_size(size: Pair, kernel: Pair, geometry: ConvGeometry) -> Pair:
-    """Height and width of what comes out."""
     h, w = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, *geometry, strict=True))
     return (h, w)
 

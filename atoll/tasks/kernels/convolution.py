@@ -36,7 +36,6 @@ class Conv2d(nn.Conv2d):
 
 
 def conv_geometry(layer: nn.Conv2d) -> ConvGeometry:
-    """Its stride, padding and dilation."""
     return _pair(layer.stride), _padding(layer), _pair(layer.dilation)
 
 

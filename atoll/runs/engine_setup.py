@@ -118,15 +118,15 @@ def _engine(
     world: World,
 ) -> LocalEngine:
     if world.size == 1:
-        return make(choice, data, store, chunk, trial, setup.task.model)
+        return make(choice, data, store, chunk, trial, setup.task.original)
     choice = replace(choice, workers=choice.workers or max(1, cores() // world.local_size))
     made: list[LocalEngine] = []
 
     def decide() -> tuple[Any, list[str], int]:
-        made.append(make(choice, data, store, chunk, trial, setup.task.model))
+        made.append(make(choice, data, store, chunk, trial, setup.task.original))
         return made[0].name, made[0].notes, made[0].choice().get("chunk", chunk)
 
     name, notes, own = world.first(decide)
     if made:
         return made[0]
-    return replace(make(replace(choice, name=name), data, store, own, trial, setup.task.model), notes=list(notes))
+    return replace(make(replace(choice, name=name), data, store, own, trial, setup.task.original), notes=list(notes))

@@ -1,352 +1,253 @@
-"""Choosing the fastest engine: engines whose speed we set, on a clock that only they move."""
+"""Choosing the fastest engine: a rule for dense models, else engines whose speed we set, on a clock of their own."""
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 import atoll
-from atoll.algorithms.fedavg import FedAvg
-from atoll.core import Job, Result
-from atoll.engines import ENGINES, Loop, Threads, Vector
-from atoll.engines import autotune as probe
-from atoll.engines.autotune import Probe, measure
-from atoll.engines.choice import Ground, candidates, make, taken, work_mark
-from atoll.testing.harness import CPU, federation
+from atoll.algorithms.scaffold import Scaffold
+from atoll.core import ClientStates, Engine, Pending, Request, Train, Trained
+from atoll.engines import ENGINES, Loop, Threads, Vector, autotune, choice, make
+from atoll.engines.autotune import fastest, is_dense, measure, small
+from atoll.tasks.models import MODELS
+from atoll.testing.harness import Federation, federation
 from atoll.testing.problems import network
+from atoll.tree import Tree
+from tests.tasks.test_models import build
 
-DAY = 86_400.0
+DENSE = {"linear", "logistic", "mlp"}
+CONVOLUTION = nn.Conv2d(1, 1, 1)
 
 
-@dataclass
 class Time:
     """A clock that only work moves."""
 
-    now: float = 1e4
+    def __init__(self) -> None:
+        self.now = 1e4
 
-    def __call__(self) -> float:
+    def perf_counter(self) -> float:
         return self.now
 
 
-@dataclass
-class Paced:
-    """An engine that takes so long for a call and for each client's step; much longer while something disturbs it."""
+class Paced(Engine):
+    """Takes so many seconds for each call, by the number of the call; the last one again and again."""
 
-    clock: Time
-    step: float
-    call: float = 0.0
-    disturbed: Callable[[int], bool] = lambda _: False  # of the number of the call
-    seen: list[int] = field(default_factory=list)  # clients of each call
+    name = "paced"
 
-    def run(self, job: Job) -> Result:
-        took = self.call + self.step * int(job.cohort.steps.sum())
-        self.clock.now += took * (100 if self.disturbed(len(self.seen)) else 1)
-        self.seen.append(len(job.cohort))
-        return Result(None, torch.zeros(0), torch.zeros(0), torch.zeros(0))
+    def __init__(self, clock: Time, *seconds: float) -> None:
+        self.clock, self.seconds = clock, seconds
+        self.notes = []
+        self.seen: list[Train] = []
+
+    def submit(self, request: Request) -> Pending[Any]:
+        assert isinstance(request, Train)
+        self.clock.now += self.seconds[min(len(self.seen), len(self.seconds) - 1)]
+        self.seen.append(request)
+        return Pending.done(cast(Trained, None))
+
+    def state(self) -> ClientStates:
+        raise NotImplementedError
+
+    def load(self, pieces: Iterable[tuple[Tensor, Tree]]) -> None:
+        raise NotImplementedError
+
+    def choice(self) -> dict[str, Any]:
+        return {}
 
 
-def work(clients: int = 64) -> Job:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
+    clock = Time()
+    monkeypatch.setattr(autotune, "time", clock)
+    return clock
+
+
+def made() -> Federation:
     problem = network()
-    made = federation(problem, FedAvg(problem.task, 0.1))
-    return made.job([i % problem.partition.size for i in range(clients)])
+    return federation(problem, Scaffold(problem.task, 0.1, population=6))
 
 
-def trio(clock: Time, vector: float = 1e-6, threads: float = 1e-3, loop: float = 2e-3) -> dict[str, Paced]:
-    return {"vector": Paced(clock, vector, 1e-3), "threads": Paced(clock, threads), "loop": Paced(clock, loop)}
+def trial(clients: int = 64) -> Train:
+    return made().request([i % 6 for i in range(clients)])
 
 
-def asked(path: Path, clock: Time, load: float = 0.0) -> Probe:
-    return Probe(path, clock, clock, clock, lambda: load)
+# ------------------------------------------------------------------------------------------------------------ the rule
 
 
-def calls(engines: dict[str, Paced]) -> int:
-    return sum(len(e.seen) for e in engines.values())
+@pytest.mark.parametrize("name", MODELS)
+def test_of_the_models_that_come_with_atoll_these_are_dense(name: str) -> None:
+    assert is_dense(build(name)) == (name in DENSE)
 
 
-# ----------------------------------------------------------------------------------------------------------- measuring
+@pytest.mark.parametrize("options", [{"widths": []}, {"dropout": 0.5}, {"init": "niid"}])
+def test_a_perceptron_is_dense_whatever_its_options(options: dict[str, Any]) -> None:
+    assert is_dense(build("mlp", **options))
 
 
-def test_what_is_found_is_what_a_step_takes() -> None:
-    clock = Time()
-    found = measure(trio(clock, vector=1e-4), work(), clock, clock)
-    assert found["threads"] == pytest.approx(1e-3)
-    assert found["loop"] == pytest.approx(2e-3)
-    assert 1e-4 < found["vector"] < 2e-4  # a call's own millisecond is shared by many clients
+class Strange(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
 
 
-def test_a_stack_is_tried_on_many_clients_and_the_others_on_few() -> None:
-    clock = Time()
-    engines = trio(clock)
-    measure(engines, work(), clock, clock)
-    assert max(engines["vector"].seen) > 50
-    assert max(engines["threads"].seen) == probe._FEW
+class StrangeLinear(nn.Linear):
+    pass
 
 
-def test_engines_are_timed_in_turns() -> None:
-    clock, order = Time(), []
+@pytest.mark.parametrize(
+    ("model", "dense"),
+    [
+        (nn.Sequential(nn.Flatten(), nn.Linear(2, 2), nn.GELU(), nn.LayerNorm(2), nn.Dropout(0.5)), True),
+        (nn.Sequential(nn.Sequential(nn.Linear(2, 2)), nn.Sequential()), True),
+        (nn.Sequential(nn.Linear(2, 2), nn.PReLU()), False),
+        (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), False),
+        (nn.Sequential(nn.Embedding(4, 2), nn.Linear(2, 2)), False),
+        (nn.MultiheadAttention(4, 2), False),
+        (nn.TransformerEncoderLayer(4, 2), False),
+        (nn.LSTM(2, 2), False),
+        (Strange(), False),  # nobody knows what its forward does
+        (StrangeLinear(2, 2), False),
+        (nn.Sequential(Strange()), False),
+    ],
+)
+def test_dense_is_nothing_but_dense_layers_and_functions_of_single_numbers(model: nn.Module, dense: bool) -> None:
+    assert is_dense(model) == dense
+
+
+# -------------------------------------------------------------------------------------------------------- a measurement
+
+
+def test_the_faster_of_two_is_picked_and_the_note_says_what_was_measured(clock: Time) -> None:
+    engines = {"slow": Paced(clock, 0.064), "fast": Paced(clock, 0.032)}
+    assert fastest(engines, trial()) == ("fast", "measured: slow 4 ms, fast 2 ms (a client's first 4 steps)")
+    assert fastest(dict(reversed(engines.items())), trial())[0] == "fast"
+
+
+def test_of_two_that_are_as_good_the_first_stays(clock: Time) -> None:
+    """Runs of one experiment should not differ in their last bits for nothing."""
+    assert fastest({"first": Paced(clock, 0.104), "second": Paced(clock, 0.1)}, trial())[0] == "first"
+    assert fastest({"first": Paced(clock, 0.106), "second": Paced(clock, 0.1)}, trial())[0] == "second"
+
+
+def test_what_an_engine_makes_in_its_first_turn_does_not_count(clock: Time) -> None:
+    engines = {"captures": Paced(clock, 0.9, 0.01), "does not": Paced(clock, 0.1)}
+    assert measure(engines, trial()) == pytest.approx({"captures": 0.01 / 16, "does not": 0.1 / 16})
+
+
+def test_a_machine_that_is_busy_for_most_of_the_time_does_not_decide(clock: Time) -> None:
+    engines = {"disturbed": Paced(clock, 0.9, 0.5, 0.01, 0.5), "not": Paced(clock, 0.1)}
+    assert fastest(engines, trial())[0] == "disturbed"
+
+
+def test_engines_take_turns(clock: Time) -> None:
+    order: list[str] = []
 
     class Told(Paced):
-        def run(self, job: Job) -> Result:
-            order.append(self.step)
-            return super().run(job)
+        def submit(self, request: Request) -> Pending[Any]:
+            order.append(str(self.seconds[0]))
+            return super().submit(request)
 
-    engines = {n: Told(clock, s) for n, s in (("vector", 1e-3), ("threads", 2e-3), ("loop", 3e-3))}
-    measure(engines, work(), clock, clock)
-    assert order[-6:] == [1e-3, 2e-3, 3e-3] * 2
-
-
-def test_a_machine_that_is_busy_for_most_of_the_time_does_not_decide() -> None:
-    clock = Time()
-    engines = {
-        "vector": Paced(clock, 1e-5, 1e-4, disturbed=lambda n: n % 4 != 3),
-        "threads": Paced(clock, 1e-3),
-        "loop": Paced(clock, 2e-3),
-    }
-    found = measure(engines, work(), clock, clock)
-    assert min(found, key=lambda n: found[n]) == "vector"
+    measure({"a": Told(clock, 0.1), "b": Told(clock, 0.2), "c": Told(clock, 0.3)}, trial())
+    assert order == ["0.1", "0.2", "0.3"] * 4
 
 
-def test_what_is_hopeless_is_left_out_early() -> None:
-    clock = Time()
-    engines = trio(clock, threads=1e-4, loop=5e-3)
-    engines["vector"].call = 0.01
-    found = measure(engines, work(), clock, clock)
-    assert len(engines["loop"].seen) < len(engines["threads"].seen)
-    assert set(found) == {"vector", "threads", "loop"}
-
-
-@pytest.mark.parametrize("pace", [1e-6, 1e-4, 1e-2])
-def test_the_probe_is_short(pace: float) -> None:
-    clock = Time()
+@pytest.mark.parametrize("seconds", [1e-6, 1e-2, 0.5, 10.0])
+def test_a_measurement_is_short_and_everybody_has_a_turn_that_counts(clock: Time, seconds: float) -> None:
+    engines = {n: Paced(clock, seconds) for n in ("vector", "threads", "loop")}
     began = clock.now
-    measure(trio(clock, pace, pace, 2 * pace), work(), clock, clock)
-    assert clock.now - began < 2.5
+    found = measure(engines, trial())
+    assert found == pytest.approx(dict.fromkeys(engines, seconds / 16))
+    assert clock.now - began <= max(3.0 + 3 * seconds, 6 * seconds) + 1e-6
+    assert all(2 <= len(e.seen) <= 4 for e in engines.values())
 
 
-def test_heavy_clients_are_few() -> None:
-    clock = Time()
-    began = clock.now
-    engines = trio(clock, 0.3, 0.2, 0.3)
-    measure(engines, work(), clock, clock)
-    assert max(engines["vector"].seen) == 2
-    assert clock.now - began < 8
+def test_engines_are_tried_on_a_few_clients_and_steps_and_nothing_is_kept_of_it(clock: Time) -> None:
+    engine = Paced(clock, 0.1)
+    measure({"a": engine}, trial(64))
+    assert {(len(r.ids), r.max_steps, r.client_state) for r in engine.seen} == {(16, 4, "read")}
+    few = trial(3)
+    measure({"a": engine}, few)
+    assert torch.equal(engine.seen[-1].ids, few.ids)
 
 
-def test_a_chunk_is_tried_where_it_makes_a_difference() -> None:
-    clock = Time()
-    names = ("vector", "vector by 16", "vector by 4", "threads", "loop")
-    light = {n: Paced(clock, 1e-4 if n == "vector by 16" else 1e-3) for n in names}
-    assert set(measure(light, work(), clock, clock)) == set(names)
-    heavy = {n: Paced(clock, 0.02) for n in names}
-    assert set(measure(heavy, work(), clock, clock)) == {"vector", "threads", "loop"}  # on three clients at a time
+def test_a_small_piece_of_a_request_without_a_common_server_has_those_clients_rows() -> None:
+    whole = made().request([3, 1, 2])
+    own = {"w": torch.arange(6.0).reshape(3, 2)}
+    each = Train(whole.program, whole.settings, own, {}, whole.ids, whole.key, whole.order, per_client=True)
+    piece = small(each, 2, 1)
+    assert piece.sent["w"].tolist() == [[0.0, 1.0], [2.0, 3.0]]
+    assert piece.ids.tolist() == [3, 1]
 
 
-# --------------------------------------------------------------------------------------------------------- remembering
+# -------------------------------------------------------------------------------------------------------- real engines
 
 
-def test_a_clear_answer_is_measured_once(tmp_path: Path) -> None:
-    clock, path = Time(), tmp_path / "engines.json"
-    engines, job = trio(clock), work()
-    first = asked(path, clock).fastest(engines, job, "a")
-    before = calls(engines)
-    again = asked(path, clock).fastest(engines, job, "a")
-    assert again == first
-    assert calls(engines) == before
-    kept = json.loads(path.read_text())["a"]
-    assert kept["best"] == "vector"
-    assert kept["margin"] == pytest.approx(first.margin)
-    assert abs(kept["at"] - clock.now) < 60
-    asked(path, clock).fastest(engines, job, "b")  # another job
-    assert calls(engines) > before
+def picked(name: str) -> Any:
+    """As if this engine had been the fastest."""
+    return patch.object(autotune, "measure", lambda engines, _: {n: 1.0 if n == name else 9.0 for n in engines})
 
 
-def test_a_close_answer_is_measured_again_until_it_stands(tmp_path: Path) -> None:
-    clock, path, job = Time(), tmp_path / "engines.json", work()
-    engines = trio(clock, vector=1e-3, threads=1.2e-3)
-    counts = []
-    for _ in range(5):
-        asked(path, clock).fastest(engines, job, "a")
-        counts.append(calls(engines))
-    assert counts[0] < counts[1] < counts[2] == counts[3] == counts[4]
+def chosen(asked: str, model: nn.Module) -> Any:
+    ours = made()
+    engine = ours.engine
+    assert isinstance(engine, Loop)
+    return make(ENGINES[asked](), engine.data, engine.store, 100, ours.request([4, 0, 2]), model)
 
 
-def test_measurements_are_joined_by_their_minimum(tmp_path: Path) -> None:
-    clock, path, job = Time(), tmp_path / "engines.json", work()
-    bad = asked(path, clock).fastest(trio(clock, vector=1e-3, threads=0.9e-3), job, "a")
-    assert bad.best == "threads"
-    good = asked(path, clock).fastest(trio(clock, vector=1e-5, threads=2e-3), job, "a")
-    assert good.best == "vector"
-    assert good.seconds["threads"] == pytest.approx(0.9e-3)
-    assert good.tries == 2
+@pytest.mark.parametrize(("name", "kind"), [("vector", Vector), ("threads", Threads), ("loop", Loop)])
+def test_the_engine_that_was_the_fastest_is_made(name: str, kind: type[Engine]) -> None:
+    with picked(name):
+        engine = chosen("auto", CONVOLUTION)
+    assert type(engine) is kind
+    assert engine.choice()["name"] == name
+    assert engine.notes[0].startswith("measured: vector ")
 
 
-def test_of_two_that_are_as_good_the_one_taken_before_stays(tmp_path: Path) -> None:
-    """Runs of one experiment should not differ in their last bits for nothing."""
-    clock, path, job = Time(), tmp_path / "engines.json", work()
-    slow = Paced(clock, 1e-1)
-    both = {"vector": Paced(clock, 1.1e-3), "threads": Paced(clock, 1e-3), "loop": slow}
-    assert asked(path, clock).fastest(both, job, "a").best == "threads"
-    both["vector"].step = 0.97e-3
-    assert asked(path, clock).fastest(both, job, "a").best == "threads"
-    both["vector"].step = 0.5e-3
-    assert asked(path, clock).fastest(both, job, "a").best == "vector"
+@pytest.mark.parametrize("asked", ["vector", "threads", "loop"])
+def test_an_engine_asked_for_by_name_is_not_measured(asked: str) -> None:
+    with patch.object(choice, "fastest", pytest.fail):
+        engine = chosen(asked, CONVOLUTION)
+    assert engine.name == asked
+    assert engine.notes == ["chosen by name"]
 
 
-def test_nothing_is_slower_than_the_loop(tmp_path: Path) -> None:
-    clock = Time()
-    answer = asked(tmp_path / "x", clock).fastest(trio(clock, 3e-3, 3e-3, 2e-3), work(), "a")
-    assert answer.best == "loop"
+def test_dense_models_are_a_stack_without_a_measurement() -> None:
+    with patch.object(choice, "fastest", pytest.fail):
+        engine = chosen("auto", nn.Linear(2, 2))
+    assert (engine.name, engine.chunk) == ("vector", 100)
+    assert engine.notes == ["dense layers of many clients are batched products: one stack"]
 
 
-def test_what_was_found_under_load_is_measured_again_once_that_is_over(tmp_path: Path) -> None:
-    clock, path, job = Time(), tmp_path / "engines.json", work()
-    disturbed = trio(clock)
-    disturbed["vector"].call, disturbed["vector"].disturbed = 0.01, lambda _: True
-    for _ in range(3):
-        assert asked(path, clock, load=3.0).fastest(disturbed, job, "a").best == "threads"
-    before = calls(disturbed)
-    asked(path, clock, load=3.0).fastest(disturbed, job, "a")
-    assert calls(disturbed) == before  # it stands as long as there is load
-    quiet = trio(clock)
-    found = asked(path, clock).fastest(quiet, job, "a")
-    assert found.best == "vector"
-    assert not found.busy
-    assert found.tries == 1  # figures of another kind are not joined
+def test_a_measurement_by_real_engines_names_one_of_them_and_writes_no_client_state() -> None:
+    ours = made()
+    engine = ours.engine
+    assert isinstance(engine, Loop)
+    found = make(ENGINES["auto"](workers=1), engine.data, engine.store, 100, ours.request([4, 0, 2]), CONVOLUTION)
+    assert found.name in ("vector", "threads", "loop")
+    assert all(word in found.notes[0] for word in ("measured: vector", "threads", "loop", "ms"))
+    assert not ours.store.touched.any()
 
 
-def test_under_load_processor_time_counts_and_workers_share_it(tmp_path: Path) -> None:
-    wall, cpu = Time(), Time()
-
-    @dataclass
-    class Both(Paced):
-        """Takes ten times as long by the wall clock, as something else has the cores."""
-
-        workers: int = 1
-
-        def run(self, job: Job) -> Result:
-            before = self.clock.now
-            result = super().run(job)
-            wall.now += 10 * (self.clock.now - before)
-            return result
-
-        def count(self) -> int:
-            return self.workers
-
-    engines = {"vector": Both(cpu, 1.5e-3), "threads": Both(cpu, 2e-3, workers=2), "loop": Both(cpu, 2e-3)}
-    before = torch.get_num_threads()
-    found = Probe(tmp_path / "x", wall, cpu, wall, lambda: 5.0).fastest(engines, work(), "a")
-    assert found.seconds == pytest.approx({"vector": 1.5e-3, "threads": 1e-3, "loop": 2e-3})
-    assert torch.get_num_threads() == before
-
-
-def test_an_old_answer_is_measured_anew(tmp_path: Path) -> None:
-    clock, path, job = Time(), tmp_path / "engines.json", work()
-    asked(path, clock).fastest(trio(clock), job, "a")
-    clock.now += 29 * DAY
-    engines = trio(clock, vector=5e-3)
-    asked(path, clock).fastest(engines, job, "a")
-    assert not calls(engines)
-    clock.now += 2 * DAY
-    assert asked(path, clock).fastest(engines, job, "a").best == "threads"
-
-
-def test_an_answer_that_rounds_contradict_is_measured_anew(tmp_path: Path) -> None:
-    clock, path, job = Time(), tmp_path / "engines.json", work()
-    found = asked(path, clock).fastest(trio(clock), job, "a")
-    asked(path, clock).confirm("a", "vector", 2 * found.seconds["vector"])  # near enough
-    asked(path, clock).confirm("a", "threads", 9.0)  # another engine's
-    asked(path, clock).confirm("b", "vector", 9.0)  # another job's
-    engines = trio(clock, vector=5e-3)
-    assert asked(path, clock).fastest(engines, job, "a") == found
-    asked(path, clock).confirm("a", "vector", 4 * found.seconds["vector"])
-    assert asked(path, clock).fastest(engines, job, "a").best == "threads"
-    for _ in range(5):  # a difference that stays is in the nature of the job
-        asked(path, clock).confirm("a", "threads", 9.0)
-        asked(path, clock).fastest(engines, job, "a")
-    before = calls(engines)
-    asked(path, clock).confirm("a", "threads", 9.0)
-    asked(path, clock).fastest(engines, job, "a")
-    assert calls(engines) == before
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 3}', '{"a": {"vector": 1.0, "threads": 2.0}}'])
-def test_a_file_that_is_not_ours_is_as_if_there_were_none(tmp_path: Path, text: str) -> None:
-    clock, path = Time(), tmp_path / "engines.json"
-    path.write_text(text)
-    assert asked(path, clock).fastest(trio(clock), work(), "a").best == "vector"
-    assert json.loads(path.read_text())["a"]["best"] == "vector"
-
-
-def test_a_home_that_cannot_be_written_costs_a_measurement_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    clock = Time()
-    assert asked(tmp_path / "file" / "x.json", clock).fastest(trio(clock), work(), "a").best == "vector"
-
-
-# ------------------------------------------------------------------------------------------------------- real engines
-
-
-def ground() -> Ground:
-    from atoll.data import Same
-
-    return Ground(network().columns, Same(), CPU, False)
-
-
-def test_auto_has_the_stack_its_chunks_the_threads_and_the_loop_to_choose_from() -> None:
-    stacked = Vector(*(getattr(ground(), k) for k in ("columns", "decode", "device", "keyed")), chunk=100)
-    found = candidates(ENGINES["auto"](), ground(), stacked, 64)
-    assert list(found) == ["vector", "vector by 16", "vector by 4", "threads", "loop"]
-    assert [taken(e) for e in found.values()] == list(found)
-    assert isinstance(found["threads"], Threads)
-    assert isinstance(found["loop"], Loop)
-    assert list(candidates(ENGINES["auto"](), ground(), stacked, 10)) == ["vector", "vector by 4", "threads", "loop"]
-    assert list(candidates(ENGINES["auto"](chunk=8), ground(), stacked, 64)) == ["vector", "threads", "loop"]
-
-
-@pytest.mark.parametrize("name", ["vector", "vector by 4", "threads", "loop"])
-def test_the_engine_that_was_found_is_made(name: str, tmp_path: Path) -> None:
-    choice, job, path = ENGINES["auto"](), work(20), tmp_path / "engines.json"
-    mark = work_mark(choice, ground(), job)
-    kept = {"best": name, "seconds": {name: 1e-3, "other": 1.0}, "at": 5.0}
-    path.write_text(json.dumps({mark: kept}))
-    made = make(choice, ground(), 1000, job, probe=Probe(path, now=lambda: 6.0, load=lambda: 0.0))
-    assert taken(made) == name
-    assert made.reason == f"measured: {name} 1 ms, other 1e+03 ms (a client's step)"
-
-
-def test_the_mark_tells_jobs_apart() -> None:
-    choice, job = ENGINES["auto"](), work(20)
-    same = work_mark(choice, ground(), work(20))
-    assert work_mark(choice, ground(), job) == same
-    others = {
-        work_mark(choice, ground(), work(40)),
-        work_mark(ENGINES["auto"](workers=1), ground(), job),
-        work_mark(ENGINES["auto"](chunk=3), ground(), job),
-        work_mark(choice, ground(), replace(job, sent={"params": {"w": torch.zeros(3)}})),
-    }
-    assert len(others | {same}) == 5
-
-
-def test_a_run_tells_the_probe_how_long_its_rounds_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = []
-    monkeypatch.setattr(Probe, "confirm", lambda self, *what: told.append(what))
-    monkeypatch.setattr(Probe, "fastest", lambda self, engines, job, mark: probe.Answer("loop", {"loop": 1.0}, 0.0))
+@pytest.mark.parametrize(
+    ("model", "measured"), [({"name": "mlp", "widths": [8], "dropout": 0.2}, False), ("cnn", True)]
+)
+def test_a_run_measures_only_what_no_rule_decides(tmp_path: Path, model: Any, measured: bool) -> None:
+    """The rule looks at the model as it was given: a task puts layers of its own in the place of dropout."""
     given = {
-        "rounds": 3,
+        "rounds": 1,
         "data": "digits",
         "partition": {"name": "iid", "clients": 50},
         "cohort": {"name": "fixed", "size": 2},
-        "task": {"model": "linear"},
+        "task": {"model": model},
         "algorithm": {"name": "fedavg", "lr": 0.1},
-        "evaluate": {"every": 3, "clients": 0},
+        "evaluate": {"clients": 0},
     }
-    run = atoll.run(given, tmp_path / "run")
-    assert run.info["engine"]["name"] == "loop"
-    ((_, name, seconds),) = told
-    assert name == "loop"
-    assert 0 < seconds < min(e["seconds"]["train"] for e in run.history)  # several steps in a round
-    atoll.run({**given, "engine": "loop"}, tmp_path / "chosen")  # nothing to confirm
-    assert len(told) == 1
+    with picked("threads"):
+        run = atoll.run(given, tmp_path / "run", device="cpu")
+    assert run.info["engine"]["name"] == ("threads" if measured else "vector")
+    assert run.info["engine"]["reason"].startswith("measured:" if measured else "dense layers")

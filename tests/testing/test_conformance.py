@@ -2,23 +2,37 @@
 
 import doctest
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from atoll import rng, tree
 from atoll.algorithms import ALGORITHMS
 from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.local import delta_update, descend, gradient, move
-from atoll.core import Engine, Info, Job, Result, Spec, Total, Transform, Update
+from atoll.core import (
+    ClientStates,
+    Cohort,
+    Engine,
+    Info,
+    Pending,
+    Reducer,
+    Request,
+    Spec,
+    Total,
+    Train,
+    Trained,
+    Transform,
+    Update,
+)
 from atoll.data.partition import PARTITIONS, Iid, Partition
-from atoll.engines import ENGINES, Ground, Loop, Scratch, Threads, Vector, make
+from atoll.engines import ENGINES, Choice, ClientStore, DeviceData, LocalEngine, Loop, Threads, Vector, make
+from atoll.engines.program import ClientRows
 from atoll.errors import ConformanceError
 from atoll.reducers import REDUCERS, Mean, Median
 from atoll.testing import CLAIMS, check_algorithm, check_engine, check_partition, check_reducer, check_transform, engine
@@ -79,16 +93,31 @@ PARTITION_OPTIONS: dict[str, dict[str, Any]] = {
 DETERMINISTIC = {"natural"}
 
 
-class Chosen:
-    """An engine as a run makes it: chosen by name, tried on the first job."""
+class Chosen(Engine):
+    """An engine as a run makes it: chosen by name, tried on the first request."""
 
-    def __init__(self, choice: Any, cache: Path, *ground: Any) -> None:
-        self.choice, self.cache, self.ground, self.engine = choice, cache, Ground(*ground), None
+    name = "chosen"
 
-    def run(self, job: Job) -> Result:
+    def __init__(self, asked: Choice, data: DeviceData, store: ClientStore) -> None:
+        self.asked, self.data, self.store = asked, data, store
+        self.engine: LocalEngine | None = None
+        self.notes = []
+
+    def submit(self, request: Request) -> Pending[Any]:
         if self.engine is None:
-            self.engine = make(self.choice, self.ground, 1 << 30, job, self.cache)
-        return self.engine.run(job)
+            assert isinstance(request, Train)
+            measured = nn.Conv2d(1, 1, 1)  # not dense, so that "auto" takes the time
+            self.engine = make(self.asked, self.data, self.store, 1 << 30, request, measured)
+        return self.engine.submit(request)
+
+    def state(self) -> ClientStates:
+        return Loop(self.data, self.store).state()
+
+    def load(self, pieces: Iterable[tuple[Tensor, Tree]]) -> None:
+        Loop(self.data, self.store).load(pieces)
+
+    def choice(self) -> dict[str, Any]:
+        return {"name": self.asked.name}
 
 
 def given(options: dict[str, Any], name: str, where: str) -> Any:
@@ -131,11 +160,11 @@ SETTINGS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_every_registered_engine_conforms(name: str, tmp_path: Path) -> None:
+def test_every_registered_engine_conforms(name: str) -> None:
     checks = engine.CHECKS
     for options in given(SETTINGS, name, "SETTINGS (this file)"):
-        factory = partial(Chosen, ENGINES[name](**options), tmp_path / "engines.json")
-        # "auto" is one of the others, after a measurement for each new shape
+        factory = partial(Chosen, ENGINES[name](**options))
+        # "auto" is one of the others, after a measurement
         for check in checks if name != "auto" else [engine.drops_what_is_not_finite]:
             assert check(factory)
 
@@ -394,36 +423,72 @@ def test_a_transform_that_refuses_everything_asks_for_a_spec() -> None:
 
 
 class MeanOfMeans(Mean):
-    def lift(self, updates: Update) -> Any:
-        total = super().lift(updates)
-        return Halves(total.mean(), torch.ones(()), total.count)
+    def lift(self, updates: Update, info: Info, key: Tensor) -> Total:
+        total = super().lift(updates, info, key)
+        return Total(total.mean(), torch.ones(()), total.count)
 
-
-class Halves(Total):
-    def merge(self, other: Total) -> Total:
-        value = tree.map(lambda a, b: (a + b) / 2, self.value, other.value)
-        return Halves(value, self.weight, self.count + other.count)
+    def merge(self, a: Total, b: Total) -> Total:
+        return Total(tree.map(lambda x, y: (x + y) / 2, a.value, b.value), a.weight, a.count + b.count)
 
 
 class Unweighted(Mean):
-    def lift(self, updates: Update) -> Total:
-        return super().lift(updates._replace(weight=torch.ones_like(updates.weight)))
+    def lift(self, updates: Update, info: Info, key: Tensor) -> Total:
+        return super().lift(updates._replace(weight=torch.ones_like(updates.weight)), info, key)
+
+    def lift_scaled(self, updates: Update, factors: Tree, info: Info, key: Tensor) -> Total:
+        return self.lift(updates.scaled(factors), info, key)
 
 
 class SumOfAll(Median):
-    def finish(self, partial: Any) -> Total:
-        total = super().finish(partial)
-        return replace(total, value=tree.map(lambda x: x.sum(0), partial.updates.value))
+    def finish(self, partial: Any, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
+        total, state, said = super().finish(partial, state, key)
+        return replace(total, value=tree.map(lambda x: x.sum(0), partial.updates.value)), state, said
 
 
 class FirstOne(Median):
-    def finish(self, partial: Any) -> Total:
-        return replace(super().finish(partial), value=tree.rows(partial.updates.value, 0))
+    def finish(self, partial: Any, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
+        total, state, said = super().finish(partial, state, key)
+        return (replace(total, value=tree.rows(partial.updates.value, 0)) if len(partial) else total), state, said
 
 
 class CountsWeight(Mean):
-    def finish(self, partial: Total) -> Total:
-        return replace(partial, count=partial.weight)
+    def finish(self, partial: Total, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
+        return replace(partial, count=partial.weight), state, {}
+
+
+class BeginsWithSomebody(Mean):
+    def zero(self, like: Tree) -> Total:
+        return Total(tree.map(torch.ones_like, like), torch.ones(()), torch.zeros(()))
+
+
+class AlwaysWeighsOne(Median):
+    def finish(self, partial: Any, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
+        total, state, said = super().finish(partial, state, key)
+        return replace(total, weight=torch.ones(())), state, said
+
+
+class LeavesFactorsOut(Mean):
+    def lift_scaled(self, updates: Update, factors: Tree, info: Info, key: Tensor) -> Total:
+        return self.lift(updates, info, key)
+
+
+class GrowingReducer(Mean):
+    def finish(self, partial: Total, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
+        return partial, {**state, "rounds": torch.ones(())}, {}
+
+
+class SaysANumber(Mean):
+    def finish(self, partial: Total, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
+        return partial, state, {"clients": float(partial.count)}  # type: ignore[dict-item]
+
+
+class ByPlace(Median):
+    def lift(self, updates: Update, info: Info, key: Tensor) -> Any:
+        return super().lift(updates._replace(value=_weighed(updates.value)), info, key)
+
+
+def _weighed(value: Tree) -> Tree:
+    return tree.map(lambda x: x * (1 + torch.arange(len(x)).reshape(-1, *[1] * (x.dim() - 1))), value)
 
 
 @pytest.mark.parametrize(
@@ -434,50 +499,83 @@ class CountsWeight(Mean):
         (SumOfAll(), "equal updates give that update"),
         (FirstOne(), "merging is commutative"),
         (CountsWeight(), "counts the clients"),
+        (BeginsWithSomebody(), "zero is the identity"),
+        (AlwaysWeighsOne(), "nobody weighs nothing"),
+        (LeavesFactorsOut(), "factors are multiplied in passing"),
+        (GrowingReducer(), "the state keeps its structure"),
+        (SaysANumber(), "diagnostics are a tree of tensors"),
+        (ByPlace(), "merging is associative"),
     ],
 )
-def test_a_wrong_reducer_is_refused_by_name(wrong: Any, words: str) -> None:
+def test_a_wrong_reducer_is_refused_by_name(wrong: Reducer[Any], words: str) -> None:
     with pytest.raises(ConformanceError) as refused:
         check_reducer(wrong)
     assert str(refused.value).startswith(words)
 
 
-class TrainsOnPadding(Loop):
-    def run(self, job: Job) -> Result:
-        full = torch.full_like(job.cohort.count, job.cohort.plan.shape[2])
-        return super().run(replace(job, cohort=replace(job.cohort, count=full)))
+class FullBatches(DeviceData):
+    def plan(self, train: Train) -> Cohort:
+        cohort = super().plan(train)
+        return replace(cohort, count=torch.full_like(cohort.count, cohort.plan.shape[2]))
+
+
+def trains_on_padding(data: DeviceData, store: ClientStore) -> Engine:
+    return Loop(FullBatches(**vars(data)), store)
 
 
 class KeepsNans(Loop):
-    def run(self, job: Job) -> Result:
-        result = super().run(job)
-        return replace(result, finite=torch.ones_like(result.finite))
+    def train(self, request: Train) -> Pending[Trained]:
+        result = super().train(request).result()
+        columns = result.columns()._replace(finite=torch.ones_like(result.finite))
+        return Pending.done(replace(result, columns=lambda: columns))
 
 
 class LosesOrder(Vector):
-    def run(self, job: Job) -> Result:
-        result = super().run(job)
-        return replace(result, loss=result.loss.flip(0))
+    def train(self, request: Train) -> Pending[Trained]:
+        result = super().train(request).result()
+        columns = result.columns()._replace(loss=result.loss.flip(0))
+        return Pending.done(replace(result, columns=lambda: columns))
 
 
 class SendsToAll(Loop):
-    def run(self, job: Job) -> Result:
-        return super().run(replace(job, sent=tree.rows(job.sent, 0), each=False) if job.each else job)
+    def train(self, request: Train) -> Pending[Trained]:
+        alike = replace(request, sent=tree.rows(request.sent, 0), per_client=False) if request.per_client else request
+        return super().train(alike)
 
 
 class ForgetsMemory(Loop):
-    def run(self, job: Job) -> Result:
-        return super().run(replace(job, memory=Scratch(job.memory)))
+    def train(self, request: Train) -> Pending[Trained]:
+        return super().train(replace(request, client_state="read"))
+
+
+class WritesAtOnce(Loop):
+    """Which copy of a client that was drawn twice comes first makes a difference."""
+
+    def _client(self, steps: Any, request: Train, cohort: Cohort, c: int, rows: ClientRows, *rest: Any) -> Tree:
+        rows.repeated = False
+        return super()._client(steps, request, cohort, c, rows, *rest)
+
+
+class WeighsNobody(Loop):
+    """As if an average over nobody were one of somebody's."""
+
+    def train(self, request: Train) -> Pending[Trained]:
+        result = super().train(request).result()
+        zero = request.program.reducer.zero(request.program.like)
+        partial = result.partial if bool(result.finite.any()) else replace(zero, weight=torch.ones(()))
+        return Pending.done(replace(result, partial=partial))
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (TrainsOnPadding, "agrees with the loop"),
+        (trains_on_padding, "agrees with the loop"),
         (ForgetsMemory, "agrees with the loop"),
         (LosesOrder, "losses are in the order of the cohort"),
         (KeepsNans, "flags clients that are not finite"),
         (SendsToAll, "sends each client its own"),
+        (WritesAtOnce, "a client drawn twice does the same twice"),
+        (WeighsNobody, "with nobody left the aggregate is the identity"),
     ],
 )
 def test_a_wrong_engine_is_refused_by_name(wrong: Callable[..., Engine], words: str) -> None:

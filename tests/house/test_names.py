@@ -4,7 +4,7 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-from test_rooms import ROOT, room_of
+from tests.house.test_rooms import ROOT, room_of
 
 # What is still called alike. Take out what you rename; put nothing in.
 CLASSES_CALLED_ALIKE = {

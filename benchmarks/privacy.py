@@ -34,7 +34,7 @@ from atoll.data import Dataset, Partition
 from atoll.experiment import Experiment
 from atoll.experiment.setup import assemble
 from atoll.records import RunFolder
-from atoll.runs import Driver
+from atoll.runs import RunLoop
 from atoll.runs.environment import hardware
 from atoll.tasks import MODELS
 
@@ -97,7 +97,7 @@ SHAPES = {
 Where = Literal["cpu", "cuda"]
 
 
-def prepared(shape: Shape, how: Mechanism, rounds: int, folder: Path, options: argparse.Namespace) -> Driver:
+def prepared(shape: Shape, how: Mechanism, rounds: int, folder: Path, options: argparse.Namespace) -> RunLoop:
     """A run that has made no round yet."""
     torch.manual_seed(0)
     each, chain = shape.steps * shape.batch, list(how.get("transform", []))
@@ -122,15 +122,15 @@ def prepared(shape: Shape, how: Mechanism, rounds: int, folder: Path, options: a
     files.create(0)
     with patch("atoll.privacy.run.dpsgd.ghost_layers", lambda _: ()) if how.get("vmap") else nullcontext():
         setup = assemble(Experiment.parse(raw), Dataset.from_arrays(x, y), partition, model, options.device)
-    return Driver(setup, files)
+    return RunLoop(setup, files)
 
 
-def seconds(driver: Driver, rounds: int, device: Where) -> float:
+def seconds(loop: RunLoop, rounds: int, device: Where) -> float:
     """The mean of so many rounds."""
     wait(device)
     before = time.perf_counter()
     for _ in range(rounds):
-        driver.next_round()
+        loop.next_round()
     wait(device)
     return (time.perf_counter() - before) / rounds
 
@@ -145,17 +145,17 @@ def measure(shape: Shape, options: argparse.Namespace) -> dict[str, Any]:
     turns, warm = options.repeats, shape.warm[options.device]
     mechanisms, rounds = shape.mechanisms, warm + shape.rounds * turns
     with tempfile.TemporaryDirectory() as scratch:
-        drivers = {
+        loops = {
             name: prepared(shape, how, rounds, Path(scratch) / str(i), options)
             for i, (name, how) in enumerate(mechanisms.items())
         }
-        for driver in drivers.values():
-            seconds(driver, warm, options.device)
+        for loop in loops.values():
+            seconds(loop, warm, options.device)
         times: dict[str, list[float]] = {name: [] for name in mechanisms}
         for turn in range(turns):
             order = list(mechanisms)[turn % len(mechanisms) :] + list(mechanisms)[: turn % len(mechanisms)]
             for name in order:
-                times[name].append(seconds(drivers[name], shape.rounds, options.device))
+                times[name].append(seconds(loops[name], shape.rounds, options.device))
     return {"shape": shape.words, "mechanisms": {name: figures(times[name], times["none"]) for name in mechanisms}}
 
 

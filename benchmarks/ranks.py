@@ -23,18 +23,18 @@ from torch import multiprocessing, nn
 from torch.distributed import TCPStore
 
 from atoll.data import Dataset, Partition
-from atoll.engines.ranks import Ranked, Schedule, greedy, in_turn, join, ranked
+from atoll.engines.ranks import Ranked, Schedule, greedy, in_turn, join
 from atoll.experiment import Experiment
 from atoll.experiment.setup import assemble, find_device
 from atoll.records import RunFolder
-from atoll.runs import Driver
+from atoll.runs import RunLoop
 from atoll.runs.environment import hardware
 from atoll.tasks import MODELS
 
 SCHEDULES: dict[str, Schedule] = {"in turn": in_turn, "by cost": greedy}
 
 
-def driver(options: argparse.Namespace, folder: Path) -> Driver:
+def uneven(options: argparse.Namespace, folder: Path) -> RunLoop:
     """A run of FedAvg on uneven clients, on this rank."""
     sizes = np.random.default_rng(0).lognormal(4.0, options.sigma, options.clients).clip(1, 20_000).astype(int)
     torch.manual_seed(0)
@@ -58,7 +58,7 @@ def driver(options: argparse.Namespace, folder: Path) -> Driver:
     if world.rank == 0:
         files.create(0)
     setup = assemble(experiment, Dataset.from_arrays(x, y), partition, model, options.device)
-    return Driver(setup, files, wrap=ranked(world), world=world)
+    return RunLoop(setup, files, world=world)
 
 
 def work(rank: int, port: int, options: argparse.Namespace, folder: Path) -> None:
@@ -67,7 +67,7 @@ def work(rank: int, port: int, options: argparse.Namespace, folder: Path) -> Non
     names = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
     os.environ.update({k: str(v) for k, v in names.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1", TORCHELASTIC_USE_AGENT_STORE="True")
-    run = driver(options, folder / "run")
+    run = uneven(options, folder / "run")
     engine: Any = run.engine
     assert isinstance(engine, Ranked)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in SCHEDULES}
@@ -76,12 +76,11 @@ def work(rank: int, port: int, options: argparse.Namespace, folder: Path) -> Non
             engine.schedule = schedule
             run.next_round()
             if turn >= 0:
-                found[name].append(
-                    {**run.state.history[-1]["seconds"]["ranks"], "train": run.state.history[-1]["seconds"]["train"]}
-                )
+                seconds = run.plan.history[-1]["seconds"]
+                found[name].append({**seconds["ranks"], "train": seconds["train"]})
     if rank == 0:
         base = [c.base for c in engine.costs.values()]
-        (folder / "found.json").write_text(json.dumps({"found": found, "base": base, "engine": engine.name}))
+        (folder / "found.json").write_text(json.dumps({"found": found, "base": base, "engine": run.own.name}))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()  # its threads must be gone before the process is
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +27,7 @@ from atoll.data import Dataset, Partition
 from atoll.experiment import Experiment
 from atoll.experiment.setup import assemble
 from atoll.records import RunFolder
-from atoll.runs import Driver
+from atoll.runs import RunLoop
 from atoll.runs.environment import hardware
 from atoll.tasks import MODELS
 
@@ -82,7 +83,7 @@ def bare(shape: Shape) -> Callable[[], object]:
     return go
 
 
-def atoll_round(shape: Shape, folder: Path, engine: str) -> tuple[Callable[[], object], Driver]:
+def atoll_round(shape: Shape, folder: Path, engine: str | dict[str, Any]) -> tuple[Callable[[], object], RunLoop]:
     """One more round of a real run, evaluation aside."""
     x, y, model = data(shape)
     each = shape.steps * shape.batch
@@ -99,8 +100,8 @@ def atoll_round(shape: Shape, folder: Path, engine: str) -> tuple[Callable[[], o
     partition = Partition.from_lists(list(torch.arange(len(x)).reshape(shape.clients, each)))
     files = RunFolder(folder)
     files.create(0)
-    driver = Driver(assemble(experiment, Dataset.from_arrays(x, y), partition, model, "cpu"), files)
-    return lambda: driver.next_round(), driver
+    loop = RunLoop(assemble(experiment, Dataset.from_arrays(x, y), partition, model, "cpu"), files)
+    return loop.next_round, loop
 
 
 def seconds(go: Callable[[], object], times: int) -> float:
@@ -112,18 +113,18 @@ def seconds(go: Callable[[], object], times: int) -> float:
 
 def measure(shape: Shape, repeats: int, engine: str) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as scratch:
-        ours, driver = atoll_round(shape, Path(scratch) / "run", engine)
+        ours, run = atoll_round(shape, Path(scratch) / "run", engine)
         theirs = bare(shape)
         warm = 80 if shape.rounds > 1 else 1  # steps are captured once a shape has been seen often
         seconds(ours, warm)
         seconds(theirs, 1)
         pairs = [(seconds(theirs, shape.rounds), seconds(ours, shape.rounds)) for _ in range(repeats)]
-        last = driver.state.history[-1]["seconds"]
+        last = run.plan.history[-1]["seconds"]
     loop, mine = min(p[0] for p in pairs), min(p[1] for p in pairs)
     outside = 1 - last["train"] / sum(last.values())
     return {
         "shape": shape.words,
-        "engine": driver.engine.name,
+        "engine": run.engine.name,
         "loop_ms": round(loop * 1e3, 3),
         "atoll_ms": round(mine * 1e3, 3),
         "ratio": round(loop / mine, 2),

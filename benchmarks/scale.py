@@ -32,11 +32,11 @@ from torch import nn
 
 from atoll import tree
 from atoll.data import Dataset, Partition
-from atoll.engines import taken
+from atoll.engines import RowStore
 from atoll.experiment import Experiment
 from atoll.experiment.setup import assemble
 from atoll.records import RunFolder
-from atoll.runs import Driver
+from atoll.runs import RunLoop
 from atoll.runs.environment import hardware
 
 ROWS = 10_000  # of the table that all clients' rows are taken from
@@ -115,14 +115,14 @@ def measure(case: Case) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         files = RunFolder(Path(scratch) / "run")
         files.create(0)
-        driver = Driver(setup, files)
+        run = RunLoop(setup, files)
         made, before = time.perf_counter() - began, peak_mb()
-        rounds = timed(driver, case.seconds)
+        rounds = timed(run, case.seconds)
         late = rounds[len(rounds) // 2 :]
         found = {
             **asdict(case),
             "parameters": tree.count(setup.model["params"]),
-            "engine": taken(driver.engine),
+            "engine": run.engine.name,
             "setup_s": made,
             "round_s": statistics.median(sum(r.values()) for r in late),
             **{f"{p}_s": statistics.median(r[p] for r in late) for p in PHASES},
@@ -131,31 +131,32 @@ def measure(case: Case) -> dict[str, Any]:
             "setup_mb": before,
             "peak_mb": peak_mb(),
         }
-        return {**found, **(spilled(driver) if driver.state.memory.in_file else {})}
+        return {**found, **(spilled(run) if run.place.spills else {})}
 
 
-def timed(driver: Driver, seconds: float) -> list[dict[str, float]]:
+def timed(run: RunLoop, seconds: float) -> list[dict[str, float]]:
     """Seconds by phase of every round: as many as fit, 3 to 200, so that steps of small models are captured."""
     until, found = time.perf_counter() + seconds, []
     while len(found) < 3 or (len(found) < 200 and time.perf_counter() < until):
-        driver.next_round()
-        found.append(driver.state.history[-1]["seconds"])
+        run.next_round()
+        found.append(run.plan.history[-1]["seconds"])
     return found
 
 
-def spilled(driver: Driver) -> dict[str, Any]:
+def spilled(run: RunLoop) -> dict[str, Any]:
     """What the file takes, and a checkpoint of it and back."""
-    file, early = driver.state.memory.file, resident_mb()
-    assert file is not None
-    written, began = len(driver.state.memory.ids()), time.perf_counter()
-    driver.state.checkpoint()
-    saved, again = time.perf_counter() - began, Driver(driver.setup, driver.folder)
+    store, early = run.own.store, resident_mb()
+    assert isinstance(store, RowStore)
+    assert store.file is not None
+    written, began = len(store.ids()), time.perf_counter()
+    run.state.checkpoint()
+    saved, again = time.perf_counter() - began, RunLoop(run.setup, run.folder)
     began = time.perf_counter()
     again.resume()
-    assert len(again.state.memory.ids()) == written
+    assert len(again.engine.state().ids()) == written
     return {
-        "file_gb": file.total / 1e9,
-        "on_disk_gb": file.allocated() / 1e9,
+        "file_gb": store.file.total / 1e9,
+        "on_disk_gb": store.file.allocated() / 1e9,
         "clients_written": written,
         "checkpoint_s": saved,
         "resume_s": time.perf_counter() - began,

@@ -81,7 +81,7 @@ class Straight:
 
 
 @dataclass(frozen=True)
-class Momentum:
+class ServerMomentum:
     """b <- momentum * b + D."""
 
     momentum: Fraction
@@ -135,7 +135,7 @@ def fedavgm(
 
     b <- momentum * b + mean change;  w <- w + server_lr * b
     """
-    return FedOpt(task, lr, server_lr, Momentum(momentum), optimizer)
+    return FedOpt(task, lr, server_lr, ServerMomentum(momentum), optimizer)
 
 
 def fedadagrad(

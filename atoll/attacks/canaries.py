@@ -21,7 +21,7 @@ from atoll.attacks.onerun import best_bound
 from atoll.core.transform import Chain, Transform
 from atoll.core.types import Participation, Total
 from atoll.errors import ConfigError
-from atoll.privacy.events import Banded, TreeAggregation
+from atoll.privacy import Banded, TreeAggregation
 from atoll.tree import Tree
 
 METHOD = "canaries (Steinke, Nasr, Jagielski, 2023)"

@@ -201,8 +201,7 @@ def _plan(
 
 
 def _accountant(plan: PrivacyPlan, name: str, noise: float = 1.0) -> Accountant:
-    from atoll.privacy import ACCOUNTANTS, accountant_for
-    from atoll.privacy.accountant import supported_terms
+    from atoll.privacy import ACCOUNTANTS, accountant_for, supported_terms
 
     event = plan.event(noise)
     chosen = accountant_for(event, ACCOUNTANTS, name)

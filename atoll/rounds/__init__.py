@@ -6,8 +6,8 @@ from typing import Any
 from atoll.rounds.central import Central
 from atoll.rounds.gossip import Gossip
 from atoll.rounds.recompute import Recompute
-from atoll.rounds.server_step import Step, client_key, server_state, server_step
+from atoll.rounds.server_step import ServerStep, client_key, server_state, server_step
 
 ROUNDS: dict[str, Callable[..., Any]] = {"central": Central, "gossip": Gossip}
 
-__all__ = ["ROUNDS", "Central", "Gossip", "Recompute", "Step", "client_key", "server_state", "server_step"]
+__all__ = ["ROUNDS", "Central", "Gossip", "Recompute", "ServerStep", "client_key", "server_state", "server_step"]

@@ -27,8 +27,8 @@ class Recompute(Round):
         """`buffers` are those of the model."""
         if inner.per_client:
             raise ConfigError(
-                "task.batch_norm: 'recompute' estimates statistics of one server's model, and in this round every client "
-                "has its own. Use 'average' or 'local', or round.name = 'central'."
+                "task.batch_norm: 'recompute' estimates statistics of one server's model, and in this round "
+                "every client has its own. Use 'average' or 'local', or round.name = 'central'."
             )
         return cls(inner, statistics, Program(statistics, Chain(), Mean(), {"buffers": buffers}))
 

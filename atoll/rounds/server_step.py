@@ -12,7 +12,7 @@ from atoll.core import Context, Model, Total, Trained
 from atoll.tree import Tree
 
 
-class Step(NamedTuple):
+class ServerStep(NamedTuple):
     """What the server has after it; `changed` is False where nobody contributed."""
 
     state: Tree  # {"server", "chain", "reducer"}
@@ -32,7 +32,7 @@ def server_state(ctx: Context, model: Model, key: Tensor) -> Tree:
     return {"server": ctx.algorithm.init(model, key), "chain": chain, "reducer": reducer}
 
 
-def server_step(ctx: Context, state: Tree, trained: Trained, key: Tensor) -> Step:
+def server_step(ctx: Context, state: Tree, trained: Trained, key: Tensor) -> ServerStep:
     """What a server makes of what its clients came to. Other parts of the state are not looked at.
 
     Where nobody contributed there is nothing to apply, unless noise must be released all the same.
@@ -41,12 +41,12 @@ def server_step(ctx: Context, state: Tree, trained: Trained, key: Tensor) -> Ste
     total, reducer, diagnostics = finished
     if _empty(total, trained.rows) and not ctx.chain.releases():
         unchanged = {"server": state["server"], "chain": state["chain"], "reducer": reducer}
-        return Step(unchanged, diagnostics, False)
+        return ServerStep(unchanged, diagnostics, False)
     invited = replace(total, invited=len(trained.examples))
     total, chain = ctx.chain.server(invited, state["chain"], rng.fold_name(key, "server"))
     server = ctx.algorithm.apply(state["server"], total, rng.fold_name(key, "apply"))
     new = {"server": server, "chain": chain, "reducer": reducer}
-    return Step(new, {**diagnostics, **ctx.chain.diagnostics(chain)}, True)
+    return ServerStep(new, {**diagnostics, **ctx.chain.diagnostics(chain)}, True)
 
 
 def _empty(total: Total, rows: float) -> bool:

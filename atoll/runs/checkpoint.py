@@ -1,8 +1,8 @@
 """What a run goes on from: all that is not in its record, with a fingerprint, so that damage is seen and not used.
 
 `checkpoint.pt` holds the round's state and names the file with what clients keep, `memory-ROUND.rows`: the ids of
-those that keep anything, then their rows. Clients may be many, so it is written and read a bounded piece at a time. It is whole
-before checkpoint.pt names it, and goes only after another is named.
+those that keep anything, then their rows. Clients may be many, so it is written and read a bounded piece at a time. It
+is whole before checkpoint.pt names it, and goes only after another is named.
 """
 
 from __future__ import annotations

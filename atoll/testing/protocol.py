@@ -69,8 +69,8 @@ def _try(protocol: Protocol, held: Mapping[int, Tree], step: int, gone: set[int]
         need("." in str(e), "a ProtocolError says what and why", str(e), "a sentence", "a bare refusal")
     except Exception as e:  # a stranger's protocol may raise anything
         raise ConformanceError(
-            f"survives dropouts: {len(gone)} clients gone at step {step + 1} end in {type(e).__name__}: {e}; expected a "
-            "result or a ProtocolError. Usual cause: an inbox that is taken to hold everybody."
+            f"survives dropouts: {len(gone)} clients gone at step {step + 1} end in {type(e).__name__}: {e}; expected "
+            "a result or a ProtocolError. Usual cause: an inbox that is taken to hold everybody."
         ) from e
 
 

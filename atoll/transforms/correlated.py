@@ -17,8 +17,7 @@ from atoll import tree
 from atoll.core import Spec, Total, Transform
 from atoll.core.settings import Derived, SetByBind
 from atoll.errors import ConfigError, SpecError
-from atoll.privacy.events import Banded, Event, TreeAggregation
-from atoll.privacy.factorisation import banded
+from atoll.privacy import Banded, Event, TreeAggregation, banded
 from atoll.rng import dp
 from atoll.transforms.noise import CALIBRATED, Clients, Epsilon, actual_event, checked_sensitivity, noise_share
 from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm

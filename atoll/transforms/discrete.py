@@ -11,7 +11,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.core import Spec, Total, Transform, Unsigned
 from atoll.core.settings import Derived, SetByBind
-from atoll.privacy.events import DistributedDiscreteGaussian, DistributedSkellam, Event
+from atoll.privacy import DistributedDiscreteGaussian, DistributedSkellam, Event
 from atoll.rng import BitSource, dp
 from atoll.transforms.discrete_sampling import Distribution, cumulative_table, sample_integers
 from atoll.transforms.noise import CALIBRATED, Epsilon, actual_event

@@ -15,8 +15,7 @@ from torch import Tensor
 from atoll.core import Positive, Spec, Total, Transform, Update
 from atoll.core.settings import Derived
 from atoll.errors import ConfigError
-from atoll.privacy.analytic import gaussian_delta
-from atoll.privacy.events import Approximate, Event, NotPrivate, Pure
+from atoll.privacy import Approximate, Event, NotPrivate, Pure, gaussian_delta
 from atoll.rng import dp
 from atoll.transforms.privunit import Cap, cap, privunit
 from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atoll.core import Spec, Total, Transform, Unsigned
 from atoll.core.settings import Derived
-from atoll.privacy.events import Event, Gaussian, Laplace, NotPrivate
+from atoll.privacy import Event, Gaussian, Laplace, NotPrivate
 from atoll.rng import dp
 from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm
 from atoll.transforms.requirements import (

@@ -1,7 +1,8 @@
 """Tensors of an update in groups, by the names in their paths.
 
 >>> import torch
->>> halved = map_groups({"delta": {"fc1": torch.ones(1), "fc2": torch.ones(1)}}, ["fc1", "rest"], "clip_layers.max_norms",
+>>> update = {"delta": {"fc1": torch.ones(1), "fc2": torch.ones(1)}}
+>>> halved = map_groups(update, ["fc1", "rest"], "clip_layers.max_norms",
 ...                     lambda name, group: {p: x / 2 for p, x in group.items()} if name == "fc1" else group)
 >>> halved
 {'delta': {'fc1': tensor([0.5000]), 'fc2': tensor([1.])}}

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from atoll.core import Positive, Spec, Total, Transform, Unsigned, Update
 from atoll.errors import ConfigError
-from atoll.privacy.analytic import gaussian_epsilon
-from atoll.privacy.events import Approximate, Event, NotPrivate
+from atoll.privacy import Approximate, Event, NotPrivate, gaussian_epsilon
 from atoll.rng import dp
 from atoll.transforms.clip import ClipL2
 from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm

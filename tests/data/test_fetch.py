@@ -18,7 +18,17 @@ import numpy as np
 import pytest
 import torch
 
-from atoll.data.fetch import Columns, Download, Offer, Package, Recipe, cached_state, fetch, packages, parsed_columns
+from atoll.data.fetch import (
+    Download,
+    Offer,
+    Package,
+    ParsedColumns,
+    Recipe,
+    cached_state,
+    fetch,
+    packages,
+    parsed_columns,
+)
 from atoll.data.fetch import cache as cache_folder
 from atoll.data.fetch.files import inside
 from atoll.errors import DataError
@@ -460,7 +470,7 @@ def test_of_two_processes_at_once_one_fetches_and_the_other_waits(tmp_path):
 def numbers(files, times=1):
     numbers.calls += 1
     text = files.read("hello.txt")
-    return Columns({"x": np.frombuffer(text, np.uint8) * times, "none": np.empty(0, np.int16)}, {"words": ["é"]})
+    return ParsedColumns({"x": np.frombuffer(text, np.uint8) * times, "none": np.empty(0, np.int16)}, {"words": ["é"]})
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from PIL import Image
 from pydantic import ConfigDict, create_model
 
 from atoll import rng, tree
-from atoll.data.fetch import Columns, Files, Package
+from atoll.data.fetch import Files, Package, ParsedColumns
 from atoll.data.sources import PACKAGED, RECIPES
 from atoll.data.sources.decoders import Bag, CropFlip, Floats, MixedColumns, Scrambled
 from atoll.data.sources.fixed_split import TEST, TRAIN, VALIDATION, assign_split
@@ -57,7 +57,7 @@ def build(tmp_path, monkeypatch):
 
         def parsed(recipe, parse, folder=None, **more):
             found = parse(files, **more)
-            return Columns({k: v.copy() for k, v in found.arrays.items()}, json.loads(json.dumps(found.notes)))
+            return ParsedColumns({k: v.copy() for k, v in found.arrays.items()}, json.loads(json.dumps(found.notes)))
 
         monkeypatch.setattr(module, "parsed_columns", parsed)
         return PACKAGED[name](**options)

@@ -8,8 +8,9 @@ Another tree is held to it by
 
     PYTHONPATH=$PWD OMP_NUM_THREADS=1 python tests/golden/digests.py --new-names --compare tests/golden/digests.json
 
-Experiments are written with the option names of that commit; `--new-names` spells them as `records/upgrade.py` does. `--only` takes
-a part of the names, `--keep` keeps the runs' folders, so that records can be laid side by side. Of a run there is
+Experiments are written with the option names of that commit; `--new-names` spells them as `records/upgrade.py` does.
+`--only` takes a part of the names, `--keep` keeps the runs' folders, so that records can be laid side by side. Of a
+run there is
 
     model     the "model" of its last line
     models    of all lines

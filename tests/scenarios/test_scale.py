@@ -61,7 +61,7 @@ def setup(clients: int, algorithm: str = "fedavg", **changes: Any) -> Setup:
     return assemble(Experiment.parse(given), Dataset.from_arrays(*data), partition(clients), nn.Linear(5, 3), "cpu")
 
 
-def driver(made: Setup, folder: Path) -> RunLoop:
+def run_loop(made: Setup, folder: Path) -> RunLoop:
     files = RunFolder(folder)
     files.create(0)
     return RunLoop(made, files)
@@ -100,27 +100,27 @@ def test_a_round_of_a_million_makes_no_more_than_a_round_of_ten_thousand(name: s
     found = {}
     for clients in (FEW, MANY):
         made = replace(setup(clients), sampler=SAMPLERS[name](clients))
-        found[clients] = cost(driver(made, tmp_path / str(clients)))
+        found[clients] = cost(run_loop(made, tmp_path / str(clients)))
     assert found[MANY][0] < found[FEW][0] + 100_000  # bytes
     assert found[MANY][1] < FEW  # numbers
 
 
 def test_a_round_with_memory_makes_no_more_either(tmp_path: Path) -> None:
-    found = {n: cost(driver(setup(n, "scaffold"), tmp_path / str(n))) for n in (FEW, MANY)}
+    found = {n: cost(run_loop(setup(n, "scaffold"), tmp_path / str(n))) for n in (FEW, MANY)}
     assert found[MANY][0] < found[FEW][0] + 100_000
     assert found[MANY][1] < FEW
 
 
 def test_the_record_has_the_ids_and_the_history_does_not(tmp_path: Path) -> None:
-    run = driver(setup(FEW), tmp_path / "run")
+    run = run_loop(setup(FEW), tmp_path / "run")
     run.next_round()
     (line,) = (tmp_path / "run" / "record.jsonl").read_text().splitlines()
     assert len(json.loads(line)["cohort"]["ids"]) == COHORT
-    assert "ids" not in run.state.history[-1]["cohort"]
+    assert "ids" not in run.plan.history[-1]["cohort"]
     run.state.checkpoint()
-    again = driver(setup(FEW), tmp_path / "run")
+    again = run_loop(setup(FEW), tmp_path / "run")
     again.resume()
-    assert again.state.history == run.state.history
+    assert again.plan.history == run.plan.history
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux how much memory is in use")
@@ -130,8 +130,8 @@ def test_memory_is_flat_over_two_hundred_rounds_of_a_million_clients(tmp_path: P
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     quick = {"evaluate": {"every": 1000, "clients": 0}, "engine": {"name": "vector", "memory_gb": 0.05}}
-    run = driver(setup(MANY, "scaffold", **quick), tmp_path / "run")
-    assert run.state.memory.in_file  # 18 numbers each
+    run = run_loop(setup(MANY, "scaffold", **quick), tmp_path / "run")
+    assert run.place.spills  # 18 numbers each
     for _ in range(20):
         run.next_round()
     before = resident()

@@ -329,9 +329,9 @@ def test_one_seed_gives_all_methods_of_a_row_the_same_clients_model_and_cohorts(
     seen: dict[int, set[str]] = {0: set(), 1: set()}
     for job in work.chosen:
         for cell in job.options[0].finals:
-            driver = RunLoop(set_up(cell.experiment, "cpu"), RunFolder(tmp_path / cell.name))
-            cohorts = [driver.plan.job(number).cohort.id.tolist() for number in range(4)]
-            told = [driver.setup.partition.digest(), tree.digest(driver.setup.model), cohorts]
+            loop = RunLoop(set_up(cell.experiment, "cpu"), RunFolder(tmp_path / cell.name))
+            cohorts = [loop.plan.sample(number)[0].tolist() for number in range(4)]
+            told = [loop.setup.partition.digest(), tree.digest(loop.setup.model), cohorts]
             seen[cell.experiment.seed].add(json.dumps(told))
     assert [len(found) for found in seen.values()] == [1, 1]
     assert seen[0] != seen[1]

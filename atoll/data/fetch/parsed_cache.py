@@ -37,7 +37,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Columns:
+class ParsedColumns:
     """Arrays by name, and notes that fit in JSON (class names, a vocabulary)."""
 
     arrays: dict[str, Array]
@@ -47,12 +47,12 @@ class Columns:
         return torch.from_numpy(self.arrays[name])
 
 
-Parse = Callable[..., Columns]  # (files, **options)
+Parse = Callable[..., ParsedColumns]  # (files, **options)
 
 
 def parsed_columns(
     recipe: Recipe, parse: Parse, folder: str | None = None, version: int = 1, **options: Any
-) -> Columns:
+) -> ParsedColumns:
     """The columns of a recipe under these options: from the cache, or parsed now and kept.
 
     `version` is the parser's: a new one makes the columns again. The pinned hashes are part of the name as well.
@@ -86,7 +86,7 @@ def _name(recipe: Recipe, version: int, options: dict[str, Any]) -> str:
     return f"{recipe.name}-{hashlib.blake2b(what.encode(), digest_size=8).hexdigest()}"
 
 
-def _save(parsed: Columns, place: Path) -> None:
+def _save(parsed: ParsedColumns, place: Path) -> None:
     remove_leftovers(cache_folder("columns"))
     check_disk_space(place.parent, sum(a.nbytes for a in parsed.arrays.values()) / 1e6)
     with temporary_folder(place.parent) as folder:
@@ -104,7 +104,7 @@ def _save(parsed: Columns, place: Path) -> None:
             raise unwritable(e) from e
 
 
-def _load(place: Path) -> Columns | None:
+def _load(place: Path) -> ParsedColumns | None:
     """What was saved, or None if it is not there or not as it was written."""
     try:
         body = json.loads((place / "manifest.json").read_text(encoding="utf-8"))
@@ -112,7 +112,7 @@ def _load(place: Path) -> Columns | None:
             return None
         if any(sha256(place / f"{name}.npy") != pinned for name, pinned in body["arrays"].items()):
             return None
-        return Columns({name: _mapped(place / f"{name}.npy") for name in body["arrays"]}, body["notes"])
+        return ParsedColumns({name: _mapped(place / f"{name}.npy") for name in body["arrays"]}, body["notes"])
     except (OSError, ValueError):
         return None
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.decoders import Floats
 from atoll.data.sources.fixed_split import published_split
 from atoll.errors import DataError
@@ -86,13 +86,13 @@ def adult(folder: str | None = None) -> Dataset:
     ).check()
 
 
-def parse(files: Files) -> Columns:
+def parse(files: Files) -> ParsedColumns:
     """Both files as 0/1 columns; cuts come from the training file alone."""
     train, test = (read_rows(files.read(name)) for name in ("adult.data", "adult.test"))
     cuts = {c: _quintiles(train[c]) for c, kind in enumerate(_COLUMNS) if kind is None}
     arrays = {"train_x": _binary(train, cuts), "train_y": _label(train)}
     arrays |= {"test_x": _binary(test, cuts), "test_y": _label(test)}
-    return Columns(arrays, {"cuts": {str(c): v for c, v in cuts.items()}})
+    return ParsedColumns(arrays, {"cuts": {str(c): v for c, v in cuts.items()}})
 
 
 def read_rows(raw: bytes) -> list[NDArray[np.str_]]:

@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.windows import Targets, next_tokens, split_texts, stored
 from atoll.data.text import Alphabet, Corpus, Ints, Vocabulary, characters, split_words
 
@@ -65,7 +65,7 @@ def chat(
     )
 
 
-def parse(files: Files, unit: Literal["character", "word"], vocabulary: int) -> Columns:
+def parse(files: Files, unit: Literal["character", "word"], vocabulary: int) -> ParsedColumns:
     """The text of each user as one run of tokens."""
     texts_of: dict[str, list[str]] = {}
     talks = json.loads(files.read("dataset.json"))
@@ -90,7 +90,9 @@ def parse(files: Files, unit: Literal["character", "word"], vocabulary: int) -> 
         size, tokens = len(word_vocabulary), list(word_vocabulary.tokens)
         parts = split_texts(_runs(word_vocabulary.encoded(corpus), corpus))
     messages = sum(len(m) for m in texts_of.values())
-    return Columns(stored(*parts), {"vocabulary": size, "tokens": tokens, "users": len(texts_of), "messages": messages})
+    return ParsedColumns(
+        stored(*parts), {"vocabulary": size, "tokens": tokens, "users": len(texts_of), "messages": messages}
+    )
 
 
 def _with_ends(text: str) -> list[str]:

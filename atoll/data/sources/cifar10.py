@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.decoders import CropFlip, Scrambled
 from atoll.data.sources.fixed_split import published_split
 from atoll.data.sources.idx_images import Normalise, pixel_statistics
@@ -88,7 +88,7 @@ def cifar10(
     ).check()
 
 
-def parse(files: Files) -> Columns:
+def parse(files: Files) -> ParsedColumns:
     """The batches as (n, 3, 32, 32) bytes and labels, in the published order."""
     raw = files.every()
     read = _from_binary if files.layout == "binary" else _from_png
@@ -99,7 +99,7 @@ def parse(files: Files) -> Columns:
             raise DataError(f"cifar10: {part} has another number of pictures than of labels. Fetch it again.")
     x = arrays["train_x"]
     mixed = np.moveaxis(x.reshape(-1, 32, 32, 3), -1, 1)
-    return Columns(arrays, {"paper": pixel_statistics(x), "pfl": pixel_statistics(mixed)})
+    return ParsedColumns(arrays, {"paper": pixel_statistics(x), "pfl": pixel_statistics(mixed)})
 
 
 def _from_binary(raw: dict[str, bytes], batches: tuple[str, ...], _: str) -> tuple[Bytes, Bytes]:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.decoders import MixedColumns
 from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
 from atoll.errors import DataError
@@ -96,14 +96,14 @@ def covtype(
     ).check()
 
 
-def _steps(cached: Columns, scale: str) -> tuple[tuple[str, float, float], ...]:
+def _steps(cached: ParsedColumns, scale: str) -> tuple[tuple[str, float, float], ...]:
     low, high = cached.notes["low"], cached.notes["high"]
     if scale == "none":
         return tuple(("scale", 0.0, 1.0) for _ in low)
     return tuple(("scale", float(a), 1.0 / max(1, b - a)) for a, b in zip(low, high, strict=True))
 
 
-def parse(files: Files) -> Columns:
+def parse(files: Files) -> ParsedColumns:
     """Ten measurements, the area and the soil (each a column of its own), and the type from 0."""
     raw = files.every()
     if files.layout == "gz":
@@ -122,4 +122,4 @@ def parse(files: Files) -> Columns:
     numbers = table[:, :_NUMBERS]
     x = np.column_stack([numbers, area.argmax(1), soil.argmax(1)]).astype(np.int16)
     low, high = numbers.min(0).tolist(), numbers.max(0).tolist()
-    return Columns({"x": x, "kind": (table[:, -1] - 1).astype(np.uint8)}, {"low": low, "high": high})
+    return ParsedColumns({"x": x, "kind": (table[:, -1] - 1).astype(np.uint8)}, {"low": low, "high": high})

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.decoders import MixedColumns
 from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
 from atoll.errors import DataError
@@ -92,7 +92,7 @@ def credit(loans: Annotated[int, Field(ge=1)] = 1, split: Split = "own", folder:
     ).check()
 
 
-def parse(files: Files) -> Columns:
+def parse(files: Files) -> ParsedColumns:
     """The loans as whole numbers; dates, names and what is known only afterwards are left behind."""
     table = csv.reader(io.StringIO(files.read("train.csv").decode(), newline=""))
     head = next(table)
@@ -106,7 +106,7 @@ def parse(files: Files) -> Columns:
             bank.append(banks.setdefault(row[1], len(banks)))
     arrays: dict[str, NDArray[Any]] = {"x": np.array(x, np.int32), "y": np.array(y, np.uint8)}
     arrays["bank"] = np.array(bank, np.int32)
-    return Columns(arrays, {"banks": list(banks)})
+    return ParsedColumns(arrays, {"banks": list(banks)})
 
 
 _WANTED = (

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.fixed_split import TEST, TRAIN, VALIDATION, Split, assign_split, rows_of
 from atoll.data.sources.movielens import (
     AGES,
@@ -88,7 +88,7 @@ def films(target: Literal["rating", "liked"] = "rating", split: Split = "own", f
     ).check()
 
 
-def parse(files: Files) -> Columns:
+def parse(files: Files) -> ParsedColumns:
     """The films that both know, one row each: MovieLens's columns, then TMDB's."""
     lens = read_tables(files)
     described = _described(files.read(_METADATA).decode())
@@ -103,7 +103,7 @@ def parse(files: Files) -> Columns:
         "rating": (sums[both] / counts[both]).astype(np.float32),
         "film": both.astype(np.int16),
     }
-    return Columns(arrays, {"movielens": ours.shape[1], "joined": sum(key in described for key in keys)})
+    return ParsedColumns(arrays, {"movielens": ours.shape[1], "joined": sum(key in described for key in keys)})
 
 
 def _known_to_movielens(lens: Tables, counts: NDArray[Any]) -> NDArray[np.float32]:

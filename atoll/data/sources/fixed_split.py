@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.data.fetch import Columns
+from atoll.data.fetch import ParsedColumns
 from atoll.rng import host
 from atoll.tree import Tree
 
@@ -35,7 +35,7 @@ def assign_split(strata: NDArray[Any], split: Split, name: str, share: float = 0
     return part
 
 
-def published_split(cached: Columns) -> tuple[Tree, Tree]:
+def published_split(cached: ParsedColumns) -> tuple[Tree, Tree]:
     """The training and the test part as the source has them."""
     train, test = ({"x": cached[f"{part}_x"], "y": cached[f"{part}_y"].long()} for part in ("train", "test"))
     return train, test

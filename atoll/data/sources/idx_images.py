@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.fixed_split import published_split
 from atoll.errors import DataError
 
@@ -89,13 +89,13 @@ def _dataset(recipe: Recipe, normalise: Normalise, folder: str | None, classes: 
     ).check()
 
 
-def parse(files: Files) -> Columns:
+def parse(files: Files) -> ParsedColumns:
     raw = files.every()
     arrays = {}
     for part, prefix in (("train", "train"), ("test", "t10k")):
         arrays[f"{part}_x"] = parse_idx(raw[f"{prefix}-images-idx3-ubyte.gz"])[:, None]
         arrays[f"{part}_y"] = parse_idx(raw[f"{prefix}-labels-idx1-ubyte.gz"])
-    return Columns(arrays, pixel_statistics(arrays["train_x"]))
+    return ParsedColumns(arrays, pixel_statistics(arrays["train_x"]))
 
 
 def parse_idx(packed: bytes) -> NDArray[np.uint8]:

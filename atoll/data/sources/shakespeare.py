@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Package, Recipe, parsed_columns
+from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.plays import is_play, speeches
 from atoll.data.sources.windows import Targets, next_tokens, split_texts, stored
 from atoll.data.text import Alphabet, characters
@@ -54,7 +54,7 @@ def shakespeare(
     return next_tokens("shakespeare", cached, "role", size, targets, window, stride)
 
 
-def parse(files: Files) -> Columns:
+def parse(files: Files) -> ParsedColumns:
     """What each role of each play says, as one run of characters; the First Folio editions are passed over."""
     speeches_of: dict[tuple[str, str], list[str]] = {}
     for name, raw in sorted(files.each(lambda n: n.endswith("_gut.txt"))):
@@ -70,4 +70,4 @@ def parse(files: Files) -> Columns:
     arrays = stored([alphabet.encoded(t) for t in train], [alphabet.encoded(t) for t in test])
     roles = [f"{play}: {role}" for play, role in texts]
     speeches_kept = sum(len(speeches_of[who]) for who in texts)
-    return Columns(arrays, {"alphabet": alphabet.characters, "roles": roles, "speeches": speeches_kept})
+    return ParsedColumns(arrays, {"alphabet": alphabet.characters, "roles": roles, "speeches": speeches_kept})

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from atoll.data.dataset import Dataset
-from atoll.data.fetch import Columns, Download, Files, Offer, Recipe, parsed_columns
+from atoll.data.fetch import Download, Files, Offer, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.adult import AIF360, AIF360_FILE, AIF360_SHA256
 from atoll.data.sources.decoders import Bag, Tokens
 from atoll.data.sources.fixed_split import TEST, TRAIN, VALIDATION, rows_of
@@ -62,7 +62,7 @@ def toxicity(
     ).check()
 
 
-def parse(files: Files, vocabulary: int, length: int) -> Columns:
+def parse(files: Files, vocabulary: int, length: int) -> ParsedColumns:
     """The comments as rows of tokens, and the judgements as (comment, annotator, toxic)."""
     raw = files.every()
     lines = [line.split("\t") for line in raw[_COMMENTS].decode().split("\n")[1:] if line]
@@ -78,4 +78,4 @@ def parse(files: Files, vocabulary: int, length: int) -> Columns:
         "annotator": np.array([int(line[1]) for line in labels], np.int16),
         "y": np.array([int(line[2]) for line in labels], np.uint8),
     }
-    return Columns({**tokenised.arrays, **arrays}, tokenised.notes)
+    return ParsedColumns({**tokenised.arrays, **arrays}, tokenised.notes)

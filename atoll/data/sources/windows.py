@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from atoll.data.dataset import IGNORE, Dataset
-from atoll.data.fetch import Columns
+from atoll.data.fetch import ParsedColumns
 from atoll.data.sources.decoders import Tokens
 from atoll.errors import DataError
 from atoll.rng import host
@@ -55,7 +55,7 @@ class Texts:
 
 
 def next_tokens(
-    name: str, cached: Columns, key: str, vocabulary: int, targets: Targets, window: int, stride: int | None
+    name: str, cached: ParsedColumns, key: str, vocabulary: int, targets: Targets, window: int, stride: int | None
 ) -> Dataset:
     """The data set of cached texts: training and test part of every client, cut into windows."""
     step = stride or (1 if targets == "last" else window)

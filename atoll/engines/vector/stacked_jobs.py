@@ -17,7 +17,7 @@ from atoll.tree import Tree
 
 
 @dataclass(frozen=True, eq=False)
-class Lane:
+class StackedRequest:
     """One run's request, with the batches and the client state of that run."""
 
     request: Train
@@ -35,7 +35,7 @@ class Lane:
 class Lanes:
     """One request, or several that differ in numbers only: settings, what was sent, cohort, client state, key."""
 
-    lanes: Sequence[Lane]
+    lanes: Sequence[StackedRequest]
     cohort: Cohort  # of all lanes, one after the other
     lane: Tensor  # (C,) whose client each is
     keys: Tensor  # (C, S, 2) for the steps
@@ -98,7 +98,7 @@ class Lanes:
         return tree.map(lambda *xs: torch.stack(xs)[lane.to(xs[0].device)], *trees)  # type: ignore[no-any-return]
 
 
-def joined(lanes: Sequence[Lane]) -> Lanes:
+def joined(lanes: Sequence[StackedRequest]) -> Lanes:
     """The lanes' clients as one cohort; plans are padded to the longest."""
     own = torch.cat([client_keys(lane.request) for lane in lanes])
     whose = torch.arange(len(lanes)).repeat_interleave(torch.tensor([len(lane.cohort) for lane in lanes]))

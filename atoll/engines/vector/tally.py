@@ -10,14 +10,14 @@ from torch import Tensor
 from atoll import tree
 from atoll.core import Columns, Info, Trained
 from atoll.engines.program import SENT, lifted, merged, reduce_key
-from atoll.engines.vector.stacked_jobs import Lane
+from atoll.engines.vector.stacked_jobs import StackedRequest
 from atoll.tree import Tree
 
 
 class Tally:
     """Partial aggregates, losses and client state of one lane."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: StackedRequest) -> None:
         self.lane, self.key = lane, reduce_key(lane.request)
         self.parts: list[Any] = []
         clients = len(lane.cohort)

@@ -22,7 +22,7 @@ from atoll.engines.vector.inputs import INFO, Inputs
 from atoll.engines.vector.ragged import active, rounded
 from atoll.engines.vector.signature import Signatures
 from atoll.engines.vector.stacked import Stacked, stacked
-from atoll.engines.vector.stacked_jobs import Lane, Lanes, joined
+from atoll.engines.vector.stacked_jobs import Lanes, StackedRequest, joined
 from atoll.engines.vector.tally import Tally
 from atoll.errors import TrainingError
 from atoll.phases import heard, phase
@@ -118,12 +118,14 @@ class Vector(LocalEngine):
         with phase("engine"):
             return self.train_lanes([e.lane(r, program) for e, r in own if isinstance(r, Train)])
 
-    def lane(self, request: Train, program: Program | None = None) -> Lane:
+    def lane(self, request: Train, program: Program | None = None) -> StackedRequest:
         """The request with its batches and its clients' state; with another program of the same structure, if given."""
         cohort, keys = self._planned(request)
-        return Lane(replace(request, program=program or request.program), cohort, keys, ClientRows(self.store, request))
+        return StackedRequest(
+            replace(request, program=program or request.program), cohort, keys, ClientRows(self.store, request)
+        )
 
-    def train_lanes(self, given: Sequence[Lane]) -> list[Trained]:
+    def train_lanes(self, given: Sequence[StackedRequest]) -> list[Trained]:
         """Answers to requests that differ in numbers only: settings, what was sent, clients, key."""
         began = time.perf_counter()
         lanes, tallies = joined(given), [Tally(lane) for lane in given]
@@ -285,7 +287,7 @@ class Vector(LocalEngine):
         return [finished(d, c, m.owner, m.groups) for d, c, m in zip(data, columns, asked, strict=True)]
 
 
-def _promise(part: Any, lane: Lane, settle: Callable[[], Trained]) -> Pending[Trained]:
+def _promise(part: Any, lane: StackedRequest, settle: Callable[[], Trained]) -> Pending[Trained]:
     """What will have come of a request if all numbers turn out to be finite; settled once, by whoever asks first."""
     settled = functools.cache(settle)
     examples = lane.cohort.examples

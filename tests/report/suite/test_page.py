@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from atoll.records import Cell, Results, read
+from atoll.records import Cell, Results, read_results
 from atoll.report.suite import beside_published, client_spread, curves, headline, pairwise, prose, ranking, tuning
 from atoll.report.suite.page import page
 from atoll.report.suite.score_table import decimals, table
@@ -110,7 +110,7 @@ def test_every_picture_has_words_and_every_heading_of_a_table_a_scope() -> None:
 def test_committed_pages_have_all_their_figures(path: Path) -> None:
     words = r'<svg role="img" aria-label="([^"]*)"'
     committed = path.with_name("report.html").read_text("utf-8")
-    assert re.findall(words, page(read(path))) == re.findall(words, committed)
+    assert re.findall(words, page(read_results(path))) == re.findall(words, committed)
 
 
 def test_whatever_a_suite_holds_is_escaped() -> None:

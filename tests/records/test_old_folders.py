@@ -11,9 +11,10 @@ from atoll import report
 from atoll.analysis.compare import compare, opened
 from atoll.experiment import Experiment
 from atoll.records import RunFolder, SweepFolder, ended, read_results, read_runs, runs_at
+from tests.support.paths import GOLDEN, ROOT
 
-OLD = Path(__file__).parent / "golden" / "sweep-format-1"
-RESULTS = sorted((Path(__file__).parents[1] / "results").rglob("results.json"))
+OLD = GOLDEN / "sweep-format-1"
+RESULTS = sorted((ROOT / "results").rglob("results.json"))
 
 
 def test_every_run_of_an_old_sweep_is_found_and_read() -> None:

@@ -61,8 +61,6 @@ PAST_THE_DOOR = {
     ("cli/data.py", "report.pictures"): "figures of partitions: a name for all of them, imported when one is drawn",
     ("data/measures/features.py", "data.partition.partition"): "partitions are designed by a measure: a circle",
     ("data/measures/labels.py", "data.partition.partition"): "partitions are designed by a measure: a circle",
-    ("transforms/draws.py", "data.draws"): "the generator for numpy, which is no data",
-    ("transforms/draws.py", "tasks.kernels.operators"): "the generator for a GPU, which is no layer",
 }
 
 

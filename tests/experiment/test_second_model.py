@@ -14,13 +14,15 @@ from atoll.experiment import Experiment
 from atoll.experiment.arguments import schema
 from atoll.experiment.catalogue import GIVEN
 from atoll.experiment.setup import set_up
-from atoll.runs.engine_setup import ground
+from atoll.records import RunFolder
+from atoll.runs.run_loop import RunLoop
 from atoll.runs.run_stacked import run_together
 from atoll.runs.stackable import why_not
 from atoll.testing import check_algorithm
 from atoll.testing.assertions import distance
+from tests.support.paths import ROOT
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+sys.path.insert(0, str(ROOT / "examples"))
 from distillation import Distillation
 
 TEACHER = {"name": "mlp", "widths": [32]}
@@ -43,7 +45,7 @@ def experiment(teacher: Any = TEACHER, **changes: Any) -> dict[str, Any]:
 
 
 def server_of(run: atoll.Run) -> dict[str, Any]:
-    state: dict[str, Any] = torch.load(run.folder / "checkpoint.pt", weights_only=True)["parts"]["server"]
+    state: dict[str, Any] = torch.load(run.folder / "checkpoint.pt", weights_only=True)["parts"]["round"]["server"]
     return state
 
 
@@ -141,7 +143,7 @@ def test_a_teacher_that_cannot_be_is_refused_before_the_data_is_read(teacher: An
         Experiment.parse(experiment(teacher))
 
 
-@pytest.mark.parametrize("teacher", ["char_lstm", "test_second_model:too_few"])
+@pytest.mark.parametrize("teacher", ["char_lstm", f"{__name__}:too_few"])
 def test_a_teacher_that_does_not_go_with_the_data_is_refused_by_its_own_name(teacher: str) -> None:
     with pytest.raises(ConfigError, match=r"algorithm\.teacher") as refused:
         set_up(Experiment.parse(experiment(teacher)), "cpu")
@@ -157,12 +159,12 @@ def test_dropout_in_the_teacher_alone_gets_keys_too(tmp_path: Path) -> None:
     loop, vector = (server_of(atoll.run({**given, "engine": e}, tmp_path / e)) for e in ("loop", "vector"))
     assert distance(loop, vector) < 1e-5
     drawing, still = (set_up(Experiment.parse(e), "cpu") for e in (given, experiment()))
-    assert ground(drawing, drawing.dataset.train).keyed
-    assert not ground(still, still.dataset.train).keyed
+    assert RunLoop(drawing, RunFolder(tmp_path / "drawing")).own.data.keyed
+    assert not RunLoop(still, RunFolder(tmp_path / "still")).own.data.keyed
 
 
 def test_what_a_teacher_reads_of_examples_is_not_covered_by_noise_on_gradients() -> None:
-    private = {"max_steps": 4, "privacy": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+    private = {"max_steps": 4, "privacy": {"max_norm": 1.0, "epsilon": 8.0, "delta": 1e-5}}
     with pytest.raises(ConfigError, match=r"local.privacy: the algorithm reads"):
         set_up(Experiment.parse(experiment(local=private, cohort="everyone")), "cpu")
 

@@ -150,4 +150,4 @@ def test_an_algorithm_that_does_not_say_what_it_is_is_refused(wrong: type[Algori
 
 def test_a_run_refuses_what_is_no_algorithm_and_says_what_is_missing() -> None:
     with pytest.raises(ConfigError, match=r"algorithm.name: .*SaysNothing.* has no 'traits'.*atoll check"):
-        run("test_traits:SaysNothing", "average", CLIENTS)
+        run(f"{__name__}:SaysNothing", "average", CLIENTS)

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_rooms import ROOT
 
 from atoll.records import layout
+from tests.house.test_rooms import ROOT
 
 NAMES = {
     *(layout.RUN, layout.RECORD, layout.CLIENTS, layout.CHECKPOINT, layout.MODEL, layout.AUDIT),

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from atoll.report.records import read
-from atoll.suites.sweeps.sweep_folder import SweepFolder
 
 import atoll
 from atoll import tree
@@ -17,12 +15,13 @@ from atoll.core import Participation
 from atoll.errors import ConfigError, RecordError
 from atoll.experiment import CATALOGUE, Experiment, schema
 from atoll.experiment.experiment import LocalPrivacyTable
-from atoll.records import RunFolder
+from atoll.records import RunFolder, SweepFolder, read_runs
 from atoll.records.upgrade import RENAMED, digest, upgraded, upgraded_participation
 from atoll.runs import Run
 from atoll.suites.sweeps.axes import expand
+from tests.support.paths import GOLDEN
 
-OLD = Path(__file__).parent / "golden" / "old_runs"
+OLD = GOLDEN / "old_runs"
 OPTIONS = [(owner, old, new) for owner, names in RENAMED.items() for old, new in names.items()]
 BASE: dict[str, Any] = {
     "rounds": 2,
@@ -129,7 +128,7 @@ def test_another_experiment_does_not_go_on_with_an_old_run(tmp_path: Path) -> No
 
 
 def test_runs_and_reports_read_an_old_folder_in_the_names_of_today() -> None:
-    for experiment in (Run(OLD / "half").info["experiment"], read([OLD / "half"])[0].experiment):
+    for experiment in (Run(OLD / "half").info["experiment"], read_runs([OLD / "half"])[0].experiment):
         assert experiment["cohort"] == OURS["cohort"]
         assert experiment["transform"][1:] == OURS["transforms"][1:]
         assert experiment["data"]["name"] == "atoll.runs.python_inputs:arrays"

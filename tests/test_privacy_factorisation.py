@@ -99,7 +99,7 @@ def test_the_square_root_of_the_prefix_sums_is_one() -> None:
 
 def test_bands_beyond_the_separation_are_refused() -> None:
     with pytest.raises(ConfigError, match="5 bands need a separation of as many rounds"):
-        sensitivity(banded(20, 5), 20, 4, 3)
+        banded_sensitivity(banded(20, 5), 20, 4, 3)
     with pytest.raises(ConfigError, match="rounds and bands of at least 1"):
         banded(0, 1)
 

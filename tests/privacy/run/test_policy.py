@@ -324,7 +324,7 @@ def test_noise_must_not_follow_what_is_measured() -> None:
     with pytest.raises(ConfigError, match="gaussian_noise: its schedule follows what the run measures"):
         set_up(Experiment.parse(chain({"name": f"{__name__}:Sly", "start": 1.0})))
     setup = set_up(Experiment.parse(chain({"name": "step", "start": 2.0, "every": 1, "factor": 0.5})))
-    assert resolve(setup.chain, 1, []).layers[-1].noise_multiplier == 1.0  # type: ignore[attr-defined]
+    assert resolve(setup.chain, 1, []).transforms[-1].noise_multiplier == 1.0  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import copy
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,21 @@ import atoll
 from atoll import rng, tree
 from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.fedprox import FedProx
+from atoll.algorithms.optimizers import sgd
 from atoll.algorithms.scaffold import Scaffold
+from atoll.core import Exchange
 from atoll.core.settings import extract
 from atoll.data import Partition, Same
-from atoll.engines import Loop, Threads, Vector
+from atoll.engines import Loop, RowStore, Threads, Vector
 from atoll.engines.capture import Captured
-from atoll.engines.program import Program
+from atoll.engines.program import ClientSteps
 from atoll.engines.vector import stacked
-from atoll.engines.vector.inputs import Inputs, Plans
+from atoll.engines.vector.inputs import INFO, Inputs, Plans
 from atoll.engines.vector.ragged import active, blocks
 from atoll.errors import DivergenceError, TrainingError
+from atoll.reducers import Collect
 from atoll.testing.assertions import distance
-from atoll.testing.harness import CPU, federation
+from atoll.testing.harness import CPU, device_data, federation
 from atoll.testing.problems import network
 
 SIZES = (5, 9, 3, 14, 8, 7)
@@ -261,36 +265,64 @@ def test_trying_the_stack_does_not_warn(tmp_path: Path) -> None:
     assert not [str(w.message)[:60] for w in seen]
 
 
-# Several jobs at once.
+# Several requests at once.
 
 
 @pytest.mark.parametrize("algorithm", ["FedAvg", "SCAFFOLD", "FedProx"])
-def test_jobs_side_by_side_give_what_each_gives_alone(algorithm: str) -> None:
+def test_requests_side_by_side_give_what_each_gives_alone(algorithm: str) -> None:
     problem = network()
     made = {"FedAvg": FedAvg, "SCAFFOLD": Scaffold, "FedProx": FedProx}[algorithm]
     options = {"population": 6} if algorithm == "SCAFFOLD" else {"mu": 0.3} if algorithm == "FedProx" else {}
-    alone = [federation(problem, made(problem.task, lr, **options)) for lr in (0.05, 0.1, 0.2)]
-    beside = [federation(problem, made(problem.task, lr, **options)) for lr in (0.05, 0.1, 0.2)]
-    engine = Vector(problem.columns, Same(), torch.device("cpu"), chunk=4)
-    for _ in range(2):  # the second time clients have memories
+    alone, beside = (
+        [federation(problem, made(problem.task, lr, **options), partial(Vector, chunk=4)) for lr in (0.05, 0.1, 0.2)]
+        for _ in range(2)
+    )
+    leader = beside[0].engine.leading([f.engine for f in beside])
+    for _ in range(2):  # the second time clients have a state
         cohorts = [[1, 3, 4], [0], [5, 2, 1, 0]]
-        jobs = [f.job(ids) for f, ids in zip(beside, cohorts, strict=True)]
-        together = engine.run_many(jobs)
+        lanes = [(f.engine, f.request(ids)) for f, ids in zip(beside, cohorts, strict=True)]
+        assert len({engine.signature(request) for engine, request in lanes}) == 1
+        together = leader.submit_together(lanes)
         for f, ids, result in zip(alone, cohorts, together, strict=True):
-            expected = engine.run(f.job(ids))
-            assert distance(result.total.mean(), expected.total.mean()) < 1e-6
+            expected = f.engine.run(f.request(ids))
+            assert distance(result.partial.mean(), expected.partial.mean()) < 1e-6
             assert torch.allclose(result.loss, expected.loss, atol=1e-6)
             assert result.order.tolist() == expected.order.tolist()
         for f, g in zip(alone, beside, strict=True):
-            everyone = torch.arange(6)
-            assert distance(f.memory.read(everyone), g.memory.read(everyone)) < 1e-6
+            assert distance(f.rows(), g.rows()) < 1e-6
+
+
+def test_only_requests_that_differ_in_numbers_have_one_signature() -> None:
+    problem = network()
+
+    def signature(algorithm: Any, ids: list[int], **more: Any) -> Any:
+        made = federation(problem, algorithm, Vector)
+        return made.engine.signature(made.request(ids, **more))
+
+    truth = signature(FedAvg(problem.task, 0.1), [0, 1])
+    assert truth == signature(FedAvg(problem.task, 0.2), [5, 4, 3])
+    others = [
+        signature(FedAvg(problem.task, 0.1, sgd(momentum=0.9)), [0, 1]),
+        signature(FedProx(problem.task, 0.1, mu=0.1), [0, 1]),
+        signature(FedAvg(problem.task, 0.1), [0, 1], client_state="read"),
+        signature(FedAvg(problem.task, 0.1), [0, 1], max_steps=0),
+    ]
+    assert len({truth, *others}) == 5
+    loop = federation(problem, FedAvg(problem.task, 0.1), Loop)
+    assert loop.engine.signature(loop.request([0, 1])) is None
+
+
+def test_the_engine_that_leads_takes_as_few_at_a_time_as_the_one_that_takes_fewest() -> None:
+    problem = network()
+    engines = [federation(problem, FedAvg(problem.task, 0.1), partial(Vector, chunk=n)).engine for n in (7, 3, 5)]
+    assert engines[0].leading(engines).choice()["chunk"] == 3
+    assert engines[0].choice()["chunk"] == 7
 
 
 def test_a_chunk_that_does_not_fit_is_halved_and_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = network()
-    first, second = (federation(problem, Scaffold(problem.task, 0.1, population=6)) for _ in range(2))
-    engine = Vector(problem.columns, Same(), torch.device("cpu"))
-    expected = engine.run(first.job([0, 1, 2, 3, 5]))
+    first, second = (federation(problem, Scaffold(problem.task, 0.1, population=6), Vector) for _ in range(2))
+    expected = first.engine.run(first.request([0, 1, 2, 3, 5]))
     train = Vector._train
 
     def small(self: Vector, lanes: Any, rows: torch.Tensor) -> Any:
@@ -299,14 +331,83 @@ def test_a_chunk_that_does_not_fit_is_halved_and_the_result_is_the_same(monkeypa
         return train(self, lanes, rows)
 
     monkeypatch.setattr(Vector, "_train", small)
-    got = engine.run(second.job([0, 1, 2, 3, 5]))
-    assert distance(got.total.mean(), expected.total.mean()) < 1e-6
-    assert distance(first.memory.read(torch.arange(6)), second.memory.read(torch.arange(6))) < 1e-6
-    assert engine.chunk == 2
-    assert "out of memory with 5 clients at a time, so 3; out of memory with 3 clients at a time, so 2" in engine.reason
+    result = second.engine.run(second.request([0, 1, 2, 3, 5]))
+    assert distance(result.partial.mean(), expected.partial.mean()) < 1e-6
+    assert distance(first.rows(), second.rows()) < 1e-6
+    assert second.engine.choice()["chunk"] == 2
+    assert second.engine.notes == [
+        "chosen by name",
+        "out of memory with 5 clients at a time, so 3",
+        "out of memory with 3 clients at a time, so 2",
+    ]
     monkeypatch.setattr(Vector, "_train", lambda *_: (_ for _ in ()).throw(torch.cuda.OutOfMemoryError("no")))
     with pytest.raises(TrainingError, match="one client alone does not fit"):
-        engine.run(second.job([0, 1]))
+        second.engine.run(second.request([0, 1]))
+
+
+# What clients keep.
+
+
+@pytest.mark.parametrize("engine", [Loop, Vector, Threads])
+def test_client_state_is_updated_read_or_not_there(engine: Any) -> None:
+    problem = network()
+    made = federation(problem, Scaffold(problem.task, 0.1, population=6), engine)
+    made.run([1, 3])
+    before = tree.digest(made.rows())
+    read = made.engine.run(made.request([3, 4], client_state="read"))
+    assert tree.digest(made.rows()) == before
+    assert made.store.touched.nonzero().flatten().tolist() == [1, 3]
+    update = made.engine.run(made.request([3, 4], client_state="update"))
+    assert tree.digest(read.partial.value) == tree.digest(update.partial.value)
+    assert made.store.touched.nonzero().flatten().tolist() == [1, 3, 4]
+    assert tree.digest(made.rows()) != before
+
+
+@pytest.mark.parametrize("engine", [Loop, Vector, Threads])
+def test_a_program_without_client_state_touches_none(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = network()
+    made = federation(problem, FedAvg(problem.task, 0.1), engine)
+    request = made.request([3, 4], client_state="none")
+    for name in ("read", "write"):
+        monkeypatch.setattr(made.store, name, pytest.fail)
+    assert bool(made.engine.run(request).finite.all())
+
+
+@pytest.mark.parametrize("engine", [Loop, Vector, Threads])
+def test_without_a_step_a_client_is_as_it_was_before_training(engine: Any) -> None:
+    problem = network()
+    made = federation(problem, FedAvg(problem.task, 0.1), engine, reducer=Collect())
+    before = made.engine.run(made.request([5, 0], max_steps=0))
+    assert distance(before.partial.updates.value["delta"], tree.zeros_like(before.partial.updates.value["delta"])) == 0
+    assert before.loss.tolist() == [0.0, 0.0]
+    one = made.engine.run(made.request([5, 0], max_steps=1))
+    assert one.partial.info.steps.tolist() == [1.0, 1.0]
+    whole = made.engine.run(made.request([5, 0]))
+    assert sorted(whole.partial.info.steps.tolist()) == [1.0, 2.0]
+    assert sorted(whole.partial.info.examples.tolist()) == [2.0, 6.0]
+    assert float(one.partial.updates.value["delta"]["0.weight"].abs().max()) > 0
+
+
+@pytest.mark.parametrize("engine", [Loop, Vector, Threads])
+def test_a_reducer_is_told_of_its_clients(engine: Any) -> None:
+    """Ids, examples, steps and staleness, in the order of the updates."""
+    problem = network()
+    made = federation(problem, FedAvg(problem.task, 0.1), engine, reducer=Collect())
+    ids, stale = [5, 0, 3], torch.tensor([2.0, 0.0, 7.0])
+    result = made.engine.run(made.request(ids, staleness=stale))
+    info = result.partial.info
+    assert info.id.tolist() == [ids[i] for i in result.order.tolist()]
+    assert info.staleness.tolist() == stale[result.order].tolist()
+    assert info.examples.tolist() == [float(len(problem.partition.of(int(i)))) for i in info.id]
+    assert torch.equal(result.examples, torch.tensor([6.0, 2.0, 7.0]))
+    assert result.rows == 15.0
+
+
+def test_messages_between_parties_are_refused_with_advice() -> None:
+    problem = network()
+    made = federation(problem, FedAvg(problem.task, 0.1))
+    with pytest.raises(TrainingError, match="messages between parties need a network"):
+        made.engine.submit(Exchange({}))
 
 
 def test_nothing_is_compiled_on_a_cpu_even_if_that_is_asked_for(tmp_path: Path) -> None:
@@ -314,8 +415,9 @@ def test_nothing_is_compiled_on_a_cpu_even_if_that_is_asked_for(tmp_path: Path) 
     plain = simulate(convolutional(), tmp_path / "plain", {"name": "vector"}, **options)
     asked = simulate(convolutional(), tmp_path / "asked", {"name": "vector", "compile": True}, **options)
     assert tree.digest(plain.params) == tree.digest(asked.params)
-    assert not Vector({}, Same(), CPU, compile=True)._compiling()
-    assert Vector({}, Same(), torch.device("cuda"), compile=True)._compiling()
+    for device, compiling in ((CPU, False), (torch.device("cuda"), True)):
+        data = replace(device_data(network(), FedAvg(network().task, 0.1)), device=device)
+        assert Vector(data, RowStore({}, 6, CPU), compile=True)._compiling() == compiling
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=30))
@@ -347,17 +449,18 @@ def test_bfloat16_learns_nearly_what_float32_learns_and_keeps_float32_weights(en
 def test_a_captured_step_is_the_eager_one_bit_for_bit() -> None:
     problem = network()
     made = federation(problem, FedAvg(problem.task, 0.05))
-    job = made.job([1, 3, 4, 5])
-    program = Program(job.algorithm, job.chain, Same())
-    made_of = stacked.stacked(program, each=False, many=False, capture=False)
+    request = made.request([1, 3, 4, 5])
+    cohort = device_data(problem, made.algorithm).plan(request)
+    steps = ClientSteps(request.program, Same())
+    made_of = stacked.stacked(steps, per_client=False, many=False, capture=False)
     with torch.no_grad():
-        carry = made_of.start(4, job.settings, job.sent, made.memory.first)
-        batch = (job.cohort.plan[:, 0].contiguous(), job.cohort.count[:, 0].contiguous(), torch.arange(8).reshape(4, 2))
+        carry = made_of.start(4, request.settings, request.sent, made.store.first)
+        batch = (cohort.plan[:, 0].contiguous(), cohort.count[:, 0].contiguous(), torch.arange(8).reshape(4, 2))
         never, once = Captured(made_of.step, after=0), Captured(made_of.step, after=1)
         a = b = carry
         for _ in range(4):
             a, b = (
-                f(job.settings, c, job.sent, made.memory.first, problem.columns, *batch)
+                f(request.settings, c, request.sent, made.store.first, problem.columns, *batch)
                 for f, c in ((never, a), (once, b))
             )
             assert tree.digest(a) == tree.digest(b)
@@ -442,7 +545,7 @@ def test_dropping_is_as_if_the_client_had_not_been_drawn(tmp_path: Path) -> None
 def test_clients_with_the_same_data_drop_different_features(engine: Any) -> None:
     problem = replace(network(), partition=Partition.from_lists([[0, 1, 2], [0, 1, 2]], overlap=True))
     made = federation(problem, FedAvg(problem.task, 0.05), engine)
-    a, b = made.engine.run(made.job([0, 1])).loss.tolist()
+    a, b = made.engine.run(made.request([0, 1])).loss.tolist()
     assert abs(a - b) > 1e-4
 
 
@@ -452,7 +555,7 @@ def test_a_client_draws_the_same_alone_or_among_others() -> None:
     losses = []
     for ids in ([4], [3, 4, 1], [0, 1, 2, 3, 4, 5]):
         made = federation(problem, FedAvg(problem.task, 0.05), Vector)
-        losses.append(float(made.engine.run(made.job(ids)).loss[ids.index(4)]))
+        losses.append(float(made.engine.run(made.request(ids)).loss[ids.index(4)]))
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-6)
 
 
@@ -463,13 +566,14 @@ def test_one_buffer_carries_everything_the_host_tells_of_a_round(steps: int) -> 
     def whole(*shape: int) -> Tensor:
         return torch.randint(0, 2**40, shape, generator=g)
 
-    info = {"id": whole(4), "examples": torch.rand(4), "steps": torch.rand(4)}
+    info = {"id": whole(4), **{k: torch.rand(4, generator=g) for k in INFO[1:]}}
     given = Inputs({}, {}, {}, {}, info, whole(4, 2), whole(4, steps, 6), whole(4, steps), whole(4, steps, 2))
     plans = Plans(4, 8, 6, CPU)
     for _ in range(2):  # what a longer round left behind does not matter
         plans.fill(given)
         for name in ("plan", "count", "keys"):
             assert torch.equal(plans.there[name][:, :steps], getattr(given, name))
-        assert torch.equal(plans.there["own"], given.own)
+        assert torch.equal(plans.there["transform_keys"], given.transform_keys)
+        assert plans.there["info"].keys() == info.keys()
         assert all(torch.equal(plans.there["info"][k], v) for k, v in info.items())
-        assert plans.there["info"]["examples"].dtype == torch.float32
+        assert {plans.there["info"][k].dtype for k in INFO[1:]} == {torch.float32}

@@ -53,7 +53,7 @@ def estimate(experiment: Experiment, device: Device, console: Console) -> None:
 
 def _one_round(loop: RunLoop, trial: Train) -> tuple[float, Traffic]:
     """Seconds of a round, the second of two, and its bytes; nothing of it is kept."""
-    ctx = replace(loop.plan.context(0), sample=lambda: (trial.ids, loop.setup.how))
+    ctx = replace(loop.plan.context(0), sample=lambda: (trial.ids, loop.setup.participation))
     for _ in range(2):
         before = time.perf_counter()
         game = on_promises(lambda: loop.setup.round.run(ctx, loop.state.round, rng.key("estimate")))

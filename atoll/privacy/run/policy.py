@@ -130,8 +130,8 @@ def _check_chain(setup: RunSetup, chain: Chain, bound: Chain) -> None:
     for transform, bound_transform in zip(chain.transforms, bound.transforms, strict=True):
         if bound_transform.event() is not None and any(metrics_read(s) for s in schedules(transform)):
             raise ConfigError(
-                f"{named(transform)}: its schedule follows what the run measures. How much noise there is must be known "
-                "beforehand: use a number, or a schedule over rounds ('step', 'cosine')."
+                f"{named(transform)}: its schedule follows what the run measures. How much noise there is must be "
+                "known beforehand: use a number, or a schedule over rounds ('step', 'cosine')."
             )
 
 
@@ -157,8 +157,8 @@ def _check_feedback(
     if uses:
         raise ConfigError(
             [
-                f"{where}: {name!r} is read from the clients, which {mechanism} does not cover. Use a metric of the test "
-                "data."
+                f"{where}: {name!r} is read from the clients, which {mechanism} does not cover. Use a metric of the "
+                "test data."
                 for where, name in uses
             ]
         )

@@ -16,11 +16,15 @@ from atoll.tree import Tree
 
 
 class TaskOptions(Protocol):
+    """[task], as far as it can reach past the noise."""
+
     @property
     def batch_norm(self) -> str: ...
 
 
 class StopOptions(Protocol):
+    """[stop]: what a run may end by."""
+
     @property
     def metric(self) -> str: ...
 

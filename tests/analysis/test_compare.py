@@ -92,7 +92,7 @@ class Convolution(torch.nn.Sequential):
         super().__init__(image, *found)
 
 
-NOISY = {"task": {"model": "test_compare:Convolution"}}
+NOISY = {"task": {"model": f"{__name__}:Convolution"}}
 
 
 def test_another_engine_is_float_noise_in_the_first_round_and_both_are_what_their_records_say(ran: Make) -> None:
@@ -205,7 +205,7 @@ class Even:
 
 def test_one_client_with_other_rows_is_the_first_client(ran: Make) -> None:
     rest: dict[str, Any] = {"cohort": "everyone", "local": {"batch": 0}}
-    a, b = (ran(partition=f"test_compare:{name}", **rest) for name in ("Even", "Moved"))
+    a, b = (ran(partition=f"{__name__}:{name}", **rest) for name in ("Even", "Moved"))
     found = parting(a, b)
     assert found.partition is False
     assert found.paired is False
@@ -260,7 +260,7 @@ def test_a_server_that_takes_another_step_is_told_from_clients_that_do(ran: Make
     assert "sends back the same bits; the server makes another model" in said(a, b)
 
 
-def test_memory_that_differs_is_named(ran: Make) -> None:
+def test_client_state_that_differs_is_named(ran: Make) -> None:
     """The first option of SCAFFOLD keeps something else than the second: models part one round after memories do."""
     both = [{"name": "scaffold", "lr": 0.1, "option": option} for option in ("I", "II")]
     a, b = (ran(algorithm=algorithm, cohort="everyone") for algorithm in both)
@@ -270,7 +270,7 @@ def test_memory_that_differs_is_named(ran: Make) -> None:
     assert found.replay.first is not None
     text = " ".join(found.replay.first.reasons)
     assert "sent, control" in text
-    assert f"client {found.replay.first.client}'s memory, algorithm/" in text
+    assert f"client {found.replay.first.client}'s state, algorithm/" in text
 
 
 def test_a_replay_goes_on_from_a_checkpoint_that_is_early_enough(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ class Counting(torch.nn.Linear):
 
 
 def test_a_replay_has_the_threads_of_the_run_and_gives_them_back(ran: Make, tmp_path: Path) -> None:
-    a = ran(task={"model": "test_compare:Counting"})
+    a = ran(task={"model": f"{__name__}:Counting"})
     b = altered(a, tmp_path / "b", 1, model="0" * 40)
     info = json.loads((b / "run.json").read_text())
     info["hardware"]["threads"] = 2

@@ -110,7 +110,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "transform": ["equal_weights", "adaptive_clip", {"name": "banded_noise", "noise_multiplier": 0.1, "bands": 3}],
         "cohort": {"name": "cyclic", "size": 2, "min_separation": 3},
     },
-    "a transform that remembers": {"transform": [{"name": "test_resume:Fading"}]},
+    "a transform that remembers": {"transform": [{"name": f"{__name__}:Fading"}]},
     "no server": {"algorithm": {"name": "fedavg", "lr": 0.1}, "round": "gossip"},
     "cohorts that vary": {"cohort": {"name": "poisson", "size": 2.0}},
 }

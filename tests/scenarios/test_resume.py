@@ -130,9 +130,12 @@ def test_a_run_that_failed_goes_on_from_its_checkpoint(tmp_path: Path, kind: str
 
 def test_a_resumed_run_keeps_the_engine_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = experiment(engine="auto")
+    monkeypatch.setattr("atoll.engines.choice.is_dense", lambda model: False)
+    monkeypatch.setattr("atoll.engines.choice.fastest", lambda engines, trial: ("loop", "measured"))
     stopped(given, tmp_path / "run", at=4)
-    monkeypatch.setattr("atoll.engines.autotune.Probe.fastest", pytest.fail)  # another might be faster today
-    assert atoll.run(given, tmp_path / "run", resume=True).status == "finished"
+    monkeypatch.setattr("atoll.engines.choice.fastest", pytest.fail)  # another might be faster today
+    resumed = atoll.run(given, tmp_path / "run", resume=True)
+    assert (resumed.status, resumed.info["engine"]["name"]) == ("finished", "loop")
 
 
 def test_without_a_checkpoint_it_begins_again(tmp_path: Path) -> None:

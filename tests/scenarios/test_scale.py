@@ -25,6 +25,7 @@ from atoll.errors import PartitionError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Setup, assemble
 from atoll.runs import Driver, Folder
+from tests.support.marks import slow_but
 
 MANY, FEW, COHORT, ROWS = 1_000_000, 10_000, 20, 500
 SAMPLERS = {
@@ -93,7 +94,7 @@ def cost(run: Driver) -> tuple[int, int]:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", slow_but(SAMPLERS, "fixed", "poisson"))
 def test_a_round_of_a_million_makes_no_more_than_a_round_of_ten_thousand(name: str, tmp_path: Path) -> None:
     found = {}
     for clients in (FEW, MANY):

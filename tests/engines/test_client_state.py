@@ -188,6 +188,7 @@ def test_resident_memory_stays_flat_while_a_file_fills(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------- a full disk
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_is_an_error_that_says_so_and_not_the_end_of_the_process(tmp_path: Path) -> None:
     """The kernel refuses to let the file grow, as a full disk would: here with a limit on the size of files."""
     program = f"""
@@ -270,6 +271,7 @@ def test_memory_that_is_not_what_was_written_is_refused(tmp_path: Path, how: str
         list(checkpoint.rows(folder, checkpoint.read(folder), layout))
 
 
+@pytest.mark.slow
 @linux
 def test_a_checkpoint_of_many_rows_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     """120 MB of rows; a fresh process, so that nothing that was freed before is used again."""

@@ -351,7 +351,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     """All kinds, on so many processes."""
     folder = tmp_path_factory.mktemp(f"on {request.param} ranks")
@@ -516,6 +516,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return on_cpu(LONG, tmp_path_factory.mktemp("whole") / "run")
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_rank_ends_all_with_a_message_and_any_number_of_ranks_goes_on(tmp_path: Path, whole: Run) -> None:
     """By torchrun itself, which stops the survivors as soon as it sees that one is gone."""
     file, folder = tmp_path / "e.toml", tmp_path / "run"
@@ -556,6 +557,7 @@ def _rank_process(launcher: int, rank: int) -> int:
     raise AssertionError("no such rank")
 
 
+@pytest.mark.slow
 def test_without_memory_the_last_whole_round_is_kept_when_a_rank_is_killed(tmp_path: Path) -> None:
     given = experiment(rounds=300, checkpoint={"every": 0}, evaluate={"clients": 0, "every": 300})
     (tmp_path / "e.toml").write_text(Experiment.parse(given).to_toml())

@@ -432,6 +432,7 @@ def test_a_reason_is_not_hidden_by_a_disk_that_is_full_as_well(tmp_path: Path, m
 # ------------------------------------------------------------------------------------------------------- memory
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_over_many_rounds(tmp_path: Path) -> None:
     code = f"""
 import resource, sys, os, threading

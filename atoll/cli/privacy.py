@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from atoll.cli.common import console, print_facts
+from atoll.cli.privacy_output import counted, rounded_up, shown, warn, write
 from atoll.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-console = Console()
 
 Noise = Annotated[float, typer.Option(help="Noise over the most that one unit adds: std (L2), or scale for laplace.")]
 Delta = Annotated[float, typer.Option(help="Below 1 / population.")]
@@ -61,8 +60,8 @@ def epsilon(
     plan = _plan(rounds, population, cohort, sampling, mechanism, separation, bands, restart)
     chosen = _accountant(plan, accountant, noise)
     facts = [("noise multiplier", f"{noise:g}"), *_said(plan, noise, delta, chosen, unit)]
-    _print("Privacy of the run", facts)
-    _warn(delta, population)
+    print_facts("Privacy of the run", facts)
+    warn(delta, population)
 
 
 @app.command()
@@ -86,10 +85,10 @@ def calibrate(
     _check(delta, epsilon=epsilon)
     plan = _plan(rounds, population, cohort, sampling, mechanism, separation, bands, restart)
     chosen = _accountant(plan, accountant)
-    noise = _up(noise_for(plan.event, epsilon, delta, chosen))
+    noise = rounded_up(noise_for(plan.event, epsilon, delta, chosen))
     facts = [("noise multiplier", f"{noise:.6g}"), ("budget", f"{epsilon:g}")]
-    _print("Noise for the budget", facts + _said(plan, noise, delta, chosen, unit))
-    _warn(delta, population)
+    print_facts("Noise for the budget", facts + _said(plan, noise, delta, chosen, unit))
+    warn(delta, population)
 
 
 @app.command()
@@ -122,16 +121,16 @@ def curve(
     found = [(r, chosen.epsilon(plan.event(noise, r), delta)) for r in at]
     table = Table("round", "epsilon")
     for r, spent in found:
-        table.add_row(str(r), _number(spent))
+        table.add_row(str(r), shown(spent))
     console.print(table)
     facts = _said(plan, noise, delta, chosen, unit)
     if epsilon is not None:
         most = rounds_for(lambda r: plan.event(noise, r), epsilon, delta, chosen, rounds)
         facts.append((f"rounds within {epsilon:g}", f"{most} of {rounds}"))
-    _print("The whole run", facts)
-    _warn(delta, population)
+    print_facts("The whole run", facts)
+    warn(delta, population)
     if out is not None:
-        _write(out, found, facts)
+        write(out, found, facts)
 
 
 def _check(delta: float, noise: float | None = None, epsilon: float | None = None) -> None:
@@ -203,73 +202,12 @@ def _said(plan: Plan, noise: float, delta: float, accountant: Accountant, unit: 
         return [("epsilon", f"not private: {account.broken}")]
     cohort = f", {plan.cohort:g} of {plan.population}" if plan.cohort else f", {plan.population}"
     return [
-        ("epsilon", _number(accountant.epsilon(event, delta))),
+        ("epsilon", shown(accountant.epsilon(event, delta))),
         ("delta", f"{delta:g}"),
         ("unit", unit),
         ("adjacency", account.adjacency),
         ("sampler", plan.sampling.replace("_", " ") + cohort),
-        ("mechanism", f"{plan.mechanism}, {_rounds(plan.rounds)}"),
+        ("mechanism", f"{plan.mechanism}, {counted(plan.rounds)}"),
         ("accountant", accountant.name),
         ("assumed", "; ".join(account.notes)),
     ]
-
-
-def _number(spent: float) -> str:
-    """Rounded up: a printed epsilon is never below the accounted one."""
-    if not math.isfinite(spent):
-        return "none: there is no guarantee at this delta"
-    return f"{math.ceil(spent * 1e4 - 1e-9) / 1e4:.4f}"
-
-
-def _rounds(number: int) -> str:
-    return "1 round" if number == 1 else f"{number} rounds"
-
-
-def _up(noise: float) -> float:
-    """The next number of six digits."""
-    step = 10.0 ** (math.floor(math.log10(noise)) - 5)
-    return float(f"{math.ceil(noise / step) * step:.6g}")
-
-
-def _warn(delta: float, population: int) -> None:
-    if delta > 1 / population:
-        text = f"delta {delta:g} is above 1 / population ({1 / population:g}): "
-        text += "a mechanism may publish one unit as it is and still keep it. Use a smaller one."
-        console.print(f"Warning: {text}", style="yellow", markup=False, highlight=False)
-
-
-def _print(title: str, facts: list[tuple[str, str]]) -> None:
-    grid = Table(title=title, title_justify="left", show_header=False)
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in facts:
-        grid.add_row(name, value)
-    console.print(grid)
-
-
-def _write(out: Path, found: list[tuple[int, float]], facts: list[tuple[str, str]]) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.suffix == ".csv":
-        head = [f"# {name}: {value}" for name, value in facts]
-        out.write_text("\n".join([*head, "round,epsilon", *(f"{r},{spent!r}" for r, spent in found)]) + "\n", "utf-8")
-    else:
-        out.write_text(_drawn(found), encoding="utf-8")
-    console.print(f"Curve: {out}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _drawn(found: list[tuple[int, float]]) -> str:
-    from matplotlib.figure import Figure
-
-    from atoll.report import theme
-    from atoll.report.plots import Plot
-
-    def draw() -> Figure:
-        figure = Figure(figsize=(7.0, 3.5), layout="constrained")
-        axes = figure.add_subplot()
-        axes.plot([r for r, _ in found], [spent for _, spent in found], color=theme.SERIES[0])
-        axes.set_xlabel("round")
-        axes.set_ylabel("epsilon")
-        return figure
-
-    told = f"Epsilon {_number(found[-1][1])} after {_rounds(found[-1][0])}."
-    return Plot("epsilon", "Epsilon", told, told, draw).svg()

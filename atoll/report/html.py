@@ -1,11 +1,12 @@
 """The report as one HTML file that opens offline, and its figures as files."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from atoll.errors import RecordError
 from atoll.records import Record, read_runs, replace_bytes, replace_text
@@ -20,6 +21,9 @@ from atoll.report.plots import Plot, plots
 from atoll.report.privacy import COLUMNS, MEANING, NOT_COVERED, alarms, section
 from atoll.report.privacy_plots import spending
 from atoll.report.seed_groups import Group, group
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -79,6 +83,8 @@ def _figures(groups: Sequence[Group], metric: MetricInfo) -> list[Plot]:
 
 def environment() -> Environment:
     """The templates of all pages: whatever is put in is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     return Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

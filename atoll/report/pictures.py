@@ -1,19 +1,21 @@
 """What a partition looks like: classes by client, sizes, noise. Arrays in, figures out; never torch."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader
-from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from atoll.errors import RecordError
 from atoll.report import theme
 from atoll.report.plots import Plot
+
+if TYPE_CHECKING:  # matplotlib is slow to import: only what draws does
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -80,6 +82,8 @@ def holdings(owner: Counts, parties: int) -> Plot:
 
 def page(title: str, plots: Sequence[Plot], facts: Sequence[tuple[str, str]] = (), lead: str = "") -> str:
     """One HTML file with these pictures and a table of facts; opens offline, follows the reader into the dark."""
+    from jinja2 import Environment, FileSystemLoader
+
     loader = FileSystemLoader(Path(__file__).parent / "templates")
     template = Environment(loader=loader, autoescape=True, trim_blocks=True).from_string(_PAGE)
     return template.render(title=title, lead=lead, facts=facts, plots=[(plot, plot.svg()) for plot in plots])
@@ -93,6 +97,8 @@ def _table(counts: Counts) -> Counts:
 
 
 def _draw_bubbles(table: Counts, chosen: Counts, labels: Sequence[str]) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
     K, N = table.shape[1], len(chosen)
     figure, axes = _canvas(max(_HEIGHT, 0.3 + 0.16 * K if K <= 30 else 0.3 + 0.06 * K))
     room = 1.1 * min(72 * (_WIDTH - 0.7) / (N + 1), 72 * (figure.get_figheight() - 0.6) / (K + 1))  # points
@@ -115,6 +121,8 @@ def _draw_bubbles(table: Counts, chosen: Counts, labels: Sequence[str]) -> Figur
 
 
 def _draw_sizes(n: Counts) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
     figure, axes = _canvas(_HEIGHT)
     wide = n.min() > 0 and n.max() > 100 * n.min()
     if wide:
@@ -154,6 +162,8 @@ def _draw_noise(images: Floats, levels: Sequence[float]) -> Figure:
 
 def _draw_holdings(owner: Counts, parties: int) -> Figure:
     """Rows of the same holders together, those of all parties on top."""
+    from matplotlib.colors import ListedColormap
+
     order = np.lexsort([*np.flip(-owner.T, 0), -(owner >= 0).sum(1)])
     figure, axes = _canvas(_HEIGHT)
     colours = ListedColormap(["#00000000", *(f"C{p}" for p in range(parties))])
@@ -166,6 +176,8 @@ def _draw_holdings(owner: Counts, parties: int) -> Figure:
 
 
 def _canvas(height: float) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")
     axes = figure.add_subplot()
     axes.patch.set_alpha(0.0)

@@ -15,11 +15,10 @@ from test_report_privacy import CANARIES, WHY, canaries, holds
 
 from atoll.records import Cell, Results, Trace, read, write
 from atoll.records.privacy_claims import SIMULATION, kept
-from atoll.report.suite import exports
+from atoll.report.suite import exports, summary
 from atoll.report.suite import privacy_page as privacy
 from atoll.report.suite.page import page
 from atoll.suites.collect import trace as collected
-from atoll.suites.terminal import summary
 
 COMMITTED = sorted((Path(__file__).parent.parent / "results").glob("*/results.json"))
 LEVELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -120,8 +119,8 @@ def test_one_seed_that_does_not_hold_makes_its_cell_so() -> None:
     runs = results.cells[0].runs
     broken = replace(runs[1], privacy=kept({"client": {"holds": False, "why": WHY}}))
     first = replace(results.cells[0], runs=(runs[0], broken))
-    assert privacy.brief(results.cells[0]) == "epsilon 0.495"
-    assert privacy.brief(first) == "not private"
+    assert privacy.brief_claims(results.cells[0]) == "epsilon 0.495"
+    assert privacy.brief_claims(first) == "not private"
     assert f"digits/0.5/fedavg not private: seed 1: {WHY}" in said(
         page(replace(results, cells=(first, *results.cells[1:])))
     )

@@ -142,7 +142,7 @@ def _print_plan(work: Work, folder: Path) -> None:
 
 
 def _print_results(done: Bench) -> None:
-    from atoll.suites.terminal import summary
+    from atoll.report.suite import summary
 
     for block in done.results.blocks():
         console.print(summary(done.results, block))

@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any, Literal
 
+from atoll.records.cells import Cell
+
 Kind = Literal["client", "example", "simulates"]
 KINDS: tuple[Kind, ...] = ("client", "example", "simulates")
 LINES: Mapping[Kind, str] = {"client": "epsilon", "example": "example_epsilon", "simulates": "simulated_epsilon"}
@@ -94,6 +96,11 @@ def of_all(by_seed: Mapping[int, Sequence[Claim]]) -> tuple[Claim, ...]:
             top = max(there, key=lambda one: one.epsilon or 0.0)
             found.append(replace(top, delta=max(one.delta for one in there)))
     return tuple(found)
+
+
+def cell_claims(cell: Cell) -> tuple[Claim, ...]:
+    """What all seeds of a suite's cell hold."""
+    return of_all({run.seed: claims(run.privacy) for run in cell.runs})
 
 
 def kept(block: Any, last: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:

@@ -3,11 +3,11 @@
     intervals.py     mean, spread, t and bootstrap intervals of one method over its seeds
     paired.py        values of several methods, paired by seed
     bayes.py         the correlated t-test with a rope: p(A better), p(equal), p(B better)
-    signed_ranks.py  Wilcoxon's test, and Holm's correction for many of them
+    signed_rank.py   Wilcoxon's test, and Holm's correction for many of them
     ranks.py         average ranks over the rows of a table, Friedman's test, the critical difference
     stability.py     does leaving out a seed change the order?
-    settle.py        how many seeds would settle it?
-    values.py        what all of them take: finite numbers
+    sample_size.py   how many seeds would settle it?
+    validate.py      what all of them take: finite numbers
 
 Values that no statistic can use raise `atoll.errors.DataError`, arguments `ConfigError`.
 
@@ -21,8 +21,8 @@ from atoll.stats.intervals import Estimate, bootstrap_interval, half_width, t_in
 from atoll.stats.paired import Aligned, align, pair
 from atoll.stats.ranks import Friedman, average_ranks, critical_difference, friedman, not_different, row_ranks
 from atoll.stats.sample_size import chance_to_settle, power, seeds_for_power, seeds_to_settle
+from atoll.stats.signed_rank import Wilcoxon, holm, wilcoxon
 from atoll.stats.stability import Stability, Swap, rank_stability
-from atoll.stats.wilcoxon import Wilcoxon, holm, wilcoxon
 
 __all__ = [
     "Aligned",

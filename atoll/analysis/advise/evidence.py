@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import atoll.records
-from atoll.analysis.compare.load_side import known_metric
 from atoll.errors import RecordError
 from atoll.records import Cell, Results
 from atoll.records.cells import When
-from atoll.records.privacy_claims import claims, of_all
+from atoll.records.privacy_claims import cell_claims
 from atoll.records.privacy_labels import alike, promised
+from atoll.report.metrics import known_metric
 from atoll.stats import Estimate, correlated_t, seeds_to_settle, t_interval
 
 FEWEST = 2  # seeds, below which a mean has no spread
@@ -144,7 +144,7 @@ def _setting(one: Results, cells: Sequence[Cell], when: When, rope: float | None
 
 def _privacy(cells: Sequence[Cell]) -> str:
     """Of the best, which comes first; and whether the others promise the same."""
-    held = [of_all({run.seed: claims(run.privacy) for run in cell.runs}) for cell in cells]
+    held = [cell_claims(cell) for cell in cells]
     if not any(held):
         return ""
     same = all(alike(held[0], other) for other in held)

@@ -13,8 +13,9 @@ from atoll import records as results
 from atoll.errors import ConfigError, RecordError
 from atoll.records import Cell, Results
 from atoll.records.cells import When
-from atoll.records.privacy_claims import Claim, claims, of_all
-from atoll.report.metrics import PREFERRED, Metric, primary
+from atoll.records.privacy_claims import Claim, cell_claims
+from atoll.report.metrics import Metric, known_metric, primary, suite_metric
+from atoll.report.privacy import group_claims
 from atoll.report.records import Record
 from atoll.report.records import read as read_runs
 from atoll.report.seed_groups import Group, group
@@ -129,19 +130,9 @@ def metric_of(sides: Sequence[Side], asked: str | None) -> Metric:
         if len({f[0] for f in found}) > 1 or (asked and {asked} != {f[0] for f in found}):
             names = ", ".join(sorted(f[0] for f in found))
             raise ConfigError(f"--metric: a suite's results hold one metric (here {names}; asked for: {asked}).")
-        one = suites[0]
-        known = known_metric(one.metric)
-        return Metric(one.metric, known.title, one.higher, percent=one.scale == 100, share=known.share)
+        return suite_metric(suites[0])
     records = [record for side in sides for record in side.records]
     return known_metric(asked) if asked else primary(records)
-
-
-def known_metric(key: str) -> Metric:
-    """A metric by name; one that nobody listed is better the higher it is, unless it is an error."""
-    listed = {metric.key: metric for metric in PREFERRED}
-    lower = any(word in key for word in ("loss", "error", "mse", "mae", "perplexity"))
-    accuracy = key.endswith("accuracy")
-    return listed.get(key, Metric(key, key, not lower, percent=accuracy, share=accuracy))
 
 
 def _results_at(path: Path) -> Results | None:
@@ -152,14 +143,12 @@ def _results_at(path: Path) -> Results | None:
 
 def _of_cell(cell: Cell, when: When, higher: bool) -> Series:
     runs = tuple(One(run.seed, run.at(when, higher), run.partition, run.status) for run in cell.runs)
-    held = of_all({run.seed: claims(run.privacy) for run in cell.runs})
-    return Series({"block": cell.block, **cell.path}, runs, held)
+    return Series({"block": cell.block, **cell.path}, runs, cell_claims(cell))
 
 
 def _of_group(found: Group, metric: Metric, when: When) -> Series:
     place = {key: value for key, value in found.settings.items() if key != "label"}
-    held = of_all({record.seed: record.claims for record in found.records})
-    return Series(place, tuple(_of_record(record, metric, when) for record in found.records), held)
+    return Series(place, tuple(_of_record(record, metric, when) for record in found.records), group_claims(found))
 
 
 def _of_record(record: Record, metric: Metric, when: When) -> One:

@@ -115,6 +115,7 @@ def test_words_may_stand_for_all_cells_and_lines_below_a_row() -> None:
     )
     assert '<th scope="row" rowspan="2">b</th><td>1</td><td>2</td></tr>' in page
     assert '<tr class="below"><td colspan="2"><div title="rests on">Assumed: x</div></td></tr>' in page
+    assert "| a | not private: why (Audit: none) |  |" in markdown(TextTable(texts("run", "epsilon", "delta"), rows))
 
 
 def test_code_is_set_as_code_with_the_whole_of_it_as_a_hint() -> None:

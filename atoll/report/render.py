@@ -30,7 +30,7 @@ def csv(table: TextTable) -> str:
     out = io.StringIO()
     lines = csv_format.writer(out, lineterminator="\n")
     lines.writerow([column.title for column in table.columns])
-    lines.writerows([cell.text if cell.value is None else cell.value for cell in row.cells] for row in table.rows)
+    lines.writerows([cell.text if cell.value is None else cell.value for cell in row.filled] for row in table.rows)
     return out.getvalue()
 
 
@@ -38,7 +38,7 @@ def markdown(table: TextTable) -> str:
     """For a README or a web page: the title as a heading, the notes as a list."""
     rules = ["---:" if column.right else "---" for column in table.columns]
     lines = [[literal(column.title) for column in table.columns], rules]
-    lines += [[_markdown(cell) for cell in row.cells] for row in table.rows]
+    lines += [[_markdown(cell) for cell in row.filled] for row in table.rows]
     parts = [f"## {literal(table.title)}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
     return "\n\n".join(parts + (["\n".join(f"- {literal(note)}" for note in table.notes)] if table.notes else []))
 
@@ -67,7 +67,7 @@ def latex(table: TextTable) -> str:
             r"\toprule",
             rf"{' & '.join(escaped(column.title) for column in table.columns)} \\",
             r"\midrule",
-            *(rf"{' & '.join(map(_latex, row.cells))} \\" for row in table.rows),
+            *(rf"{' & '.join(map(_latex, row.filled))} \\" for row in table.rows),
             r"\bottomrule",
             r"\end{tabular}",
         ]
@@ -98,7 +98,7 @@ def terminal(table: TextTable) -> Printed:
     printed = Printed(box=box.SIMPLE_HEAD, collapse_padding=True, title_justify="left", caption_justify="left")
     printed.title, printed.caption = Text(table.title, "bold"), Text("\n".join(table.notes), "dim")
     printed.min_width = min(len(table.title), WIDE)
-    lines = [_column(column, [row.cells[i] for row in table.rows]) for i, column in enumerate(table.columns)]
+    lines = [_column(column, [row.filled[i] for row in table.rows]) for i, column in enumerate(table.columns)]
     for i, (column, (heading, *_)) in enumerate(zip(table.columns, lines, strict=True)):
         least = None if i else min(NARROW, max(map(len, lines[0])))
         justify: Literal["left", "right"] = "right" if column.kind == "score" else "left"

@@ -28,7 +28,7 @@ def fact_table(pairs: Iterable[tuple[str, str]]) -> TextTable:
     return TextTable(texts("", ""), tuple(row(*pair) for pair in pairs))
 
 
-class Place(NamedTuple):
+class _Place(NamedTuple):
     """A column of a page: whether a heading above the headings begins there, and whether spreads need room there."""
 
     column: TextColumn
@@ -47,14 +47,14 @@ def html(table: TextTable) -> Markup:
     return _block("table", parts, class_=table.style)
 
 
-def _places(table: TextTable) -> list[Place]:
+def _places(table: TextTable) -> list[_Place]:
     groups = ["", *(column.group for column in table.columns)]
-    spreads = [any(r.cells[i].spread for r in table.rows if i < len(r.cells)) for i in range(len(table.columns))]
+    spreads = [any(one.filled[i].spread for one in table.rows) for i in range(len(table.columns))]
     first = [own not in ("", before) for before, own in pairwise(groups)]
-    return [Place(*one) for one in zip(table.columns, first, spreads, strict=True)]
+    return [_Place(*one) for one in zip(table.columns, first, spreads, strict=True)]
 
 
-def _head(places: Sequence[Place]) -> Iterator[Markup]:
+def _head(places: Sequence[_Place]) -> Iterator[Markup]:
     """One line of headings, two where some stand above others, none where no column has a name."""
     upper: list[Markup] = []
     for group, members in groupby(places, key=lambda place: place.column.group):
@@ -68,13 +68,13 @@ def _head(places: Sequence[Place]) -> Iterator[Markup]:
         yield _block("thead", [_tag("tr", *line) for line in lines])
 
 
-def _heading(place: Place, rowspan: int | None = None) -> Markup:
+def _heading(place: _Place, rowspan: int | None = None) -> Markup:
     column = place.column
     classes = ("number" if column.right else "", "first" if place.first else "", column.style)
     return _tag("th", column.title, scope="col", rowspan=rowspan, class_=classes, title=column.hint)
 
 
-def _row(places: Sequence[Place], one: TextRow) -> Iterator[Markup]:
+def _row(places: Sequence[_Place], one: TextRow) -> Iterator[Markup]:
     name, *cells = one.cells
     head = _entry("th", name, places[0], scope="row", rowspan=2 if one.below else None, class_=name.style)
     rest = (_cell(cell, place) for cell, place in zip(cells, places[1:], strict=False))  # a cell may fill several
@@ -84,7 +84,7 @@ def _row(places: Sequence[Place], one: TextRow) -> Iterator[Markup]:
         yield _tag("tr", _tag("td", *said, colspan=len(places) - 1), class_="below")
 
 
-def _cell(cell: TextCell, place: Place) -> Markup:
+def _cell(cell: TextCell, place: _Place) -> Markup:
     if cell.span > 1:  # it stands for the others
         return _tag("td", Markup("<br>").join([_tag("strong", cell.text), *cell.remarks]), colspan=cell.span)
     kind = place.column.kind if place.column.right else ""
@@ -94,14 +94,14 @@ def _cell(cell: TextCell, place: Place) -> Markup:
     return _entry("td", cell, place, class_=classes, **value)
 
 
-def _entry(tag: str, cell: TextCell, place: Place, **attributes: object) -> Markup:
+def _entry(tag: str, cell: TextCell, place: _Place, **attributes: object) -> Markup:
     """The hint on code belongs to the code itself: it is what was cut short."""
     if place.column.kind == "code":
         return _tag(tag, _tag("code", cell.text, title=cell.hint), **attributes)
     return _tag(tag, *_content(cell, place), **attributes, title=cell.hint)
 
 
-def _content(cell: TextCell, place: Place) -> Iterator[Markup | str]:
+def _content(cell: TextCell, place: _Place) -> Iterator[Markup | str]:
     if cell.mark:
         sign, said = SIGNS[cell.mark]
         yield _tag("span", sign, class_="mark", role="img", aria_label=said) + " "

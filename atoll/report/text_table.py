@@ -10,20 +10,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Kind = Literal["text", "number", "score", "code"]  # a score is a number that may win its row
+ColumnKind = Literal["text", "number", "score", "code"]  # a score is a number that may win its row
 Mark = Literal["", "best", "near", "clear"]  # the best of its row; not told apart from it; ahead by more than chance
 
 
 @dataclass(frozen=True)
 class TextCell:
-    """One entry."""
+    """An entry: what it says, what it is marked as, and what more there is to say where there is room."""
 
     text: str = ""
     spread: str = ""  # what stands after a ±
     mark: Mark = ""
     detail: str = ""  # below it, where there is room: an interval, or why it failed
     remarks: tuple[str, ...] = ()  # what must be said of it: below it, or in parentheses
-    hint: str = ""  # for who points at it
+    hint: str = ""  # for whoever points at it
     style: str = ""  # names of the style sheet
     value: float | None = None  # not rounded
     span: int = 1  # columns that it fills
@@ -45,7 +45,7 @@ class TextColumn:
     """A column: its heading, what it holds, and the heading above it, which neighbours share."""
 
     title: str
-    kind: Kind = "text"
+    kind: ColumnKind = "text"
     hint: str = ""
     group: str = ""
     style: str = ""
@@ -64,6 +64,11 @@ class TextRow:
     style: str = ""
     hint: str = ""
     below: tuple[TextCell, ...] = ()
+
+    @property
+    def filled(self) -> tuple[TextCell, ...]:
+        """A cell for every column: one that fills several is followed by empty ones."""
+        return tuple(part for cell in self.cells for part in (cell, *[TextCell()] * (cell.span - 1)))
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class TextTable:
         return replace(self, columns=heads, rows=tuple(rows), foot=None)
 
 
-def texts(*titles: str, kind: Kind = "text", group: str = "") -> tuple[TextColumn, ...]:
+def texts(*titles: str, kind: ColumnKind = "text", group: str = "") -> tuple[TextColumn, ...]:
     """Columns of one kind."""
     return tuple(TextColumn(title, kind, group=group) for title in titles)
 

@@ -29,6 +29,7 @@ from atoll.records.privacy_claims import (
     SIMULATION,
     Claim,
     ClaimKind,
+    cell_claims,
     claims,
     claims_for_results,
     finite_or_none,
@@ -57,7 +58,7 @@ from atoll.records.status import (
 )
 from atoll.records.suite_folder import SuiteFolder
 from atoll.records.sweep_folder import SweepFolder, keep_traceback
-from atoll.records.versus_published import VersusPublished, compare_with_published
+from atoll.records.versus_published import MeanOverSeeds, VersusPublished, compare_with_published
 
 __all__ = [
     "CLAIM_KINDS",
@@ -76,6 +77,7 @@ __all__ = [
     "Clients",
     "Floats",
     "Info",
+    "MeanOverSeeds",
     "Published",
     "Record",
     "RecordLine",
@@ -94,6 +96,7 @@ __all__ = [
     "attack_bounds",
     "audit_for_results",
     "audit_path",
+    "cell_claims",
     "claims",
     "claims_for_results",
     "clean",

@@ -50,8 +50,8 @@ class CanaryAudit(Transform):
         canaries.observe(after, known)
         return after, {"transforms": new, "canaries": canaries.state()}
 
-    def releases(self) -> bool:
-        return self.inner.releases()
+    def releases(self, invited: int) -> bool:
+        return self.inner.releases(invited)
 
     def diagnostics(self, state: Tree) -> Tree:
         return self.inner.diagnostics(state["transforms"])

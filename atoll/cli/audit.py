@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from atoll.cli.common import Where, console, errors, imports, say
 from atoll.errors import RecordError
-
-console = Console()
-errors = Console(stderr=True)
 
 
 def audit(
@@ -30,34 +27,19 @@ def audit(
     targets: Annotated[int, typer.Option(help="Target runs of lira: more of them, more to count.")] = 1,
     delta: Annotated[float | None, typer.Option(help="Default: the accounted one, or a tenth of 1 / units.")] = None,
     confidence: Annotated[float, typer.Option(help="Of every interval and bound.")] = 0.95,
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")] = "auto",
+    device: Where = "auto",
     out: Annotated[
         Path | None, typer.Option(help="Where audit.json and the runs of lira go; default: the run's folder.")
     ] = None,
 ) -> None:
     """Attack a finished run: can its model tell who was in the data? Prints a table and writes audit.json."""
-    from atoll.attacks.membership import audit as audit_
-    from atoll.records import audit_path
+    with imports():
+        from atoll.attacks.membership import audit as audit_
+        from atoll.records import audit_path
 
     if run.is_file():
         raise RecordError(f"{run}: is not a run (it is a file). Name the folder of a run.")
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.completed:.1f}/{task.total} runs"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-    )
-    rows: dict[str, TaskID] = {}
-
-    def told(level: str, done: float, runs: int) -> None:
-        if level not in rows:
-            bar.start()
-            rows[level] = bar.add_task(f"targets and shadows, {level}s", total=runs)
-        bar.update(rows[level], completed=done)
-
+    bars = _Bars()
     try:
         found = audit_(
             run,
@@ -69,19 +51,50 @@ def audit(
             confidence=confidence,
             out=out,
             device=device,
-            told=told,
+            told=bars,
         )
     except KeyboardInterrupt:
         errors.print("Stopped. What is done stays: the same command goes on from there.")
         sys.exit(130)
     finally:
-        bar.stop()
+        bars.progress.stop()
     _print(found)
-    console.print(f"Audit: {audit_path(out or run)}", markup=False, highlight=False, soft_wrap=True)
+    say(f"Audit: {audit_path(out or run)}")
+
+
+class _Bars:
+    """Targets and shadow runs, a bar for each level; there is none before the first run."""
+
+    def __init__(self) -> None:
+        done = TextColumn("{task.completed:.1f}/{task.total} runs")
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), done, TimeElapsedColumn())
+        self.progress = Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console)
+        self.rows: dict[str, TaskID] = {}
+
+    def __call__(self, level: str, done: float, runs: int) -> None:
+        if level not in self.rows:
+            self.progress.start()
+            self.rows[level] = self.progress.add_task(f"targets and shadows, {level}s", total=runs)
+        self.progress.update(self.rows[level], completed=done)
 
 
 def _print(found: dict[str, Any]) -> None:
     attacks = found["attacks"]
+    console.print(_table(attacks))
+    sure = sorted({f"{a['confidence']:.0%}" for a in attacks})
+    say(f"Intervals and bounds have a confidence of {' or '.join(sure)}, each for itself.")
+    for known in found["accounted"]:
+        facts = (str(known[k]) for k in ("adjacency", "sampler", "mechanism", "accountant") if k in known)
+        say(f"Accounted, {known['unit']}-level: epsilon {_accounted(known)}: {'; '.join(facts)}.")
+    for a in attacks:
+        say(f"{a['name'].capitalize()}, {a['level']}: {a['note']}.")
+        if a.get("exceeds"):
+            say(_contradicted(a), "red")
+    for one in found["skipped"]:
+        say(f"Not done: {one['attack']}: {one['why']}")
+
+
+def _table(attacks: list[dict[str, Any]]) -> Table:
     table = Table("", *(f"{a['name']}, {a['level']}" for a in attacks), title="Membership", title_justify="left")
     table.add_row("members, others", *(f"{a['members']:,}, {a['others']:,}" for a in attacks))
     table.add_row("AUC", *(_with(a["auc"], a["auc_interval"]) for a in attacks))
@@ -91,21 +104,15 @@ def _print(found: dict[str, Any]) -> None:
     table.add_row("advantage", *(_with(a["advantage"], a["advantage_interval"]) for a in attacks))
     table.add_row("epsilon at least", *(_epsilon(a["epsilon_lower"], a["delta"], math.floor) for a in attacks))
     table.add_row("epsilon accounted", *(_accounted(a["accounted"]) for a in attacks))
-    console.print(table)
-    sure = sorted({f"{a['confidence']:.0%}" for a in attacks})
-    _say(f"Intervals and bounds have a confidence of {' or '.join(sure)}, each for itself.")
-    for known in found["accounted"]:
-        facts = (str(known[k]) for k in ("adjacency", "sampler", "mechanism", "accountant") if k in known)
-        _say(f"Accounted, {known['unit']}-level: epsilon {_accounted(known)}: {'; '.join(facts)}.")
-    for a in attacks:
-        _say(f"{a['name'].capitalize()}, {a['level']}: {a['note']}.")
-        if a.get("exceeds"):
-            text = f"Warning: {a['name']}, {a['level']}: epsilon is at least {a['epsilon_lower']:.3f}, but "
-            text += f"{a['accounted']['epsilon']:.3f} is accounted. The guarantee does not hold, or members and others "
-            text += "are not drawn alike."
-            console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
-    for one in found["skipped"]:
-        _say(f"Not done: {one['attack']}: {one['why']}")
+    return table
+
+
+def _contradicted(attack: dict[str, Any]) -> str:
+    return (
+        f"Warning: {attack['name']}, {attack['level']}: epsilon is at least {attack['epsilon_lower']:.3f}, but "
+        f"{attack['accounted']['epsilon']:.3f} is accounted. The guarantee does not hold, or members and others "
+        "are not drawn alike."
+    )
 
 
 def _accounted(known: dict[str, Any] | None) -> str:
@@ -119,7 +126,3 @@ def _epsilon(value: float, delta: float, rounded: Callable[[float], int]) -> str
 
 def _with(value: float, interval: list[float]) -> str:
     return f"{value:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
-
-
-def _say(text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -6,19 +6,27 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
+from atoll.cli.common import (
+    Address,
+    Executor,
+    ResumeTasks,
+    Where,
+    console,
+    errors,
+    imports,
+    retyped,
+    say,
+    say_how_to_resume,
+)
 from atoll.errors import ConfigError
 
 if TYPE_CHECKING:
-    from atoll.experiment.setup import Device
     from atoll.suites import Bench, Work
 
-console = Console()
-errors = Console(stderr=True)
 _WORKER_GB = 3.0  # of memory that a task may need
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
@@ -37,23 +45,24 @@ def bench(
     budget: Annotated[
         str | None, typer.Option(metavar="TIME", help="Stop after 90s, 30m or 2h, to go on later.")
     ] = None,
-    executor: Annotated[Literal["local", "ray"], typer.Option(help="Where tasks run.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster; default: a Ray on this machine.")] = None,
+    executor: Executor = "local",
+    address: Address = None,
     jobs: Annotated[
         int | None, typer.Option(help="Tasks at once; default: a core each, 1 on a GPU, on Ray what it takes.")
     ] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")] = "auto",
+    device: Where = "auto",
     out: Annotated[Path | None, typer.Option(help="The suite's folder; default: runs/bench/<suite>[-size].")] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key of every experiment; may be repeated."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Run what is left; what is done stays.")] = False,
+    resume: ResumeTasks = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run; run and write nothing.")] = False,
 ) -> None:
     """Run a suite: every cell of a table, tuned alike, at several seeds; then the table, results.json and a page."""
-    from atoll.records import INTERRUPTED, SuiteFolder
-    from atoll.suites import SuiteBar, default_folder, prepare, run, second_stage
+    with imports():
+        from atoll.records import INTERRUPTED, SuiteFolder
+        from atoll.suites import command, default_folder, prepare
 
     seconds = None if budget is None else parsed(budget)
     work = prepare(suite, size=size, only=only or [], seeds=seeds, tuning=tuning, overrides=set_ or [])
@@ -62,42 +71,42 @@ def bench(
         _print_plan(work, folder)
         return
     SuiteFolder(folder).claim(resume)
+    done = _run(work, folder, jobs, budget=seconds, executor=executor, address=address, resume=resume, device=device)
+    _print_results(done)
+    if done.status == INTERRUPTED:
+        words = shlex.split(command(suite, size, only or [], seeds, tuning, set_ or [], path=True))
+        words += [*retyped("--budget", budget), *retyped("--executor", executor, "local")]
+        words += [*retyped("--address", address), *retyped("--jobs", jobs), *retyped("--device", device, "auto")]
+        why = f"The budget of {budget} is used up" if done.late else "Stopped"
+        say(f"{why}: {done.left} of {len(work.chosen)} cells are not done; those under way have a checkpoint.")
+        say_how_to_resume([*words, "--out", str(folder), "--resume"])
+    _print_failed(done)
+    if code := _exit_code(done):
+        sys.exit(code)
+
+
+def _run(work: Work, folder: Path, jobs: int | None, *, executor: Executor, device: Where, **options: Any) -> Bench:
+    """The suite under a bar; Ctrl-C for the second time leaves at once."""
+    from atoll.suites import SuiteBar, run, second_stage
+
     try:
         at_once = jobs or (workers(device) if executor == "local" else None)
         with SuiteBar(second_stage(work), at_once or 1, console) as bar:
-            done = run(
-                work,
-                folder,
-                budget=seconds,
-                executor=executor,
-                jobs=at_once,
-                address=address,
-                resume=resume,
-                device=device,
-                events=bar,
-            )
+            return run(work, folder, executor=executor, jobs=at_once, device=device, events=bar, **options)
     except KeyboardInterrupt:
         errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
         sys.exit(130)
-    _print_results(done)
-    if done.status == INTERRUPTED:
-        words = _same(suite, size, only or [], seeds, tuning, set_ or [])
-        words += [] if budget is None else ["--budget", budget]
-        words += [] if executor == "local" else ["--executor", executor]
-        words += [] if address is None else ["--address", address]
-        words += [] if jobs is None else ["--jobs", str(jobs)]
-        words += [] if device == "auto" else ["--device", device]
-        why = f"The budget of {budget} is used up" if done.late else "Stopped"
-        _say(f"{why}: {done.left} of {len(work.chosen)} cells are not done; those under way have a checkpoint.")
-        _say(f"Go on with:\n  {shlex.join([*words, '--out', str(folder), '--resume'])}")
-    _print_failed(done)
+
+
+def _exit_code(done: Bench) -> int:
+    from atoll.records import INTERRUPTED
+
     if done.status == INTERRUPTED and not done.late:
-        sys.exit(130)
-    if done.failed:
-        sys.exit(1)
+        return 130
+    return 1 if done.failed else 0
 
 
-def workers(device: Device) -> int:
+def workers(device: Where) -> int:
     """How many tasks at once: a core each as far as memory goes, and one on a GPU, which one task keeps busy."""
     from atoll.experiment.setup import find_device
     from atoll.runs.environment import hardware
@@ -121,22 +130,14 @@ def parsed(budget: str) -> float:
     return seconds
 
 
-def _same(
-    suite: str, size: str, only: list[str], seeds: int | None, tuning: str | None, overrides: list[str]
-) -> list[str]:
-    from atoll.suites import command
-
-    return shlex.split(command(suite, size, only, seeds, tuning, overrides, path=True))
-
-
 def _print_plan(work: Work, folder: Path) -> None:
     from atoll.records import SuiteFolder
     from atoll.suites import plan_table
 
     table, line = plan_table(work, SuiteFolder(folder))
     console.print(table)
-    _say(line)
-    _say(f"Folder: {folder}")
+    say(line)
+    say(f"Folder: {folder}")
 
 
 def _print_results(done: Bench) -> None:
@@ -146,9 +147,9 @@ def _print_results(done: Bench) -> None:
     for block in done.results.blocks():
         console.print(summary(done.results, block))
     page = done.report()
-    _say(f"Results: {SuiteFolder(done.folder).results_path}")
+    say(f"Results: {SuiteFolder(done.folder).results_path}")
     if page is not None:
-        _say(f"Report:  {page}")
+        say(f"Report:  {page}")
 
 
 def _print_failed(done: Bench) -> None:
@@ -156,8 +157,4 @@ def _print_failed(done: Bench) -> None:
         return
     errors.print("These failed; --resume tries again what did not diverge:", style="red", markup=False)
     for name, why in done.failed.items():
-        errors.print(f"  {name}: {why}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _say(text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(f"  {name}: {why}", to=errors)

@@ -1,4 +1,4 @@
-"""What would run, before it runs."""
+"""The `atoll check` command: what would run, before it runs."""
 
 from __future__ import annotations
 
@@ -7,53 +7,85 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from atoll import rng, tree
-from atoll.core import Traffic, Train
+from atoll.cli.common import Overrides, Where, console, imports, say
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import Device, set_up
-from atoll.records import RunFolder
-from atoll.runs import RunLoop, drive, on_promises
+
+if TYPE_CHECKING:
+    from atoll.core import Traffic, Train
+    from atoll.experiment import Experiment
+    from atoll.runs import RunLoop
 
 
-def estimate(experiment: Experiment, device: Device, console: Console) -> None:
+def check(
+    target: Annotated[
+        str, typer.Argument(help="An experiment in TOML, or an algorithm such as my_lab.algorithms:Mine.")
+    ],
+    set_: Overrides = None,
+    device: Where = "auto",
+) -> None:
+    """Say what would run: parameters, clients, steps, memory, time and bytes per round. Nothing is written."""
+    if ":" in target and not Path(target).exists():
+        check_import(target, console)
+        return
+    with imports():
+        from atoll.experiment import load
+
+    estimate(load(target, set_ or []), device, console)
+
+
+def estimate(experiment: Experiment, device: Where, console: Console) -> None:
     """Build everything, time one round without keeping it, and print what a run would take."""
+    from atoll.experiment.setup import set_up
+    from atoll.records import RunFolder
+    from atoll.runs import RunLoop
+
     setup = set_up(experiment, device)
     with tempfile.TemporaryDirectory() as scratch:
-        loop = RunLoop(setup, RunFolder(Path(scratch)))
-        trial = loop.plan.trial(loop.state.round)
-        seconds, traffic = _one_round(loop, trial)
-        clients, chunk = len(trial.ids), min(loop.place.chunk, len(trial.ids))
-        steps = setup.population.steps(trial.ids)
-        memory = tree.nbytes(loop.columns) + chunk * loop.place.client_bytes
-        rows = {
-            "data": f"{setup.dataset.name}, {setup.training.indices.numel():,} training examples",
-            "clients": f"{setup.training.size:,}, holding {_range(setup.training.sizes)} examples",
-            "a round": f"{clients:,} clients, {_range(steps)} steps each",
-            "model": f"{tree.count(setup.model['params']):,} parameters",
-            "engine": f"{loop.engine.name} ({'; '.join(loop.engine.notes)})",
-            "memory": f"about {memory / 1e6:,.0f} MB ({chunk:,} clients at a time)",
-            "time": f"about {seconds:.3g} s a round, {_minutes(seconds * experiment.rounds)} for all "
-            f"{experiment.rounds} (without evaluation)",
-            "bytes": f"{traffic.up / 1e6:,.3g} MB up and {traffic.down / 1e6:,.3g} MB down a round",
-        }
-        for listener in loop.listeners:
-            rows[listener.key] = "; ".join(said.rstrip(".") for said in listener.forecast())
+        facts = _facts(RunLoop(setup, RunFolder(Path(scratch))))
     table = Table(show_header=False, box=None)
-    for name, value in rows.items():
+    for name, value in facts.items():
         table.add_row(name, value)
     console.print(table)
     for note in setup.notes:
-        console.print(f"Note: {note}", markup=False, highlight=False)
+        say(f"Note: {note}", to=console, wrap=True)
+
+
+def _facts(loop: RunLoop) -> dict[str, str]:
+    from atoll import tree
+
+    setup, trial = loop.setup, loop.plan.trial(loop.state.round)
+    seconds, traffic = _one_round(loop, trial)
+    rounds, clients = setup.experiment.rounds, len(trial.ids)
+    chunk = min(loop.place.chunk, clients)
+    memory = tree.nbytes(loop.columns) + chunk * loop.place.client_bytes
+    whole = f"{_minutes(seconds * rounds)} for all {rounds} (without evaluation)"
+    facts = {
+        "data": f"{setup.dataset.name}, {setup.training.indices.numel():,} training examples",
+        "clients": f"{setup.training.size:,}, holding {_range(setup.training.sizes)} examples",
+        "a round": f"{clients:,} clients, {_range(setup.population.steps(trial.ids))} steps each",
+        "model": f"{tree.count(setup.model['params']):,} parameters",
+        "engine": f"{loop.engine.name} ({'; '.join(loop.engine.notes)})",
+        "memory": f"about {memory / 1e6:,.0f} MB ({chunk:,} clients at a time)",
+        "time": f"about {seconds:.3g} s a round, {whole}",
+        "bytes": f"{traffic.up / 1e6:,.3g} MB up and {traffic.down / 1e6:,.3g} MB down a round",
+    }
+    for listener in loop.listeners:
+        facts[listener.key] = "; ".join(said.rstrip(".") for said in listener.forecast())
+    return facts
 
 
 def _one_round(loop: RunLoop, trial: Train) -> tuple[float, Traffic]:
     """Seconds of a round, the second of two, and its bytes; nothing of it is kept."""
-    ctx = replace(loop.plan.context(0), sample=lambda: (trial.ids, loop.setup.how))
+    from atoll import rng
+    from atoll.runs import drive, on_promises
+
+    ctx = replace(loop.plan.context(0), sample=lambda: (trial.ids, loop.setup.participation))
     for _ in range(2):
         before = time.perf_counter()
         game = on_promises(lambda: loop.setup.round.run(ctx, loop.state.round, rng.key("estimate")))
@@ -71,8 +103,8 @@ def check_import(target: str, console: Console) -> None:
     from atoll.testing import check_algorithm
 
     for passed in check_algorithm(builder):
-        console.print(f"  passed: {passed}", markup=False, highlight=False)
-    console.print(f"{name} does what an algorithm must.", markup=False, highlight=False)
+        say(f"  passed: {passed}", to=console, wrap=True)
+    say(f"{name} does what an algorithm must.", to=console, wrap=True)
 
 
 def _range(values: object) -> str:

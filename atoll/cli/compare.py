@@ -8,16 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
+from atoll.cli.common import (
+    Alpha,
+    By,
+    Clients,
+    Json,
+    PartitionName,
+    PartitionOptions,
+    console,
+    imports,
+    partition_entry,
+    say,
+)
 from atoll.errors import ConfigError
 
 if TYPE_CHECKING:
     from atoll.analysis.diff import Parting
 
-console = Console()
-
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything that was found here.")]
+When = Annotated[Literal["last", "best"], typer.Option(help="Which round counts.")]
 
 
 def compare(
@@ -34,7 +43,7 @@ def compare(
     ] = False,
     no_replay: Annotated[bool, typer.Option("--no-replay", help="Read the records; run nothing again.")] = False,
     metric: Annotated[str | None, typer.Option(help="A key of the record; default: the suite's, or accuracy.")] = None,
-    when: Annotated[Literal["last", "best"], typer.Option(help="Which round counts.")] = "last",
+    when: When = "last",
     rope: Annotated[
         float | None, typer.Option(help="The largest difference that does not matter; default: 0.01 of accuracy.")
     ] = None,
@@ -44,9 +53,10 @@ def compare(
     json_: Json = None,
 ) -> None:
     """Compare two sides, paired by seed; of two runs also where they part: the first round, client and tensor."""
-    from atoll.analysis.compare import compare as compare_
-    from atoll.analysis.compare import opened, shown
-    from atoll.records import is_run
+    with imports():
+        from atoll.analysis.compare import compare as compare_
+        from atoll.analysis.compare import opened, shown
+        from atoll.records import is_run
 
     if len(sides) != 2:
         raise ConfigError(
@@ -78,47 +88,34 @@ def advise(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the file, or an option of the data set."),
     ] = None,
-    partition: Annotated[str | None, typer.Option(help="Clients by this partition, such as dirichlet.")] = None,
-    clients: Annotated[int | None, typer.Option(help="Its number of clients.")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Its alpha.")] = None,
-    by: Annotated[str | None, typer.Option(help="Its natural key.")] = None,
-    with_: Annotated[
-        list[str] | None, typer.Option("--with", metavar="KEY=VALUE", help="Another option of it; may be repeated.")
-    ] = None,
+    partition: PartitionName = None,
+    clients: Clients = None,
+    alpha: Alpha = None,
+    by: By = None,
+    with_: PartitionOptions = None,
     seed: Annotated[int | None, typer.Option(help="Of the partition.")] = None,
     evidence: Annotated[
         list[Path] | None, typer.Option(help="A results.json, or a folder of such; may be repeated. Default: results/.")
     ] = None,
     within: Annotated[float | None, typer.Option(help="How far evidence may be; default: 0.3.")] = None,
     nearest: Annotated[int, typer.Option(min=1, help="How many measured settings to show.")] = 3,
-    when: Annotated[Literal["last", "best"], typer.Option(help="Which round counts.")] = "last",
+    when: When = "last",
     rope: Annotated[float | None, typer.Option(help="The largest difference that does not matter.")] = None,
     json_: Json = None,
 ) -> None:
     """Name the algorithm that did best on the nearest measured settings, with the evidence; or say there is none."""
-    from atoll.analysis.advise import WITHIN, default_evidence, read_evidence, settings, shown, target, words
-    from atoll.analysis.advise import advise as advise_
+    with imports():
+        from atoll.analysis.advise import WITHIN, default_evidence, read_evidence, settings, shown, target, words
+        from atoll.analysis.advise import advise as advise_
 
-    entry = _partition(partition, {"clients": clients, "alpha": alpha, "by": by}, with_ or [])
+    entry = partition_entry(partition, {"clients": clients, "alpha": alpha, "by": by}, with_ or [])
     measured = target(asked, set_ or [], entry, seed)
     found, notes = read_evidence(evidence if evidence else default_evidence())
     advice = advise_(measured, settings(found, when, rope), WITHIN if within is None else within, nearest)
     console.print(shown(advice))
     for line in [*words(advice), *(f"Note: {note}" for note in notes)]:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(line)
     _write(json_, {**advice.plain(), "notes": notes})
-
-
-def _partition(name: str | None, given: Mapping[str, Any], more: list[str]) -> dict[str, Any] | None:
-    from atoll.experiment.files import override
-
-    options = {key: value for key, value in given.items() if value is not None}
-    if name is None:
-        if options or more:
-            raise ConfigError("--partition: is missing. Example: --partition dirichlet --clients 20 --alpha 0.3")
-        return None
-    entry = override({"partition": {"name": name, **options}}, [f"partition.{option}" for option in more])["partition"]
-    return dict(entry)
 
 
 def _parting(a: Path, b: Path, same: bool, no_replay: bool) -> dict[str, Any]:
@@ -130,7 +127,7 @@ def _parting(a: Path, b: Path, same: bool, no_replay: bool) -> dict[str, Any]:
     found: Parting = parting(a, b, "no" if no_replay else "rounds" if same or agree else "setup")
     said = words(found)
     for line in said:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(line)
     return {**asdict(found), "parted": found.parted, "paired": found.paired, "words": said, "must agree": agree}
 
 
@@ -141,4 +138,4 @@ def _write(path: Path | None, content: Mapping[str, Any]) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_text(path, as_json(content, indent=1) + "\n")
-    console.print(f"Written: {path}", markup=False, highlight=False, soft_wrap=True)
+    say(f"Written: {path}")

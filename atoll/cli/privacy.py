@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from typer.core import TyperCommand
 
+from atoll.cli.common import console, print_facts
+from atoll.cli.privacy_output import counted, rounded_up, shown, warn, write
 from atoll.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-console = Console()
 _RENAMED = {"--noise": "--noise-multiplier", "--separation": "--min-separation"}  # since the first version
 
 
@@ -78,8 +77,8 @@ def epsilon(
     plan = _plan(rounds, population, cohort, sampling, mechanism, min_separation, bands, restart)
     chosen = _accountant(plan, accountant, noise_multiplier)
     facts = [("noise multiplier", f"{noise_multiplier:g}"), *_said(plan, noise_multiplier, delta, chosen, unit)]
-    _print("Privacy of the run", facts)
-    _warn(delta, population)
+    print_facts("Privacy of the run", facts)
+    warn(delta, population)
 
 
 @app.command(cls=_Command)
@@ -103,10 +102,10 @@ def calibrate(
     _check(delta, epsilon=epsilon)
     plan = _plan(rounds, population, cohort, sampling, mechanism, min_separation, bands, restart)
     chosen = _accountant(plan, accountant)
-    noise_multiplier = _up(noise_for(plan.event, epsilon, delta, chosen))
+    noise_multiplier = rounded_up(noise_for(plan.event, epsilon, delta, chosen))
     facts = [("noise multiplier", f"{noise_multiplier:.6g}"), ("budget", f"{epsilon:g}")]
-    _print("Noise for the budget", facts + _said(plan, noise_multiplier, delta, chosen, unit))
-    _warn(delta, population)
+    print_facts("Noise for the budget", facts + _said(plan, noise_multiplier, delta, chosen, unit))
+    warn(delta, population)
 
 
 @app.command(cls=_Command)
@@ -139,16 +138,16 @@ def curve(
     found = [(r, chosen.epsilon(plan.event(noise_multiplier, r), delta)) for r in at]
     table = Table("round", "epsilon")
     for r, spent in found:
-        table.add_row(str(r), _number(spent))
+        table.add_row(str(r), shown(spent))
     console.print(table)
     facts = _said(plan, noise_multiplier, delta, chosen, unit)
     if epsilon is not None:
         most = rounds_for(lambda r: plan.event(noise_multiplier, r), epsilon, delta, chosen, rounds)
         facts.append((f"rounds within {epsilon:g}", f"{most} of {rounds}"))
-    _print("The whole run", facts)
-    _warn(delta, population)
+    print_facts("The whole run", facts)
+    warn(delta, population)
     if out is not None:
-        _write(out, found, facts)
+        write(out, found, facts)
 
 
 def _check(delta: float, noise_multiplier: float | None = None, epsilon: float | None = None) -> None:
@@ -219,61 +218,12 @@ def _said(plan: PrivacyPlan, noise: float, delta: float, accountant: Accountant,
         return [("epsilon", f"not private: {account.broken}")]
     cohort = f", {plan.cohort:g} of {plan.population}" if plan.cohort else f", {plan.population}"
     return [
-        ("epsilon", _number(accountant.epsilon(event, delta))),
+        ("epsilon", shown(accountant.epsilon(event, delta))),
         ("delta", f"{delta:g}"),
         ("unit", unit),
         ("adjacency", account.adjacency),
         ("sampler", plan.sampling.replace("_", " ") + cohort),
-        ("mechanism", f"{plan.mechanism}, {_rounds(plan.rounds)}"),
+        ("mechanism", f"{plan.mechanism}, {counted(plan.rounds)}"),
         ("accountant", accountant.name),
         ("assumed", "; ".join(account.notes)),
     ]
-
-
-def _number(spent: float) -> str:
-    """Rounded up: a printed epsilon is never below the accounted one."""
-    if not math.isfinite(spent):
-        return "none: there is no guarantee at this delta"
-    return f"{math.ceil(spent * 1e4 - 1e-9) / 1e4:.4f}"
-
-
-def _rounds(number: int) -> str:
-    return "1 round" if number == 1 else f"{number} rounds"
-
-
-def _up(noise: float) -> float:
-    """The next number of six digits."""
-    step = 10.0 ** (math.floor(math.log10(noise)) - 5)
-    return float(f"{math.ceil(noise / step) * step:.6g}")
-
-
-def _warn(delta: float, population: int) -> None:
-    if delta > 1 / population:
-        text = f"delta {delta:g} is above 1 / population ({1 / population:g}): "
-        text += "a mechanism may publish one unit as it is and still keep it. Use a smaller one."
-        console.print(f"Warning: {text}", style="yellow", markup=False, highlight=False)
-
-
-def _print(title: str, facts: list[tuple[str, str]]) -> None:
-    grid = Table(title=title, title_justify="left", show_header=False)
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in facts:
-        grid.add_row(name, value)
-    console.print(grid)
-
-
-def _write(out: Path, found: list[tuple[int, float]], facts: list[tuple[str, str]]) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.suffix == ".csv":
-        head = [f"# {name}: {value}" for name, value in facts]
-        out.write_text("\n".join([*head, "round,epsilon", *(f"{r},{spent!r}" for r, spent in found)]) + "\n", "utf-8")
-    else:
-        out.write_text(_drawn(found), encoding="utf-8")
-    console.print(f"Curve: {out}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _drawn(found: list[tuple[int, float]]) -> str:
-    from atoll.report import epsilon_by_round
-
-    return epsilon_by_round(found, f"Epsilon {_number(found[-1][1])} after {_rounds(found[-1][0])}.").svg()

@@ -12,7 +12,6 @@ from rich.console import Console
 from atoll.experiment import Experiment, override
 from atoll.experiment.setup import Device
 from atoll.records import INTERRUPTED, RunFolder
-from atoll.report import summary, write
 from atoll.runs import Bar, Run, run
 
 ALGORITHMS: tuple[dict[str, Any], ...] = (
@@ -40,6 +39,8 @@ def quickstart(console: Console, out: Path, overrides: Sequence[str], device: De
                 return done
     if console.quiet:  # another rank than the one that speaks and writes
         return done
+    from atoll.report import summary, write  # not before there is something to draw: it takes matplotlib
+
     folders = [r.folder for r in done]
     page = write(folders, Path("report.html"), title="Quickstart: digits on 20 unlike clients")
     console.print(summary(folders))

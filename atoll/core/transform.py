@@ -73,8 +73,11 @@ class Transform:
         """Does it do something on the way back?"""
         return _has(self, "server")
 
-    def releases(self) -> bool:
-        """Is something released even by a round to which nobody came? Noise is: that nobody came is private, too."""
+    def releases(self, invited: int) -> bool:
+        """Is something released even where none of the clients that were invited contributed?
+
+        Noise is: that nobody came is private, too.
+        """
         return False
 
     def diagnostics(self, state: Tree) -> Tree:
@@ -155,8 +158,8 @@ class Chain(Transform):
     def client_view(self, state: Tree) -> Tree:
         return {k: v if _has(self.transforms[int(k)], "client") else {} for k, v in state.items()}
 
-    def releases(self) -> bool:
-        return any(transform.releases() for transform in self.transforms)
+    def releases(self, invited: int) -> bool:
+        return any(transform.releases(invited) for transform in self.transforms)
 
     def diagnostics(self, state: Tree) -> Tree:
         return {

@@ -5,7 +5,7 @@ from atoll.experiment.catalogue import CATALOGUE, GIVEN
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.files import load, override, read
-from atoll.experiment.listing import describe, table
+from atoll.experiment.listing import describe
 from atoll.experiment.registry import Entry, build, check
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "override",
     "read",
     "schema",
-    "table",
     "usual_model",
     "usual_partition",
 ]

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic.fields import FieldInfo
-from rich.table import Table
-from rich.text import Text
 
 from atoll.errors import ConfigError
 from atoll.experiment.arguments import Argument, Builder, schema
@@ -59,27 +57,9 @@ weight_decay = 0.0: number >= 0, or a schedule
     ]
 
 
-def table(kind: str) -> Table:
-    """Everything of a kind, to print."""
-    items = describe(kind)
-    grid = Table(title=f"{kind.capitalize()} ({len(items)})", title_justify="left", show_lines=True)
-    grid.add_column("name", style="bold", no_wrap=True)
-    grid.add_column("meaning and options", overflow="fold")
-    for item in items:
-        grid.add_row(item.name, _cell(item))
-    return grid
-
-
 def meaning(builder: Builder) -> str:
     """The first line of what the builder says about itself."""
     return (inspect.getdoc(builder) or "").partition("\n")[0]
-
-
-def _cell(item: Item) -> Text:
-    cell = Text(item.meaning)
-    for option in item.options:
-        cell.append(f"\n  {option}", style="dim")
-    return cell
 
 
 def _option(argument: Argument) -> Option:

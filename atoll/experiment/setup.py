@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from atoll import rng, tree
 from atoll.algorithms import ALGORITHMS
 from atoll.algorithms.wrappers import Snapshot, Statistics, keep_statistics_local
-from atoll.attacks import Planted
 from atoll.core import Algorithm, Chain, Info, Model, Participation, Reducer, Round, Spec, Transform, missing_hooks
 from atoll.core.settings import resolve, schedules
 from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
@@ -24,10 +23,7 @@ from atoll.experiment.experiment import Experiment
 from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
 from atoll.experiment.task import TRAIN_LOSS, check_metrics, make_task, measured, whole_numbers
-from atoll.privacy.run.account import Account
-from atoll.privacy.run.dpsgd import ExamplePrivacy, make_private
-from atoll.privacy.run.policy import Rules, with_privacy
-from atoll.privacy.run.request import Asked
+from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
 from atoll.reducers import REDUCERS
 from atoll.rounds import ROUNDS, Recompute
 from atoll.schedules import Schedule
@@ -61,23 +57,23 @@ class Setup:
     snapshot: Snapshot
     notes: list[str] = field(default_factory=list)
     example_privacy: ExamplePrivacy | None = None  # what each example is promised, with [local.privacy]
-    asked: Asked | None = None  # what the file asks of the mechanisms in the chain; None where there are none
     second_models: tuple[Supervised, ...] = ()  # that the algorithm owns beside the one it learns
-    rules: Rules | None = None  # what holds for the whole run because it is private; None where nothing is
-    canaries: Planted | None = None
+    privacy: RunPrivacy = RunPrivacy()  # what the run promises, and what that asks of the rest of it
 
     def listeners(self, chain_of: Callable[[int], tuple[Chain, Spec]]) -> list[Account]:
         """Who hears what the rounds did. `chain_of` a round: the transforms that its clients go through."""
-        account = Account.of(self, chain_of)
+        account = Account.of(self, self.privacy, chain_of)
         return [] if account is None else [account]
 
     def server_chain(self, chain: Chain, number: int, participation: Participation) -> Transform:
         """A round's chain as the server has it: with what goes around it."""
-        return chain if self.canaries is None else self.canaries.around(chain, number, participation)
+        canaries = self.privacy.canaries
+        return chain if canaries is None else canaries.around(chain, number, participation)
 
     def visible(self, entry: dict[str, Any]) -> dict[str, Any]:
         """What schedules and stopping may see of a line of the record."""
-        return entry if self.rules is None else {k: v for k, v in entry.items() if k in self.rules.shown}
+        visible = self.privacy.visible
+        return entry if visible is None else {k: v for k, v in entry.items() if k in visible}
 
     def spec(self) -> Spec:
         """What is certain about an update before the first transform."""
@@ -101,7 +97,7 @@ class Setup:
         return rng.key(self.experiment.seed, "server")
 
     @cached_property
-    def how(self) -> Participation:
+    def participation(self) -> Participation:
         """How cohorts are drawn, as the first one is."""
         found: Participation = self.sampler.sample(self.population.size, 0, rng.key(self.experiment.seed, "cohort"))[1]
         return found
@@ -109,10 +105,10 @@ class Setup:
     @cached_property
     def _counts(self) -> dict[str, Any]:
         """What is fixed for the run: the clients of a cohort, the numbers in an update, rounds, and their distance."""
-        how = self.how
+        participation = self.participation
         size, rounds = tree.count(self.update_like()), self.experiment.rounds
-        counts = {"cohort": how.size, "expected": how.expected, "size": size, "rounds": rounds}
-        return {**counts, "min_separation": how.min_separation or 1}
+        counts = {"cohort": participation.size, "expected": participation.expected, "size": size, "rounds": rounds}
+        return {**counts, "min_separation": participation.min_separation or 1}
 
 
 def set_up(
@@ -169,7 +165,9 @@ def assemble(
     sampler = build(SAMPLERS, "everyone" if pooled else experiment.cohort, where="cohort")
     sampler.check(population.size)
     apart = getattr(sampler, "min_separation", 1)
-    private = make_private(experiment, dataset, task, model, population, apart, lambda t: learner(task=t))
+    private = make_example_privacy(
+        local, experiment.rounds, dataset, task, model, population, apart, lambda t: learner(task=t)
+    )
     algorithm = learner(task=private.task) if private else algorithm
     _check_repeats(experiment, algorithm, sampler)
     transforms = tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform))
@@ -196,7 +194,8 @@ def assemble(
         second_models=tuple(second.tasks.values()),
     )
     check_metrics(known, experiment.stop, setup.schedules())
-    return with_privacy(setup, [name for name in known if name != TRAIN_LOSS])
+    chain, privacy, advice = plan_privacy(setup, [name for name in known if name != TRAIN_LOSS])
+    return replace(setup, chain=chain, privacy=privacy, notes=[*setup.notes, *advice])
 
 
 def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Algorithm) -> Round:

@@ -1,5 +1,7 @@
 """The report as one HTML file that opens offline, and its figures as files."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal

@@ -1,17 +1,20 @@
 """What a partition looks like: classes by client, sizes, noise. Arrays in, figures out; never torch."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from atoll.errors import RecordError
 from atoll.report import theme
 from atoll.report.plots import Plot
 from atoll.report.render_html import fact_table, template
+
+if TYPE_CHECKING:  # matplotlib is slow to import: only what draws does
+    from matplotlib.figure import Figure
 
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -89,6 +92,8 @@ def _table(counts: Counts) -> Counts:
 
 
 def _draw_bubbles(table: Counts, chosen: Counts, labels: Sequence[str]) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
     K, N = table.shape[1], len(chosen)
     figure, axes = theme.canvas(_WIDTH, max(_HEIGHT, 0.3 + 0.16 * K if K <= 30 else 0.3 + 0.06 * K))
     room = 1.1 * min(72 * (_WIDTH - 0.7) / (N + 1), 72 * (figure.get_figheight() - 0.6) / (K + 1))  # points
@@ -111,6 +116,8 @@ def _draw_bubbles(table: Counts, chosen: Counts, labels: Sequence[str]) -> Figur
 
 
 def _draw_sizes(n: Counts) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
     figure, axes = theme.canvas(_WIDTH, _HEIGHT)
     wide = n.min() > 0 and n.max() > 100 * n.min()
     if wide:
@@ -150,6 +157,8 @@ def _draw_noise(images: Floats, levels: Sequence[float]) -> Figure:
 
 def _draw_holdings(owner: Counts, parties: int) -> Figure:
     """Rows of the same holders together, those of all parties on top."""
+    from matplotlib.colors import ListedColormap
+
     order = np.lexsort([*np.flip(-owner.T, 0), -(owner >= 0).sum(1)])
     figure, axes = theme.canvas(_WIDTH, _HEIGHT)
     colours = ListedColormap(["#00000000", *(f"C{p}" for p in range(parties))])

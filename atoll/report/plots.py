@@ -1,15 +1,13 @@
 """The figures: curves by round and by bytes, the spread over clients, time by phase."""
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from atoll.records import Floats
 from atoll.report import theme
@@ -18,6 +16,10 @@ from atoll.report.metrics import LOSS, TRAIN_LOSS, MetricInfo
 from atoll.report.prose import significant
 from atoll.report.seed_groups import Group
 from atoll.stats import half_width
+
+if TYPE_CHECKING:  # matplotlib is slow to import: only what draws does
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WIDTH, HEIGHT, LEGEND_LINE = 4.8, 2.8, 0.2  # inches
 LABEL, TICK_LABEL = 52, 20  # characters before a name is folded
@@ -47,11 +49,15 @@ class Plot:
 
     def svg(self) -> str:
         """For the page."""
+        import matplotlib as mpl
+
         with mpl.rc_context(theme.RC):
             return theme.svg(self.draw(), self.name, self.alt)
 
     def picture(self, kind: Literal["png", "pdf"]) -> bytes:
         """For a file."""
+        import matplotlib as mpl
+
         with mpl.rc_context(theme.RC):
             return theme.picture(self.draw(), kind)
 
@@ -186,6 +192,8 @@ def line_plot(
 
 
 def _draw_lines(lines: Sequence[GroupLine], styles: Sequence[dict[str, Any]], x: str, metric: MetricInfo) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
     labels = [textwrap.fill(f"{line.group.name} ({line.group.said_seeds})", LABEL) for line in lines]
     lines_below = sum(label.count("\n") + 1 for label in labels)
     figure, axes = theme.canvas(WIDTH, HEIGHT + LEGEND_LINE * lines_below)

@@ -6,9 +6,9 @@ A group's epsilon is drawn only if its claim holds for every seed. What is only 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from atoll.records import CLAIM_KINDS, EPSILON_KEYS, SIMULATION, ClaimKind, Floats, round_up
 from atoll.report import theme
@@ -17,6 +17,9 @@ from atoll.report.metrics import MetricInfo
 from atoll.report.plots import GroupLine, Plot, as_line, line_plot
 from atoll.report.privacy import group_claims
 from atoll.report.seed_groups import Group
+
+if TYPE_CHECKING:  # matplotlib is slow to import: only what draws does
+    from matplotlib.figure import Figure
 
 WORDS: dict[ClaimKind, str] = {
     "client": "epsilon",
@@ -36,8 +39,7 @@ def epsilon_by_round(points: Sequence[tuple[int, float]], caption: str) -> Plot:
     """What a plan would spend: rounds and the epsilon after each."""
 
     def draw() -> Figure:
-        figure = Figure(figsize=(7.0, 3.5), layout="constrained")
-        axes = figure.add_subplot()
+        figure, axes = theme.canvas(7.0, 3.5)
         axes.plot([r for r, _ in points], [spent for _, spent in points], color=theme.SERIES[0])
         axes.set_xlabel("round")
         axes.set_ylabel("epsilon")

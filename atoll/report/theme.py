@@ -1,14 +1,16 @@
 """Colours and type of the figures, and how a figure becomes SVG that follows the page into the dark."""
 
+from __future__ import annotations
+
 import io
 import re
 import warnings
 from html import escape
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogFormatter
+if TYPE_CHECKING:  # matplotlib is slow to import: only what draws does
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours for all kinds of colour vision, the light ones darkened to stand on white.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b85c93", "#a87b00", "#5b6470", "#3a9bd1")
@@ -57,6 +59,8 @@ RC: Any = {
 
 def canvas(width: float, height: float) -> tuple[Figure, Axes]:
     """A figure with one pair of axes, as small as its labels allow."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     axes.patch.set_alpha(0.0)
@@ -74,6 +78,8 @@ def line_style(number: int) -> dict[str, Any]:
 
 def logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
     """A logarithmic axis with plain numbers: matplotlib writes powers as mathematics, which is switched off here."""
+    from matplotlib.ticker import FuncFormatter, LogFormatter
+
     getattr(axes, f"set_{which}scale")("log")
     axis = getattr(axes, f"{which}axis")
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -39,11 +39,11 @@ def server_step(ctx: Context, state: Tree, trained: Trained, key: Tensor) -> Ser
     """
     finished = ctx.program.reducer.finish(trained.partial, state["reducer"], rng.fold_name(key, "reduce"))
     total, reducer, diagnostics = finished
-    if _empty(total, trained.rows) and not ctx.chain.releases():
+    invited = len(trained.examples)
+    if _empty(total, trained.rows) and not ctx.chain.releases(invited):
         unchanged = {"server": state["server"], "chain": state["chain"], "reducer": reducer}
         return ServerStep(unchanged, diagnostics, False)
-    invited = replace(total, invited=len(trained.examples))
-    total, chain = ctx.chain.server(invited, state["chain"], rng.fold_name(key, "server"))
+    total, chain = ctx.chain.server(replace(total, invited=invited), state["chain"], rng.fold_name(key, "server"))
     server = ctx.algorithm.apply(state["server"], total, rng.fold_name(key, "apply"))
     new = {"server": server, "chain": chain, "reducer": reducer}
     return ServerStep(new, {**diagnostics, **ctx.chain.diagnostics(chain)}, True)

@@ -19,12 +19,16 @@ Asking: TypeAlias = Generator[Request, Pending[Any], T]  # yields requests, is s
 
 
 def drive(run: Asking[T], engine: Engine) -> T:
-    """Answer one run until it ends."""
-    answer: Pending[Any] | None = None
+    """Answer one run until it ends; what cannot be answered is raised where the run waits."""
     try:
+        request = next(run)
         while True:
-            request = run.send(answer) if answer is not None else next(run)
-            answer = engine.submit(request)
+            try:
+                answer = engine.submit(request)
+            except BaseException as e:  # a run puts its folder in order whatever it was
+                request = run.throw(e)
+            else:
+                request = run.send(answer)
     except StopIteration as end:
         result: T = end.value
         return result

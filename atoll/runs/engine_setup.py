@@ -96,14 +96,12 @@ def _device_data(setup: Setup, columns: Tree, test: Tree | None) -> DeviceData:
 
 def _one_client(setup: Setup, data: DeviceData, trial: Train, rows: Tree) -> int:
     """The bytes that one client takes in a stack."""
-    where, cohort = setup.device, data.plan(trial)
-    key = torch.zeros(2, dtype=torch.int64, device=where)
-    width = max(1, cohort.plan.shape[2])
-    plan = cohort.plan[0, 0].to(where) if cohort.plan.numel() else torch.zeros(width, dtype=torch.int64, device=where)
-    batch = batch_of(data.decode, data.columns, plan, torch.tensor(len(plan), device=where), key)
+    where, width = setup.device, data.plan(trial).plan.shape[-1]  # of a batch; any rows will do
+    key, rows_of_data = (torch.zeros(n, dtype=torch.int64, device=where) for n in (2, width))
+    batch = batch_of(data.decode, data.columns, rows_of_data, torch.tensor(width, device=where), key)
     now = resolve(setup.algorithm, 0, [])
     sent = tree.rows(trial.sent, 0) if trial.per_client else trial.sent
-    gradients = 2 * len(plan) if setup.example_privacy else 0  # one for every example
+    gradients = 2 * width if setup.example_privacy else 0  # one for every example
     each = gradients * tree.nbytes(setup.model["params"])
     return each + client_bytes(setup.task, setup.model, batch, now.start(sent, rows["algorithm"]), rows)
 

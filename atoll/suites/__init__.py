@@ -16,7 +16,7 @@ from atoll.suites.skew import skew, skew_of
 from atoll.suites.suite import Suite, parse, read, shipped
 from atoll.suites.suite_outcome import Bench
 from atoll.suites.suite_progress import SuiteBar
-from atoll.suites.terminal import plan_table, second_stage, suites_table
+from atoll.suites.terminal import describe_suites, plan_table, second_stage
 
 __all__ = [
     "Bench",
@@ -25,6 +25,7 @@ __all__ = [
     "Work",
     "command",
     "default_folder",
+    "describe_suites",
     "parse",
     "plan_table",
     "prepare",
@@ -34,5 +35,4 @@ __all__ = [
     "shipped",
     "skew",
     "skew_of",
-    "suites_table",
 ]

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from atoll.core.table import Count, Table
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment, schema
-from atoll.experiment.experiment import Count, Table
 from atoll.experiment.messages import near, unknown_option
 from atoll.experiment.registry import check_options
 from atoll.experiment.type_names import shown

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
-from rich.text import Text
 
 from atoll.records import SuiteFolder
 from atoll.report import TextTable, counted, numbers, rich_table, row, texts
@@ -73,19 +72,14 @@ def _title(work: Work) -> str:
     return f"{work.suite.title} ({work.suite.size} size; tuning: {how[work.tuning]})"
 
 
-def suites_table(which: Sequence[str | Path] | None = None) -> Table:
-    """Suites and how much they are; those that come with the package unless said."""
+def describe_suites(which: Sequence[str | Path] | None = None) -> list[tuple[str, str, list[str]]]:
+    """Suites, what they are, and how much; those that come with the package unless said."""
     suites = [read(name) for name in (shipped() if which is None else which)]
-    table = Table(title=f"Suites ({len(suites)})", title_justify="left", show_lines=True)
-    table.add_column("name", style="bold", no_wrap=True)
-    table.add_column("what it is, and its sizes", overflow="fold")
-    for suite in suites:
-        cell = Text(suite.title)
-        cell.append(f"\n  {suite.about}" if suite.about else "", style="dim")
-        for size in dict.fromkeys([*suite.sizes, FULL]):
-            cell.append(f"\n  {size}: {_amount(suite, size)}", style="dim")
-        table.add_row(suite.name, cell)
-    return table
+    return [(suite.name, suite.title, [*([suite.about] if suite.about else []), *_sizes(suite)]) for suite in suites]
+
+
+def _sizes(suite: Suite) -> list[str]:
+    return [f"{size}: {_amount(suite, size)}" for size in dict.fromkeys([*suite.sizes, FULL])]
 
 
 def _amount(suite: Suite, size: str) -> str:

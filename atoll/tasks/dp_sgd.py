@@ -16,6 +16,7 @@ from atoll import rng, tree
 from atoll.core import Model, Positive, Task, Unsigned, functional, gradient_and_value, is_functional
 from atoll.errors import ConfigError
 from atoll.tasks.ghost import GhostLayer, clipped_gradient_sum
+from atoll.tasks.layers import BatchNorm
 from atoll.tasks.per_example_norms import MAX_NORM, example_norms
 from atoll.tasks.supervised import Supervised
 from atoll.tree import Tree
@@ -115,27 +116,43 @@ class PrivateTask:
         return self.task.names(kind)
 
     def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
-        raise refusal("the loss of a batch")
+        raise leak_error("the loss of a batch")
 
     def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
-        raise refusal("the predictions of a batch")
+        raise leak_error("the predictions of a batch")
 
     def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
-        raise refusal("the logits of a batch")
+        raise leak_error("the logits of a batch")
 
     def features(self, params: Tree, buffers: Tree, batch: Tree) -> Tensor:
-        raise refusal("the features of a batch")
+        raise leak_error("the features of a batch")
 
     def statistics(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
-        raise refusal("the statistics of a batch")
+        raise leak_error("the statistics of a batch")
 
 
-def refusal(what: str) -> ConfigError:
-    """The refusal of an algorithm that takes more from examples than their clipped gradients."""
+def leak_error(what: str) -> ConfigError:
+    """Of an algorithm that takes more from examples than their clipped gradients."""
     return ConfigError(
         f"local.privacy: the algorithm reads {what}, which noise on gradients does not cover. "
         "Use algorithm.name = 'fedavg', 'fedprox' or 'scaffold', or leave [local.privacy] out."
     )
+
+
+def unsupported_layers(task: Supervised) -> list[str]:
+    """What a model must not have: anything but gradients that examples leave a trace in."""
+    norms = [m for m in task.model.modules() if isinstance(m, BatchNorm)]
+    if any(not m.frozen or not m.tracked for m in norms):
+        return [
+            "task.batch_norm: BatchNorm mixes the examples of a batch and keeps their statistics, which local.privacy "
+            "does not cover. Use task.batch_norm = 'group', or 'freeze'."
+        ]
+    if task.mutable_buffers:
+        return [
+            f"task.model: writes in its buffer {task.mutable_buffers[0]!r} while it trains, which local.privacy does "
+            "not cover. Use a model that keeps nothing of its batches."
+        ]
+    return []
 
 
 def _columns(batch: Tree) -> Tree:

@@ -27,8 +27,8 @@ class NoisySum(Transform):
         device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
         return {"signal": torch.zeros((), dtype=torch.float64, device=device)}, {}
 
-    def releases(self) -> bool:
-        return self.fixed and self.expected is not None
+    def releases(self, invited: int) -> bool:
+        return self.fixed and (self.expected is not None or invited > 0)
 
     def diagnostics(self, state: Tree) -> Tree:
         return {"signal": state["signal"]} if self.fixed else {}

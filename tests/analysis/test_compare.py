@@ -260,7 +260,7 @@ def test_a_server_that_takes_another_step_is_told_from_clients_that_do(ran: Make
     assert "sends back the same bits; the server makes another model" in said(a, b)
 
 
-def test_memory_that_differs_is_named(ran: Make) -> None:
+def test_client_state_that_differs_is_named(ran: Make) -> None:
     """The first option of SCAFFOLD keeps something else than the second: models part one round after memories do."""
     both = [{"name": "scaffold", "lr": 0.1, "option": option} for option in ("I", "II")]
     a, b = (ran(algorithm=algorithm, cohort="everyone") for algorithm in both)
@@ -270,7 +270,7 @@ def test_memory_that_differs_is_named(ran: Make) -> None:
     assert found.replay.first is not None
     text = " ".join(found.replay.first.reasons)
     assert "sent, control" in text
-    assert f"client {found.replay.first.client}'s memory, algorithm/" in text
+    assert f"client {found.replay.first.client}'s state, algorithm/" in text
 
 
 def test_a_replay_goes_on_from_a_checkpoint_that_is_early_enough(tmp_path: Path) -> None:

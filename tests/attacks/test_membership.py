@@ -80,7 +80,7 @@ def test_a_model_that_was_never_trained_tells_nothing(tmp_path: Path) -> None:
 
 def test_noise_keeps_the_bound_below_what_is_accounted(tmp_path: Path) -> None:
     """With noise the bound may be above the accounted epsilon once in 1,000 times; without it, it is."""
-    chain = ["equal_weights", {"name": "clip_l2", "bound": 1.0}, {"name": "gaussian_noise", "noise_multiplier": 8.0}]
+    chain = ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}, {"name": "gaussian_noise", "noise_multiplier": 8.0}]
     event = privacy.PrivacyPlan(rounds=12, population=60, cohort=None, sampling="everyone").event(8.0)
     spent = privacy.Analytic().epsilon(event, 1e-3)
     bounds = []

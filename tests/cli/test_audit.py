@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 import atoll
-from atoll.cli import audit as cli_audit
+from atoll.cli import common
 from atoll.cli import main as cli
 
 EXPERIMENT: dict[str, Any] = {
@@ -49,9 +48,8 @@ def sh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
     def typed(command: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["atoll", *shlex.split(command)])
-        for module in (cli, cli_audit):  # consoles that write where pytest looks
-            monkeypatch.setattr(module, "console", Console(width=160))
-            monkeypatch.setattr(module, "errors", Console(width=160, stderr=True))
+        for console in (common.console, common.errors):
+            monkeypatch.setattr(console, "width", 160)
         code = 0
         try:
             cli.main()

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from atoll.cli import common
 from atoll.cli import privacy as cli_privacy
 from atoll.errors import ConfigError
 from tests.support.paths import ROOT
@@ -22,7 +22,7 @@ Command = Callable[[str], Result]
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setattr(cli_privacy, "console", Console(width=200))
+    monkeypatch.setattr(common.console, "width", 200)
     return lambda words: CliRunner().invoke(cli_privacy.app, words.split())
 
 

@@ -689,14 +689,14 @@ def test_a_validation_part_is_in_the_digest(build):
 
 @pytest.fixture
 def command(monkeypatch, tmp_path):
-    from rich.console import Console
     from typer.testing import CliRunner
 
+    from atoll.cli import common
     from atoll.cli import data as cli_data
 
     monkeypatch.setenv("ATOLL_DATA", str(tmp_path / "cache"))
     monkeypatch.setenv("ATOLL_OFFLINE", "1")
-    monkeypatch.setattr(cli_data, "console", Console(width=160))  # a name that is cut is not found
+    monkeypatch.setattr(common.console, "width", 160)  # a name that is cut is not found
     return lambda *words: CliRunner().invoke(cli_data.app, list(words))
 
 

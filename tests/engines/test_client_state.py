@@ -19,10 +19,13 @@ from hypothesis import strategies as st
 
 import atoll
 from atoll import tree
-from atoll.engines import Layout, RowStore
+from atoll.algorithms.scaffold import Scaffold
+from atoll.engines import Kept, Layout, Loop, RowStore, Threads, Vector, together
 from atoll.errors import RecordError, TrainingError
 from atoll.records import RunFolder
 from atoll.runs import checkpoint
+from atoll.testing.harness import federation
+from atoll.testing.problems import network
 from atoll.tree import Tree
 
 CPU = torch.device("cpu")
@@ -185,9 +188,30 @@ def test_resident_memory_stays_flat_while_a_file_fills(tmp_path: Path) -> None:
     assert resident_bytes() - before < 20e6
 
 
+@pytest.mark.parametrize("engine", [Loop, Vector, Threads])
+def test_an_engine_goes_back_to_what_it_held(engine: Any) -> None:
+    problem = network()
+    made = federation(problem, Scaffold(problem.task, 0.1, population=6), engine)
+    made.run([3, 1])
+    held = together(made.engine.state().pieces(), made.store.layout)
+    before = tree.digest(made.rows())
+    assert made.engine.state().ids().tolist() == held["ids"].tolist() == [1, 3]
+    made.run([0, 3])
+    assert tree.digest(made.rows()) != before
+    made.engine.load([(held["ids"], held["rows"])])
+    assert tree.digest(made.rows()) == before
+    assert made.engine.state().ids().tolist() == [1, 3]
+    kept = Kept(held["ids"], held["rows"], made.store.layout)
+    assert tree.digest(together(kept.pieces(), kept.layout)) == tree.digest(held)
+    made.engine.load(())
+    assert not len(made.engine.state().ids())
+    assert not len(together(made.engine.state().pieces(), made.store.layout)["ids"])
+
+
 # --------------------------------------------------------------------------------------------------------- a full disk
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_is_an_error_that_says_so_and_not_the_end_of_the_process(tmp_path: Path) -> None:
     """The kernel refuses to let the file grow, as a full disk would: here with a limit on the size of files."""
     program = f"""
@@ -229,7 +253,7 @@ def saved(tmp_path: Path, touched: int, budget: int = 10**6) -> tuple[RunFolder,
     folder.create(0)
     store = RowStore({"x": torch.zeros(1000)}, 5_000, CPU, budget, tmp_path)
     store.write(torch.arange(touched) * 2, {"x": torch.randn(touched, 1000)})
-    checkpoint.write(folder, {"server": {"w": torch.ones(2)}}, store, 7)
+    checkpoint.write(folder, {"server": {"w": torch.ones(2)}}, store, store.layout, 7)
     return folder, store
 
 
@@ -248,9 +272,10 @@ def test_a_checkpoint_holds_the_touched_rows_and_only_those(tmp_path: Path, budg
 
 def test_a_new_checkpoint_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
     folder, store = saved(tmp_path, 3)
-    checkpoint.write(folder, {"server": {}}, store, 8)
+    checkpoint.write(folder, {"server": {}}, store, store.layout, 8)
     assert sorted(p.name for p in folder.path.iterdir()) == ["checkpoint.pt", "memory-8.rows"]
-    checkpoint.write(folder, {"server": {}}, RowStore({}, 3, CPU), 9)
+    empty = RowStore({}, 3, CPU)
+    checkpoint.write(folder, {"server": {}}, empty, empty.layout, 9)
     assert [p.name for p in folder.path.iterdir()] == ["checkpoint.pt"]
 
 
@@ -270,6 +295,7 @@ def test_memory_that_is_not_what_was_written_is_refused(tmp_path: Path, how: str
         list(checkpoint.rows(folder, checkpoint.read(folder), layout))
 
 
+@pytest.mark.slow
 @linux
 def test_a_checkpoint_of_many_rows_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     """120 MB of rows; a fresh process, so that nothing that was freed before is used again."""
@@ -290,7 +316,7 @@ def test_a_checkpoint_of_many_rows_is_never_in_memory_as_a_whole(tmp_path: Path)
             full.write(torch.arange(i, i + 500), {{"x": torch.full((500, 1000), float(i))}})
         full.read(torch.arange(2000))
         before = peak()
-        checkpoint.write(folder, {{}}, full, 1)
+        checkpoint.write(folder, {{}}, full, full.layout, 1)
         other.load(checkpoint.rows(folder, checkpoint.read(folder), other.layout))
         assert other.ids().equal(full.ids())
         print(peak() - before)
@@ -355,10 +381,9 @@ def test_a_run_that_spilled_resumes_exactly(tmp_path: Path) -> None:
 
 def test_space_is_asked_for_what_the_cohorts_can_touch(tmp_path: Path) -> None:
     """Ten rounds of 4 touch at most 40 of the clients, however many there are."""
-    from atoll.runs.driver import RunLoop
-
     from atoll.experiment import Experiment
     from atoll.experiment.setup import set_up
+    from atoll.runs import RunLoop
     from atoll.runs.lifecycle import _needed_bytes
 
     def needed(clients: int, rounds: int) -> int:

@@ -35,6 +35,7 @@ from atoll.reducers import Collect
 from atoll.testing.assertions import distance
 from atoll.testing.harness import CPU, device_data, federation
 from atoll.testing.problems import network
+from tests.support.marks import slow_but
 
 SIZES = (5, 9, 3, 14, 8, 7)
 ROWS = [list(rows) for rows in torch.arange(sum(SIZES)).split(list(SIZES))]
@@ -103,7 +104,7 @@ EXPERIMENTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", slow_but(EXPERIMENTS, "SCAFFOLD", "BatchNorm averaged", "top_k with error feedback"))
 def test_the_same_experiment_gives_the_same_model_on_every_engine(name: str, tmp_path: Path) -> None:
     truth = simulate(convolutional(), tmp_path / "loop", "loop", **EXPERIMENTS[name])
     assert truth.info["engine"]["name"] == "loop"
@@ -116,6 +117,7 @@ def test_the_same_experiment_gives_the_same_model_on_every_engine(name: str, tmp
             assert ours["cohort"]["ids"] == theirs["cohort"]["ids"]
 
 
+@pytest.mark.slow
 def test_a_captured_run_is_an_eager_one_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 

@@ -23,16 +23,17 @@ from torch.distributed import TCPStore
 
 import atoll
 from atoll import tree
-from atoll.core import Total, Update
+from atoll.core import Info, Reducer, Spec, Total, Train, Update
 from atoll.engines.ranks import Costs, Ranked, deal, greedy, in_turn
 from atoll.engines.ranks import buffers as flat
+from atoll.engines.ranks.ranked import batch_ends
 from atoll.engines.ranks.world import threads, timeout
 from atoll.errors import AtollError, ConfigError
 from atoll.experiment import Experiment
 from atoll.reducers import Mean
 from atoll.rounds import Central
 from atoll.runs import Run
-from atoll.runs.evaluate import _ends
+from atoll.tree import Tree
 
 ROOT = Path(atoll.__file__).parents[1]
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -47,23 +48,29 @@ def normed(inputs: tuple[int, ...], outputs: int) -> nn.Module:
 
 @dataclass(frozen=True)
 class Held:
-    """A partial result that no engine has seen before."""
+    """A partial aggregate that no engine has seen before."""
 
     total: Total
 
-    def merge(self, other: "Held") -> "Held":
-        return Held(self.total.merge(other.total))
-
 
 @dataclass(frozen=True)
-class Strange(Mean):
-    """The mean, with partial results of its own."""
+class Strange(Reducer[Held]):
+    """The mean, with partial aggregates of its own."""
 
-    def lift(self, updates: Update) -> Any:
-        return Held(super().lift(updates))
+    def spec(self) -> Spec:
+        return Mean().spec()
 
-    def finish(self, partial: Any) -> Total:
-        return partial.total
+    def zero(self, like: Tree) -> Held:
+        return Held(Total.zero(like))
+
+    def lift(self, updates: Update, info: Info, key: Tensor) -> Held:
+        return Held(Mean().lift(updates, info, key))
+
+    def merge(self, a: Held, b: Held) -> Held:
+        return Held(a.total.merge(b.total))
+
+    def finish(self, partial: Held, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
+        return partial.total, state, {}
 
 
 def experiment(**changes: Any) -> dict[str, Any]:
@@ -197,6 +204,8 @@ def test_trees_go_through_few_buffers_and_come_back_whole(monkeypatch: pytest.Mo
     def triple(x: Tensor) -> None:
         x.mul_(3)
 
+    one = {"a": torch.ones(1, 1), "n": torch.tensor([7])}  # bytes that begin where no whole number may
+    assert tree.digest(flat.joined(one, [1, 0], lambda x: torch.stack([x, x]))) == tree.digest(one)
     found = flat.joined(rows, [3, 3], gather)
     wanted = tree.map(lambda x: torch.cat([x, x.flip(0)]), rows)
     assert tree.digest(found) == tree.digest(wanted)
@@ -211,7 +220,7 @@ def test_trees_go_through_few_buffers_and_come_back_whole(monkeypatch: pytest.Mo
     ("rows", "batch", "ranks"), [(1000, 64, 3), (10, 64, 3), (0, 5, 2), (128, 64, 2), (129, 64, 2)]
 )
 def test_batches_are_cut_as_one_process_cuts_them(rows: int, batch: int, ranks: int) -> None:
-    ends = _ends(rows, batch, ranks)
+    ends = batch_ends(rows, batch, ranks)
     assert (ends[0], ends[-1], len(ends)) == (0, rows, ranks + 1)
     assert ends == sorted(ends)
     assert all(e % batch == 0 for e in ends[:-1] if e < rows)
@@ -284,9 +293,10 @@ def _run_astray(rank: int, folder: Path) -> None:
     run, seen = Central.run, []
 
     def rounded_otherwise(self: Central, *args: Any) -> Any:
-        server, state, result = run(self, *args)
+        state, outcome = yield from run(self, *args)
         seen.append(1)
-        return (tree.scale(server, 1.01) if rank == 1 and len(seen) == 2 else server), state, result
+        astray = rank == 1 and len(seen) == 2
+        return ({**state, "server": tree.scale(state["server"], 1.01)} if astray else state), outcome
 
     Central.run = rounded_otherwise  # type: ignore[method-assign]
     on_cpu(experiment(), folder)
@@ -326,15 +336,15 @@ def _simulated(out: Path | None, model: nn.Module | None = None) -> list[Any]:
 
 def fails_in_round_3(rank: int, folder: Path) -> list[str]:
     """A reason of rank 1's own, in the middle of a run: the end of this group of processes."""
-    part, seen = Ranked._part, []
+    shares, seen = Ranked._shares, []
 
-    def broken(self: Ranked, job: Any, mine: Tensor) -> Any:
+    def broken(self: Ranked, request: Train, steps: Tensor) -> Tensor:
         seen.append(1)
         if rank == 1 and len(seen) == 3:
             raise MemoryError("no room on this machine")
-        return part(self, job, mine)
+        return shares(self, request, steps)
 
-    Ranked._part = broken  # type: ignore[method-assign]
+    Ranked._shares = broken  # type: ignore[method-assign]
     try:
         on_cpu(experiment(cohort="everyone"), folder)
     except Exception as e:
@@ -351,7 +361,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     """All kinds, on so many processes."""
     folder = tmp_path_factory.mktemp(f"on {request.param} ranks")
@@ -516,6 +526,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return on_cpu(LONG, tmp_path_factory.mktemp("whole") / "run")
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_rank_ends_all_with_a_message_and_any_number_of_ranks_goes_on(tmp_path: Path, whole: Run) -> None:
     """By torchrun itself, which stops the survivors as soon as it sees that one is gone."""
     file, folder = tmp_path / "e.toml", tmp_path / "run"
@@ -556,6 +567,7 @@ def _rank_process(launcher: int, rank: int) -> int:
     raise AssertionError("no such rank")
 
 
+@pytest.mark.slow
 def test_without_memory_the_last_whole_round_is_kept_when_a_rank_is_killed(tmp_path: Path) -> None:
     given = experiment(rounds=300, checkpoint={"every": 0}, evaluate={"clients": 0, "every": 300})
     (tmp_path / "e.toml").write_text(Experiment.parse(given).to_toml())
@@ -573,7 +585,7 @@ def test_without_memory_the_last_whole_round_is_kept_when_a_rank_is_killed(tmp_p
     cut = tmp_path / "cut"
     assert saved >= 3
     short = on_cpu({**given, "rounds": saved, "checkpoint": {"every": 0}}, cut)
-    close(torch.load(folder / "checkpoint.pt", weights_only=True)["parts"]["server"]["params"], short.params)
+    close(torch.load(folder / "checkpoint.pt", weights_only=True)["parts"]["round"]["server"]["params"], short.params)
     resumed = [json.loads(x) for x in (folder / "record.jsonl").read_text().splitlines()]
     assert resumed[saved - 1]["cohort"] == short.history[-1]["cohort"]
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.fedprox import FedProx
 from atoll.algorithms.optimizers import SGD, Momentum
+from atoll.cli.listing import table
 from atoll.errors import ConfigError
 from atoll.experiment import (
     CATALOGUE,
@@ -37,7 +38,6 @@ from atoll.experiment import (
     read,
     registry,
     schema,
-    table,
     toml,
     usual_model,
     usual_partition,

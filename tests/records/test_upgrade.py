@@ -14,7 +14,7 @@ from atoll import tree
 from atoll.core import Participation
 from atoll.errors import ConfigError, RecordError
 from atoll.experiment import CATALOGUE, Experiment, schema
-from atoll.experiment.experiment import LocalPrivacyTable
+from atoll.privacy.run import LocalPrivacyTable
 from atoll.records import RunFolder, SweepFolder, read_runs
 from atoll.records.upgrade import RENAMED, digest, upgraded, upgraded_participation
 from atoll.runs import Run

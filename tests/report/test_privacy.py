@@ -14,8 +14,10 @@ from pydantic_core import PydanticUndefined
 from rich.console import Console
 
 from atoll import report
+from atoll.core.table import Table
 from atoll.errors import RecordError
-from atoll.experiment.experiment import LocalPrivacyTable, PrivacyTable, SimulateTable, StopTable, Table
+from atoll.experiment.experiment import StopTable
+from atoll.privacy.run import LocalPrivacyTable, PrivacyTable, SimulateTable
 from atoll.records import audits, read_runs
 from atoll.records.privacy_claims import (
     SIMULATION,

@@ -359,6 +359,7 @@ def test_the_primary_metric_is_one_that_all_runs_have(tmp_path: Path) -> None:
     assert primary(read_runs(folders)).key == "loss"
 
 
+@pytest.mark.figures
 def test_a_single_seed_says_so_in_words(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     text = page_of([folder], tmp_path)
@@ -367,6 +368,7 @@ def test_a_single_seed_says_so_in_words(tmp_path: Path) -> None:
     assert "1 seed, no interval: fedavg." in printed([folder])
 
 
+@pytest.mark.figures
 def test_several_seeds_do_not_say_it(tmp_path: Path) -> None:
     folders = [write_run(tmp_path, seed=seed, values=(0.5, 0.6 + seed / 10)) for seed in (0, 1)]
     text = page_of(folders, tmp_path)

@@ -242,16 +242,16 @@ def test_a_damaged_checkpoint_is_refused_and_kept(tmp_path: Path, done: Run, how
     assert contents(done.folder) == before
 
 
-@pytest.mark.parametrize("part", ["server", "memory"])
+@pytest.mark.parametrize("part", ["round", "memory"])
 def test_any_bit_of_a_checkpoint_counts(tmp_path: Path, part: str) -> None:
     """A zip's own check sums are not looked at by torch: ours are."""
     experiment = small(algorithm={"name": "scaffold", "lr": 0.1})
     done = atoll.run(experiment, tmp_path / "run")
     done._files.write_info({**done.info, "status": "interrupted"})
-    path = done.folder / ("checkpoint.pt" if part == "server" else f"memory-{len(done.history)}.rows")
+    path = done.folder / ("checkpoint.pt" if part == "round" else f"memory-{len(done.history)}.rows")
     whole = path.read_bytes()
-    if part == "server":
-        raw = next(iter(tree.leaves(torch.load(path, weights_only=True)["parts"]["server"]))).numpy().tobytes()
+    if part == "round":
+        raw = next(iter(tree.leaves(torch.load(path, weights_only=True)["parts"]["round"]))).numpy().tobytes()
     else:
         raw = whole
     for offset in (0, len(raw) // 2, len(raw) - 1):
@@ -371,7 +371,7 @@ def test_too_little_space_is_seen_before_training_and_no_folder_is_left(
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
     trained: list[object] = []
-    monkeypatch.setattr(RunLoop, "run", lambda *_: trained.append(1))
+    monkeypatch.setattr(RunLoop, "rounds", lambda *_: trained.append(1))
     with pytest.raises(RecordError, match=r"the disk has 0 MB left, the run needs about 0 MB. Free some space"):
         atoll.run(small(), tmp_path / "a" / "b")
     assert not trained
@@ -424,7 +424,7 @@ def test_a_real_full_disk_and_a_real_read_only_one(tiny_disk: Path) -> None:
 
 
 def test_a_reason_is_not_hidden_by_a_disk_that_is_full_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunLoop, "run", lambda self, watch: self.folder.path.rename(tmp_path / "gone") and 1 / 0)
+    monkeypatch.setattr(RunLoop, "rounds", lambda self, watch: self.folder.path.rename(tmp_path / "gone") and 1 / 0)
     with pytest.raises(ZeroDivisionError):
         atoll.run(small(), tmp_path / "run")
 
@@ -432,6 +432,7 @@ def test_a_reason_is_not_hidden_by_a_disk_that_is_full_as_well(tmp_path: Path, m
 # ------------------------------------------------------------------------------------------------------- memory
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_over_many_rounds(tmp_path: Path) -> None:
     code = f"""
 import resource, sys, os, threading

@@ -22,6 +22,7 @@ from atoll.errors import ConfigError, DivergenceError, RecordError
 from atoll.experiment import Experiment
 from atoll.runs import Run, run_together, silent, why_not
 from atoll.runs.lockstep import Measure, Meeting, _side_by_side
+from tests.support.marks import slow_but
 
 
 class Normed(nn.Module):
@@ -187,7 +188,20 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Job]]:
 # --------------------------------------------------------------------------------------------- as if each were alone
 
 
-@pytest.mark.parametrize("kind", KINDS)
+QUICK = (
+    "seeds and learning rates",
+    "control variates in memory",
+    "residuals, bounds and noise",
+    "schedules",
+    "statistics that stay",
+    "other partitions",
+    "cohorts that vary",
+    "medians",
+    "no server",
+)
+
+
+@pytest.mark.parametrize("kind", slow_but(KINDS, *QUICK))
 def test_stacked_runs_are_what_each_is_alone(tmp_path: Path, kind: str) -> None:
     given = [experiment(**changes) for changes in KINDS[kind]]
     assert why_not(given) is None
@@ -384,6 +398,7 @@ def test_one_run_goes_on_alone_and_one_that_was_alone_joins(tmp_path: Path) -> N
         same(a, b)
 
 
+@pytest.mark.slow
 def test_a_run_that_had_another_engine_goes_on_with_it(tmp_path: Path, calls: list[Sequence[Job]]) -> None:
     given = [experiment(seed=s, **{**LONG, "engine": "auto"}) for s in range(3)]
     with pytest.raises(GoneError):

@@ -213,6 +213,7 @@ def long_fingerprints() -> list[str]:
     return [fingerprint(Everything, engine=e, rounds=30) for e in ("vector", "threads")]  # long enough to be captured
 
 
+@pytest.mark.slow
 def test_the_same_in_another_process() -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"

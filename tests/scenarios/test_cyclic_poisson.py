@@ -17,7 +17,6 @@ from atoll import rng
 from atoll.core.types import Participation
 from atoll.data.sampling import CyclicPoisson
 from atoll.errors import ConfigError
-from atoll.experiment.experiment import SimulateTable
 from atoll.privacy import (
     ACCOUNTANTS,
     Analytic,
@@ -40,8 +39,9 @@ from atoll.privacy import (
 from atoll.privacy.composition import Term
 from atoll.privacy.factorisation import banded
 from atoll.privacy.ledger import COARSE
-from atoll.privacy.run.account import sampler as words_of
-from atoll.privacy.run.request import larger, sampled
+from atoll.privacy.run import SimulateTable
+from atoll.privacy.run.descriptions import describe_sampler
+from atoll.privacy.run.round_events import larger_system_event, sampled_event
 
 KEY = rng.key(0, "cohort")
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -114,8 +114,8 @@ def test_the_expected_cohort_is_that_of_one_group() -> None:
     how = CyclicPoisson(3.0, 4).sample(20, 0, KEY)[1]
     assert how == Participation("cyclic_poisson", 20, probability=0.6, min_separation=4)
     assert how.expected == 3.0
-    assert words_of(how) == "cyclic poisson, 3 of 20 clients on average, 4 rounds from turn to turn"
-    found = sampled([Gaussian(1.0)], how)
+    assert describe_sampler(how) == "cyclic poisson, 3 of 20 clients on average, 4 rounds from turn to turn"
+    found = sampled_event([Gaussian(1.0)], how)
     assert isinstance(found, Sampled)
     assert (found.scheme, found.cohort, found.min_separation, found.rate) == ("cyclic_poisson", 3.0, 4, 0.6)
 
@@ -177,7 +177,9 @@ def test_the_words_say_rate_groups_and_turns() -> None:
         (lambda: drawn(Gaussian(1.0), "cyclic_poisson", 30, 4), "4 groups of 30 need more units than there are, 100"),
         (lambda: PrivacyPlan(5, 10, 4.5, "cyclic_poisson", min_separation=3), "3 groups of 4.5 need 13.5 units"),
         (
-            lambda: larger([Gaussian(1.0)], SimulateTable(population=100, sampling="cyclic_poisson"), 30, 4),
+            lambda: larger_system_event(
+                [Gaussian(1.0)], SimulateTable(population=100, sampling="cyclic_poisson"), 30, 4
+            ),
             "privacy.simulate.population: 4 groups of 30 need 120 clients",
         ),
     ],

@@ -12,6 +12,7 @@ import torch
 import atoll
 from atoll import rng, tree
 from atoll.errors import AtollError
+from tests.support.marks import slow_but
 
 E = "equal_weights"
 CLIP = {"name": "clip_l2", "max_norm": 0.5}
@@ -63,7 +64,7 @@ def gap(a: atoll.Run, b: atoll.Run) -> float:
     return float(tree.norm(tree.sub(a.params, b.params)) / tree.norm(b.params))
 
 
-@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("name", slow_but(CHAINS, "adaptive clipping", "banded", "discrete", "layers", "local"))
 def test_a_mechanism_gives_the_same_model_on_every_engine_and_in_any_chunks(name: str, tmp_path: Path) -> None:
     truth = simulate(name, tmp_path / "loop", "loop")
     engines = [{"name": "vector"}, {"name": "vector", "chunk": 2}, {"name": "vector", "chunk": 1, "capture": False}]

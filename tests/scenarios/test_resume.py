@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import PIPE
@@ -24,6 +24,7 @@ from atoll.core import Total, Transform
 from atoll.experiment import Experiment
 from atoll.runs import Run
 from atoll.tree import Tree
+from tests.support.marks import slow_among
 
 EVERY = 3
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -116,7 +117,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_among(KINDS, "whatever is fastest", "captured steps", "one by one"))
 def test_a_run_that_failed_goes_on_from_its_checkpoint(tmp_path: Path, kind: str) -> None:
     given = experiment(**KINDS[kind])
     stopped(given, tmp_path / "half", at=5)
@@ -130,9 +131,12 @@ def test_a_run_that_failed_goes_on_from_its_checkpoint(tmp_path: Path, kind: str
 
 def test_a_resumed_run_keeps_the_engine_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = experiment(engine="auto")
+    monkeypatch.setattr("atoll.engines.choice.is_dense", lambda model: False)
+    monkeypatch.setattr("atoll.engines.choice.fastest", lambda engines, trial: ("loop", "measured"))
     stopped(given, tmp_path / "run", at=4)
-    monkeypatch.setattr("atoll.engines.autotune.Probe.fastest", pytest.fail)  # another might be faster today
-    assert atoll.run(given, tmp_path / "run", resume=True).status == "finished"
+    monkeypatch.setattr("atoll.engines.choice.fastest", pytest.fail)  # another might be faster today
+    resumed = atoll.run(given, tmp_path / "run", resume=True)
+    assert (resumed.status, resumed.info["engine"]["name"]) == ("finished", "loop")
 
 
 def test_without_a_checkpoint_it_begins_again(tmp_path: Path) -> None:
@@ -226,10 +230,17 @@ MOMENTS: dict[str, Callable[[Path, int], bool]] = {
 }
 
 
-def test_kill_9_at_any_moment_loses_no_more_than_the_rounds_since_the_last_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("engine", "moments"),
+    [("vector", ["between two checkpoints"]), pytest.param("auto", list(MOMENTS), marks=pytest.mark.slow)],
+)
+def test_kill_9_at_any_moment_loses_no_more_than_the_rounds_since_the_last_checkpoint(
+    tmp_path: Path, engine: str, moments: Sequence[str]
+) -> None:
     file, folder = tmp_path / "e.toml", tmp_path / "victim"
-    file.write_text(Experiment.parse(LONG).to_toml())
-    for name, moment in MOMENTS.items():
+    file.write_text(Experiment.parse({**LONG, "engine": engine}).to_toml())
+    for name in moments:
+        moment = MOMENTS[name]
         before = lines(folder)
         victim = PROCESSES.Process(target=atoll.run, args=(file, folder), kwargs={"resume": True})
         victim.start()
@@ -245,6 +256,7 @@ def test_kill_9_at_any_moment_loses_no_more_than_the_rounds_since_the_last_check
     assert not list(folder.glob(".*"))
 
 
+@pytest.mark.slow
 def test_ctrl_c_checkpoints_and_prints_the_command_that_goes_on(tmp_path: Path) -> None:
     (tmp_path / "my files").mkdir()
     file = tmp_path / "my files" / "an experiment.toml"

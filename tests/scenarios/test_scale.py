@@ -27,6 +27,7 @@ from atoll.experiment.setup import Setup, assemble
 from atoll.records import RunFolder
 from atoll.rng import host
 from atoll.runs import RunLoop
+from tests.support.marks import slow_but
 
 MANY, FEW, COHORT, ROWS = 1_000_000, 10_000, 20, 500
 SAMPLERS = {
@@ -95,7 +96,7 @@ def cost(run: RunLoop) -> tuple[int, int]:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", slow_but(SAMPLERS, "fixed", "poisson"))
 def test_a_round_of_a_million_makes_no_more_than_a_round_of_ten_thousand(name: str, tmp_path: Path) -> None:
     found = {}
     for clients in (FEW, MANY):

@@ -10,6 +10,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -21,6 +22,7 @@ from rich.console import Console
 import atoll
 from atoll import records
 from atoll.cli import bench as cli_bench
+from atoll.cli import common
 from atoll.cli import main as cli
 from atoll.data.measures import label_skew
 from atoll.errors import AtollError, ConfigError, RecordError
@@ -35,7 +37,7 @@ from atoll.suites.skew import skew
 from atoll.suites.suite_progress import SuiteBar, TimeLeft
 from atoll.suites.sweeps import Quiet
 from atoll.suites.sweeps.signals import deadline, terminable
-from atoll.suites.terminal import second_stage, suites_table
+from atoll.suites.terminal import describe_suites, second_stage
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 FILE = Path(__file__).parent / "digits.toml"
@@ -421,12 +423,12 @@ def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
     out = StringIO()
     monkeypatch.setattr(cli_bench, "workers", lambda device: 1)
     monkeypatch.setattr("sys.argv", ["atoll", *words])
-    for module in (cli, cli_bench):
-        for name in ("console", "errors"):
-            monkeypatch.setattr(module, name, Console(file=out, width=100))
+    for console in (common.console, common.errors):
+        monkeypatch.setattr(console, "width", 100)
     status = 0
     try:
-        cli.main()
+        with redirect_stdout(out), redirect_stderr(out):
+            cli.main()
     except SystemExit as e:
         status = int(e.code or 0)
     return status, out.getvalue()
@@ -508,11 +510,9 @@ def test_what_is_no_time_is_refused(said: str) -> None:
 
 
 def test_suites_can_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    out = StringIO()
-    Console(file=out, width=100).print(suites_table([FILE]))
-    assert "Two methods on digits" in out.getvalue()
-    assert "full: 7 cells, 17 runs, 56 rounds" in out.getvalue()
-    assert "smoke: 2 cells, 4 runs, 8 rounds" in out.getvalue()
+    ((_, title, lines),) = describe_suites([FILE])
+    assert "Two methods on digits" in title
+    assert lines[-2:] == ["smoke: 2 cells, 4 runs, 8 rounds", "full: 7 cells, 17 runs, 56 rounds"]
     assert "Did you mean 'suites'?" in typed(monkeypatch, "list", "suits")[1]
 
 

@@ -1,4 +1,4 @@
-"""Which parameters of a test are slow."""
+"""Which parameters of a test are slow: they run in `make test-slow`, the others in `make test`."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,9 +6,16 @@ from typing import Any
 import pytest
 
 
-def slow_but(kinds: Iterable[str], *quick: str) -> list[Any]:
-    """The kinds as parameters: those named here run in `make test`, the others in `make test-slow`."""
+def slow_among(kinds: Iterable[str], *slow: str) -> list[Any]:
+    """The kinds as parameters; those named here are slow."""
     names = list(kinds)
-    unknown = set(quick) - set(names)
+    unknown = set(slow) - set(names)
     assert not unknown, f"{sorted(unknown)} is none of {names}"
-    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
+    return [pytest.param(name, marks=pytest.mark.slow if name in slow else ()) for name in names]
+
+
+def slow_but(kinds: Iterable[str], *quick: str) -> list[Any]:
+    """The kinds as parameters; all but those named here are slow."""
+    names = list(kinds)
+    assert not set(quick) - set(names), f"{quick} are not all in {names}"
+    return slow_among(names, *set(names) - set(quick))

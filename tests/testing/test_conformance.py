@@ -41,6 +41,7 @@ from atoll.transforms.clip import ClipL2
 from atoll.transforms.compress import TopK
 from atoll.transforms.noise import GaussianNoise
 from atoll.tree import Tree
+from tests.support.marks import slow_but
 
 TRANSFORM_OPTIONS: dict[str, dict[str, Any]] = {
     "equal_weights": {},
@@ -126,11 +127,12 @@ def given(options: dict[str, Any], name: str, where: str) -> Any:
     return options[name]
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", slow_but(ALGORITHMS, "fedavg", "fedadam", "scaffold", "ditto", "fedper"))
 def test_every_registered_algorithm_conforms(name: str) -> None:
     assert check_algorithm(ALGORITHMS[name], **given(CLAIMS, name, "CLAIMS (atoll/testing/claims.py)"))
 
 
+@pytest.mark.slow
 def test_scaffold_by_option_one_conforms() -> None:
     assert "reaches the true optimum" in check_algorithm(ALGORITHMS["scaffold"], **CLAIMS["scaffold"], option="I")
 
@@ -159,7 +161,7 @@ SETTINGS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", slow_but(ENGINES, "loop", "vector"))
 def test_every_registered_engine_conforms(name: str) -> None:
     checks = engine.CHECKS
     for options in given(SETTINGS, name, "SETTINGS (this file)"):
@@ -184,6 +186,7 @@ def test_no_options_are_kept_for_what_is_gone() -> None:
         assert set(options) <= set(registry)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", ".algorithm", ".engine", ".partition", ".reducer", ".transform"])
 def test_the_examples_of_the_kit_run(name: str) -> None:
     assert doctest.testmod(importlib.import_module(f"atoll.testing{name}")).failed == 0
@@ -613,6 +616,7 @@ def test_a_partitioner_that_claims_not_to_draw_is_held_to_it() -> None:
         check_partition(Iid(5), random=False)
 
 
+@pytest.mark.slow
 def test_threads_with_one_worker_conform() -> None:
     assert engine.agrees_with_the_loop(partial(Threads, workers=1))
 

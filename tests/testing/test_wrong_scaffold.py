@@ -104,6 +104,7 @@ def test_a_published_mistake_is_refused_by_name(wrong: Callable[..., object], pr
         assert part in str(refused.value)
 
 
+@pytest.mark.slow
 def test_the_right_scaffold_passes_the_same_call() -> None:
     passed = check(Scaffold)
     assert "reaches the true optimum" in passed

@@ -23,7 +23,7 @@ from atoll.data import Partition
 from atoll.errors import ConfigError, DivergenceError
 from atoll.experiment import Experiment, usual_partition
 from atoll.experiment.setup import Device, set_up
-from atoll.privacy.run.leak_check import looks_at
+from atoll.privacy.run import metrics_read
 from atoll.records import INTERRUPTED, RunFolder
 from atoll.runs import Watcher, run_together, why_not
 from atoll.runs import run as run_alone
@@ -113,7 +113,7 @@ def _part(run: FinishedRun, level: Level, role: Role, number: int, place: Path) 
 
 def _evaluate(raw: Mapping[str, Any], schedules: Sequence[Schedule]) -> dict[str, Any]:
     """Measure once, at the end, unless the recipe looks at its metrics on the way."""
-    looks = "stop" in raw or any(looks_at(s) for s in schedules)
+    looks = "stop" in raw or any(metrics_read(s) for s in schedules)
     once = {} if looks else {"every": raw["rounds"], "clients": 0, "after": False}
     return {**raw["evaluate"], **once, "holdout": 0.0}  # the half is of what the run trained on
 

@@ -4,6 +4,7 @@ import torch
 
 from atoll import rng
 from atoll.data.dataset import Dataset
+from atoll.data.sources.bundled import bundled
 from atoll.data.sources.splits import standardise, stratified
 
 
@@ -12,10 +13,8 @@ def breast_cancer() -> Dataset:
 
     Columns are standardised with training statistics; the split (80/20 in every class) is fixed.
     """
-    from sklearn.datasets import load_breast_cancer  # here, so that atoll starts without it
-
-    values, targets = load_breast_cancer(return_X_y=True)
-    x, y = torch.from_numpy(values), torch.from_numpy(targets).long()
+    rows = torch.from_numpy(bundled("breast_cancer.csv", ",", skip=1))
+    x, y = rows[:, :-1], rows[:, -1].long()
     train, test = stratified(y, 0.2, rng.key("breast_cancer", "split"))
     inside, outside = standardise(x[train], x[test])
     parts = {"x": inside, "y": y[train]}, {"x": outside, "y": y[test]}

@@ -4,6 +4,7 @@ import torch
 
 from atoll import rng
 from atoll.data.dataset import Dataset
+from atoll.data.sources.bundled import bundled
 from atoll.data.sources.splits import standardise, stratified
 
 
@@ -12,10 +13,8 @@ def diabetes() -> Dataset:
 
     Columns and target are standardised with training statistics; the split (80/20) is fixed.
     """
-    from sklearn.datasets import load_diabetes  # here, so that atoll starts without it
-
-    values, targets = load_diabetes(return_X_y=True, scaled=False)
-    x, y = torch.from_numpy(values), torch.from_numpy(targets)[:, None]
+    x = torch.from_numpy(bundled("diabetes_data_raw.csv.gz"))
+    y = torch.from_numpy(bundled("diabetes_target.csv.gz"))[:, None]
     train, test = stratified(torch.zeros(len(y), dtype=torch.int64), 0.2, rng.key("diabetes", "split"))
     inside, outside = standardise(x[train], x[test])
     near, far = standardise(y[train], y[test])

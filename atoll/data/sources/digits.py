@@ -5,6 +5,7 @@ import torch
 from atoll import rng, tree
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
+from atoll.data.sources.bundled import bundled
 from atoll.data.sources.splits import stratified
 
 
@@ -13,11 +14,8 @@ def digits() -> Dataset:
 
     The split (80/20 in every class) is fixed: it does not follow the seed of an experiment.
     """
-    from sklearn.datasets import load_digits  # here, so that atoll starts without it
-
-    values, targets = load_digits(return_X_y=True)
-    x = torch.from_numpy(values).to(torch.uint8).reshape(-1, 1, 8, 8)
-    y = torch.from_numpy(targets).long()
+    rows = torch.from_numpy(bundled("digits.csv.gz", ","))
+    x, y = rows[:, :-1].to(torch.uint8).reshape(-1, 1, 8, 8), rows[:, -1].long()
     train, test = stratified(y, 0.2, rng.key("digits", "split"))
     columns = {"x": x, "y": y}
     parts = tree.rows(columns, train), tree.rows(columns, test)

@@ -42,7 +42,8 @@ def joined(rows: Tree, counts: list[int], gather: Callable[[Tensor], Tensor]) ->
         found = torch.cat([part[:n] for part, n in zip(found, counts, strict=True)])
         sizes = [_row_bytes(leaves[i]) for i in group]
         for i, part in zip(group, torch.split(found, sizes, 1), strict=True):  # type: ignore[no-untyped-call]
-            new[i] = part.contiguous().view(leaves[i].dtype).reshape(new[i].shape)
+            own = part.clone(memory_format=torch.contiguous_format)  # at an offset that any type can begin at
+            new[i] = own.view(leaves[i].dtype).reshape(new[i].shape)
     return _like(rows, new)
 
 

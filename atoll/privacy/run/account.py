@@ -5,33 +5,29 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from atoll import rng
 from atoll.core import Chain, Outcome, Participation, Spec
-from atoll.core.transform import named
-from atoll.privacy import (
-    Approximate,
-    DistributedDiscreteGaussian,
-    DistributedSkellam,
-    Event,
-    Ledger,
-    NotPrivate,
-    Pure,
-    signal_to_noise,
+from atoll.privacy import Ledger, signal_to_noise
+from atoll.privacy.run.descriptions import (
+    QUICK_BOUND,
+    PrivacyBlock,
+    describe_guarantee,
+    describe_mechanism,
+    describe_sampler,
+    describe_simulated_sampler,
+    round_up,
 )
-from atoll.privacy.run.dpsgd import QUICK
-from atoll.privacy.run.request import Asked, described, sampled, standing_for
-from atoll.records.upgrade import upgraded_participation
+from atoll.privacy.run.policy import RunPrivacy
+from atoll.privacy.run.request import PrivacyRequest
+from atoll.privacy.run.round_events import round_event, simulated_round_event, states_simulated_system
+from atoll.privacy.run.run_setup import RunSetup
+from atoll.records import upgraded_participation
 from atoll.tree import Tree
 
-if TYPE_CHECKING:
-    from atoll.experiment.setup import Setup
-
-Told = dict[str, Any]
-# each client adds noise of its own, or a share of the noise
-_BY_CLIENTS = (DistributedDiscreteGaussian, DistributedSkellam, Pure, Approximate)
-_NOTHING = Asked(delta=0.5)  # of a run that has no mechanism on updates: nothing is ever written in that book
+# of a run that has no mechanism on updates: nothing is ever written in that ledger
+_NO_REQUEST = PrivacyRequest(delta=0.5)
 
 
 class Account:
@@ -39,33 +35,34 @@ class Account:
 
     key = "privacy"
 
-    def __init__(self, setup: Setup, chain_of: Callable[[int], tuple[Chain, Spec]]) -> None:
-        self.chain_of, layers = chain_of, chain_of(0)[0]
+    def __init__(self, setup: RunSetup, privacy: RunPrivacy, chain_of: Callable[[int], tuple[Chain, Spec]]) -> None:
+        self.chain_of, chain = chain_of, chain_of(0)[0]
         self.cohort_key = rng.key(setup.experiment.seed, "cohort")
-        self.sampler, self.canaries, self.examples = setup.sampler, setup.canaries, setup.example_privacy
-        self.mechanism, self.how, self.rounds = mechanism(layers), setup.how, setup.experiment.rounds
-        self.known = setup.asked or _NOTHING
-        self.noisy = setup.asked is not None  # is there a mechanism on the updates?
-        self.own = self._book()
-        self.larger = self._book() if described(layers, self.known) else None
+        self.sampler, self.canaries, self.examples = setup.sampler, privacy.canaries, setup.example_privacy
+        self.participation, self.rounds = setup.participation, setup.experiment.rounds
+        self.mechanism = describe_mechanism(chain)
+        self.request = privacy.request or _NO_REQUEST
+        self.has_mechanism = privacy.request is not None  # on the updates
+        self.ledger = self._new_ledger()
+        self.simulated_ledger = self._new_ledger() if states_simulated_system(chain, self.request) else None
         self.count = 0  # rounds
-        self.public = setup.rules.public if setup.rules else ()
+        self.public = privacy.public
         self.broken: str | None = None  # why nothing holds any more, whatever the events say
         self.cut_short = False  # did the run end by what it had measured?
 
     @classmethod
-    def of(cls, setup: Setup, chain_of: Callable[[int], tuple[Chain, Spec]]) -> Account | None:
+    def of(cls, setup: RunSetup, privacy: RunPrivacy, chain_of: Callable[[int], tuple[Chain, Spec]]) -> Account | None:
         """None for a run without a mechanism, on updates or on examples. `chain_of` gives a round's transforms."""
-        if setup.asked is None and setup.example_privacy is None:
+        if privacy.request is None and setup.example_privacy is None:
             return None
-        return cls(setup, chain_of)
+        return cls(setup, privacy, chain_of)
 
-    def hear(self, number: int, outcome: Outcome, left_out: int) -> Told:
+    def hear(self, number: int, outcome: Outcome, left_out: int) -> PrivacyBlock:
         """A round was made: what it spent, and what its line says of that."""
-        layers, spec = self.chain_of(number)
-        self.add(layers, outcome.participation, left_out)
+        chain, spec = self.chain_of(number)
+        self.add(chain, outcome.participation, left_out)
         signal = outcome.diagnostics.get("signal")
-        return self.line(spec, layers, None if signal is None else float(signal), len(outcome.ids) - left_out)
+        return self.line(spec, chain, None if signal is None else float(signal), len(outcome.ids) - left_out)
 
     def ended_by(self, what: Literal["a metric", "a client"]) -> None:
         """Why the run ends early says something, too.
@@ -80,200 +77,139 @@ class Account:
 
     def objects(self, number: int) -> str | None:
         """Would this round cost more than the budget?"""
-        if self.known.budget is None:
+        if self.request.budget is None:
             return None
         return self.affords(
-            self.chain_of(number)[0], self.sampler.sample(self.how.population, number, self.cohort_key)[1]
+            self.chain_of(number)[0], self.sampler.sample(self.participation.population, number, self.cohort_key)[1]
         )
 
-    def add(self, layers: Chain, how: Participation, left_out: int = 0) -> None:
-        """A round that was made with these layers, on a cohort drawn so."""
+    def add(self, chain: Chain, participation: Participation, left_out: int = 0) -> None:
+        """A round that was made with this chain, on a cohort drawn so."""
         self.count += 1
-        if not self.noisy:
+        if not self.has_mechanism:
             return
-        self.own.add(event_of(layers, how, left_out))
-        if self.larger is not None:
-            self.larger.add(standing_for(layers, layers.simulated_events(), how, self.known))
+        self.ledger.add(round_event(chain, participation, left_out))
+        if self.simulated_ledger is not None:
+            self.simulated_ledger.add(simulated_round_event(chain, participation, self.request))
 
     def replay(self, history: Iterable[Mapping[str, Any]]) -> None:
         """What a resumed run had spent, from its record: who was drawn how, and who was left out."""
         for number, entry in enumerate(history):
-            how = Participation(**upgraded_participation(entry["cohort"]["how"]))
-            self.add(self.chain_of(number)[0], how, len(entry.get("dropped", ())))
+            participation = Participation(**upgraded_participation(entry["cohort"]["how"]))
+            self.add(self.chain_of(number)[0], participation, len(entry.get("dropped", ())))
 
-    def affords(self, layers: Chain, how: Participation) -> str | None:
+    def affords(self, chain: Chain, participation: Participation) -> str | None:
         """Why the next round must not be made; None if it may."""
-        budget = self.known.budget
+        budget = self.request.budget
         if budget is None:
             return None
-        book, event = self.own, event_of(layers, how, 0)
-        if self.larger is not None:
-            book, event = self.larger, standing_for(layers, layers.simulated_events(), how, self.known)
-        if book.affords(event, budget):
+        ledger, event = self.ledger, round_event(chain, participation, 0)
+        if self.simulated_ledger is not None:
+            ledger, event = self.simulated_ledger, simulated_round_event(chain, participation, self.request)
+        if ledger.affords(event, budget):
             return None
-        return f"one more round would cost more than the privacy budget, epsilon {budget:g} at delta {book.delta:g}"
+        return f"one more round would cost more than the privacy budget, epsilon {budget:g} at delta {ledger.delta:g}"
 
-    def line(self, spec: Spec, layers: Chain, signal: float | None, clients: int) -> Told:
+    def line(self, spec: Spec, chain: Chain, signal: float | None, clients: int) -> PrivacyBlock:
         """What a line of the record says of privacy."""
-        found: Told = {}
-        if self.noisy and math.isfinite(own := self.own.bound()):
-            found["epsilon"] = _up(own)
-        spent = None if self.examples is None else self.examples.epsilon_after(self.count)
-        if spent is not None and math.isfinite(spent):
-            found["example_epsilon"] = _up(spent)
-        if self.larger is not None and math.isfinite(imagined := self.larger.bound()):
-            found["simulated_epsilon"] = _up(imagined)
+        line: PrivacyBlock = {}
+        if self.has_mechanism and math.isfinite(spent := self.ledger.bound()):
+            line["epsilon"] = round_up(spent)
+        on_examples = None if self.examples is None else self.examples.epsilon_after(self.count)
+        if on_examples is not None and math.isfinite(on_examples):
+            line["example_epsilon"] = round_up(on_examples)
+        if self.simulated_ledger is not None and math.isfinite(simulated := self.simulated_ledger.bound()):
+            line["simulated_epsilon"] = round_up(simulated)
         if signal is not None and spec.noise and spec.size:
-            std = spec.noise * _share(layers, clients)
+            std = spec.noise * _noise_share(chain, clients)
             if std > 0:
-                found["snr"] = float(f"{signal_to_noise(signal, spec.size, std):.4g}")
-        return found
+                line["snr"] = float(f"{signal_to_noise(signal, spec.size, std):.4g}")
+        return line
 
-    def summary(self, state: Tree, quick: bool = False) -> Told:
+    def summary(self, state: Tree, quick: bool = False) -> PrivacyBlock:
         """The block of run.json: of the rounds made so far. `quick`: with the bounds that lines of the record have."""
-        found = {"client": self._block(self.own, quick)} if self.noisy else {}
+        blocks = {"client": self._block(self.ledger, quick)} if self.has_mechanism else {}
         if self.examples is not None:
-            found["example"] = self._example_block(quick)
-        if self.larger is not None:
-            block = self._block(self.larger, quick)
-            block["sampler"] = f"{_drawn(self.larger)}, imagined"
-            found["simulates"] = {"label": "simulation only", **block}
-        if self.canaries is not None and self.own.count and not quick:
-            found["audit"] = self.canaries.verdict(state["chain"], self.own.delta)
-        return found
+            blocks["example"] = self._example_block(quick)
+        if self.simulated_ledger is not None:
+            block = self._block(self.simulated_ledger, quick)
+            block["sampler"] = f"{describe_simulated_sampler(self.simulated_ledger)}, imagined"
+            blocks["simulates"] = {"label": "simulation only", **block}
+        if self.canaries is not None and self.ledger.count and not quick:
+            blocks["audit"] = self.canaries.verdict(state["chain"], self.ledger.delta)
+        return blocks
 
     def forecast(self) -> list[str]:
         """What the whole run would cost, in words, if it goes on as it begins."""
-        found, layers = [], self.chain_of(0)[0]
-        if self.noisy:
-            own = self._book()
-            own.parts = [(event_of(layers, self.how, 0), self.rounds)]
-            found.append(_words(self._block(own)) + self._ended_by_budget(own))
-        if self.larger is not None:
-            there = self._book()
-            there.parts = [(standing_for(layers, layers.simulated_events(), self.how, self.known), self.rounds)]
-            found.append(f"stands for {_words(self._block(there))}, simulation only{self._ended_by_budget(there)}")
+        sentences, chain = [], self.chain_of(0)[0]
+        if self.has_mechanism:
+            ledger = self._new_ledger()
+            ledger.parts = [(round_event(chain, self.participation, 0), self.rounds)]
+            sentences.append(describe_guarantee(self._block(ledger)) + self._budget_note(ledger))
+        if self.simulated_ledger is not None:
+            ledger = self._new_ledger()
+            ledger.parts = [(simulated_round_event(chain, self.participation, self.request), self.rounds)]
+            guarantee = describe_guarantee(self._block(ledger))
+            sentences.append(f"stands for {guarantee}, simulation only{self._budget_note(ledger)}")
         if self.examples is not None:
-            found.append(_words(self.examples.block(self.rounds)))
-        return found
+            sentences.append(describe_guarantee(self.examples.block(self.rounds)))
+        return sentences
 
-    def _ended_by_budget(self, book: Ledger) -> str:
+    def _budget_note(self, ledger: Ledger) -> str:
         """In words, after how many rounds like the first the budget ends the run."""
-        budget, (event, rounds) = self.known.budget, book.parts[0]
-        if budget is None or book.terms().broken or book.epsilon() <= budget:
+        budget, (event, rounds) = self.request.budget, ledger.parts[0]
+        if budget is None or ledger.terms().broken or ledger.epsilon() <= budget:
             return ""
-        book.parts = [(event, 1)]
-        made = bisect_right(range(rounds), budget, key=book.epsilon)
+        ledger.parts = [(event, 1)]
+        made = bisect_right(range(rounds), budget, key=ledger.epsilon)
         return f"; the budget, epsilon {budget:g}, ends it after {made} of {rounds} rounds"
 
-    def _book(self) -> Ledger:
-        return Ledger(self.rounds, self.known.delta, self.known.accountant)
+    def _new_ledger(self) -> Ledger:
+        return Ledger(self.rounds, self.request.delta, self.request.accountant)
 
-    def _block(self, book: Ledger, quick: bool = False) -> Told:
-        terms = book.terms()
-        facts: Told = {"unit": "client", "mechanism": self.mechanism, "rounds": book.count}
-        if self.known.calibrated is not None:
-            facts["calibrated"] = dict(zip(("epsilon", "delta"), self.known.calibrated, strict=True))
+    def _block(self, ledger: Ledger, quick: bool = False) -> PrivacyBlock:
+        terms = ledger.terms()
+        facts: PrivacyBlock = {"unit": "client", "mechanism": self.mechanism, "rounds": ledger.count}
+        if self.request.target is not None:
+            facts["calibrated"] = dict(zip(("epsilon", "delta"), self.request.target, strict=True))
         if broken := self.broken or terms.broken:
             return {"holds": False, "why": broken, **facts}
-        more = self._never_made(book.count)
-        spent = _up(book.bound()) if quick else book.epsilon(more)
-        if more and self.known.budget is not None:
-            spent = min(spent, self.known.budget)  # it would have ended before that
+        more = self._unplayed_rounds(ledger.count)
+        spent = round_up(ledger.bound()) if quick else ledger.epsilon(more)
+        if more and self.request.budget is not None:
+            spent = min(spent, self.request.budget)  # it would have ended before that
         if not math.isfinite(spent) and quick:
             return {"holds": False, "why": "the account is made up when the run ends", **facts}
         if not math.isfinite(spent):
-            return {"holds": False, "why": f"there is no guarantee at delta {book.delta:g}", **facts}
+            return {"holds": False, "why": f"there is no guarantee at delta {ledger.delta:g}", **facts}
         return {
             "holds": True,
             "epsilon": spent,
-            "delta": book.delta,
+            "delta": ledger.delta,
             **facts,
             "adjacency": terms.adjacency,
-            "sampler": sampler(self.how),
-            "accountant": QUICK if quick else book.accountant(more).name,
-            "assumed": [*terms.notes, *self.public, *self._counted(more)],
-            **({} if self.known.budget is None else {"budget": self.known.budget}),
+            "sampler": describe_sampler(self.participation),
+            "accountant": QUICK_BOUND if quick else ledger.accountant(more).name,
+            "assumed": [*terms.notes, *self.public, *self._unplayed_note(more)],
+            **({} if self.request.budget is None else {"budget": self.request.budget}),
         }
 
-    def _example_block(self, quick: bool) -> Told:
+    def _example_block(self, quick: bool) -> PrivacyBlock:
         assert self.examples is not None
-        more = self._never_made(self.count)
+        more = self._unplayed_rounds(self.count)
         block = self.examples.block(self.count + more, quick)
-        notes = [*block["assumed"], *self.public, *self._counted(more)]
+        notes = [*block["assumed"], *self.public, *self._unplayed_note(more)]
         return {**block, "rounds": self.count, "assumed": notes}
 
-    def _never_made(self, made: int) -> int:
+    def _unplayed_rounds(self, made: int) -> int:
         """Rounds that count although the run ended before them."""
         return self.rounds - made if self.cut_short else 0
 
-    def _counted(self, more: int) -> list[str]:
+    def _unplayed_note(self, more: int) -> list[str]:
         return [f"the run ended by what it had measured, so that all {self.rounds} rounds count"] if more else []
 
 
-def event_of(layers: Chain, how: Participation, left_out: int) -> Event:
-    """The event of one round. Noise that clients add themselves is not there where some of them were left out."""
-    events = layers.events()
-    if left_out and any(isinstance(e, _BY_CLIENTS) for e in events):
-        return NotPrivate(
-            f"updates that were not finite ({left_out}) were left out, and their clients' noise with them"
-        )
-    return sampled(events, how)
-
-
-def mechanism(layers: Chain) -> str:
-    """The mechanisms in words.
-
-    >>> from atoll.transforms import GaussianNoise
-    >>> mechanism(Chain((GaussianNoise(1.2),)))
-    'gaussian_noise, noise multiplier 1.2'
-    """
-    found = []
-    for layer in layers.transforms:
-        if layer.event() is None:
-            continue
-        number = getattr(layer, "noise_multiplier", None)
-        found.append(named(layer) + ("" if number is None else f", noise multiplier {float(number):.6g}"))
-    return "; ".join(found)
-
-
-def sampler(how: Participation) -> str:
-    """How cohorts are drawn, in words.
-
-    >>> sampler(Participation("poisson", 100, probability=0.1))
-    'poisson, 10 of 100 clients on average'
-    """
-    name = how.scheme.replace("_", " ")
-    number = "" if how.expected is None else f" {how.expected:g}"
-    drawn = f"{name},{number} of {how.population} clients" + (" on average" if how.probability is not None else "")
-    return drawn + (f", {how.min_separation} rounds from turn to turn" if how.min_separation else "")
-
-
-def _words(block: Told) -> str:
-    if not block["holds"]:
-        return f"not private: {block['why']}"
-    return (
-        f"epsilon {_up(block['epsilon']):g} at delta {block['delta']:g} after all rounds "
-        f"({block['unit']} level, {block['adjacency']}, {block['accountant']}); {block['mechanism']}"
-    )
-
-
-def _drawn(book: Ledger) -> str:
-    event: Any = book.parts[-1][0] if book.parts else None
-    if event is None:
-        return "not drawn yet"
-    return f"{event.scheme.replace('_', ' ')}, {event.cohort:g} of {event.population} clients"
-
-
-def _share(layers: Chain, clients: int) -> float:
+def _noise_share(chain: Chain, clients: int) -> float:
     """What is left of the noise where it is that of a larger cohort."""
-    larger = next((c for x in layers.transforms if (c := getattr(x, "noise_cohort", None)) is not None), None)
+    larger = next((c for x in chain.transforms if (c := getattr(x, "noise_cohort", None)) is not None), None)
     return 1.0 if larger is None else clients / larger
-
-
-def _up(epsilon: float) -> float:
-    """Five digits, never below."""
-    if not 0 < epsilon < math.inf:
-        return max(0.0, epsilon)
-    step = 10.0 ** (math.floor(math.log10(epsilon)) - 4)
-    return float(f"{math.ceil(epsilon / step - 1e-9) * step:.6g}")

@@ -6,23 +6,35 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Protocol
 
 import torch
 
 from atoll.core import Algorithm, Model, Task
 from atoll.data import Dataset, Population
 from atoll.errors import ConfigError
-from atoll.experiment.experiment import Experiment, LocalPrivacyTable
-from atoll.privacy.dpsgd_plan import DpSgdPlan
+from atoll.privacy import DpSgdPlan
+from atoll.privacy.run.descriptions import QUICK_BOUND, PrivacyBlock
 from atoll.privacy.run.leak_check import check_algorithm
-from atoll.tasks import Supervised
-from atoll.tasks.dp_sgd import PrivateTask
-from atoll.tasks.ghost import ghost_layers
-from atoll.tasks.layers import BatchNorm
+from atoll.privacy.run.tables import LocalPrivacyTable
+from atoll.tasks import PrivateTask, Supervised, ghost_layers, unsupported_layers
 
-Make = Callable[[Task], Algorithm]
-QUICK = "quick bound"  # in the place of an accountant's name: an upper bound for a run that goes on
+MakeAlgorithm = Callable[[Task], Algorithm]
+
+
+class LocalOptions(Protocol):
+    """[local]: one client's training in one round."""
+
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def shuffle(self) -> bool: ...
+    @property
+    def max_steps(self) -> int | None: ...
+    @property
+    def privacy(self) -> LocalPrivacyTable | None: ...
 
 
 @dataclass(frozen=True)
@@ -36,94 +48,95 @@ class ExamplePrivacy:
     delta: float
     rounds: int  # of the whole run
     copies: int = 1  # how often the data hold one row, at most
-    _known: dict[int, tuple[float, int | None]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _epsilons: dict[int, tuple[float, int | None]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def epsilon_after(self, rounds: int) -> float | None:
         """An upper bound after so many rounds, quick enough for every line of a record; None without noise."""
         if self.noise_multiplier == 0:
             return None
         loose = self.plan.bound(self.noise_multiplier, rounds, self.delta)
-        return min(loose, self._whole[0]) if rounds <= self.rounds else loose
+        return min(loose, self._whole_run[0]) if rounds <= self.rounds else loose
 
-    def block(self, rounds: int, quick: bool = False) -> dict[str, Any]:
+    def block(self, rounds: int, quick: bool = False) -> PrivacyBlock:
         """What run.json says after so many rounds, of the client for whom it is worst. `quick`: an upper bound."""
-        head: dict[str, Any] = {"holds": self.noise_multiplier > 0}
+        guarantee: PrivacyBlock = {"holds": self.noise_multiplier > 0}
         if self.noise_multiplier == 0:
-            head["why"] = "local.privacy.noise_multiplier is 0, so there is no noise."
+            guarantee["why"] = "local.privacy.noise_multiplier is 0, so there is no noise."
         else:
-            epsilon, n = (self.epsilon_after(rounds), self._whole[1]) if quick else self._worst(rounds)
-            head |= {"epsilon": epsilon, "delta": self.delta, "sampler": self._sampler(n)}
-        found = head | {
+            epsilon, n = (self.epsilon_after(rounds), self._whole_run[1]) if quick else self._worst_client(rounds)
+            guarantee |= {"epsilon": epsilon, "delta": self.delta, "sampler": self._describe_sampler(n)}
+        block = guarantee | {
             "unit": "example",
             "adjacency": self.plan.adjacency,
             "mechanism": f"DP-SGD in each client, max_norm {self.table.max_norm:g}, "
             f"noise multiplier {self.noise_multiplier:.6g}",
-            "accountant": QUICK if quick else self.plan.accountant(self.noise_multiplier, rounds).name,
+            "accountant": QUICK_BOUND if quick else self.plan.accountant(self.noise_multiplier, rounds).name,
             "rounds": rounds,
-            "assumed": self._assumed(),
+            "assumed": self._assumptions(),
         }
         if self.table.epsilon is not None:
-            found["calibrated"] = {"epsilon": self.table.epsilon, "delta": self.delta}
-        return found
+            block["calibrated"] = {"epsilon": self.table.epsilon, "delta": self.delta}
+        return block
 
     @cached_property
-    def _whole(self) -> tuple[float, int | None]:
-        return self._worst(self.rounds)
+    def _whole_run(self) -> tuple[float, int | None]:
+        return self._worst_client(self.rounds)
 
-    def _worst(self, rounds: int) -> tuple[float, int | None]:
-        if rounds not in self._known:
-            self._known[rounds] = self.plan.worst(self.noise_multiplier, rounds, self.delta)
-        return self._known[rounds]
+    def _worst_client(self, rounds: int) -> tuple[float, int | None]:
+        if rounds not in self._epsilons:
+            self._epsilons[rounds] = self.plan.worst(self.noise_multiplier, rounds, self.delta)
+        return self._epsilons[rounds]
 
-    def _sampler(self, n: int | None) -> str:
+    def _describe_sampler(self, n: int | None) -> str:
         if n is None:
             return "no client has examples"
         if self.plan.sampling == "shuffled":
             return f"shuffled batches, {self.plan.epochs_begun(n)} epochs a round over the {n} examples of a client"
-        how = "poisson" if self.plan.sampling == "poisson" else "fixed size"
-        return f"{how}, {self.plan.batch_size(n)} of {n} examples in each of {self.plan.steps(n)} steps a round"
+        scheme = "poisson" if self.plan.sampling == "poisson" else "fixed size"
+        return f"{scheme}, {self.plan.batch_size(n)} of {n} examples in each of {self.plan.steps(n)} steps a round"
 
-    def _assumed(self) -> list[str]:
-        notes = {
+    def _assumptions(self) -> list[str]:
+        by_sampling = {
             "shuffled": "the batches of an epoch are disjoint, so an epoch is one Gaussian; no amplification",
             "poisson": "amplified by Poisson sampling of examples in every step",
             "fixed": "amplified by sampling examples without replacement in every step; replacing one moves a sum by "
             "twice the clip",
         }
         turns = "every round" if self.plan.min_separation == 1 else f"every {self.plan.min_separation}th round"
-        found = [
-            notes[self.plan.sampling],
+        assumptions = [
+            by_sampling[self.plan.sampling],
             f"a client counts in {turns}; no amplification by the sampling of clients",
             "the number of a client's examples is public; recorded losses and metrics are not covered",
         ]
         if self.copies > 1:
-            found.append(f"one copy of an example: the clients' data hold a row up to {self.copies} times")
-        return found
+            assumptions.append(f"one copy of an example: the clients' data hold a row up to {self.copies} times")
+        return assumptions
 
 
-def make_private(
-    experiment: Experiment,
+def make_example_privacy(
+    local: LocalOptions,
+    rounds: int,
     dataset: Dataset,
     task: Supervised,
     model: Model,
     population: Population,
     min_separation: int,
-    make: Make,
+    make_algorithm: MakeAlgorithm,
 ) -> ExamplePrivacy | None:
-    """What [local.privacy] asks for, its noise found; None without that table. `make` builds the algorithm."""
-    table, local = experiment.local.privacy, experiment.local
+    """What [local.privacy] asks for, its noise found; None without that table."""
+    table = local.privacy
     if table is None:
         return None
     largest = int(population.sizes.max()) if population.size else 0
     delta = table.delta if table.delta is not None else 0.1 / max(1, largest)
-    _check(experiment, table, task, delta, largest)
+    _check(local, table, task, delta, largest)
     sizes = tuple(torch.unique(population.sizes).tolist())
     plan = DpSgdPlan(sizes, local.batch, local.epochs, local.max_steps, table.sampling, min_separation)
     size, ghost = float(min(local.batch, largest) or 1), ghost_layers(task)
     private = PrivateTask(task, table.max_norm, 0.0, size, local.batch == 0, task.keyed, ghost)
-    check_algorithm(make, dataset, private, model, table.sampling == "poisson")
+    check_algorithm(make_algorithm, dataset, private, model, table.sampling == "poisson")
     if table.epsilon is not None:
-        noise_multiplier = plan.noise(table.epsilon, delta, experiment.rounds)
+        noise_multiplier = plan.noise(table.epsilon, delta, rounds)
     else:
         noise_multiplier = float(table.noise_multiplier or 0.0)
     return ExamplePrivacy(
@@ -132,12 +145,12 @@ def make_private(
         plan,
         noise_multiplier,
         delta,
-        experiment.rounds,
-        _copies(population),
+        rounds,
+        _max_copies(population),
     )
 
 
-def _check(experiment: Experiment, table: LocalPrivacyTable, task: Supervised, delta: float, largest: int) -> None:
+def _check(local: LocalOptions, table: LocalPrivacyTable, task: Supervised, delta: float, largest: int) -> None:
     problems = []
     if (table.noise_multiplier is None) == (table.epsilon is None):
         problems.append(
@@ -148,33 +161,17 @@ def _check(experiment: Experiment, table: LocalPrivacyTable, task: Supervised, d
             f"local.privacy.delta: {delta:g} is above 1 / {largest}, the examples of the largest client: with that, "
             f"giving an example away now and then would count as private. Use {_below(0.1 / largest):g} or less."
         )
-    if table.sampling != "shuffled" and not experiment.local.shuffle:
+    if table.sampling != "shuffled" and not local.shuffle:
         problems.append(
             f"local.shuffle: false keeps the order of examples, and local.privacy.sampling = {table.sampling!r} draws "
             "every batch. Leave shuffle out, or use sampling = 'shuffled'."
         )
-    problems += _layers(task)
+    problems += unsupported_layers(task)
     if problems:
         raise ConfigError(problems)
 
 
-def _layers(task: Supervised) -> list[str]:
-    """What a model must not have: anything but gradients that examples leave a trace in."""
-    norms = [m for m in task.model.modules() if isinstance(m, BatchNorm)]
-    if any(not m.frozen or not m.tracked for m in norms):
-        return [
-            "task.batch_norm: BatchNorm mixes the examples of a batch and keeps their statistics, which local.privacy "
-            "does not cover. Use task.batch_norm = 'group', or 'freeze'."
-        ]
-    if task.mutable_buffers:
-        return [
-            f"task.model: writes in its buffer {task.mutable_buffers[0]!r} while it trains, which local.privacy does "
-            "not cover. Use a model that keeps nothing of its batches."
-        ]
-    return []
-
-
-def _copies(population: Population) -> int:
+def _max_copies(population: Population) -> int:
     rows = population.partition.indices
     return int(torch.unique(rows, return_counts=True)[1].max()) if len(rows) else 1
 

@@ -19,24 +19,24 @@ from atoll.core.settings import resolve
 from atoll.data import Dataset
 from atoll.errors import ConfigError
 from atoll.schedules import Schedule
-from atoll.tasks.dp_sgd import PrivateTask, refusal
+from atoll.tasks import PrivateTask, leak_error
 from atoll.tree import Tree
 
 _ROWS, _STEPS = 4, 3
 
 
-class Blind:
+class NoiseOnlyTask:
     """A task whose gradients are noise from the key. Its loss tells the examples, as a real one does."""
 
     def __init__(self, private: PrivateTask) -> None:
-        self.private, self.taken = private, 0
+        self.private, self.gradients = private, 0
 
     def gradient(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tree, Tensor]:
-        self.taken += 1
+        self.gradients += 1
         row = iter(range(len(tree.leaves(params))))
-        g = tree.map(lambda x: _quick(batch["key"], next(row), x), params)
-        told = [x.double().mean().float() for k, x in batch.items() if k != "key"]
-        return tree.scale(g, 1e-3), torch.stack(told).sum()
+        g = tree.map(lambda x: _noise(batch["key"], next(row), x), params)
+        means = [x.double().mean().float() for k, x in batch.items() if k != "key"]
+        return tree.scale(g, 1e-3), torch.stack(means).sum()
 
     def init(self, key: Tensor) -> Model:
         return self.private.init(key)
@@ -61,31 +61,32 @@ class Blind:
 
 
 def check_algorithm(
-    make: Callable[[Task], Algorithm], dataset: Dataset, private: PrivateTask, model: Model, secret: bool
+    make: Callable[[Task], Algorithm], dataset: Dataset, private: PrivateTask, model: Model, size_is_private: bool
 ) -> None:
-    """Refuse an algorithm that reads more of a batch than one private gradient. `secret`: its size is not public."""
-    blind = Blind(private)
-    algorithm = resolve(make(blind), 0, [])
+    """Refuse an algorithm that reads more of a batch than one private gradient, or its size where that is private."""
+    noise_only = NoiseOnlyTask(private)
+    algorithm = resolve(make(noise_only), 0, [])
     n = len(dataset.train["y"])
     here = torch.arange(min(_ROWS, n))
     masks = torch.ones(_STEPS, len(here))
     others = masks.clone()
-    if secret and len(here) > 1:
+    if size_is_private and len(here) > 1:
         others[0, 1:] = 0.0
         others[1] = 0.0
-    first = _client(algorithm, dataset, model, here, masks)
-    if blind.taken > _STEPS:
+    first = _trial_client(algorithm, dataset, model, here, masks)
+    if noise_only.gradients > _STEPS:
         raise ConfigError(
-            f"local.privacy: {type(algorithm).__name__} takes {blind.taken / _STEPS:g} gradients of every batch, and "
-            "the noise is measured for one. Use algorithm.name = 'fedavg' or 'fedprox'; for SCAFFOLD option = 'II'."
+            f"local.privacy: {type(algorithm).__name__} takes {noise_only.gradients / _STEPS:g} gradients of every "
+            "batch, and the noise is measured for one. Use algorithm.name = 'fedavg' or 'fedprox'; for SCAFFOLD "
+            "option = 'II'."
         )
-    second = _client(algorithm, dataset, model, n - 1 - here, others)
+    second = _trial_client(algorithm, dataset, model, n - 1 - here, others)
     for (path, a), (_, b) in zip(tree.paths(first), tree.paths(second), strict=True):
         if not torch.equal(a, b):
-            raise refusal(f"something of a batch for what it keeps or sends ({path})")
+            raise leak_error(f"something of a batch for what it keeps or sends ({path})")
 
 
-class _Line(dict[str, Any]):
+class _LineThatRemembers(dict[str, Any]):
     """A line of a record that has whatever is asked for, and remembers what was."""
 
     def __init__(self) -> None:
@@ -116,26 +117,26 @@ class _Line(dict[str, Any]):
         return [(name, self[name]) for name in self]
 
 
-def looks_at(schedule: Schedule) -> set[str]:
+def metrics_read(schedule: Schedule) -> set[str]:
     """What a schedule reads in the lines of the rounds before, told by trying.
 
     >>> from atoll.schedules import Cosine, Plateau
-    >>> looks_at(Plateau(0.1, metric="train_loss")), looks_at(Cosine(0.1, over=10))
+    >>> metrics_read(Plateau(0.1, metric="train_loss")), metrics_read(Cosine(0.1, over=10))
     ({'train_loss'}, set())
     """
-    lines = [_Line() for _ in range(_STEPS)]
-    for ask in (lambda: schedule.value(_STEPS, lines), lambda: schedule.finished(lines)):
+    lines = [_LineThatRemembers() for _ in range(_STEPS)]
+    for call in (lambda: schedule.value(_STEPS, lines), lambda: schedule.finished(lines)):
         with suppress(Exception):  # one of the user's own that wants more than numbers: what it has read, it has read
-            ask()
+            call()
     return {name for line in lines for name in line.read}
 
 
-def _quick(key: Tensor, row: int, like: Tensor) -> Tensor:
+def _noise(key: Tensor, row: int, like: Tensor) -> Tensor:
     at = torch.tensor([row], device=like.device)
     return rng.quick_normal(key, at, like.numel()).reshape(like.shape).to(like.dtype)
 
 
-def _client(algorithm: Algorithm, dataset: Dataset, model: Model, rows: Tensor, masks: Tensor) -> Tree:
+def _trial_client(algorithm: Algorithm, dataset: Dataset, model: Model, rows: Tensor, masks: Tensor) -> Tree:
     """What a client with these examples sends and remembers."""
     device = next(x.device for x in tree.leaves(model["params"]))
     columns = tree.to(tree.rows(dataset.train, rows), device)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from atoll import tree
 from atoll.attacks import Planted
@@ -15,41 +14,78 @@ from atoll.core.transform import named
 from atoll.data import DATA, EMBEDDED, Dataset
 from atoll.data.sources import PACKAGED
 from atoll.errors import ConfigError
-from atoll.experiment.experiment import Experiment, PrivacyTable
-from atoll.privacy import ACCOUNTANTS, NotPrivate, accountant_for
-from atoll.privacy.accountant import supported_terms
-from atoll.privacy.run.leak_check import looks_at
-from atoll.privacy.run.request import Asked, advice, asked, calibrated, described, planned, sampled, spends_delta
+from atoll.privacy import ACCOUNTANTS, NotPrivate, accountant_for, supported_terms
+from atoll.privacy.run.calibration import calibrate_noise, sampler_advice
+from atoll.privacy.run.leak_check import metrics_read
+from atoll.privacy.run.request import PrivacyRequest, read_request
+from atoll.privacy.run.round_events import approximate_delta, run_event, sampled_event, states_simulated_system
+from atoll.privacy.run.run_setup import ExperimentOptions, RunSetup
+from atoll.privacy.run.tables import PrivacyTable
 from atoll.schedules import Schedule
-
-if TYPE_CHECKING:
-    from atoll.experiment.setup import Setup
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What holds for a whole run, because something in it is private."""
+class RunPrivacy:
+    """What a run promises, and what that asks of the rest of it."""
 
-    shown: frozenset[str]  # what schedules and stopping may see of a line: nothing that was read from the clients
+    request: PrivacyRequest | None = None  # of the mechanisms on updates; None where there are none
+    canaries: Planted | None = None
+    visible: frozenset[str] | None = None  # what schedules and stopping may see of a record line; None: all of it
     public: tuple[str, ...] = ()  # what its epsilon assumes to be known to everybody, in words
 
 
-def with_privacy(setup: Setup, metrics: Sequence[str]) -> Setup:
-    """The setup with its noise chosen and its rules found; a ConfigError for what cannot hold.
+def plan_privacy(setup: RunSetup, metrics: Sequence[str]) -> tuple[Chain, RunPrivacy, list[str]]:
+    """The chain with its noise chosen, what the run promises, and advice; a ConfigError for what cannot hold.
 
     `metrics` are those of the test data.
     """
-    setup, real = _with_noise(setup)
-    setup = replace(setup, canaries=_planted(setup))
-    if not real and setup.example_privacy is None:
-        return setup
-    experiment, every = setup.experiment, setup.schedules()
-    shown = frozenset(["round", "settings", *metrics])
-    _check_feedback(experiment, every, shown, "the noise on updates" if real else "local.privacy")
-    return replace(setup, rules=Rules(shown, _public(experiment, setup.dataset)))
+    chain, bound, request = _choose_noise(setup)
+    if bound.events():
+        request = _check_mechanisms(setup, chain, bound, request)
+        privacy = RunPrivacy(request, _plant_canaries(setup))
+        advice = sampler_advice(bound, setup.participation, setup.experiment.rounds, request)
+    else:
+        _check_table(setup)
+        privacy, advice = RunPrivacy(), None
+    notes = [] if advice is None else [advice]
+    protects_clients = _is_private(bound)
+    if not protects_clients and setup.example_privacy is None:
+        return chain, privacy, notes
+    visible = frozenset(["round", "settings", *metrics])
+    mechanism = "the noise on updates" if protects_clients else "local.privacy"
+    _check_feedback(setup.experiment, setup.schedules(), visible, mechanism)
+    return chain, replace(privacy, visible=visible, public=_public(setup.experiment, setup.dataset)), notes
 
 
-def _planted(setup: Setup) -> Planted | None:
+def _choose_noise(setup: RunSetup) -> tuple[Chain, Chain, PrivacyRequest]:
+    """The chain with its noise calibrated, where a budget was given; the same bound, which refuses what cannot hold."""
+    spec, rounds = setup.spec(), setup.experiment.rounds
+    request = read_request(setup.experiment.privacy, setup.chain.transforms, setup.population.size)
+    chain, request = calibrate_noise(setup.chain, spec, setup.participation, rounds, request)
+    return chain, resolve(chain, 0, []).bind(spec)[0], request
+
+
+def _check_mechanisms(setup: RunSetup, chain: Chain, bound: Chain, request: PrivacyRequest) -> PrivacyRequest:
+    """The request with a delta that approximate mechanisms leave room for, checked against accountant and budget."""
+    _check_chain(setup, chain, bound)
+    experiment, participation = setup.experiment, setup.participation
+    lost = experiment.rounds * approximate_delta(sampled_event(bound.events(), participation))
+    if lost and (experiment.privacy is None or experiment.privacy.delta is None):
+        request = replace(request, delta=min(0.5, 2 * lost))
+    if states_simulated_system(bound, request) or not bound.simulated_events():
+        whole = run_event(bound, participation, experiment.rounds, request)
+        # refuses an accountant that does not know it
+        supported_terms(accountant_for(whole, ACCOUNTANTS, request.accountant), whole)
+        _check_budget(bound, participation, request)
+    return request
+
+
+def _is_private(bound: Chain) -> bool:
+    """Is there a mechanism on updates, real or simulated?"""
+    return bool(bound.simulated_events()) or not all(isinstance(e, NotPrivate) for e in bound.events())
+
+
+def _plant_canaries(setup: RunSetup) -> Planted | None:
     """The canaries that the file asks for."""
     table = setup.experiment.privacy
     if table is None or not table.canaries:
@@ -58,33 +94,7 @@ def _planted(setup: Setup) -> Planted | None:
     return Planted.plant(table.canaries, setup.update_like(), setup.sampler, size, seed, setup.device)
 
 
-def _with_noise(setup: Setup) -> tuple[Setup, bool]:
-    """The chain bound once, which refuses what cannot hold; its noise chosen, where a budget was given.
-
-    Also: is there a mechanism, real or simulated?
-    """
-    experiment, spec, how = setup.experiment, setup.spec(), setup.how
-    known = asked(experiment, setup.chain.transforms, setup.population.size)
-    chain, known = calibrated(setup.chain, spec, how, experiment.rounds, known)
-    bound, _ = resolve(chain, 0, []).bind(spec)
-    if not bound.events():
-        _check_table(setup)
-        return setup, False
-    _check_chain(setup, chain, bound)
-    lost = experiment.rounds * spends_delta(sampled(bound.events(), how))
-    if lost and (experiment.privacy is None or experiment.privacy.delta is None):
-        known = replace(known, delta=min(0.5, 2 * lost))
-    if described(bound, known) or not bound.simulated_events():
-        whole = planned(bound, how, experiment.rounds, known)
-        # refuses an accountant that does not know it
-        supported_terms(accountant_for(whole, ACCOUNTANTS, known.accountant), whole)
-        _check_budget(bound, how, known)
-    hint = advice(bound, how, experiment.rounds, known)
-    setup = replace(setup, chain=chain, asked=known, notes=[*setup.notes, *([hint] if hint else [])])
-    return setup, bool(bound.simulated_events()) or not all(isinstance(e, NotPrivate) for e in bound.events())
-
-
-def _check_table(setup: Setup) -> None:
+def _check_table(setup: RunSetup) -> None:
     """[privacy] is about noise on updates, of which there is none."""
     table, examples = setup.experiment.privacy, setup.example_privacy
     if table is None:
@@ -101,7 +111,7 @@ def _check_table(setup: Setup) -> None:
         )
 
 
-def _check_chain(setup: Setup, chain: Chain, bound: Chain) -> None:
+def _check_chain(setup: RunSetup, chain: Chain, bound: Chain) -> None:
     """What noise on updates cannot go together with."""
     if setup.model["buffers"] and setup.experiment.task.batch_norm == "recompute":
         raise ConfigError(
@@ -117,47 +127,49 @@ def _check_chain(setup: Setup, chain: Chain, bound: Chain) -> None:
             f"transform: {setup.experiment.algorithm['name']} sends nothing of this model, so that noise has nothing "
             "to protect. Use a model with more layers, or leave the noise out."
         )
-    for layer, made in zip(chain.transforms, bound.transforms, strict=True):
-        if made.event() is not None and any(looks_at(s) for s in schedules(layer)):
+    for transform, bound_transform in zip(chain.transforms, bound.transforms, strict=True):
+        if bound_transform.event() is not None and any(metrics_read(s) for s in schedules(transform)):
             raise ConfigError(
-                f"{named(layer)}: its schedule follows what the run measures. How much noise there is must be known "
-                "beforehand: use a number, or a schedule over rounds ('step', 'cosine')."
+                f"{named(transform)}: its schedule follows what the run measures. How much noise there is must be "
+                "known beforehand: use a number, or a schedule over rounds ('step', 'cosine')."
             )
 
 
-def _check_budget(bound: Chain, how: Participation, known: Asked) -> None:
+def _check_budget(bound: Chain, participation: Participation, request: PrivacyRequest) -> None:
     """Refuse a budget that not even the first round keeps."""
-    if known.budget is None:
+    if request.budget is None:
         return
-    first = planned(bound, how, 1, known)
-    if (cost := accountant_for(first, ACCOUNTANTS, known.accountant).epsilon(first, known.delta)) > known.budget:
+    first = run_event(bound, participation, 1, request)
+    if (cost := accountant_for(first, ACCOUNTANTS, request.accountant).epsilon(first, request.delta)) > request.budget:
         raise ConfigError(
-            f"privacy.budget: {known.budget:g} is less than one round costs (epsilon {cost:.4g} at delta "
-            f"{known.delta:g}). Use a larger noise multiplier, a smaller cohort, or a budget above that."
+            f"privacy.budget: {request.budget:g} is less than one round costs (epsilon {cost:.4g} at delta "
+            f"{request.delta:g}). Use a larger noise multiplier, a smaller cohort, or a budget above that."
         )
 
 
-def _check_feedback(experiment: Experiment, every: Sequence[Schedule], shown: frozenset[str], what: str) -> None:
-    """What was read from the clients must not decide anything: `what` does not cover it."""
+def _check_feedback(
+    experiment: ExperimentOptions, every: Sequence[Schedule], visible: frozenset[str], mechanism: str
+) -> None:
+    """What was read from the clients must not decide anything: `mechanism` does not cover it."""
     stop = experiment.stop
-    found = [("stop.metric", stop.metric)] if stop and stop.metric not in shown else []
-    found += [(_words(s), name) for s in every for name in sorted(looks_at(s) - shown)]
-    if found:
+    uses = [("stop.metric", stop.metric)] if stop and stop.metric not in visible else []
+    uses += [(_describe_schedule(s), name) for s in every for name in sorted(metrics_read(s) - visible)]
+    if uses:
         raise ConfigError(
             [
-                f"{where}: {name!r} is read from the clients, which {what} does not cover. Use a metric of the test "
-                "data."
-                for where, name in found
+                f"{where}: {name!r} is read from the clients, which {mechanism} does not cover. Use a metric of the "
+                "test data."
+                for where, name in uses
             ]
         )
 
 
-def _words(schedule: Schedule) -> str:
+def _describe_schedule(schedule: Schedule) -> str:
     name = type(schedule).__name__
     return f"{name.lower()}, metric" if hasattr(schedule, "metric") else f"schedule {name}"
 
 
-def _public(experiment: Experiment, dataset: Dataset) -> tuple[str, ...]:
+def _public(experiment: ExperimentOptions, dataset: Dataset) -> tuple[str, ...]:
     """What must be public, since it is in everybody's examples. Named data sets are; of others somebody must say so."""
     table, name = experiment.privacy or PrivacyTable(), experiment.data["name"]
     if not dataset.fitted:
@@ -165,26 +177,26 @@ def _public(experiment: Experiment, dataset: Dataset) -> tuple[str, ...]:
     if not (name in EMBEDDED or name in PACKAGED or table.public_statistics):
         raise ConfigError(
             f"data: {dataset.fitted} of all training rows are in every client's examples, past the noise: one client "
-            f"moves what the others hold. {_instead(name, dataset.fitted)}, or say that they are public: "
+            f"moves what the others hold. {_alternative(name, dataset.fitted)}, or say that they are public: "
             "privacy.public_statistics = true."
         )
     return (f"public: {dataset.fitted} of the training rows, with which examples were prepared",)
 
 
-def _instead(name: str, fitted: str) -> str:
+def _alternative(name: str, fitted: str) -> str:
     """What else can be done, with the options that the format has.
 
-    >>> _instead("csv", "means and deviations")
+    >>> _alternative("csv", "means and deviations")
     "Prepare the data beforehand and set standardise = 'none'"
-    >>> _instead("huggingface", "means and deviations")
+    >>> _alternative("huggingface", "means and deviations")
     'Prepare the data beforehand'
     """
-    known = {
+    alternatives = {
         "means and deviations": ("standardise", "standardise = 'none'"),
         "missing values": ("missing", "missing = 'zero' or 'drop'"),
         "categories": ("exclude", "exclude to the columns of text"),
         "vocabulary": ("words", "words to a file of them"),
     }
     options = inspect.signature(DATA[name]).parameters if name in DATA else {}
-    found = [what for part, (option, what) in known.items() if part in fitted and option in options]
-    return f"Prepare the data beforehand{' and set ' if found else ''}{', '.join(found)}"
+    settings = [setting for part, (option, setting) in alternatives.items() if part in fitted and option in options]
+    return f"Prepare the data beforehand{' and set ' if settings else ''}{', '.join(settings)}"

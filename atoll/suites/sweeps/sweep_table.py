@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from atoll.core.table import Count, Table, Whole
 from atoll.errors import ConfigError
 from atoll.experiment import CATALOGUE, GIVEN, Experiment, override, schema
 from atoll.experiment.arguments import Argument
-from atoll.experiment.experiment import Count, Table, Whole
 from atoll.experiment.messages import unknown_option
 from atoll.experiment.registry import check_options, find
 from atoll.experiment.type_names import shown

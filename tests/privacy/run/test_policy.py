@@ -22,7 +22,7 @@ from atoll.errors import ConfigError, DivergenceError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import set_up
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, Sampled
-from atoll.privacy.run.policy import with_privacy
+from atoll.privacy.run import plan_privacy
 
 CLIP = {"name": "clip_l2", "max_norm": 0.5}
 NOISE = {"name": "gaussian_noise", "noise_multiplier": 2.0}
@@ -249,7 +249,7 @@ def test_a_schedule_that_reads_what_comes_from_clients_is_refused(name: str) -> 
     setup = set_up(Experiment.parse(BASE))
     peeking = replace(setup, algorithm=replace(setup.algorithm, lr=Peek(0.1, name)))
     with pytest.raises(ConfigError, match=f"schedule Peek: '{name}' is read from the clients"):
-        with_privacy(peeking, ["loss", "accuracy"])
+        plan_privacy(peeking, ["loss", "accuracy"])
 
 
 @pytest.mark.parametrize("local", [False, True], ids=["client", "example"])
@@ -324,7 +324,7 @@ def test_noise_must_not_follow_what_is_measured() -> None:
     with pytest.raises(ConfigError, match="gaussian_noise: its schedule follows what the run measures"):
         set_up(Experiment.parse(chain({"name": f"{__name__}:Sly", "start": 1.0})))
     setup = set_up(Experiment.parse(chain({"name": "step", "start": 2.0, "every": 1, "factor": 0.5})))
-    assert resolve(setup.chain, 1, []).layers[-1].noise_multiplier == 1.0  # type: ignore[attr-defined]
+    assert resolve(setup.chain, 1, []).transforms[-1].noise_multiplier == 1.0  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ import torch
 
 import atoll
 from atoll.cli import main as cli
-from atoll.cli import sweep as cli_sweep
 from atoll.errors import ConfigError, DivergenceError, RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.toml import inline
@@ -404,8 +403,6 @@ def typed(words: Sequence[str], where: Path, out: Path) -> None:
     os.chdir(where)
     sys.argv = list(words)
     with out.open("w") as f, contextlib.redirect_stdout(f), contextlib.redirect_stderr(f):
-        for module in (cli, cli_sweep):
-            module.console.file = module.errors.file = f
         cli.main()
 
 

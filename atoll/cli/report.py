@@ -1,0 +1,79 @@
+"""The commands `atoll report` and `atoll leaderboard`: pages of what is finished."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from atoll.cli.common import console, say
+from atoll.errors import ConfigError
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; or one suite's folder, or its results.json.")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The page; default: report.html here, of a suite in its folder.")
+    ] = None,
+    figures: Annotated[
+        list[str] | None, typer.Option(help="Also write each figure as png or pdf; may be repeated.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="The page's title.")] = None,
+) -> None:
+    """Put runs side by side on one page that opens offline; or draw the page of a suite again."""
+    from atoll.report import summary, write
+
+    wrong = sorted(set(figures or []) - {"png", "pdf"})
+    if wrong:
+        raise ConfigError(f"--figures: {wrong[0]!r} is not known. Use png or pdf.")
+    if any(map(_is_suite, runs)):
+        _report_suite(runs, out, figures or [], title)
+        return
+    page = write(runs, out or Path("report.html"), figures or [], title)  # type: ignore[arg-type]
+    console.print(summary(runs))
+    say(f"Report: {page}")
+
+
+def leaderboard(
+    results: Annotated[list[Path], typer.Argument(help="Suites' folders, or their results.json.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("leaderboard.html"),
+) -> None:
+    """Put many suites on one page: who leads each row, by how much, and average ranks over all of them."""
+    from atoll.records import read_results
+    from atoll.report.suite import leaderboard as write
+
+    say(f"Leaderboard: {write([read_results(path) for path in results], out)}")
+
+
+def _is_suite(path: Path) -> bool:
+    """Does it hold a suite's results?"""
+    from atoll.records import is_results
+
+    return is_results(path)
+
+
+def _report_suite(paths: list[Path], out: Path | None, figures: list[str], title: str | None) -> None:
+    from dataclasses import replace
+
+    from atoll.records import read_results
+    from atoll.report.suite import write, write_page
+
+    _check_one_suite(paths, figures)
+    results = read_results(paths[0])
+    results = replace(results, title=title) if title else results
+    folder = paths[0] if paths[0].is_dir() else paths[0].parent
+    say(f"Report: {write_page(results, out) if out else write(results, folder)}")
+
+
+def _check_one_suite(paths: list[Path], figures: list[str]) -> None:
+    runs = [path for path in paths if not _is_suite(path)]
+    if runs:
+        suite = next(path for path in paths if path not in runs)
+        raise ConfigError(f"report: {runs[0]} is a run and {suite} a suite. Report on each by itself.")
+    if len(paths) > 1:
+        raise ConfigError(f"report: takes one suite at a time (got {len(paths)}). For many: atoll leaderboard.")
+    if figures:
+        raise ConfigError(
+            "--figures: is for runs. Of a suite name the cells: atoll report <folder>/cells/* --figures pdf."
+        )

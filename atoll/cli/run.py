@@ -1,0 +1,124 @@
+"""The `atoll run` command: an experiment, or the quickstart."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from rich.table import Table
+
+from atoll.cli import common
+from atoll.cli.common import Overrides, Where, console, errors, imports, retyped, retyped_overrides, say
+
+if TYPE_CHECKING:
+    from atoll.experiment import Experiment
+    from atoll.records import RunFolder
+    from atoll.runs import Run
+
+
+def run(
+    file: Annotated[Path | None, typer.Argument(help="An experiment in TOML. Left out: the quickstart.")] = None,
+    set_: Overrides = None,
+    device: Where = "auto",
+    out: Annotated[Path | None, typer.Option(help="The run's folder; default: a new one in runs/.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a few rounds goes.")] = False,
+) -> None:
+    """Run an experiment, or the quickstart if no file is named. Under torchrun: one run, on all its processes."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        from atoll.engines.ranks import join
+
+        console.quiet = join().rank > 0  # rank 0 speaks for all
+    if file is None:
+        _quickstart(set_ or [], device, out)
+        return
+    with imports():
+        from atoll.experiment import load
+        from atoll.records import INTERRUPTED
+
+    experiment = load(file, set_ or [])
+    done = _run(experiment, out, resume, device, profile)
+    _say_how(done)
+    if done.status == INTERRUPTED:
+        say(f"Stopped after round {len(done.history)} of {experiment.rounds}, with a checkpoint.", wrap=True)
+        _go_on([*_command(file, set_ or [], device, done.folder), "--resume"])
+    if not console.quiet:
+        _show(done, profile)
+
+
+def _quickstart(overrides: list[str], device: Where, out: Path | None) -> None:
+    with imports():
+        from atoll.cli.quickstart import quickstart
+        from atoll.records import INTERRUPTED
+
+    ran = quickstart(console, out or Path("runs/quickstart"), overrides, device)
+    if ran[-1].status == INTERRUPTED:
+        _go_on(_command(None, overrides, device, out))
+
+
+def _run(experiment: Experiment, out: Path | None, resume: bool, device: Where, profile: bool) -> Run:
+    from atoll.runs import Bar, run
+
+    try:
+        with Bar(experiment.label or str(experiment.algorithm["name"]), console) as bar:
+            return run(experiment, out, resume=resume, device=device, watch=bar, profile=profile)
+    except KeyboardInterrupt:
+        if not console.quiet:
+            errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
+        sys.exit(130)
+
+
+def _say_how(done: Run) -> None:
+    for note in done.info["notes"]:
+        say(f"Note: {note}", wrap=True)
+    engine = done.info["engine"]
+    say(f"Engine: {engine['name']} ({engine['reason']})", wrap=True)
+
+
+def _show(done: Run, profile: bool) -> None:
+    from atoll.records import FINISHED, RunFolder
+    from atoll.report import summary
+
+    if done.status != FINISHED:
+        say(done.status.capitalize() + ".", wrap=True)
+    console.print(summary([done.folder]))
+    say(f"Run:    {done.folder}")
+    say(f"Report: {done.report()}")
+    if profile:
+        _show_profile(RunFolder(done.folder))
+
+
+def _show_profile(folder: RunFolder) -> None:
+    found = folder.phases()
+    if found is None:
+        console.print("Profile: no round was left to look at.")
+        return
+    whole = sum(found["seconds"].values()) or 1.0
+    table = Table("phase", "ms", "share", title=f"The mean of {found['rounds']} rounds, piece by piece")
+    for name, seconds in found["seconds"].items():
+        table.add_row(name, f"{1e3 * seconds:.3f}", f"{seconds / whole:.1%}")
+    console.print(table)
+    say(f"Profile: {folder.profile_page}")
+    say(f"Trace:   {folder.trace}")
+
+
+def _command(file: Path | None, overrides: list[str], device: str, out: Path | None) -> list[str]:
+    words = [*_launcher(), "run", *([] if file is None else [str(file)]), *retyped_overrides(overrides)]
+    return [*words, *retyped("--device", device, "auto"), *retyped("--out", out)]
+
+
+def _launcher() -> list[str]:
+    world = common.world()
+    if world is None or world.size == 1:
+        return ["atoll"]
+    machines = world.size // world.local_size
+    where = ["--nnodes", str(machines)] if machines > 1 else ["--standalone"]
+    return ["torchrun", *where, "--nproc-per-node", str(world.local_size), "-m", "atoll"]
+
+
+def _go_on(command: list[str]) -> NoReturn:
+    common.say_how_to_resume(command)
+    sys.exit(130)

@@ -142,10 +142,10 @@ def _print_plan(work: Work, folder: Path) -> None:
 
 def _print_results(done: Bench) -> None:
     from atoll.records import SuiteFolder
-    from atoll.suites import results_table
+    from atoll.report.suite import summary
 
     for block in done.results.blocks():
-        console.print(results_table(done.results, block))
+        console.print(summary(done.results, block))
     page = done.report()
     say(f"Results: {SuiteFolder(done.folder).results_path}")
     if page is not None:

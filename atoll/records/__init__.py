@@ -29,6 +29,7 @@ from atoll.records.privacy_claims import (
     SIMULATION,
     Claim,
     ClaimKind,
+    cell_claims,
     claims,
     claims_for_results,
     finite_or_none,
@@ -58,7 +59,7 @@ from atoll.records.status import (
 from atoll.records.suite_folder import SuiteFolder
 from atoll.records.sweep_folder import SweepFolder, keep_traceback
 from atoll.records.upgrade import upgraded_participation
-from atoll.records.versus_published import VersusPublished, compare_with_published
+from atoll.records.versus_published import MeanOverSeeds, VersusPublished, compare_with_published
 
 __all__ = [
     "CLAIM_KINDS",
@@ -77,6 +78,7 @@ __all__ = [
     "Clients",
     "Floats",
     "Info",
+    "MeanOverSeeds",
     "Published",
     "Record",
     "RecordLine",
@@ -95,6 +97,7 @@ __all__ = [
     "attack_bounds",
     "audit_for_results",
     "audit_path",
+    "cell_claims",
     "claims",
     "claims_for_results",
     "clean",

@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any, Literal
 
+from atoll.records.cells import Cell
+
 ClaimKind = Literal["client", "example", "simulates"]
 CLAIM_KINDS: tuple[ClaimKind, ...] = ("client", "example", "simulates")
 EPSILON_KEYS: Mapping[ClaimKind, str] = {
@@ -100,6 +102,11 @@ def weakest_claims(by_seed: Mapping[int, Sequence[Claim]]) -> tuple[Claim, ...]:
             top = max(there, key=lambda one: one.epsilon or 0.0)
             found.append(replace(top, delta=max(one.delta for one in there)))
     return tuple(found)
+
+
+def cell_claims(cell: Cell) -> tuple[Claim, ...]:
+    """What all seeds of a suite's cell hold."""
+    return weakest_claims({run.seed: claims(run.privacy) for run in cell.runs})
 
 
 def claims_for_results(block: Any, last: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:

@@ -2,38 +2,53 @@
 
     settings.py         a configuration, flat           seed_groups.py    runs that differ only in their seed
     metrics.py          what counts as better           estimates.py      means and intervals over seeds
-    gains.py            gain over training alone        final_table.py    the final table
+    gains.py            gain over training alone        final_table.py    what was reached, and what it cost
     notes.py            what a reader must know         provenance.py     what was run, with what, where
     privacy.py          what holds, beside audits       privacy_plots.py  figures of epsilon and noise
     theme.py            colours, and SVG for a page     plots.py          the figures
-    pictures.py         the figures of a partition      terminal.py       the table for a terminal
+    prose.py            numbers and names as text       pictures.py       the figures of a partition
+    text_table.py       a table of text                 render.py         it for a terminal, Markdown, LaTeX and CSV
+    render_html.py      it for a page                   terminal.py       the summary of runs
     duckdb_relation.py  many records as one relation    html.py           the page
 
 A folder that cannot be read raises `atoll.errors.RecordError`.
 """
 
 from atoll.report.duckdb_relation import table
-from atoll.report.final_table import significant
 from atoll.report.html import write
-from atoll.report.metrics import PREFERRED, MetricInfo, primary
+from atoll.report.metrics import MetricInfo, known_metric, primary, suite_metric
+from atoll.report.privacy import group_claims
 from atoll.report.privacy_plots import epsilon_by_round
+from atoll.report.prose import counted, significant
+from atoll.report.render import rich_table
 from atoll.report.seed_groups import Group, group
 from atoll.report.settings import differing, flatten, short, show
 from atoll.report.terminal import summary
+from atoll.report.text_table import TextCell, TextRow, TextTable, numbers, row, texts
 
 __all__ = [
-    "PREFERRED",
     "Group",
     "MetricInfo",
+    "TextCell",
+    "TextRow",
+    "TextTable",
+    "counted",
     "differing",
     "epsilon_by_round",
     "flatten",
     "group",
+    "group_claims",
+    "known_metric",
+    "numbers",
     "primary",
+    "rich_table",
+    "row",
     "short",
     "show",
     "significant",
+    "suite_metric",
     "summary",
     "table",
+    "texts",
     "write",
 ]

@@ -4,13 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from atoll.report import prose
 from atoll.report.estimates import best, curve, per_round, seconds
 from atoll.report.gains import gain
 from atoll.report.metrics import MetricInfo
 from atoll.report.seed_groups import Group
+from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, numbers, row, texts
 from atoll.stats import Estimate
 
-MISSING = "—"
+BRIEF = {"last": "test", "worst": "worst 10%", "gain": "gain", "up": "MB up", "seconds": "s/round"}  # in a terminal
 
 
 @dataclass(frozen=True)
@@ -26,25 +28,23 @@ class Column:
     signed: bool = False
     interval: bool = True
 
-    def mean(self, estimate: Estimate | None, digits: int | None = None) -> str:
-        """The mean as text."""
+    def cell(self, estimate: Estimate | None, digits: int | None = None) -> TextCell:
+        """The mean, and half the width of its interval where it has one."""
         if estimate is None:
-            return MISSING
-        if not math.isfinite(estimate.mean):
-            return "diverged"
-        return self._number(estimate.mean, "+" if self.signed else "", digits)
-
-    def half(self, estimate: Estimate | None, digits: int | None = None) -> str:
-        """Half the width of the interval as text, or nothing."""
-        if estimate is None or estimate.half is None or not self.interval or not math.isfinite(estimate.half):
-            return ""
-        noise = estimate.half < 1e-9 * abs(estimate.mean)  # equal seeds, up to the rounding of the mean
-        return "± " + self._number(0.0 if noise else estimate.half, "", digits)
+            return TextCell(prose.MISSING)
+        if estimate.diverged:
+            return TextCell("diverged")
+        text = self._number(estimate.mean, "+" if self.signed else "", digits)
+        half = estimate.half if self.interval else None
+        if half is None or not math.isfinite(half):
+            return TextCell(text)
+        noise = half < 1e-9 * abs(estimate.mean)  # equal seeds, up to the rounding of the mean
+        return TextCell(text, self._number(0.0 if noise else half, "", digits))
 
     def _number(self, value: float, sign: str, digits: int | None) -> str:
         places = self.digits if digits is None or self.digits is None else digits
         shown = value * self.scale
-        text = f"{shown:{sign}.{places}f}" if places is not None else significant(shown, sign)
+        text = f"{shown:{sign}.{places}f}" if places is not None else prose.significant(shown, sign)
         return text.replace("-", "−")  # as wide as a plus
 
 
@@ -59,7 +59,7 @@ class FinalRow:
 
 @dataclass(frozen=True)
 class Final:
-    """The table, without the columns that nobody filled."""
+    """What was reached, without the columns that nobody filled."""
 
     metric: MetricInfo
     columns: tuple[Column, ...]
@@ -71,13 +71,34 @@ class Final:
         return any(column.key == "gain" for column in self.columns)
 
 
-def significant(value: float, sign: str = "") -> str:
-    """Three significant digits, never in scientific notation for everyday sizes."""
-    size = abs(value)
-    if size == 0 or 1e-3 <= size < 1e6:
-        places = 0 if size >= 100 or size == 0 else 2 - math.floor(math.log10(size))
-        return f"{value:{sign},.{places}f}"
-    return f"{value:{sign}.2e}"
+def page_table(final: Final) -> TextTable:
+    """Every column, for a page."""
+    seeds = TextColumn("seeds", "number", "number of runs that differ only in their seed")
+    heads = (TextColumn(one.title, "number", one.meaning, one.span) for one in final.columns)
+    spread = "± is half the width of the 95 % t interval over seeds; a single seed has none."
+    notes = (f"{prose.first_up(final.metric.heading())}.", spread)
+    rows = tuple(_row(one, final.columns, "after local training") for one in final.rows)
+    return TextTable((TextColumn("run"), seeds, *heads), rows, notes=notes, style="wide")
+
+
+def brief_table(final: Final) -> TextTable:
+    """The columns that matter, within 80 characters."""
+    columns = [one for one in final.columns if one.key in BRIEF]
+    heads = (*texts("run"), *numbers("seeds", *(BRIEF[one.key] for one in columns)))
+    rows = tuple(_row(one, columns, "  then tuned", digits=1) for one in final.rows)
+    said = {
+        "test: central test set, last round; ± half a 95 % t interval over seeds.": True,
+        "worst 10%: mean of the worst-off tenth of the clients.": any(one.key == "worst" for one in columns),
+        "gain: over training alone, mean over clients.": final.has_gain,
+        "then tuned: the same clients after local training.": any(one.when == "after" for one in final.rows),
+    }
+    return TextTable(heads, rows, final.metric.heading(), tuple(note for note, holds in said.items() if holds))
+
+
+def _row(one: FinalRow, columns: Sequence[Column], after: str, digits: int | None = None) -> TextRow:
+    name = (one.group.name, len(one.group.records)) if one.when == "before" else (after, "")
+    cells = (c.cell(one.cells[c.key], digits) if c.key in one.cells else "" for c in columns)
+    return row(*name, *cells, style="after" if one.when == "after" else "")
 
 
 def final(groups: Sequence[Group], metric: MetricInfo) -> Final:

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from atoll.errors import RecordError
 from atoll.records import Record, read_runs, replace_bytes, replace_text
-from atoll.report import provenance
+from atoll.report import prose, provenance
 from atoll.report.estimates import curve
-from atoll.report.final_table import Column, final
+from atoll.report.final_table import Column, final, page_table
 from atoll.report.metrics import MetricInfo, central, primary
 from atoll.report.notes import lead, notes
 from atoll.report.notes import title as worded_title
 from atoll.report.pictures import bubbles
 from atoll.report.plots import Plot, plots
-from atoll.report.privacy import COLUMNS, MEANING, NOT_COVERED, alarms, section
+from atoll.report.privacy import MEANING, NOT_COVERED, alarms, section
 from atoll.report.privacy_plots import spending
+from atoll.report.render_html import fact_table, template
 from atoll.report.seed_groups import Group, group
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-TEMPLATES = Path(__file__).parent / "templates"
+from atoll.report.text_table import TextTable, numbers, row, texts
 
 
 def write(
@@ -50,26 +47,22 @@ def page(records: Sequence[Record], groups: Sequence[Group], metric: MetricInfo,
     """The whole page as text."""
     table = final(groups, metric)
     used = [record for one in groups for record in one.records]
-    return environment().get_template("report.html.j2").render(
+    return template("report").render(
         title=title or worded_title(groups),
         scope=_scope(groups),
         lead=lead(table),
         notes=[*alarms(groups), *notes(records, groups, table)],
         privacy=section(groups),
-        privacy_columns=COLUMNS,
         privacy_words=(MEANING, NOT_COVERED),
-        metric=metric,
-        groups=groups,
-        table=table,
-        spans=_spans(table.columns),
-        several=any(len(one.records) > 1 for one in groups),
+        columns=table.columns,
+        table=page_table(table),
         others=_others(groups),
-        plots=[(plot, plot.svg()) for plot in _figures(groups, metric)],
+        plots=_figures(groups, metric),
         different=provenance.different(groups),
         shared=provenance.shared(groups),
         configs=provenance.configs(groups),
         runs=provenance.runs(groups),
-        facts=provenance.facts(used),
+        facts=[(part, fact_table(rows)) for part, rows in provenance.facts(used)],
         written_by=sorted({str(record.run.get("atoll", "unknown")) for record in used}),
     )  # fmt: skip
 
@@ -81,44 +74,21 @@ def _figures(groups: Sequence[Group], metric: MetricInfo) -> list[Plot]:
     return [*plots(groups, metric), *spending(groups, metric), *held]
 
 
-def environment() -> Environment:
-    """The templates of all pages: whatever is put in is escaped."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    return Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
 def _scope(groups: Sequence[Group]) -> str:
     """How much stands behind the figures, in a line."""
     runs = sum(len(one.records) for one in groups)
     seeds = sorted({seed for one in groups for seed in one.seeds})
-    rounds = sorted({record.rounds[-1]["round"] for one in groups for record in one.records})
-    span = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+    rounds = prose.span(record.rounds[-1]["round"] for one in groups for record in one.records)
     said = "1 seed, no interval" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}"
-    return " · ".join([_counted(len(groups), "group"), _counted(runs, "run"), _counted(span, "round"), said])
+    counts = [prose.counted(len(groups), "group"), prose.counted(runs, "run")]
+    return " · ".join([*counts, f"{rounds} round{'' if rounds == '1' else 's'}", said])
 
 
-def _counted(number: int | str, word: str) -> str:
-    return f"{number} {word}" if str(number) == "1" else f"{number} {word}s"
-
-
-def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
-    """The headings above the headings, and how many columns each spans."""
-    names = [column.span for column in columns]
-    return [(name, names.count(name)) for name in dict.fromkeys(names)]
-
-
-def _others(groups: Sequence[Group]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Every plain number of the record at the last round, by group: mean and half width."""
+def _others(groups: Sequence[Group]) -> TextTable | None:
+    """Every plain number of the record at the last round, by group."""
     keys = dict.fromkeys(key for one in groups for record in one.records for key in central(record))
     plain = Column("", "", "", "")
-    cells = {key: [curve(one, key).last for one in groups] for key in [*keys, "train_loss"]}
-    return [
-        (key, [(plain.mean(cell), plain.half(cell)) for cell in row]) for key, row in cells.items() if any(row)
-    ]  # fmt: skip
+    found = {key: [curve(one, key).last for one in groups] for key in [*keys, "train_loss"]}
+    rows = tuple(row(key, *map(plain.cell, cells)) for key, cells in found.items() if any(cells))
+    heads = (*texts("recorded", kind="code"), *numbers(*(group.name for group in groups)))
+    return TextTable(heads, rows, style="wide") if rows else None

@@ -3,38 +3,47 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atoll.records import Record
+from atoll.records import Record, Results
 
 NOT_METRICS = {"round", "train_loss"}
 
 
 @dataclass(frozen=True)
 class MetricInfo:
-    """A measured quantity; a share lies between 0 and 1, and may be shown in percent."""
+    """A measured quantity, shown times `scale`; a share lies between 0 and 1."""
 
     key: str
     title: str
     higher_is_better: bool
-    percent: bool = False
+    scale: float = 1.0
     share: bool = False
 
     @property
-    def scale(self) -> float:
-        """From the recorded to the shown value."""
-        return 100.0 if self.percent else 1.0
+    def percent(self) -> bool:
+        """Is it shown in per cent?"""
+        return self.scale == 100
 
     @property
     def unit(self) -> str:
         """The title with its unit, as on an axis."""
-        return f"{self.title} (%)" if self.percent else self.title
+        scaled = "" if self.scale == 1 else f" (x {self.scale:g})"
+        return f"{self.title} (%)" if self.percent else f"{self.title}{scaled}"
+
+    def heading(self, when: str = "") -> str:
+        """The title, its unit and its direction, as above a table."""
+        return f"{self.title}{' in percent' if self.percent else ''}{when}, {self.better}"
 
     @property
     def better(self) -> str:
         """The direction in words."""
         return "higher is better" if self.higher_is_better else "lower is better"
 
+    def gap(self, size: float) -> str:
+        """A shown difference with what it is counted in, if that has a name."""
+        return f"{size:g} percentage point{'' if size == 1 else 's'}" if self.percent else f"{size:g}"
 
-ACCURACY = MetricInfo("accuracy", "accuracy", higher_is_better=True, percent=True, share=True)
+
+ACCURACY = MetricInfo("accuracy", "accuracy", higher_is_better=True, scale=100.0, share=True)
 LOSS = MetricInfo("loss", "loss", higher_is_better=False)
 TRAIN_LOSS = MetricInfo("train_loss", "training loss", higher_is_better=False)
 PREFERRED = (
@@ -54,6 +63,24 @@ def primary(records: Sequence[Record]) -> MetricInfo:
     everywhere, anywhere = set.intersection(*have), set.union(*have)
     candidates = [m for m in PREFERRED if m.key in everywhere] + [m for m in PREFERRED if m.key in anywhere]
     return candidates[0] if candidates else TRAIN_LOSS
+
+
+def known_metric(key: str) -> MetricInfo:
+    """A metric by name; one that nobody listed is better the higher it is, unless it is an error.
+
+    >>> known_metric("top5_accuracy").unit
+    'top5 accuracy (%)'
+    """
+    listed = {metric.key: metric for metric in PREFERRED}
+    lower = any(word in key for word in ("loss", "error", "mse", "mae", "perplexity"))
+    accuracy = key.endswith("accuracy")
+    return listed.get(key, MetricInfo(key, key.replace("_", " "), not lower, 100.0 if accuracy else 1.0, accuracy))
+
+
+def suite_metric(results: Results) -> MetricInfo:
+    """What a suite measures, in the direction and scale that it says."""
+    known = known_metric(results.metric)
+    return MetricInfo(results.metric, known.title, results.higher, results.scale, known.share)
 
 
 def measured(record: Record) -> set[str]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from atoll.records import Record, find
 from atoll.report.final_table import Final
 from atoll.report.gains import HOW
+from atoll.report.prose import listed
 from atoll.report.seed_groups import Group
 from atoll.stats import Estimate
 
@@ -18,15 +19,6 @@ def title(groups: Sequence[Group]) -> str:
     return listed(names) + (f" on {listed(list(data))}" if data else "")
 
 
-def listed(words: Sequence[str]) -> str:
-    """Words in a sentence.
-
-    >>> listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
-
-
 def lead(final: Final) -> str:
     """The first thing to say: who is ahead at the last round, and whether the intervals settle it."""
     column = next((column for column in final.columns if column.key == "last"), None)
@@ -36,7 +28,7 @@ def lead(final: Final) -> str:
     sign = 1 if final.metric.higher_is_better else -1
     leader, top = max(rows, key=lambda row: sign * row[1].mean)
     unit = " %" if final.metric.percent else ""
-    value = f"{column.mean(top)} {column.half(top)}".strip() + unit
+    value = column.cell(top).inline + unit
     word = "Highest" if final.metric.higher_is_better else "Lowest"
     return (
         f"{word} {final.metric.title} at the last round: {leader.name}, {value}. "
@@ -47,11 +39,11 @@ def lead(final: Final) -> str:
 def _settled(top: Estimate, others: Sequence[tuple[Group, Estimate]]) -> str:
     if top.half is None:
         return "That is 1 seed, no interval: another seed may change the order."
-    reach = [(group.name, abs(top.mean - cell.mean) - top.half - cell.half) for group, cell in others if cell.half]
-    close = [name for name, gap in reach if gap <= 0]
+    known = [(group.name, cell) for group, cell in others if cell.half is not None]
+    close = [name for name, cell in known if top.overlaps(cell)]
     if close:
         return f"Its interval overlaps that of {listed(close)}: more seeds are needed to settle the order."
-    return "Its interval overlaps no other." if reach else "The others have 1 seed, no interval."
+    return "Its interval overlaps no other." if known else "The others have 1 seed, no interval."
 
 
 def notes(records: Sequence[Record], groups: Sequence[Group], final: Final) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,9 +11,9 @@ from numpy.typing import NDArray
 from atoll.errors import RecordError
 from atoll.report import theme
 from atoll.report.plots import Plot
+from atoll.report.render_html import fact_table, template
 
 if TYPE_CHECKING:  # matplotlib is slow to import: only what draws does
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Counts = NDArray[np.int64]
@@ -82,11 +81,7 @@ def holdings(owner: Counts, parties: int) -> Plot:
 
 def page(title: str, plots: Sequence[Plot], facts: Sequence[tuple[str, str]] = (), lead: str = "") -> str:
     """One HTML file with these pictures and a table of facts; opens offline, follows the reader into the dark."""
-    from jinja2 import Environment, FileSystemLoader
-
-    loader = FileSystemLoader(Path(__file__).parent / "templates")
-    template = Environment(loader=loader, autoescape=True, trim_blocks=True).from_string(_PAGE)
-    return template.render(title=title, lead=lead, facts=facts, plots=[(plot, plot.svg()) for plot in plots])
+    return template("pictures").render(title=title, lead=lead, facts=fact_table(facts), plots=plots)
 
 
 def _table(counts: Counts) -> Counts:
@@ -100,7 +95,7 @@ def _draw_bubbles(table: Counts, chosen: Counts, labels: Sequence[str]) -> Figur
     from matplotlib.ticker import MaxNLocator
 
     K, N = table.shape[1], len(chosen)
-    figure, axes = _canvas(max(_HEIGHT, 0.3 + 0.16 * K if K <= 30 else 0.3 + 0.06 * K))
+    figure, axes = theme.canvas(_WIDTH, max(_HEIGHT, 0.3 + 0.16 * K if K <= 30 else 0.3 + 0.06 * K))
     room = 1.1 * min(72 * (_WIDTH - 0.7) / (N + 1), 72 * (figure.get_figheight() - 0.6) / (K + 1))  # points
     step = np.ceil(_STEPS * np.sqrt(table[chosen] / table.max())).astype(np.int64)  # of the diameter
     for size in np.unique(step[step > 0]):
@@ -123,7 +118,7 @@ def _draw_bubbles(table: Counts, chosen: Counts, labels: Sequence[str]) -> Figur
 def _draw_sizes(n: Counts) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
-    figure, axes = _canvas(_HEIGHT)
+    figure, axes = theme.canvas(_WIDTH, _HEIGHT)
     wide = n.min() > 0 and n.max() > 100 * n.min()
     if wide:
         theme.logarithmic(axes, "x")
@@ -149,7 +144,7 @@ def _draw_noise(images: Floats, levels: Sequence[float]) -> Figure:
         for row in range(E):
             top, left = row * (H + gap), column * (W + gap)
             mosaic[top : top + H, left : left + W] = np.clip(images[column, row], 0, 1)
-    figure, axes = _canvas(min(6.0, 0.5 + (_WIDTH - 0.2) * mosaic.shape[0] / mosaic.shape[1]))
+    figure, axes = theme.canvas(_WIDTH, min(6.0, 0.5 + (_WIDTH - 0.2) * mosaic.shape[0] / mosaic.shape[1]))
     axes.imshow(mosaic, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     axes.grid(visible=False)
     axes.set_yticks([])
@@ -165,7 +160,7 @@ def _draw_holdings(owner: Counts, parties: int) -> Figure:
     from matplotlib.colors import ListedColormap
 
     order = np.lexsort([*np.flip(-owner.T, 0), -(owner >= 0).sum(1)])
-    figure, axes = _canvas(_HEIGHT)
+    figure, axes = theme.canvas(_WIDTH, _HEIGHT)
     colours = ListedColormap(["#00000000", *(f"C{p}" for p in range(parties))])
     axes.imshow(owner[order] + 1, cmap=colours, vmin=0, vmax=parties, aspect="auto", interpolation="nearest")
     axes.grid(visible=False)
@@ -173,49 +168,3 @@ def _draw_holdings(owner: Counts, parties: int) -> Figure:
     axes.set_ylabel("rows")
     axes.set_yticks([])
     return figure
-
-
-def _canvas(height: float) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-    axes = figure.add_subplot()
-    axes.patch.set_alpha(0.0)
-    return figure, axes
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title>
-<style>
-{% include "report.css" %}
-</style>
-</head>
-<body>
-<main>
-<h1>{{ title }}</h1>
-{% if lead %}<p class="lead">{{ lead }}</p>{% endif %}
-
-{% if facts %}
-<section class="facts"><div class="card"><table><tbody>
-{% for name, value in facts %}
-<tr><th scope="row">{{ name }}</th><td>{{ value }}</td></tr>
-{% endfor %}
-</tbody></table></div></section>
-{% endif %}
-<section class="figures" style="margin-top: 1rem">
-{% for plot, svg in plots %}
-<figure class="card">
-<h3>{{ plot.title }}</h3>
-{{ svg|safe }}{# matplotlib escapes its text #}
-<figcaption>{{ plot.caption }}</figcaption>
-</figure>
-{% endfor %}
-</section>
-</main>
-</body>
-</html>
-"""

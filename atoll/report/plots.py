@@ -12,8 +12,8 @@ import numpy as np
 from atoll.records import Floats
 from atoll.report import theme
 from atoll.report.estimates import PHASES, SeedCurve, curve, phases, seconds
-from atoll.report.final_table import significant
 from atoll.report.metrics import LOSS, TRAIN_LOSS, MetricInfo
+from atoll.report.prose import significant
 from atoll.report.seed_groups import Group
 from atoll.stats import half_width
 
@@ -195,7 +195,8 @@ def _draw_lines(lines: Sequence[GroupLine], styles: Sequence[dict[str, Any]], x:
     from matplotlib.ticker import MaxNLocator
 
     labels = [textwrap.fill(f"{line.group.name} ({line.group.said_seeds})", LABEL) for line in lines]
-    figure, axes = _canvas(legend=sum(label.count("\n") + 1 for label in labels))
+    lines_below = sum(label.count("\n") + 1 for label in labels)
+    figure, axes = theme.canvas(WIDTH, HEIGHT + LEGEND_LINE * lines_below)
     handles = []
     for line, style in zip(lines, styles, strict=True):
         every = max(1, len(line.x) // 8)
@@ -236,7 +237,8 @@ def _limit(axes: Axes, lines: Sequence[GroupLine], metric: MetricInfo) -> None:
 def _draw_time(groups: Sequence[Group]) -> Figure:
     """One bar per group; the phases follow each other in the order in which they run."""
     names = sorted({phase for group in groups for phase in phases(group)}, key=_turn)
-    figure, axes = _canvas(legend=1 + (len(names) - 1) // 5, height=0.8 + 0.34 * len(groups))
+    lines_below = 1 + (len(names) - 1) // 5
+    figure, axes = theme.canvas(WIDTH, 0.8 + 0.34 * len(groups) + LEGEND_LINE * lines_below)
     rows = np.arange(len(groups))
     start = np.zeros(len(groups))
     handles = []
@@ -265,15 +267,6 @@ def _turn(phase: str) -> tuple[int, str]:
 def _seconds(group: Group, *only: str) -> float:
     found = seconds(group, *only)
     return found.mean if found else 0.0
-
-
-def _canvas(legend: int, height: float = HEIGHT) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, height + LEGEND_LINE * legend), layout="constrained")
-    axes = figure.add_subplot()
-    axes.patch.set_alpha(0.0)
-    return figure, axes
 
 
 def _legend(

@@ -19,16 +19,17 @@ from atoll.records import (
     shown_upper,
     weakest_claims,
 )
-from atoll.report.final_table import MISSING
+from atoll.report import prose
 from atoll.report.seed_groups import Group
+from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, numbers, row, texts
 
 NOT_COVERED = (
     "Training losses and metrics measured on clients' data in this report are not covered by epsilon: "
     "the accounted mechanism does not protect them, and publishing them tells more than it allows."
 )
 MEANING = (
-    "Epsilon and delta are upper bounds by the accountant, rounded up; an audit's figure is a lower bound on epsilon, "
-    "found by attacking the run, rounded down. Epsilons of different units or adjacencies are not comparable."
+    "Epsilon and delta are upper bounds by the accountant, rounded up, of several seeds the largest; an audit's figure "
+    "is a lower bound, rounded down. Epsilons of different units or adjacencies are not comparable."
 )
 ALONE = "no epsilon is accounted"
 LEVELS = ("client", "example")
@@ -46,49 +47,23 @@ COLUMNS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class PrivacyRow:
-    """One claim of one group: its cells in the order of COLUMNS, or (without cells) words in their place."""
-
-    name: str
-    kind: str  # "client", "example", "simulates", or "" for a group without an account
-    cells: tuple[str, ...]
-    said: str
-    audit: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Attack:
-    """One attack of an audit.json, as text."""
-
-    group: str
-    seed: int
-    name: str
-    level: str
-    auc: str
-    rates: str
-    bound: str
-    counts: str
-    note: str
-
-
-@dataclass(frozen=True)
 class Section:
-    """All of it."""
+    """What is claimed group by group, the attacks one by one, and where the two contradict each other."""
 
-    rows: tuple[PrivacyRow, ...]
-    attacks: tuple[Attack, ...]
+    claims: TextTable
+    attacks: TextTable | None
     alarms: tuple[str, ...]
 
 
 def section(groups: Sequence[Group]) -> Section | None:
     """The section on privacy; None where no run has an account or was attacked."""
-    if not any(_accounted(record) or record.attacks for group in groups for record in group.records):
+    records = [(group, record) for group in groups for record in group.records]
+    if not any(record.claims or record.attacks for _, record in records):
         return None
-    rows = tuple(row for group in groups for row in _rows(group))
-    attacks = tuple(
-        _attack(group, record, table) for group in groups for record in group.records for table in record.attacks
-    )
-    return Section(rows, attacks, tuple(alarms(groups)))
+    heads = (TextColumn(c, "number" if c in ("epsilon", "delta") else "text", COLUMNS[c]) for c in list(COLUMNS)[:-1])
+    held = TextTable((TextColumn("run"), *heads), tuple(r for group in groups for r in _rows(group)), style="wide")
+    attacks = tuple(_attack(group, record, found) for group, record in records for found in record.attacks)
+    return Section(held, _attacks(attacks) if attacks else None, tuple(alarms(groups)))
 
 
 def group_claims(group: Group) -> tuple[Claim, ...]:
@@ -98,13 +73,14 @@ def group_claims(group: Group) -> tuple[Claim, ...]:
 
 def alarms(groups: Sequence[Group]) -> list[str]:
     """Audits that contradict the account, loudly."""
-    every = [(group, record, _bounds(record)) for group in groups for record in group.records]
-    looked_at = sum(one.epsilon is not None for _, _, found in every for one in found)
-    return [
-        alarm(f"{group.name}, seed {record.seed}", claim, one, looked_at)
-        for group, record, found in every
-        for claim, one in contradicted(record.claims, found)
-    ]
+    every = [(f"{group.name}, seed {record.seed}", record) for group in groups for record in group.records]
+    return contradictions([(name, record.claims, _bounds(record)) for name, record in every])
+
+
+def contradictions(audited: Sequence[tuple[str, Sequence[Claim], Sequence[AttackBound]]]) -> list[str]:
+    """What is said of the runs whose claims are below a bound that was found; more bounds may be so by chance."""
+    looked_at = sum(one.epsilon is not None for _, _, found in audited for one in found)
+    return [alarm(name, *pair, looked_at) for name, held, found in audited for pair in contradicted(held, found)]
 
 
 def lines(groups: Sequence[Group]) -> list[str]:
@@ -126,46 +102,56 @@ def _told(claim: Claim, beside: Sequence[Claim]) -> str:
     return f"{claim.unit} level: {claim.said}" if several and claim.epsilon is None else claim.said
 
 
-def _accounted(record: Record) -> bool:
-    return bool(record.claims)
-
-
-def _rows(group: Group) -> list[PrivacyRow]:
+def _rows(group: Group) -> list[TextRow]:
     found = group_claims(group)
     audits = {level: _audit(group, level) for level in LEVELS}
     if not found:
-        return [PrivacyRow(group.name, "", (), UNCLAIMED, audits["client"] + audits["example"])]
-    rows = []
-    for claim in found:
-        audit = () if claim.kind == "simulates" else audits[claim.kind] or ("not audited",)
-        name = SIMULATION if claim.kind == "simulates" else group.name
-        said = "" if claim.epsilon is not None else _told(claim, found)
-        rows.append(PrivacyRow(name, claim.kind, _cells(claim), said, audit))
+        return [_without(group.name, UNCLAIMED, audits["client"] + audits["example"])]
     alone = [level for level in LEVELS if audits[level] and level not in _kinds(found)]
-    return rows + [PrivacyRow(group.name, level, (), f"{level} level: {ALONE}", audits[level]) for level in alone]
+    return [
+        *(_row(group.name, claim, found, audits) for claim in found),
+        *(_without(group.name, f"{level} level: {ALONE}", audits[level]) for level in alone),
+    ]
+
+
+def _row(name: str, claim: Claim, found: Sequence[Claim], audits: Mapping[str, tuple[str, ...]]) -> TextRow:
+    simulated = claim.kind == "simulates"
+    audit = () if simulated else audits[claim.kind] or ("not audited",)
+    name, style = (SIMULATION, "after") if simulated else (name, "")
+    if claim.epsilon is None:
+        return _without(name, _told(claim, found), audit, style)
+    *told, assumed = claim_texts(claim).values()
+    below = [TextCell(f"Audit: {line}") for line in audit]
+    return row(name, *told, style=style, below=[*below, TextCell(f"Assumed: {assumed}", hint=COLUMNS["assumed"])])
+
+
+def _without(name: str, said: str, audit: Sequence[str], style: str = "") -> TextRow:
+    """Words in place of an epsilon."""
+    remarks = tuple(f"Audit: {line}" for line in audit)
+    return row(name, TextCell(said, remarks=remarks, span=len(COLUMNS) - 1), style=style)
 
 
 def _kinds(found: Sequence[Claim]) -> list[str]:
     return [claim.kind for claim in found]
 
 
-def _cells(claim: Claim) -> tuple[str, ...]:
-    if claim.epsilon is None:
-        return ()
+def claim_texts(claim: Claim) -> dict[str, str]:
+    """A claim that has an epsilon, column by column."""
     target = claim.calibrated
     calibrated = f"epsilon {target[0]:.6g} at delta {shown_delta(target[1])}" if target else ""
     budget = "" if claim.budget is None else f"budget {claim.budget:.6g}"
+    rounds = "" if claim.rounds is None else f", {prose.counted(claim.rounds, 'round')}"
     told = {
-        "epsilon": f"{'simulates ' if claim.kind == 'simulates' else ''}{shown_upper(claim.epsilon)}",
+        "epsilon": f"{'simulates ' if claim.kind == 'simulates' else ''}{shown_upper(claim.epsilon or 0.0)}",
         "delta": shown_delta(claim.delta),
         "unit, adjacency": ", ".join(filter(None, [claim.unit, claim.adjacency])),
         "sampler": claim.sampler,
         "mechanism": claim.mechanism,
-        "accountant": claim.accountant + ("" if claim.rounds is None else f", {claim.rounds:,} rounds"),
+        "accountant": f"{claim.accountant or prose.MISSING}{rounds}",
         "noise chosen for": "; ".join(filter(None, [calibrated, budget])),
         "assumed": "; ".join(claim.assumed),
     }
-    return tuple(told[column] or MISSING for column in COLUMNS)
+    return {column: told[column] or prose.MISSING for column in COLUMNS}
 
 
 def _audit(group: Group, level: str) -> tuple[str, ...]:
@@ -189,22 +175,24 @@ def _bounds(record: Record) -> tuple[AttackBound, ...]:
     return attack_bounds(record.run.get("privacy"), record.attacks)
 
 
-def _attack(group: Group, record: Record, table: Mapping[str, Any]) -> Attack:
+def _attacks(rows: tuple[TextRow, ...]) -> TextTable:
+    found = TextColumn("found at false alarms", hint="the share of members found at this share of false alarms")
+    return TextTable(
+        (*texts("run"), *numbers("seed"), *texts("attack", "on", "AUC"), found, *texts("epsilon", "rests on", "note")),
+        rows,
+        notes=("AUC: 0.5 is a guess, 1 tells every member from the others. Bounds are lower bounds on epsilon.",),
+        style="wide",
+    )
+
+
+def _attack(group: Group, record: Record, table: Mapping[str, Any]) -> TextRow:
     (bound,) = attack_bounds(None, [table])
     auc, ends = finite_or_none(table.get("auc")), table.get("auc_interval")
     both = [finite_or_none(end) for end in ends] if isinstance(ends, list) else []
     between = f" ({both[0]:.3f} to {both[1]:.3f})" if len(both) == 2 and None not in both else ""
     rates = table.get("tpr_at_fpr")
     shown = rates.items() if isinstance(rates, Mapping) else ()
-    return Attack(
-        group.name,
-        record.seed,
-        bound.name,
-        bound.level,
-        MISSING if auc is None else f"{auc:.3f}{between}",
-        "; ".join(f"{rate:.3g} at {fpr}" for fpr, value in shown if (rate := finite_or_none(value)) is not None)
-        or MISSING,
-        bound.said,
-        bound.counts or MISSING,
-        str(table.get("note") or ""),
-    )
+    told = "; ".join(f"{rate:.3g} at {fpr}" for fpr, value in shown if (rate := finite_or_none(value)) is not None)
+    area = prose.MISSING if auc is None else f"{auc:.3f}{between}"
+    about = group.name, record.seed, bound.name, f"{bound.level}s", area, told or prose.MISSING
+    return row(*about, bound.said, bound.counts or prose.MISSING, table.get("note") or "")

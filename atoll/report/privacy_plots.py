@@ -39,10 +39,7 @@ def epsilon_by_round(points: Sequence[tuple[int, float]], caption: str) -> Plot:
     """What a plan would spend: rounds and the epsilon after each."""
 
     def draw() -> Figure:
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(7.0, 3.5), layout="constrained")
-        axes = figure.add_subplot()
+        figure, axes = theme.canvas(7.0, 3.5)
         axes.plot([r for r, _ in points], [spent for _, spent in points], color=theme.SERIES[0])
         axes.set_xlabel("round")
         axes.set_ylabel("epsilon")

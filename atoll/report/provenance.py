@@ -1,39 +1,33 @@
 """What was run, with what, and where: settings shared and different, versions, hardware, digests."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from atoll.records import Record, find
-from atoll.report.final_table import MISSING
+from atoll.report.prose import MISSING
 from atoll.report.seed_groups import Group, differences
 from atoll.report.settings import flatten, show, toml
+from atoll.report.text_table import TextCell, TextRow, TextTable, numbers, row, texts
+
+RUN = (
+    *texts("run"), *numbers("seed", "rounds"), *texts("engine"),
+    *texts("partition", "experiment", "model", kind="code"), *texts("started"), *texts("folder", kind="code"),
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Told:
-    """A run in one line."""
-
-    group: str
-    seed: int
-    rounds: str
-    engine: str
-    partition: str
-    experiment: str
-    model: str
-    started: str
-    folder: str
-
-
-def shared(groups: Sequence[Group]) -> list[tuple[str, str]]:
+def shared(groups: Sequence[Group]) -> TextTable | None:
     """The settings that are the same in every group."""
     different = set(differences(groups))
-    return [(key, show(value)) for key, value in groups[0].settings.items() if key not in different]
+    rows = tuple(row(key, show(value)) for key, value in groups[0].settings.items() if key not in different)
+    return TextTable((*texts("setting", kind="code"), *texts("value")), rows) if rows else None
 
 
-def different(groups: Sequence[Group]) -> list[tuple[str, list[str]]]:
+def different(groups: Sequence[Group]) -> TextTable | None:
     """The settings that are not, with the value of each group."""
-    return [(key, [_shown(group.settings, key) for group in groups]) for key in differences(groups)]
+    rows = tuple(row(key, *(_shown(group.settings, key) for group in groups)) for key in differences(groups))
+    said = f"Settings that differ between the runs, seeds aside. {MISSING} means that the setting does not exist there."
+    heads = (*texts("setting", kind="code"), *texts(*(group.name for group in groups)))
+    return TextTable(heads, rows, notes=(said,), style="wide") if rows else None
 
 
 def configs(groups: Sequence[Group]) -> list[tuple[str, str]]:
@@ -41,9 +35,14 @@ def configs(groups: Sequence[Group]) -> list[tuple[str, str]]:
     return [(group.name, _digests(group) + "\n" + toml(group.records[0].experiment)) for group in groups]
 
 
-def runs(groups: Sequence[Group]) -> list[Told]:
+def runs(groups: Sequence[Group]) -> TextTable:
     """Every run behind the figures."""
-    return [_told(group.name, record) for group in groups for record in group.records]
+    said = (
+        "Equal partition digests mean the same examples at the same clients; the model digest is that of the last "
+        "recorded round. Whole digests stand with the configurations above."
+    )
+    rows = tuple(_run(group.name, record) for group in groups for record in group.records)
+    return TextTable(RUN, rows, notes=(said,), style="wide told")
 
 
 def facts(records: Sequence[Record]) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -55,10 +54,18 @@ def facts(records: Sequence[Record]) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def _digests(group: Group) -> str:
     """As comments above the configuration."""
-    return "".join(
-        f"# seed {told.seed}: experiment {told.experiment}\n#   partition {told.partition}\n#   model {told.model}\n"
-        for told in (_told(group.name, record) for record in group.records)
-    )
+    lines = []
+    for record in group.records:
+        partition, experiment, model = digests(record)
+        lines.append(f"# seed {record.seed}: experiment {experiment}\n#   partition {partition}\n#   model {model}\n")
+    return "".join(lines)
+
+
+def digests(record: Record) -> tuple[str, str, str]:
+    """Of the partition, the experiment and the last model."""
+    found = record.split, record.run.get("digest"), record.rounds[-1].get("model")
+    partition, experiment, model = (str(digest or MISSING) for digest in found)
+    return partition, experiment, model
 
 
 def _facts(tables: Sequence[Any]) -> list[tuple[str, str]]:
@@ -71,16 +78,8 @@ def _shown(settings: Mapping[str, Any], key: str) -> str:
     return show(settings[key]) if key in settings else MISSING
 
 
-def _told(name: str, record: Record) -> Told:
-    last, asked = record.rounds[-1], record.experiment.get("rounds")
-    return Told(
-        group=name,
-        seed=record.seed,
-        rounds=f"{last['round']} of {asked}" if asked else str(last["round"]),
-        engine=str(find(record.run, "engine", "name") or MISSING),
-        partition=record.split or MISSING,
-        experiment=str(record.run.get("digest") or MISSING),
-        model=str(last.get("model") or MISSING),
-        started=str(record.run.get("started") or MISSING),
-        folder=str(record.folder),
-    )
+def _run(name: str, record: Record) -> TextRow:
+    made, asked = record.rounds[-1]["round"], record.experiment.get("rounds")
+    rounds, engine = f"{made} of {asked}" if asked else made, find(record.run, "engine", "name") or MISSING
+    cut = (TextCell(digest[:10], hint=digest) for digest in digests(record))
+    return row(name, record.seed, rounds, engine, *cut, record.run.get("started") or MISSING, record.folder)

@@ -57,6 +57,16 @@ RC: Any = {
 }
 
 
+def canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure with one pair of axes, as small as its labels allow."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.patch.set_alpha(0.0)
+    return figure, axes
+
+
 def line_style(number: int) -> dict[str, Any]:
     """Colour, dashes and marker of the n-th curve: never colour alone."""
     return {

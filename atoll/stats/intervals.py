@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import Literal
 
@@ -41,6 +41,25 @@ class Estimate:
     @property
     def half(self) -> float | None:
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    @property
+    def diverged(self) -> bool:
+        """Is some seed's value not finite? Then the mean is not either."""
+        return not math.isfinite(self.mean)
+
+    def overlaps(self, other: Estimate) -> bool:
+        """Whether the two intervals meet; without an interval a mean is a point.
+
+        >>> a, b = t_interval([1.0, 2.0, 3.0]), t_interval([4.0, 5.0, 6.0])
+        >>> a.overlaps(b), a.overlaps(t_interval([5.0]))
+        (True, False)
+        """
+        return abs(self.mean - other.mean) <= (self.half or 0.0) + (other.half or 0.0)
+
+    def __neg__(self) -> Estimate:
+        """Of the same values with their signs turned."""
+        low, high = (None if end is None else -end for end in (self.high, self.low))
+        return replace(self, mean=-self.mean, low=low, high=high)
 
 
 def t_interval(values: Values, level: float = LEVEL) -> Estimate:

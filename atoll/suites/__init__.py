@@ -16,7 +16,7 @@ from atoll.suites.skew import skew, skew_of
 from atoll.suites.suite import Suite, parse, read, shipped
 from atoll.suites.suite_outcome import Bench
 from atoll.suites.suite_progress import SuiteBar
-from atoll.suites.terminal import describe_suites, plan_table, results_table, second_stage
+from atoll.suites.terminal import describe_suites, plan_table, second_stage
 
 __all__ = [
     "Bench",
@@ -30,7 +30,6 @@ __all__ = [
     "plan_table",
     "prepare",
     "read",
-    "results_table",
     "run",
     "second_stage",
     "shipped",

@@ -175,15 +175,6 @@ def _is_path(which: str | Path) -> bool:
     return isinstance(which, Path) or which.endswith(".toml") or "/" in which or Path(which).exists()
 
 
-def counted(number: int, word: str) -> str:
-    """A number and its word.
-
-    >>> counted(1, "run"), counted(1200, "run")
-    ('1 run', '1,200 runs')
-    """
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
-
-
 def listed(names: Sequence[str], most: int = 6) -> str:
     """Names in a row, the first few of many."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""

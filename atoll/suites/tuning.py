@@ -15,8 +15,8 @@ from typing import Any
 
 from atoll import rng
 from atoll.records import Tuning
+from atoll.report import counted
 from atoll.suites.expand import Place
-from atoll.suites.suite import counted
 
 HOLDOUT = 0.1
 Settings = dict[str, Any]

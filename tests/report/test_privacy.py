@@ -331,10 +331,15 @@ def test_many_audits_say_how_often_one_is_wrong_by_chance(tmp_path: Path) -> Non
 def test_attacks_on_another_unit_stand_apart_from_an_epsilon(tmp_path: Path) -> None:
     both = [attack(0.9, "example"), attack(0.3, "client")]
     folder = private(tmp_path, {"client": holds(1.87)}, attacks=both)
-    own, other = privacy.section(group(read_runs([folder]))).rows  # type: ignore[union-attr]
-    assert own.audit == ("loss threshold, client: at least 0.3 (95 % confidence, delta 1e-3); 500 members, 700 others",)
-    assert (other.kind, other.cells, other.said) == ("example", (), "example level: no epsilon is accounted")
-    assert [one.partition(" (")[0] for one in other.audit] == ["loss threshold, example: at least 0.9"]
+    own, other = privacy.section(group(read_runs([folder]))).claims.rows  # type: ignore[union-attr]
+    assert own.below[0].text == (
+        "Audit: loss threshold, client: at least 0.3 (95 % confidence, delta 1e-3); 500 members, 700 others"
+    )
+    assert len(other.cells) == 2  # words in place of an epsilon
+    assert other.cells[1].text == "example level: no epsilon is accounted"
+    assert [one.partition(" (")[0] for one in other.cells[1].remarks] == [
+        "Audit: loss threshold, example: at least 0.9"
+    ]
     text, said = section_of(page_of([folder], tmp_path)), printed([folder])
     assert "fedavg example level: no epsilon is accounted Audit: loss threshold, example: at least 0.9" in text
     assert (
@@ -348,10 +353,10 @@ def test_attacks_on_another_unit_stand_apart_from_an_epsilon(tmp_path: Path) -> 
 def test_attacks_on_each_unit_stand_beside_its_own_epsilon(tmp_path: Path) -> None:
     block = {"client": holds(1.87), "example": holds(4.2, unit="example")}
     folder = private(tmp_path, block, attacks=[attack(0.9, "example"), attack(0.3, "client")])
-    rows = privacy.section(group(read_runs([folder]))).rows  # type: ignore[union-attr]
-    assert [(row.kind, row.audit[0].partition(":")[0]) for row in rows] == [
-        ("client", "loss threshold, client"),
-        ("example", "loss threshold, example"),
+    rows = privacy.section(group(read_runs([folder]))).claims.rows  # type: ignore[union-attr]
+    assert [(row.cells[3].text.partition(",")[0], row.below[0].text.split(":")[1]) for row in rows] == [
+        ("client", " loss threshold, client"),
+        ("example", " loss threshold, example"),
     ]
     assert "no epsilon is accounted" not in printed([folder])
 

@@ -22,12 +22,13 @@ from atoll import report
 from atoll.errors import RecordError
 from atoll.records import read_runs
 from atoll.records.run_record import find
-from atoll.report import notes, settings
+from atoll.report import metrics, notes, prose, render, settings, text_table
 from atoll.report.estimates import curve, interval, seconds
-from atoll.report.final_table import Column, final, significant
+from atoll.report.final_table import Column, final
 from atoll.report.gains import gain
 from atoll.report.metrics import ACCURACY, PREFERRED, primary
 from atoll.report.plots import plots
+from atoll.report.prose import significant
 from atoll.report.seed_groups import group
 
 pytestmark = pytest.mark.usefixtures("without_figures")
@@ -328,7 +329,7 @@ def test_seeds_of_unequal_length_are_compared_where_both_were(tmp_path: Path) ->
 def test_the_final_table_holds_what_was_recorded(tmp_path: Path) -> None:
     folder = write_run(tmp_path, values=(0.2, 0.7, 0.6))
     table = final(group(read_runs([folder])), ACCURACY)
-    shown = {column.key: column.mean(table.rows[0].cells[column.key]) for column in table.columns}
+    shown = {column.key: column.cell(table.rows[0].cells[column.key]).text for column in table.columns}
     assert shown == {
         "last": "60.00",
         "best": "70.00",
@@ -524,8 +525,8 @@ def test_numbers_keep_three_digits() -> None:
 
 def test_equal_seeds_show_no_rounding_noise() -> None:
     column = Column("key", "span", "title", "meaning")
-    assert column.half(interval([0.97, 0.97, 0.97])) == "± 0"
-    assert column.half(interval([0.97, 0.97, 0.98])) == "± 0.0143"
+    assert column.cell(interval([0.97, 0.97, 0.97])).spread == "0"
+    assert column.cell(interval([0.97, 0.97, 0.98])).spread == "0.0143"
 
 
 def test_the_configuration_reads_as_toml() -> None:
@@ -546,7 +547,7 @@ def test_a_path_that_leads_nowhere_is_none() -> None:
     assert find({"a": 1}, "a", "b") is None
 
 
-@pytest.mark.parametrize("module", [notes, settings])
+@pytest.mark.parametrize("module", [metrics, prose, render, settings, text_table])
 def test_examples_in_docstrings_run(module: Any) -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0

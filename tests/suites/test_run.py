@@ -30,13 +30,14 @@ from atoll.experiment import override
 from atoll.experiment import read as read_file
 from atoll.experiment.setup import set_up
 from atoll.records import Cell, Results, RunFolder, Trace
+from atoll.report.suite import summary
 from atoll.suites import Bench, parse, prepare, read
 from atoll.suites.collect import trace
 from atoll.suites.skew import skew
 from atoll.suites.suite_progress import SuiteBar, TimeLeft
 from atoll.suites.sweeps import Quiet
 from atoll.suites.sweeps.signals import deadline, terminable
-from atoll.suites.terminal import describe_suites, results_table, second_stage
+from atoll.suites.terminal import describe_suites, second_stage
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 FILE = Path(__file__).parent / "digits.toml"
@@ -451,7 +452,7 @@ def test_the_command_prints_the_table_and_where_the_results_are(
     assert status == 0
     found = records.read_results(Path("runs/bench/digits"))
     values = [100 * run.last for run in found.cells[0].runs]
-    assert f"*{statistics.fmean(values):.1f}±{statistics.stdev(values):.1f}" in said
+    assert f" {statistics.fmean(values):.1f}±{statistics.stdev(values):.1f}" in said  # alone, it is not the best
     assert "Results: runs/bench/digits/results.json" in said
     status, said = typed(monkeypatch, "bench", str(FILE))
     assert (status, "--resume: what is done is kept" in said) == (1, True)
@@ -545,7 +546,7 @@ def row(*cells: tuple[str, Sequence[float], int, str | None]) -> Results:
 
 def shown(found: Results) -> str:
     out = StringIO()
-    Console(file=out, width=120).print(results_table(found, "b"))
+    Console(file=out, width=120).print(summary(found, "b"))
     return out.getvalue()
 
 
@@ -562,7 +563,7 @@ def test_the_best_is_marked_among_those_that_can_be_compared() -> None:
     assert "*65.0±7.1" in said
     assert said.count("*") == 2  # and in the caption
     assert "55.0±7.1" in said
-    assert "99.0 (1 seed)" in said
+    assert "99.0 (1 seed of 3)" in said
     assert "90.0±0.0" in said
     assert "over 1 or 2 seeds" in said
 

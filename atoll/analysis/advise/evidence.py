@@ -9,19 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atoll.analysis.compare import known_metric
 from atoll.errors import RecordError
-from atoll.records import (
-    Cell,
-    Results,
-    When,
-    claims,
-    promised,
-    read_results,
-    results_below,
-    same_promises,
-    weakest_claims,
-)
+from atoll.records import Cell, Results, When, cell_claims, promised, read_results, results_below, same_promises
+from atoll.report import known_metric
 from atoll.stats import Estimate, correlated_t, seeds_to_settle, t_interval
 
 FEWEST = 2  # seeds, below which a mean has no spread
@@ -149,7 +139,7 @@ def _setting(one: Results, cells: Sequence[Cell], when: When, rope: float | None
 
 def _privacy(cells: Sequence[Cell]) -> str:
     """Of the best, which comes first; and whether the others promise the same."""
-    held = [weakest_claims({run.seed: claims(run.privacy) for run in cell.runs}) for cell in cells]
+    held = [cell_claims(cell) for cell in cells]
     if not any(held):
         return ""
     same = all(same_promises(held[0], other) for other in held)

@@ -7,7 +7,7 @@ comparison_table.py  the same for a terminal
 """
 
 from atoll.analysis.compare.comparison_table import shown
-from atoll.analysis.compare.load_side import SettingRuns, Side, known_metric, opened
+from atoll.analysis.compare.load_side import SettingRuns, Side, opened
 from atoll.analysis.compare.matching import Match, Matched, match
 from atoll.analysis.compare.paired import ComparedRow, Comparison, WilcoxonOverRows, compare
 
@@ -20,7 +20,6 @@ __all__ = [
     "Side",
     "WilcoxonOverRows",
     "compare",
-    "known_metric",
     "match",
     "opened",
     "shown",

@@ -5,46 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
+from rich.table import Table as Printed
 
 from atoll.analysis.compare.paired import ComparedRow, Comparison, WilcoxonOverRows
-from atoll.report import show, significant
-from atoll.stats import Estimate
+from atoll.report import TextCell, TextRow, TextTable, numbers, rich_table, row, show, significant, texts
 
 _VERDICTS = {"a": "A better", "equal": "equal", "b": "B better", "undecided": "undecided", "one pair": "one pair"}
 _MANY = 12  # reasons for leaving out that are shown
 
 
-def shown(found: Comparison) -> Table:
+def shown(found: Comparison) -> Printed:
     """The table: print it with a rich console."""
-    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, title_justify="left", caption_justify="left")
-    unit = " in percent" if found.metric.percent else ""
-    table.title = Text(f"{found.metric.title}{unit} at the {found.when} round, {found.metric.better}", style="bold")
-    table.caption = Text("\n".join(_caption(found)), style="dim")
-    table.add_column("row", overflow="fold", min_width=10)
-    for heading in ("pairs", "A", "B", "A - B", "p(A)", "p(=)", "p(B)"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", overflow="fold")
-    for row in found.rows:
-        table.add_row(Text(row.name), *_cells(row, found), _verdict(row))
-    return table
+    heads = (*texts("row"), *numbers("pairs", "A", "B", "A - B", "p(A)", "p(=)", "p(B)"), *texts("verdict"))
+    rows = tuple(_row(one, found) for one in found.rows)
+    title = found.metric.heading(f" at the {found.when} round")
+    return rich_table(TextTable(heads, rows, title, tuple(_caption(found))))
 
 
-def _cells(row: ComparedRow, found: Comparison) -> list[str]:
-    means = [_number(value, found) for value in (row.a, row.b)]
-    chances = ["" if p is None else f"{p:.2f}" for p in (row.p_a, row.p_equal, row.p_b)]
-    return [str(len(row.seeds)), *means, _estimate(row.difference, found) + _ends(row.bootstrap, found), *chances]
+def _row(one: ComparedRow, found: Comparison) -> TextRow:
+    means = [_number(value, found) for value in (one.a, one.b)]
+    chances = ["" if p is None else f"{p:.2f}" for p in (one.p_a, one.p_equal, one.p_b)]
+    return row(one.name, str(len(one.seeds)), *means, _difference(one, found), *chances, _verdict(one))
 
 
-def _estimate(e: Estimate, found: Comparison) -> str:
-    half = "" if e.half is None else f" ± {_number(e.half, found)}"
-    return _number(e.mean, found, "+") + half
-
-
-def _ends(e: Estimate, found: Comparison) -> str:
-    return "" if e.low is None or e.high is None else f"\n{_number(e.low, found, '+')}, {_number(e.high, found, '+')}"
+def _difference(one: ComparedRow, found: Comparison) -> TextCell:
+    half, ends = one.difference.half, (one.bootstrap.low, one.bootstrap.high)
+    below = ", ".join(_number(end, found, "+") for end in ends if end is not None)
+    spread = "" if half is None else _number(half, found)
+    return TextCell(_number(one.difference.mean, found, "+"), spread, detail=below)
 
 
 def _number(value: float, found: Comparison, sign: str = "") -> str:

@@ -17,14 +17,13 @@ from atoll.records import (
     Record,
     Results,
     When,
-    claims,
+    cell_claims,
     is_results,
     read_results,
     read_runs,
     runs_at,
-    weakest_claims,
 )
-from atoll.report import PREFERRED, Group, MetricInfo, group, primary
+from atoll.report import Group, MetricInfo, group, group_claims, known_metric, primary, suite_metric
 
 
 @dataclass(frozen=True)
@@ -116,31 +115,19 @@ def metric_of(sides: Sequence[Side], asked: str | None) -> MetricInfo:
         if len({f[0] for f in found}) > 1 or (asked and {asked} != {f[0] for f in found}):
             names = ", ".join(sorted(f[0] for f in found))
             raise ConfigError(f"--metric: a suite's results hold one metric (here {names}; asked for: {asked}).")
-        one = suites[0]
-        known = known_metric(one.metric)
-        return MetricInfo(one.metric, known.title, one.higher, percent=one.scale == 100, share=known.share)
+        return suite_metric(suites[0])
     records = [record for side in sides for record in side.records]
     return known_metric(asked) if asked else primary(records)
 
 
-def known_metric(key: str) -> MetricInfo:
-    """A metric by name; one that nobody listed is better the higher it is, unless it is an error."""
-    listed = {metric.key: metric for metric in PREFERRED}
-    lower = any(word in key for word in ("loss", "error", "mse", "mae", "perplexity"))
-    accuracy = key.endswith("accuracy")
-    return listed.get(key, MetricInfo(key, key, not lower, percent=accuracy, share=accuracy))
-
-
 def _of_cell(cell: Cell, when: When, higher: bool) -> SettingRuns:
     runs = tuple(SeedRun(run.seed, run.at(when, higher), run.partition, run.status) for run in cell.runs)
-    held = weakest_claims({run.seed: claims(run.privacy) for run in cell.runs})
-    return SettingRuns({"block": cell.block, **cell.path}, runs, held)
+    return SettingRuns({"block": cell.block, **cell.path}, runs, cell_claims(cell))
 
 
 def _of_group(found: Group, metric: MetricInfo, when: When) -> SettingRuns:
     place = {key: value for key, value in found.settings.items() if key != "label"}
-    held = weakest_claims({record.seed: record.claims for record in found.records})
-    return SettingRuns(place, tuple(_of_record(record, metric, when) for record in found.records), held)
+    return SettingRuns(place, tuple(_of_record(record, metric, when) for record in found.records), group_claims(found))
 
 
 def _of_record(record: Record, metric: MetricInfo, when: When) -> SeedRun:

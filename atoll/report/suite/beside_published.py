@@ -6,26 +6,20 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from atoll.records import Results, VersusPublished, compare_with_published
-from atoll.report.suite import prose
+from atoll.records import MeanOverSeeds, Published, Results, VersusPublished, compare_with_published
+from atoll.report import prose
+from atoll.report.metrics import suite_metric
+from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, numbers, row, texts
 
-
-@dataclass(frozen=True)
-class Shown:
-    """One line as text."""
-
-    name: str
-    numbers: tuple[str, ...]
-    verdict: str
-    why: str
-    quirk: str | None
-
-    @property
-    def kind(self) -> str:
-        """For the colour."""
-        return self.verdict if self.verdict in ("agrees", "differs") else "other"
+HEADS = (
+    *texts("cell"),
+    *numbers("theirs", "ours, last", "ours, best", "difference"),
+    TextColumn("allowed", "number", "the largest difference that still agrees"),
+    TextColumn("in their std", "number", "the difference in their standard deviations"),
+    TextColumn("in our std", "number", "the difference in our standard deviations"),
+    *texts("verdict", "why"),
+)
 
 
 @dataclass(frozen=True)
@@ -34,8 +28,8 @@ class PublishedSection:
 
     finding: str
     told: str
-    rows: tuple[Shown, ...]
-    others: tuple[Shown, ...]
+    rows: TextTable | None
+    others: TextTable | None
 
 
 def comparison(results: Results) -> PublishedSection | None:
@@ -46,19 +40,25 @@ def comparison(results: Results) -> PublishedSection | None:
 
 
 def shown(results: Results, found: Sequence[VersusPublished]) -> PublishedSection | None:
-    """These rows as text."""
+    """These rows as tables."""
     if not found:
         return None
-    ran = [row for row in found if row.ours_last is not None]
     told = (
         f"Each cell of {_named(results)} beside ours. Papers seldom say whether they print the last or the best round, "
         "so the nearer of ours counts. It agrees within a practical margin or two standard errors of "
         'the difference, whichever is larger ("allowed"): where that is wide, agreement says little. Lines in italics '
         "repeat a quirk of the published code, to see what it does."
     )
-    lines = {id(row): _shown(row) for row in found}
-    others = tuple(lines[id(row)] for row in found if row.ours_last is None)
-    return PublishedSection(_finding(results, found), told, tuple(lines[id(row)] for row in ran), others)
+    note = (
+        f"{prose.first_up(suite_metric(results).unit)}, mean ± standard deviation over seeds. Difference: the nearer "
+        "of ours minus theirs, and the same counted in their and in our standard deviations."
+    )
+    ran = tuple(_row(row) for row in found if row.ours_last is not None)
+    missing = tuple(_missing(row) for row in found if row.ours_last is None)
+    others = TextTable((*HEADS[:2], *HEADS[-2:]), missing) if missing else None
+    return PublishedSection(
+        _finding(results, found), told, TextTable(HEADS, ran, notes=(note,), style="wide") if ran else None, others
+    )
 
 
 def _named(results: Results) -> str:
@@ -80,16 +80,27 @@ def _finding(results: Results, found: Sequence[VersusPublished]) -> str:
     return " ".join(filter(None, parts))
 
 
-def _shown(row: VersusPublished) -> Shown:
-    numbers = (
-        *map(_score, (row.theirs, row.ours_last, row.ours_best)),
-        _signed(row.difference, 2),
-        prose.MISSING if row.allowed is None else prose.number(row.allowed, 2),
-        _signed(row.in_theirs, 1),
-        _signed(row.in_ours, 1),
+def _row(found: VersusPublished) -> TextRow:
+    figures = (
+        *map(_score, (found.theirs, found.ours_last, found.ours_best)),
+        _signed(found.difference, 2),
+        prose.MISSING if found.allowed is None else prose.number(found.allowed, 2),
+        _signed(found.in_theirs, 1),
+        _signed(found.in_ours, 1),
     )
-    why = prose.first_up(f"{row.why}.") if row.why else ""
-    return Shown(row.name, numbers, row.verdict, " ".join(filter(None, (why, _effect(row)))), row.quirk)
+    kind = found.verdict if found.verdict in ("agrees", "differs") else "other"
+    why = TextCell(" ".join(filter(None, (_reason(found), _effect(found)))), style="why")
+    verdict = TextCell(found.verdict, style=f"verdict {kind}")
+    return row(found.name, *figures, verdict, why, style="quirk" if found.quirk else "", hint=found.quirk or "")
+
+
+def _missing(found: VersusPublished) -> TextRow:
+    verdict = TextCell(found.verdict, style="verdict")
+    return row(found.name, _score(found.theirs), verdict, TextCell(_reason(found), style="why"))
+
+
+def _reason(found: VersusPublished) -> str:
+    return prose.first_up(f"{found.why}.") if found.why else ""
 
 
 def _effect(row: VersusPublished) -> str:
@@ -98,20 +109,14 @@ def _effect(row: VersusPublished) -> str:
         return ""
     paired = "paired over" if row.effect.paired else "not paired, over"
     seeds = prose.counted(len(row.effect.seeds), "seed")
-    return f"Effect of the quirk at the last round: {_signed_score(row.effect.last)}, {paired} {seeds}."
+    return f"Effect of the quirk at the last round: {_score(row.effect.last, '+')}, {paired} {seeds}."
 
 
-def _signed_score(found: Any) -> str:
-    return f"{_signed(found.mean, 2)}{_spread(found)}"
-
-
-def _score(found: Any) -> str:
-    return prose.MISSING if found is None else f"{prose.number(found.mean, 2)}{_spread(found)}"
-
-
-def _spread(found: Any) -> str:
-    std = getattr(found, "std", None)
-    return f" ± {prose.number(std, 2)}" if std is not None and math.isfinite(std) else ""
+def _score(found: MeanOverSeeds | Published | None, sign: str = "") -> str:
+    if found is None:
+        return prose.MISSING
+    spread = "" if found.std is None or not math.isfinite(found.std) else prose.number(found.std, 2)
+    return TextCell(prose.number(found.mean, 2, sign), spread).inline
 
 
 def _signed(value: float | None, places: int) -> str:

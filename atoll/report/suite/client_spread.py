@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from atoll.records import Cell, Results, Trace
-from atoll.report.final_table import significant
-from atoll.report.suite import prose
+from atoll.report import prose
+from atoll.report.text_table import TextColumn, TextRow, TextTable, numbers, row, texts
 
-
-@dataclass(frozen=True)
-class Spread:
-    """One row: for each method the mean over seeds of some numbers as text, None where there is nothing."""
-
-    path: tuple[str, ...]
-    entries: Mapping[str, tuple[str, ...] | None]
+SECONDS = (
+    "Seconds of drawing clients, training, server and record; evaluation is not counted.",
+    "Of runs that shared a stack of k, a k-th of the stack's seconds: what a run cost, not what it takes alone.",
+)
+COSTS = (
+    *texts("method"),
+    *numbers("runs"),
+    TextColumn("tuning runs", "number", "runs whose settings were not chosen"),
+    TextColumn("MB a run", "number", "megabytes (1e6 bytes), up and down, all clients, mean over runs"),
+    TextColumn("seconds a run", "number", "mean over runs, evaluation not counted"),
+    *numbers("runs sharing a stack", "seconds in all", "of which tuning"),
+)
 
 
 @dataclass(frozen=True)
@@ -32,11 +38,16 @@ class MethodCosts:
     tuning: float  # seconds of the trials that were not chosen
 
 
-def clients(results: Results, block: str) -> list[Spread]:
-    """The worst-off tenth of the clients, and the standard deviation over clients."""
-    rows = results.rows(block)
-    found = [Spread(path, {m: _clients(results, cell) for m, cell in cells.items()}) for path, cells in rows.items()]
-    return [row for row in found if any(row.entries.values())]
+def clients(results: Results, block: str) -> TextTable | None:
+    """The worst-off tenth of the clients, and the standard deviation over clients; None where no run has them."""
+    spread = {p: {m: _clients(results, cell) for m, cell in cells.items()} for p, cells in results.rows(block).items()}
+    known = {path: entries for path, entries in spread.items() if any(entries.values())}
+    methods = dict.fromkeys(method for entries in known.values() for method in entries)
+    heads = [head for method in methods for head in numbers("worst 10\u00a0%", "std", group=method)]
+    lines = [[path, *(entries.get(m) or (prose.MISSING,) * 2 for m in methods)] for path, entries in known.items()]
+    rows = tuple(row(" / ".join(path), *chain(*entries)) for path, *entries in lines)
+    name = " / ".join(results.axes[:-1]) or "setting"
+    return TextTable((*texts(name), *heads), rows, style="wide") if rows else None
 
 
 def costs(results: Results) -> list[MethodCosts]:
@@ -44,6 +55,19 @@ def costs(results: Results) -> list[MethodCosts]:
     methods = dict.fromkeys(cell.method for cell in results.cells)
     found = [_costs(method, [cell for cell in results.cells if cell.method == method]) for method in methods]
     return [one for one in found if one.runs or one.trials]
+
+
+def costs_table(results: Results) -> TextTable:
+    """The same to be shown."""
+    stacked = any(run.together > 1 for cell in results.cells for run in cell.runs)
+    return TextTable(COSTS, tuple(map(_cost_row, costs(results))), notes=SECONDS[: 1 + stacked], style="wide")
+
+
+def _cost_row(one: MethodCosts) -> TextRow:
+    stacks = ", ".join(map(str, one.stacks)) or prose.MISSING
+    tuning = f"{100 * one.tuning / one.spent if one.spent else 0:.0f} %"
+    spent = prose.significant(one.spent)
+    return row(one.method, one.runs, one.trials, one.megabytes, one.seconds, stacks, spent, tuning)
 
 
 def seconds(run: Trace) -> float:
@@ -56,7 +80,7 @@ def _clients(results: Results, cell: Cell) -> tuple[str, ...] | None:
     if not runs:
         return None
     means = [results.scale * _mean(run[key] for run in runs) for key in ("worst_decile", "std")]
-    return tuple(prose.number(mean, 1) if results.scale == 100 else significant(mean) for mean in means)
+    return tuple(prose.number(mean, 1) if results.scale == 100 else prose.significant(mean) for mean in means)
 
 
 def _costs(method: str, cells: Sequence[Cell]) -> MethodCosts:
@@ -68,8 +92,8 @@ def _costs(method: str, cells: Sequence[Cell]) -> MethodCosts:
         method,
         len(runs),
         len(trials),
-        significant(_mean(run.bytes[-1] / 1e6 for run in every if run.bytes)),
-        significant(_mean(map(seconds, every))),
+        prose.significant(_mean(run.bytes[-1] / 1e6 for run in every if run.bytes)),
+        prose.significant(_mean(map(seconds, every))),
         tuple(sorted({run.together for run in every if run.together > 1})),
         sum(map(seconds, every)),
         sum(map(seconds, trials)),

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from atoll.report import theme
+from atoll.report import prose, theme
 from atoll.report.plots import Plot
-from atoll.report.suite import prose
 from atoll.stats import critical_difference, not_different
 
 AXIS = 2.4  # inches

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from atoll.records import Cell, Floats, Results, Trace
-from atoll.report import theme
+from atoll.report import prose, theme
+from atoll.report.metrics import suite_metric
 from atoll.report.plots import Plot
-from atoll.report.suite import prose
 from atoll.stats import half_width
 
 By = Literal["rounds", "bytes", "seconds"]
@@ -83,13 +83,13 @@ def _plot(
         f"curve-{results.blocks().index(block)}-{place}-{by}",
         prose.row_name(row),
         "",
-        f"{prose.unit(results)} against {BY[by]}, {prose.row_name(row)}: {ends}.",
+        f"{suite_metric(results).unit} against {BY[by]}, {prose.row_name(row)}: {ends}.",
         lambda: _draw(results, lines, by, styles),
     )
 
 
 def _draw(results: Results, lines: Sequence[MethodLine], by: By, styles: Mapping[str, int]) -> Figure:
-    figure, axes = canvas(WIDTH, HEIGHT)
+    figure, axes = theme.canvas(WIDTH, HEIGHT)
     for one in lines:
         style = theme.line_style(styles[one.method])
         axes.plot(one.x, one.mean, markevery=max(1, len(one.x) // 5), markersize=3.2, **style)
@@ -98,7 +98,7 @@ def _draw(results: Results, lines: Sequence[MethodLine], by: By, styles: Mapping
             axes.fill_between(one.x, low, high, color=style["color"], alpha=0.13, linewidth=0)
     _limit(axes, lines, results)
     axes.set_xlabel(BY[by])
-    axes.set_ylabel(prose.unit(results))
+    axes.set_ylabel(suite_metric(results).unit)
     axes.xaxis.set_major_locator(MaxNLocator(integer=by == "rounds", nbins=5, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
     ends = [float(one.x[-1]) for one in lines if one.x[-1] > 0]
@@ -118,14 +118,6 @@ def _limit(axes: Axes, lines: Sequence[MethodLine], results: Results) -> None:
     pad = 0.08 * float(means.max() - means.min()) or 0.05 * abs(float(means.max())) or 1.0
     low, high = float(means.min()) - pad, float(means.max()) + pad
     axes.set_ylim((max(low, 0.0), min(high, 100.5)) if results.scale == 100 else (low, high))
-
-
-def canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure with one pair of axes, as small as its labels allow."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
-    axes.patch.set_alpha(0.0)
-    return figure, axes
 
 
 def swatch(number: int) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from atoll.records import FINISHED, Cell, Results
-from atoll.report.suite import prose, tuning
+from atoll.report import prose
+from atoll.report.metrics import suite_metric
+from atoll.report.suite import tuning
 
 NAMED = 6  # cells that a note names before it only counts
 
@@ -24,12 +26,12 @@ def lead(results: Results) -> str:
     """What was run, in words."""
     rows = sum(len(results.rows(block)) for block in results.blocks())
     methods = list(dict.fromkeys(cell.method for cell in results.cells if cell.quirk is None))
-    blocks = len(results.blocks())
+    blocks, metric = len(results.blocks()), suite_metric(results)
     where = f"{prose.counted(rows, 'setting')} ({prose.listed(results.axes[:-1])})" if rows > 1 else "one setting"
     parts = f" in {blocks} parts" if blocks > 1 else ""
     return (
         f"{_methods(methods)} on {where}{parts}, {_seeds(results)}. "
-        f"Measured: {prose.metric(results)} on test data, {prose.better(results)}."
+        f"Measured: {metric.title} on test data, {metric.better}."
     )
 
 

@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from markupsafe import Markup
+
 from atoll.errors import RecordError
 from atoll.records import Cell, Results, replace_text
-from atoll.report.html import environment
+from atoll.report import prose
+from atoll.report.metrics import suite_metric
+from atoll.report.render_html import template
 from atoll.report.suite import privacy_page as privacy
-from atoll.report.suite import prose
 from atoll.report.suite.critical import critical
-from atoll.report.suite.ranking import comparable, ranks, tally
-from atoll.report.suite.score_table import contest, decimals
-from atoll.report.suite.scores import CellScore, best, by_seed
-from atoll.stats import align, t_interval
+from atoll.report.suite.ranking import TALLY, comparable, ranks, tally
+from atoll.report.suite.scores import best, by_seed, contest, decimals, named_rows
+from atoll.report.text_table import TextCell, TextRow, TextTable, numbers, row, texts
+from atoll.stats import Estimate, align, t_interval
 
 SAID = {"validation": "validation", "paper": "test data", "none": "not tuned"}
 
@@ -36,7 +39,7 @@ class Standing:
     places: int
     seeds: int
     methods: tuple[str, ...]
-    scores: Mapping[str, CellScore]  # turned so that higher is better
+    scores: Mapping[str, Estimate]  # turned so that higher is better
     privacy: str = ""  # of the best; nothing where it has no account
     uneven: bool = False  # do the methods not hold the same epsilon?
 
@@ -48,10 +51,8 @@ class Standing:
     @property
     def said(self) -> str:
         """The interval as text."""
-        low, high = self.interval or (0.0, 0.0)
-        return (
-            f"{prose.number(low, self.places)} to {prose.number(high, self.places)}" if self.interval else prose.MISSING
-        )
+        ends = [prose.number(end, self.places) for end in self.interval or ()]
+        return " to ".join(ends) or prose.MISSING
 
 
 def leaderboard(results: Sequence[Results], out: Path) -> Path:
@@ -71,18 +72,53 @@ def board(results: Sequence[Results]) -> str:
     same, complete = comparable(ranked_rows)
     ranked = ranks({name: ranked_rows[name] for name in complete}, same, higher=True)
     counted = tally(ranked_rows, higher=True)
-    return environment().get_template("leaderboard.html.j2").render(
-        suites=kept,
-        rows=rows,
+    order = sorted(counted, key=lambda method: (ranked.get(method, len(ranked) + 1.0), method))
+    return template("leaderboard").render(
+        suites=_suites(kept),
+        rows=_rows(rows) if rows else None,
         lead=_lead(kept, rows),
-        wins=sorted(counted.items(), key=lambda item: (ranked.get(item[0], len(ranked) + 1.0), item[0])),
+        wins=_wins([row(method, *counted[method]) for method in order]) if order else None,
         told=_told(ranked, same, complete, ranked_rows),
         plot=critical(ranked, len(complete)) if len(same) > 2 and len(complete) > 1 else None,
         notes=[*notes, *_notes(kept, rows)],
-        counted=prose.counted,
-        tuned=SAID,
-        accounted=any(row.privacy for row in rows),
     )  # fmt: skip
+
+
+def _wins(rows: Sequence[TextRow]) -> TextTable:
+    said = (
+        '"Clear" wins: no other method\'s 95\u00a0% interval overlaps. A dash: the method is missing in rows that the '
+        "others share. Click on a heading to sort."
+    )
+    return TextTable((*texts("method"), *numbers(*TALLY)), tuple(rows), notes=(said,), style="wide sortable")
+
+
+def _rows(rows: Sequence[Standing]) -> TextTable:
+    said = Markup(
+        "The best method of every row at the last round, mean ± standard deviation over seeds, and how far it is ahead "
+        'of the second best: <span class="mark">★</span> where the 95\u00a0% interval of the margin leaves out 0. That '
+        "interval does not count that the best was picked among several. Click on a heading to sort."
+    )
+    accounted = any(one.privacy for one in rows)
+    heads = (*texts("row", "suite", "size", "best", *(["its privacy"] if accounted else [])), *numbers("value"))
+    heads += (*texts("measured", "second"), *numbers("margin", "its interval", "methods", "seeds"))
+    return TextTable(heads, tuple(_row(one, accounted) for one in rows), notes=(said,), style="wide told sortable")
+
+
+def _row(one: Standing, accounted: bool) -> TextRow:
+    private = [f"{one.privacy or prose.MISSING}{' †' if one.uneven else ''}"] if accounted else []
+    best = TextCell(one.best, mark="clear" if one.clear else "")
+    margin = TextCell(f"{one.margin:.{one.places}f}", value=one.margin)
+    methods = TextCell(str(len(one.methods)), hint=", ".join(one.methods))
+    head = one.row, one.suite, one.size, best, *private, one.value, one.measured, one.second
+    return row(*head, margin, one.said, methods, one.seeds)
+
+
+def _suites(results: Sequence[Results]) -> TextTable:
+    heads = (*texts("suite", "title", "size", "metric", "tuned on"), *numbers("cells"), *texts("date"))
+    said = [(f"{one.metric}, {suite_metric(one).better}", SAID[one.tuning], len(one.cells)) for one in results]
+    dates = [one.made.get("date", prose.MISSING) for one in results]
+    rows = (row(x.suite, x.title, x.size, *s, d) for x, s, d in zip(results, said, dates, strict=True))
+    return TextTable(heads, tuple(rows), style="wide")
 
 
 def unique(results: Sequence[Results]) -> tuple[list[Results], list[str]]:
@@ -102,23 +138,18 @@ def unique(results: Sequence[Results]) -> tuple[list[Results], list[str]]:
 
 def standings(results: Results) -> list[Standing]:
     """Every row in which at least two methods have two seeds."""
-    many = len(results.blocks()) > 1
-    found = [
-        _standing(results, f"{block}: {prose.row_name(path)}" if many else prose.row_name(path), cells)
-        for block in results.blocks()
-        for path, cells in results.rows(block).items()
-    ]
+    found = [_standing(results, name, cells) for name, cells in named_rows(results)]
     return [one for one in found if one is not None]
 
 
-def _standing(results: Results, row: str, cells: Mapping[str, Cell]) -> Standing | None:
+def _standing(results: Results, name: str, cells: Mapping[str, Cell]) -> Standing | None:
     rivals = contest(results, cells, "last")
     sign = 1 if results.higher else -1
     order = sorted((m for m in rivals if not rivals[m].diverged), key=lambda m: -sign * rivals[m].mean)
     if len(order) < 2:
         return None
     first, second = order[:2]
-    turned = {m: replace(one, mean=sign * one.mean) for m, one in rivals.items()}
+    turned = {m: one if results.higher else -one for m, one in rivals.items()}
     gaps = _gaps(results, cells, first, second)
     found = t_interval(gaps) if len(gaps) > 1 else None
     interval = (found.low, found.high) if found and found.low is not None and found.high is not None else None
@@ -126,9 +157,9 @@ def _standing(results: Results, row: str, cells: Mapping[str, Cell]) -> Standing
     value = f"{prose.number(rivals[first].mean, places)} ± {prose.number(rivals[first].std or 0.0, places)}"
     names = " = ".join(best(turned, higher=True))
     margin = sign * (rivals[first].mean - rivals[second].mean)
-    said = (results.suite, row, results.size, prose.unit(results), names, value, second)
+    said = (results.suite, name, results.size, suite_metric(results).unit, names, value, second)
     unlike = privacy.uneven(cells[m] for m in rivals)
-    told = privacy.brief(cells[first]) or ("not private" if unlike else "")
+    told = privacy.brief_claims(cells[first]) or ("not private" if unlike else "")
     return Standing(*said, margin, interval, places, rivals[first].n, tuple(rivals), turned, told, unlike)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from atoll.records import Results
-from atoll.report.final_table import significant
-from atoll.report.html import environment
+from atoll.records import Cell, Results, Trace, When
+from atoll.report import prose
+from atoll.report.metrics import suite_metric
+from atoll.report.render_html import fact_table, template
+from atoll.report.settings import flatten
 from atoll.report.suite import (
     beside_published,
     client_spread,
@@ -15,48 +18,69 @@ from atoll.report.suite import (
     headline,
     pairwise,
     privacy_page,
-    prose,
     ranking,
     tuning,
 )
-from atoll.report.suite.score_table import table
+from atoll.report.suite.score_table import quirks, score_table
+from atoll.report.text_table import TextCell, TextRow, TextTable, numbers, row, texts
 
+WHENS: tuple[When, When] = ("last", "best")
 SHOWN_FIRST = 9  # rows whose curves are open; the others wait behind a click
 
 
 def page(results: Results) -> str:
     """The whole page as text."""
+    metric = suite_metric(results)
     parts: dict[str, Any] = {
         "privacy": privacy_page.section(results),
         "paper": beside_published.comparison(results),
         "ranking": ranking.ranking(results),
         "pairs": pairwise.certainty(results),
-        "clients": _clients(results),
+        "clients": [(b, table) for b in results.blocks() if (table := client_spread.clients(results, b))],
         **_curves(results),
     }
-    return environment().get_template("suite.html.j2").render(
+    return template("suite").render(
         results=results,
         scope=headline.scope(results),
         lead=headline.lead(results),
         findings=_findings(parts),
         notes=[*privacy_page.alarms(results)[:1], *headline.notes(results)],
         sections=_sections(parts),
-        unit=prose.first_up(prose.unit(results)),
-        better=prose.better(results),
-        tables=[[table(results, block, when) for block in results.blocks()] for when in ("last", "best")],
+        unit=prose.first_up(metric.unit),
+        better=metric.better,
+        tables=[[(block, when, _scores(results, block, when)) for block in results.blocks()] for when in WHENS],
         budget=tuning.budget(results),
-        costs=client_spread.costs(results),
-        stack_note=_stack_note(results),
+        costs=client_spread.costs_table(results),
         sensitivity=tuning.sensitivity(results),
-        tried=tuning.tried(results),
+        tried=tuning.tried_table(results),
         command=results.made.get("command"),
-        facts=facts(results.made),
-        runs=[(cell, run) for cell in results.cells for run in cell.runs],
-        significant=significant,
-        number=prose.number,
-        say_settings=prose.settings,
+        facts=[(part, fact_table(rows)) for part, rows in facts(results.made)],
+        runs=_runs(results),
         **parts,
     )  # fmt: skip
+
+
+def _scores(results: Results, block: str, when: When) -> TextTable:
+    said = [f"{prose.first_up(suite_metric(results).unit)} at the {when} round."]
+    said += ["What is in italics repeats on purpose what was published."] if quirks(results, block) else []
+    return replace(score_table(results, block, when), notes=tuple(said), style="wide")
+
+
+def _runs(results: Results) -> TextTable:
+    said = (
+        "The digest is that of the complete experiment. Runs of one seed are paired where their partition digests are "
+        "equal."
+    )
+    heads = (*texts("cell"), *numbers("seed"), *texts("settings"), *numbers("last", "best"))
+    rows = tuple(_run(results, cell, run) for cell in results.cells for run in cell.runs)
+    digests = texts("experiment", "partition", kind="code")
+    return TextTable((*heads, *digests, *texts("status")), rows, notes=(said,), style="told")
+
+
+def _run(results: Results, cell: Cell, run: Trace) -> TextRow:
+    values = (prose.number(value * results.scale, 2) for value in (run.last, run.best(results.higher)))
+    digests = (TextCell(digest[:10], hint=digest) for digest in (run.digest, run.partition))
+    return row(cell.name, run.seed, prose.settings(cell.settings), *values, *digests, run.status)
 
 
 def _findings(parts: Mapping[str, Any]) -> list[str]:
@@ -92,24 +116,6 @@ def _curves(results: Results) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _clients(results: Results) -> list[tuple[str, tuple[str, ...], list[client_spread.Spread]]]:
-    found = [(block, client_spread.clients(results, block)) for block in results.blocks()]
-    return [(block, _methods(rows), rows) for block, rows in found if rows]
-
-
-def _methods(rows: Sequence[client_spread.Spread]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(method for row in rows for method in row.entries))
-
-
-def _stack_note(results: Results) -> str:
-    said = "Seconds of drawing clients, training, server and record; evaluation is not counted."
-    stacked = any(run.together > 1 for cell in results.cells for run in cell.runs)
-    shared = (
-        " Of runs that shared a stack of k, a k-th of the stack's seconds: what a run cost, not what it takes alone."
-    )
-    return said + (shared if stacked else "")
-
-
 def facts(made: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     """What is known of versions and machine, table by table; single values first.
 
@@ -117,13 +123,6 @@ def facts(made: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     [('made', [('date', 'today')]), ('versions', [('atoll', '0.1.0')])]
     """
     plain = [(key, str(value)) for key, value in made.items() if key != "command" and not isinstance(value, Mapping)]
-    tables = [(key, list(_flat(value))) for key, value in made.items() if isinstance(value, Mapping)]
+    flat = {key: flatten(value) for key, value in made.items() if isinstance(value, Mapping)}
+    tables = [(key, [(k, str(v)) for k, v in table.items() if v is not None]) for key, table in flat.items()]
     return ([("made", plain)] if plain else []) + [(key, rows) for key, rows in tables if rows]
-
-
-def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{key}.")
-        elif value is not None:
-            yield f"{before}{key}", str(value)

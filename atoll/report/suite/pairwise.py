@@ -5,20 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import combinations
 from statistics import median
 
 from matplotlib.figure import Figure
 
 from atoll.records import Cell, Results
-from atoll.report import theme
+from atoll.report import prose, theme
+from atoll.report.metrics import suite_metric
 from atoll.report.plots import Plot
-from atoll.report.suite import prose
-from atoll.report.suite.curves import canvas
-from atoll.report.suite.scores import by_seed, competes, of_cell
+from atoll.report.suite.scores import by_seed, contest, named_rows, of_cell
+from atoll.report.text_table import TextCell, TextColumn, TextTable, numbers, row, texts
 from atoll.stats import MOST_SEEDS, SURE, Posterior, Stability, correlated_t, pair, rank_stability, seeds_to_settle
 
 MOST = 12  # posteriors that are drawn
+PAIR = (*texts("row", "A", "B"), *numbers("A − B", "A better", "equal", "B better"))
+BAR = (TextColumn("A, equal, B", hint="blue: A is better; grey: practically equal; orange: B is better"),)
+SETTLED = (
+    TextColumn("order holds", "number", "how often A stays the best when one seed is left out"),
+    TextColumn(
+        "seeds to settle", "number",
+        "seeds with which the difference would be told apart from 0, if it is what it seems",
+    ),
+)  # fmt: skip
 RHO = 0.0  # seeds are independent, and all tested on one test set
 
 
@@ -45,6 +55,13 @@ class PairRow:
         one = self.posterior
         return tuple(round(100 * p, 1) for p in (one.p_a, one.p_equal, one.p_b))
 
+    @property
+    def bar(self) -> TextCell:
+        """The same as a picture."""
+        said = f"A better {self.p[0]}, equal {self.p[1]}, B better {self.p[2]}"
+        parts = "".join(f'<i class="{c}" style="width: {w}%"></i>' for c, w in zip("aeb", self.widths, strict=True))
+        return TextCell(said, picture=f'<span class="bar" role="img" aria-label="{escape(said)}">{parts}</span>')
+
 
 @dataclass(frozen=True)
 class Certainty:
@@ -57,6 +74,21 @@ class Certainty:
     all: tuple[PairRow, ...]
     plots: tuple[Plot, ...]
     posterior: str
+
+    @property
+    def top_table(self) -> TextTable:
+        """The two best of every row."""
+        rows = (row(x.row, x.a, x.b, x.difference, x.bar, *x.p, x.holds, x.seeds) for x in self.top)
+        note = (
+            "The best method of a row (A) against the second best (B), at the last round, paired by seed. "
+            f'"Equal" means a difference within ±{self.rope}.'
+        )
+        return TextTable((*PAIR[:4], *BAR, *PAIR[4:], *SETTLED), tuple(rows), notes=(note,), style="wide")
+
+    @property
+    def all_table(self) -> TextTable:
+        """Every pair of every row."""
+        return TextTable(PAIR, tuple(row(x.row, x.a, x.b, x.difference, *x.p) for x in self.all))
 
 
 def certainty(results: Results) -> Certainty | None:
@@ -73,7 +105,13 @@ def certainty(results: Results) -> Certainty | None:
     plots = tuple(_plot(i, line, results) for i, line in enumerate(top[:MOST]))
     every = tuple(line for _, _, found in lines for line in found)
     return Certainty(
-        _finding(top, rope, results), told, prose.gap(rope, results), top, every, plots, _explained(results, rope)
+        _finding(top, rope, results),
+        told,
+        suite_metric(results).gap(rope),
+        top,
+        every,
+        plots,
+        _explained(results, rope),
     )
 
 
@@ -88,17 +126,14 @@ def practical(results: Results) -> float:
 
 def _rows(results: Results) -> Iterator[tuple[str, dict[str, dict[int, float]]]]:
     """Each row's methods that may win it, in the order of their means, with their values by seed."""
-    many = len(results.blocks()) > 1
-    for block in results.blocks():
-        for row, cells in results.rows(block).items():
-            name = f"{block}: {prose.row_name(row)}" if many else prose.row_name(row)
-            yield name, {m: by_seed(cells[m], results, "last") for m in _order(cells, results)}
+    for name, cells in named_rows(results):
+        yield name, {m: by_seed(cells[m], results, "last") for m in _order(cells, results)}
 
 
 def _order(cells: Mapping[str, Cell], results: Results) -> list[str]:
-    means = {m: one.mean for m, cell in cells.items() if competes(cell) and (one := of_cell(cell, results, "last"))}
-    finite = [m for m, mean in means.items() if math.isfinite(mean)]
-    return sorted(finite, key=lambda m: -means[m] if results.higher else means[m])
+    scores = contest(results, cells, "last")
+    finite = [m for m, one in scores.items() if not one.diverged]
+    return sorted(finite, key=lambda m: -scores[m].mean if results.higher else scores[m].mean)
 
 
 def _pairs(row: str, values: Mapping[str, Mapping[int, float]], results: Results, rope: float) -> Iterator[PairRow]:
@@ -140,7 +175,7 @@ def _finding(top: Sequence[PairRow], rope: float, results: Results) -> str:
     clear, equal, open_ = verdicts.count("a"), verdicts.count("equal"), verdicts.count("undecided")
     return (
         f"Best against second best, row by row: in {clear} of {len(top)} the best is better by over "
-        f"{prose.gap(rope, results)} with a probability of {100 * SURE:.0f} % or more, in {equal} the two are "
+        f"{suite_metric(results).gap(rope)} with a probability of {100 * SURE:.0f} % or more, in {equal} the two are "
         f"practically equal, and {open_} {'is' if open_ == 1 else 'are'} still open."
     )
 
@@ -148,7 +183,7 @@ def _finding(top: Sequence[PairRow], rope: float, results: Results) -> str:
 def _method(results: Results, rope: float) -> str:
     return (
         f"The Bayesian correlated t-test on differences paired by seed: how probable is it that A is better than B by "
-        f"more than {prose.gap(rope, results)}, that they differ by less, or that B is better? "
+        f"more than {suite_metric(results).gap(rope)}, that they differ by less, or that B is better? "
         f"{100 * SURE:.0f} % settles it. Seeds to settle: how many would be enough if they come out like those at hand."
     )
 
@@ -162,9 +197,9 @@ def _stability(found: Sequence[Stability]) -> str:
 
 def _explained(results: Results, rope: float) -> str:
     return (
-        f"What the seeds let one believe of the mean difference in {prose.unit(results)}, above 0 where A, the best of "
-        f"the row, is better than B, the second best. Between the dashed lines (±{rope:g}) the two are practically "
-        "equal; right of them A is better, left of them B."
+        f"What the seeds let one believe of the mean difference in {suite_metric(results).unit}, above 0 where A, the "
+        f"best of the row, is better than B, the second best. Between the dashed lines (±{rope:g}) the two are "
+        "practically equal; right of them A is better, left of them B."
     )
 
 
@@ -179,7 +214,7 @@ def _plot(number: int, line: PairRow, results: Results) -> Plot:
 
 
 def _draw(line: PairRow, results: Results) -> Figure:
-    figure, axes = canvas(3.4, 1.9)
+    figure, axes = theme.canvas(3.4, 1.9)
     one = line.posterior
     x, density = one.curve()
     if one.scale == 0:
@@ -192,7 +227,7 @@ def _draw(line: PairRow, results: Results) -> Figure:
     for edge in (-one.rope, one.rope):
         axes.axvline(edge, color=theme.INK, linewidth=1, linestyle=(0, (4, 3)))
     axes.set_yticks([])
-    axes.set_xlabel(f"how much better A is, {prose.unit(results)}")
+    axes.set_xlabel(f"how much better A is, {suite_metric(results).unit}")
     return figure
 
 

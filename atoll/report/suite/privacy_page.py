@@ -17,24 +17,24 @@ from atoll.records import (
     Claim,
     ClaimKind,
     Results,
-    alarm,
     attack_bounds,
+    cell_claims,
     claims,
-    contradicted,
     round_up,
-    shown_delta,
     shown_upper,
-    weakest_claims,
 )
-from atoll.report import theme
+from atoll.report import prose, theme
+from atoll.report.metrics import suite_metric
 from atoll.report.plots import Plot
-from atoll.report.privacy import NOT_COVERED
-from atoll.report.suite import prose
-from atoll.report.suite.curves import HEIGHT, MOST, WIDTH, canvas, method_styles
-from atoll.report.suite.scores import CellScore, of_cell
+from atoll.report.privacy import MEANING, NOT_COVERED, claim_texts, contradictions
+from atoll.report.suite.curves import HEIGHT, MOST, WIDTH, method_styles
+from atoll.report.suite.scores import of_cell
+from atoll.report.text_table import TextCell, TextRow, TextTable, numbers, row, texts
+from atoll.stats import Estimate
 
 NAMED = 3  # alarms that are shown one by one
 _SAME = 1.01  # times: runs calibrated to one budget end a little below it, each by its own
+COLUMNS = ("epsilon", "delta", "unit, adjacency", "sampler", "mechanism", "accountant")
 TITLES: Mapping[ClaimKind, str] = {
     "client": "epsilon of a client",
     "example": "epsilon of an example",
@@ -43,23 +43,12 @@ TITLES: Mapping[ClaimKind, str] = {
 
 
 @dataclass(frozen=True)
-class ClaimRow:
-    """One claim of one cell: its cells as text, or (without them) words in their place."""
-
-    name: str
-    simulated: bool
-    cells: tuple[str, ...]  # epsilon, delta, unit and adjacency, sampler, mechanism, accountant
-    said: str
-    audit: str
-
-
-@dataclass(frozen=True)
 class Privacy:
-    """The section."""
+    """What the section shows: sentences, alarms, a row for every claim of every cell, and figures."""
 
     told: tuple[str, ...]
     alarms: tuple[str, ...]
-    lines: tuple[ClaimRow, ...]
+    claims: TextTable
     figures: tuple[tuple[str, tuple[Plot, ...], frozenset[str]], ...]  # by kind of epsilon, with the methods in them
 
 
@@ -68,7 +57,7 @@ class Point:
     """A cell in a figure."""
 
     epsilon: float
-    score: CellScore
+    score: Estimate
 
 
 @dataclass(frozen=True)
@@ -77,18 +66,13 @@ class EpsilonSeries:
 
     method: str  # "" where the method is what differs
     points: tuple[Point, ...]
-    open: CellScore | None
+    open: Estimate | None
 
 
-def of(cell: Cell) -> tuple[Claim, ...]:
-    """What all seeds of a cell hold."""
-    return weakest_claims({run.seed: claims(run.privacy) for run in cell.runs})
-
-
-def brief(cell: Cell) -> str:
+def brief_claims(cell: Cell) -> str:
     """What an entry of the table says, or nothing: the rest stands in the section."""
     said = []
-    for claim in of(cell):
+    for claim in cell_claims(cell):
         if claim.epsilon is None:
             said.append("not private" if claim.unit == "client" else f"not private ({claim.unit} level)")
         elif claim.kind == "simulates":
@@ -102,22 +86,19 @@ def brief(cell: Cell) -> str:
 
 def section(results: Results) -> Privacy | None:
     """The section; None where no run has an account."""
-    found = {place: of(cell) for place, cell in enumerate(results.cells)}
+    found = {place: cell_claims(cell) for place, cell in enumerate(results.cells)}
     if not any(found.values()):
         return None
-    lines = tuple(line for place, held in found.items() for line in _lines(results.cells[place], held))
-    return Privacy(tuple(_told(results, found)), tuple(alarms(results)), lines, tuple(_figures(results)))
+    rows = tuple(line for place, held in found.items() for line in _rows(results.cells[place], held))
+    heads = (*texts("cell"), *numbers(*COLUMNS[:2]), *texts(*COLUMNS[2:], "audit"))
+    held = TextTable(heads, rows, notes=(MEANING,), style="wide")
+    return Privacy(tuple(_told(results, found)), tuple(alarms(results)), held, tuple(_figures(results)))
 
 
 def alarms(results: Results) -> list[str]:
     """Audits that contradict the account, loudly; of many the first, and how many there are."""
-    every = [(cell, run, attack_bounds(run.privacy)) for cell in results.cells for run in cell.runs]
-    looked_at = sum(len(found) for _, _, found in every)
-    lines = [
-        alarm(f"{cell.name}, seed {run.seed}", claim, one, looked_at)
-        for cell, run, found in every
-        for claim, one in contradicted(claims(run.privacy), found)
-    ]
+    every = [(f"{cell.name}, seed {run.seed}", run.privacy) for cell in results.cells for run in cell.runs]
+    lines = contradictions([(name, claims(held), attack_bounds(held)) for name, held in every])
     many = [f"{len(lines)} audits contradict the accounted epsilon. The first: {lines[0]}"] if len(lines) > 1 else lines
     return many + lines[1:NAMED]
 
@@ -146,7 +127,7 @@ def _told(results: Results, found: Mapping[int, Sequence[Claim]]) -> list[str]:
 
 def uneven(cells: Iterable[Cell]) -> bool:
     """Do these cells not hold the same epsilon?"""
-    claims = [of(cell) for cell in cells if cell.runs]
+    claims = [cell_claims(cell) for cell in cells if cell.runs]
     if len({tuple((c.kind, c.unit, c.epsilon is None) for c in one) for one in claims}) > 1:
         return True
     return any(_apart([c.epsilon for c in each if c.epsilon is not None]) for each in zip(*claims, strict=True))
@@ -157,35 +138,22 @@ def _apart(epsilons: Sequence[float]) -> bool:
     return bool(epsilons) and max(epsilons) > _SAME * min(epsilons)
 
 
-def _lines(cell: Cell, held: Sequence[Claim]) -> list[ClaimRow]:
+def _rows(cell: Cell, held: Sequence[Claim]) -> list[TextRow]:
     found = [one for run in cell.runs for one in attack_bounds(run.privacy) if one.epsilon is not None]
-    return [_line(cell, claim, found) for claim in held]
+    return [_row(cell, claim, found) for claim in held]
 
 
-def _line(cell: Cell, claim: Claim, found: Sequence[AttackBound]) -> ClaimRow:
+def _row(cell: Cell, claim: Claim, found: Sequence[AttackBound]) -> TextRow:
     top = max((one for one in found if one.level == claim.kind), key=lambda one: one.epsilon or 0.0, default=None)
     many = f", the largest of {len(found)} seeds" if len(found) > 1 else ""
     audit = f"{top.name}: {top.said}{many}" if top else ""
-    simulated = claim.kind == "simulates"
-    name = f"{cell.name}: {SIMULATION}" if simulated else cell.name
+    name, style = (f"{cell.name}: {SIMULATION}", "after") if claim.kind == "simulates" else (cell.name, "")
     if claim.epsilon is None:
         level = "" if claim.unit == "client" else f"{claim.unit} level: "
-        return ClaimRow(name, simulated, (), f"{level}{claim.said}", audit)
-    rounds = "" if claim.rounds is None else f", {prose.counted(claim.rounds, 'round')}"
-    return ClaimRow(
-        name,
-        simulated,
-        (
-            f"{'simulates ' if simulated else ''}{shown_upper(claim.epsilon)}",
-            shown_delta(claim.delta),
-            ", ".join(filter(None, [claim.unit, claim.adjacency])),
-            claim.sampler or prose.MISSING,
-            claim.mechanism or prose.MISSING,
-            f"{claim.accountant or prose.MISSING}{rounds}",
-        ),
-        "",
-        audit,
-    )
+        remarks = (f"audit: {audit}",) if audit else ()
+        return row(name, TextCell(f"{level}{claim.said}", remarks=remarks, span=len(COLUMNS) + 1), style=style)
+    told = claim_texts(claim)
+    return row(name, *(told[column] for column in COLUMNS), audit, style=style)
 
 
 def _figures(results: Results) -> list[tuple[str, tuple[Plot, ...], frozenset[str]]]:
@@ -211,7 +179,7 @@ def series(results: Results, kind: ClaimKind) -> dict[str, list[EpsilonSeries]]:
     for (_, rest), places in _alike(results, axis).items():
         found = [(e, results.cells[p]) for p in places if (e := spent[p]) is not None]
         points = [Point(e, s) for e, cell in found if (s := of_cell(cell, results, "last")) and not s.diverged]
-        plain = [of_cell(results.cells[p], results, "last") for p in places if not of(results.cells[p])]
+        plain = [of_cell(results.cells[p], results, "last") for p in places if not cell_claims(results.cells[p])]
         if _apart([point.epsilon for point in points]):
             row, method = (rest, "") if axis == last else (rest[:-1], rest[-1])
             line = EpsilonSeries(
@@ -222,7 +190,7 @@ def series(results: Results, kind: ClaimKind) -> dict[str, list[EpsilonSeries]]:
 
 
 def _epsilon(cell: Cell, kind: ClaimKind) -> float | None:
-    return next((c.epsilon for c in of(cell) if c.kind == kind and c.epsilon), None)
+    return next((c.epsilon for c in cell_claims(cell) if c.kind == kind and c.epsilon), None)
 
 
 def _alike(results: Results, axis: int) -> dict[tuple[str, tuple[str, ...]], list[int]]:
@@ -258,13 +226,13 @@ def _plot(results: Results, kind: ClaimKind, place: int, name: str, lines: Seque
         f"privacy-{kind}-{place}",
         name,
         "",
-        f"{prose.unit(results)} against {TITLES[kind]}, {name}: {said}.",
+        f"{suite_metric(results).unit} against {TITLES[kind]}, {name}: {said}.",
         lambda: _draw(results, kind, lines),
     )
 
 
 def _draw(results: Results, kind: ClaimKind, lines: Sequence[EpsilonSeries]) -> Figure:
-    figure, axes = canvas(WIDTH, HEIGHT)
+    figure, axes = theme.canvas(WIDTH, HEIGHT)
     styles = method_styles(results)
     for one in lines:
         style = theme.line_style(styles.get(one.method, 0))
@@ -281,6 +249,6 @@ def _draw(results: Results, kind: ClaimKind, lines: Sequence[EpsilonSeries]) -> 
         if len(labels) <= 8:
             axes.set_xticks(list(labels.values()), list(labels))
     axes.set_xlabel("simulated epsilon" if kind == "simulates" else TITLES[kind])
-    axes.set_ylabel(prose.unit(results))
+    axes.set_ylabel(suite_metric(results).unit)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
     return figure

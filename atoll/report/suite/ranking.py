@@ -9,14 +9,18 @@ from itertools import combinations
 from statistics import median
 
 from atoll.records import Results, When
+from atoll.report import prose
 from atoll.report.plots import Plot
-from atoll.report.suite import prose
 from atoll.report.suite.critical import critical
-from atoll.report.suite.score_table import contest
-from atoll.report.suite.scores import CellScore, best
-from atoll.stats import average_ranks, critical_difference, friedman, holm, wilcoxon
+from atoll.report.suite.scores import best, contest, named_rows
+from atoll.report.text_table import TextRow, TextTable, numbers, row, texts
+from atoll.stats import Estimate, average_ranks, critical_difference, friedman, holm, wilcoxon
 
-Rows = Mapping[str, Mapping[str, CellScore]]  # a row's name, then a method's score
+TALLY = ("rows", "wins", "clear", "average rank")
+VERDICTS = ("not told apart", "differ")
+PAIRS = (*texts("pair"), *numbers("rows", "median difference", "p", "p, corrected"), *texts("at 5 %"))
+
+Rows = Mapping[str, Mapping[str, Estimate]]  # a row's name, then a method's score
 
 
 @dataclass(frozen=True)
@@ -25,10 +29,9 @@ class Ranking:
 
     finding: str
     told: tuple[str, ...]
-    wins: tuple[tuple[str, tuple[str, ...]], ...]
-    complete: int  # rows that all ranked methods have
+    wins: TextTable
     plot: Plot | None
-    wilcoxon: tuple[tuple[str, ...], ...]
+    wilcoxon: TextTable | None
 
 
 def ranking(results: Results) -> Ranking | None:
@@ -42,28 +45,36 @@ def ranking(results: Results) -> Ranking | None:
     ranked = ranks({name: rows[name] for name in complete}, same, results.higher)
     order = sorted(methods, key=lambda method: (ranked.get(method, math.inf), method))
     tallies = [tally(by_when[when], results.higher) for when in ("last", "best")]
-    wins = tuple((method, tuple(text for found in tallies for text in found[method])) for method in order)
-    lines = _wilcoxon([rows[name] for name in complete], same, results)
+    wins = _wins([row(method, *(text for found in tallies for text in found[method])) for method in order], complete)
+    pairs = _wilcoxon([rows[name] for name in complete], same, results)
     plot = critical(ranked, len(complete)) if len(complete) > 1 and len(same) > 2 else None
     asked = _friedman(rows, same, complete, results)
     said = (
         _left_out(methods, same, rows, complete),
         _differ(asked, len(same), len(complete)),
-        *_few(len(complete), lines),
+        *_few(len(complete), pairs),
     )
     finding = _finding(rows, ranked, len(complete), asked, results)
-    return Ranking(finding, tuple(filter(None, said)), wins, len(complete), plot, lines)
+    tested = TextTable(PAIRS, pairs) if pairs else None
+    return Ranking(finding, tuple(filter(None, said)), wins, plot, tested)
 
 
-def contests(results: Results, when: When) -> dict[str, dict[str, CellScore]]:
+def contests(results: Results, when: When) -> dict[str, dict[str, Estimate]]:
     """Every row in which at least two methods may win, by name."""
-    many = len(results.blocks()) > 1
-    found = {
-        f"{block}: {prose.row_name(row)}" if many else prose.row_name(row): contest(results, cells, when)
-        for block in results.blocks()
-        for row, cells in results.rows(block).items()
-    }
+    found = {name: contest(results, cells, when) for name, cells in named_rows(results)}
     return {name: scores for name, scores in found.items() if len(scores) > 1}
+
+
+def _wins(lines: Sequence[TextRow], complete: Sequence[str]) -> TextTable:
+    said = [
+        'A row is won by the best mean; "clear" wins are those where no other method\'s interval overlaps.',
+        "A row counts if at least two methods have two seeds there.",
+    ]
+    if len(complete) > 1:
+        shared = f"the {len(complete)} rows that all of these methods have"
+        said.append(f"The average rank is taken over {shared} (1 is best).")
+    heads = [numbers(*TALLY, group=f"{when} round") for when in ("last", "best")]
+    return TextTable((*texts("method"), *heads[0], *heads[1]), tuple(lines), notes=tuple(said), style="wide")
 
 
 def comparable(rows: Mapping[str, Mapping[str, object]]) -> tuple[list[str], list[str]]:
@@ -85,12 +96,12 @@ def ranks(rows: Rows, methods: Sequence[str], higher: bool) -> dict[str, float]:
     return dict(zip(methods, map(float, found), strict=True))
 
 
-def matrix(rows: Sequence[Mapping[str, CellScore]], methods: Sequence[str], higher: bool) -> list[list[float]]:
+def matrix(rows: Sequence[Mapping[str, Estimate]], methods: Sequence[str], higher: bool) -> list[list[float]]:
     """Means by row and method; what diverged is put behind everything else of its row."""
     return [_means([scores[method] for method in methods], higher) for scores in rows]
 
 
-def _means(scores: Sequence[CellScore], higher: bool) -> list[float]:
+def _means(scores: Sequence[Estimate], higher: bool) -> list[float]:
     finite = [one.mean for one in scores if not one.diverged]
     worst = (min(finite) - 1 if higher else max(finite) + 1) if finite else 0.0
     return [worst if one.diverged else one.mean for one in scores]
@@ -117,8 +128,8 @@ def counts(rows: Rows, method: str, higher: bool) -> tuple[int, int, int]:
     return len(mine), len(won), sum(_clear(scores, method) for scores in won)
 
 
-def _clear(scores: Mapping[str, CellScore], method: str) -> bool:
-    return not any(other.meets(scores[method]) for name, other in scores.items() if name != method)
+def _clear(scores: Mapping[str, Estimate], method: str) -> bool:
+    return not any(other.overlaps(scores[method]) for name, other in scores.items() if name != method)
 
 
 def _finding(rows: Rows, ranked: Mapping[str, float], complete: int, asked: float | None, results: Results) -> str:
@@ -167,9 +178,7 @@ def _is(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"= {_p(p)}"
 
 
-def _wilcoxon(
-    rows: Sequence[Mapping[str, CellScore]], same: Sequence[str], results: Results
-) -> tuple[tuple[str, ...], ...]:
+def _wilcoxon(rows: Sequence[Mapping[str, Estimate]], same: Sequence[str], results: Results) -> tuple[TextRow, ...]:
     """Each pair over rows: how many differ, the median difference, p, and p corrected for the number of pairs."""
     if len(rows) < 2 or len(same) < 2:
         return ()
@@ -179,19 +188,12 @@ def _wilcoxon(
     corrected = holm([one.p for one in found])
     gaps = [median(x - y for x, y in zip(means[a], means[b], strict=True)) for a, b in pairs]
     return tuple(
-        (
-            f"{a} − {b}",
-            str(one.n),
-            prose.number(gap, 2, "+"),
-            _p(one.p),
-            _p(p),
-            "differ" if p < 0.05 else "not told apart",
-        )
+        row(f"{a} − {b}", one.n, prose.number(gap, 2, "+"), _p(one.p), _p(p), VERDICTS[bool(p < 0.05)])
         for (a, b), one, gap, p in zip(pairs, found, gaps, corrected, strict=True)
     )
 
 
-def _few(rows: int, pairs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _few(rows: int, pairs: Sequence[TextRow]) -> tuple[str, ...]:
     """That too few rows cannot give a small p, whatever the methods do."""
     if not pairs or 2.0 ** (1 - rows) * len(pairs) < 0.05:
         return ()

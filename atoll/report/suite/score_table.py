@@ -1,123 +1,97 @@
-"""The table as a paper prints it: rows are data and partition, columns methods, entries mean and spread over seeds."""
+"""A block of a suite as a paper prints it: rows are data and partition, columns methods, entries mean and spread."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
-from typing import Literal
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
-from atoll.records import Cell, Results, When
-from atoll.report.suite import prose
-from atoll.report.suite.privacy_page import brief
-from atoll.report.suite.scores import CellScore, best, competes, of_cell
+from rich.table import Table as Printed
 
-Mark = Literal["best", "near", ""]
+from atoll.records import SIMULATION, Cell, Results, When, cell_claims, shown_upper
+from atoll.report import prose
+from atoll.report.metrics import suite_metric
+from atoll.report.render import rich_table
+from atoll.report.suite.privacy_page import brief_claims
+from atoll.report.suite.scores import competes, decimals, marks, of_cell
+from atoll.report.text_table import Mark, TextCell, TextColumn, TextRow, TextTable, row, texts
+from atoll.stats import Estimate
 
-
-@dataclass(frozen=True)
-class ScoreEntry:
-    """One entry: its score, whether it is the best of its row or near it, and what a reader must know of it."""
-
-    cell: Cell | None
-    score: CellScore | None
-    mark: Mark
-    note: str  # "1 seed of 3", "2 of 3 seeds", "failed", "not run", or nothing
-    why: str = ""  # the reason of a failure
-    privacy: str = ""  # the epsilon that it holds, or that it holds none; nothing where no run has an account
+ABREAST = 5  # methods that stand beside each other in a narrow terminal
 
 
-@dataclass(frozen=True)
-class ScoreRow:
-    """One setting, with an entry for every method of the table."""
+def score_table(results: Results, block: str, when: When, *, split: bool = False, brief: bool = False) -> TextTable:
+    """A block at the last or the best round; a cell that was never run has an entry too.
 
-    path: tuple[str, ...]
-    entries: Mapping[str, ScoreEntry]
-
-    @property
-    def name(self) -> str:
-        """The row in one line."""
-        return prose.row_name(self.path)
-
-
-@dataclass(frozen=True)
-class ScoreTable:
-    """A block of the suite at the last or at the best round."""
-
-    block: str
-    when: When
-    axes: tuple[str, ...]  # of the rows
-    methods: tuple[str, ...]
-    rows: tuple[ScoreRow, ...]
-    places: int
-    quirks: Mapping[str, str]  # a method or setting that repeats what was published on purpose, and what that is
-    percent: bool = False
-
-    @property
-    def wins(self) -> dict[str, str]:
-        """How many rows each method that may win has the best mean of; nothing where no row has a winner."""
-        entries = [(method, entry) for row in self.rows for method, entry in row.entries.items()]
-        if not any(entry.mark == "best" for _, entry in entries):
-            return {}
-        rivals = dict.fromkeys(method for method, entry in entries if entry.cell and competes(entry.cell))
-        won = {method: [entry.mark for m, entry in entries if m == method].count("best") for method in rivals}
-        return {method: f"{count} of {len(self.rows)}" for method, count in won.items()}
-
-    def mean(self, entry: ScoreEntry) -> str:
-        """The mean as text; without runs what there is instead."""
-        return prose.number(entry.score.mean, self.places) if entry.score else entry.note
-
-    def std(self, entry: ScoreEntry) -> str:
-        """The spread over seeds as text, or nothing."""
-        return self._spread(entry.score.std if entry.score else None)
-
-    def interval(self, entry: ScoreEntry) -> str:
-        """The 95 % t interval as text, or nothing."""
-        found = entry.score
-        if found is None or found.half is None or found.diverged:
-            return ""
-        low, high = found.mean - found.half, found.mean + found.half
-        low, high = (max(low, 0.0), min(high, 100.0)) if self.percent else (low, high)
-        return f"{prose.number(low, self.places)} to {prose.number(high, self.places)}"
-
-    def _spread(self, value: float | None) -> str:
-        return "" if value is None or not math.isfinite(value) else prose.number(value, self.places)
+    `split`: a column for every axis of a row's name. `brief`: entries as short as a terminal wants them.
+    """
+    rows, odd = results.rows(block), quirks(results, block)
+    methods = list(dict.fromkeys(method for cells in rows.values() for method in cells))
+    entry = partial(_entry, results, when, _places(results, block, when, brief), brief)
+    lines = []
+    for path, cells in rows.items():
+        won = marks(results, cells, when)
+        name = path if split else [_name(path, odd)]
+        lines.append(row(*name, *(entry(cells.get(m), won.get(m, "")) for m in methods)))
+    axes = results.axes[:-1] if split else [" / ".join(results.axes[:-1]) or "setting"]
+    heads = [TextColumn(m, "score", hint=odd.get(m, ""), style="quirk" if m in odd else "") for m in methods]
+    return TextTable((*texts(*axes), *heads), tuple(lines), foot=_wins(lines, rows.values(), methods))
 
 
-def table(results: Results, block: str, when: When) -> ScoreTable:
-    """A block as a table; a cell that was never run has an entry too."""
-    found = results.rows(block)
-    methods = tuple(dict.fromkeys(method for cells in found.values() for method in cells))
-    rows = tuple(ScoreRow(path, _entries(results, cells, methods, when)) for path, cells in found.items())
-    quirks = {cell.oddity: cell.quirk for cells in found.values() for cell in cells.values() if cell.quirk}
-    scores = [entry.score for row in rows for entry in row.entries.values() if entry.score]
+def quirks(results: Results, block: str) -> dict[str, str]:
+    """Methods or settings that repeat on purpose what was published, and what that is."""
+    return {cell.oddity: cell.quirk for cell in results.cells if cell.block == block and cell.quirk}
+
+
+def summary(results: Results, block: str) -> Printed:
+    """A block for a terminal: settings by methods, or methods by settings where that is narrower."""
+    cells = [cell for cell in results.cells if cell.block == block]
+    table = score_table(results, block, "last", brief=True)
+    if len(table.columns) - 1 > max(ABREAST, len(table.rows)):
+        table = table.transposed(results.axes[-1])
+    title = f"{results.titles.get(block) or block}: {suite_metric(results).heading(', last round')}"
+    return rich_table(replace(table, title=title, notes=(*_seeds_said(cells), *_privacy_said(cells))))
+
+
+def _name(path: Sequence[str], odd: Mapping[str, str]) -> TextCell:
+    repeated = next((odd[value] for value in path if value in odd), "")
+    return TextCell(prose.row_name(path), hint=repeated, style="quirk" if repeated else "")
+
+
+def _places(results: Results, block: str, when: When, brief: bool) -> int:
     percent = results.scale == 100
-    return ScoreTable(block, when, results.axes[:-1], methods, rows, decimals(percent, scores), quirks, percent)
+    scores = [of_cell(cell, results, when) for cell in results.cells if cell.block == block]
+    return 1 if brief and percent else decimals(percent, [score for score in scores if score])
 
 
-def contest(results: Results, cells: Mapping[str, Cell], when: When) -> dict[str, CellScore]:
-    """The scores of those cells of a row that may win it; a diverged one is among them, and loses."""
-    found = {method: of_cell(cell, results, when) for method, cell in cells.items() if competes(cell)}
-    return {method: one for method, one in found.items() if one}
-
-
-def _entries(
-    results: Results, cells: Mapping[str, Cell], methods: tuple[str, ...], when: When
-) -> dict[str, ScoreEntry]:
-    rivals = contest(results, cells, when)
-    top = best(rivals, results.higher) if len(rivals) > 1 else []  # alone in a row, nobody wins
-    near = [m for m, one in rivals.items() if any(one.meets(rivals[winner]) for winner in top)]
-    marks: dict[str, Mark] = {**dict.fromkeys(near, "near"), **dict.fromkeys(top, "best")}  # type: ignore[dict-item]
-    return {m: _entry(results, cells.get(m), when, marks.get(m, "")) for m in methods}
-
-
-def _entry(results: Results, cell: Cell | None, when: When, mark: Mark) -> ScoreEntry:
+def _entry(results: Results, when: When, places: int, brief: bool, cell: Cell | None, mark: Mark) -> TextCell:
     if cell is None:
-        return ScoreEntry(None, None, "", prose.MISSING, "not part of the suite")
-    if not cell.runs:
-        return ScoreEntry(cell, None, "", "failed" if cell.failed else "not run", prose.why(cell))
-    return ScoreEntry(cell, of_cell(cell, results, when), mark, _seeds(cell), prose.why(cell), brief(cell))
+        return TextCell(prose.MISSING, hint="not part of the suite", style="soft")
+    score = of_cell(cell, results, when)
+    if score is None:
+        style = "soft" if brief and not cell.failed else "failed"
+        return TextCell("failed" if cell.failed else "not run", detail="" if brief else prose.why(cell), style=style)
+    seeds = _seeds(cell)
+    style = " ".join(filter(None, ["quirk" if cell.quirk else "", "few" if score.n == 1 else ""]))
+    return TextCell(
+        prose.number(score.mean, places),
+        "" if score.std is None or not math.isfinite(score.std) else prose.number(score.std, places),
+        mark,
+        detail="" if brief else _interval(score, places, results.scale == 100),
+        remarks=tuple(filter(None, [seeds, "" if brief else brief_claims(cell)])),
+        hint=prose.why(cell) if seeds else "",
+        style=style,
+        value=score.mean,
+    )
+
+
+def _interval(score: Estimate, places: int, percent: bool) -> str:
+    """The 95 % t interval, cut where no share can be."""
+    if score.low is None or score.high is None or score.diverged:
+        return ""
+    low, high = (max(score.low, 0.0), min(score.high, 100.0)) if percent else (score.low, score.high)
+    return f"{prose.number(low, places)} to {prose.number(high, places)}"
 
 
 def _seeds(cell: Cell) -> str:
@@ -128,13 +102,29 @@ def _seeds(cell: Cell) -> str:
     return f"{n} of {wanted} seeds" if n < wanted else ""
 
 
-def decimals(percent: bool, scores: Sequence[CellScore]) -> int:
-    """Decimals that say something: two digits of the usual spread over seeds; in per cent 1 or 2.
+def _wins(lines: Sequence[TextRow], rows: Collection[Mapping[str, Cell]], methods: Sequence[str]) -> TextRow | None:
+    """How many rows each method that may win has the best mean of; nothing where no row has a winner."""
+    columns = list(zip(*(line.cells[-len(methods) :] for line in lines), strict=True))
+    won = [sum(cell.mark == "best" for cell in column) for column in columns]
+    rivals = [any(m in cells and competes(cells[m]) for cells in rows) for m in methods]
+    said = (f"{n} of {len(lines)}" if may else "" for n, may in zip(won, rivals, strict=True))
+    return row("best of its row", *said) if any(won) else None
 
-    >>> decimals(True, [CellScore(88.0, 0.5, 1.2, 3)]), decimals(False, [CellScore(0.4, 0.002, 0.005, 3)])
-    (2, 4)
-    """
-    spreads = [one.std for one in scores if one.std and math.isfinite(one.std)]
-    sizes = spreads or [0.01 * abs(one.mean) for one in scores if one.mean and math.isfinite(one.mean)] or [1.0]
-    low, high = (1, 2) if percent else (0, 6)
-    return min(high, max(low, 1 - math.floor(math.log10(median(sizes)))))
+
+def _seeds_said(cells: Sequence[Cell]) -> list[str]:
+    seeds = sorted({len(cell.runs) for cell in cells if cell.runs})
+    if seeds in ([], [1]):
+        return ["One seed: a single run, not a result. More: --seeds 3 --resume."] if seeds else ["No runs yet."]
+    single = ["A single seed is a run, not a result."] if 1 in seeds else []
+    return [f"± standard deviation over {' or '.join(map(str, seeds))} seeds; * best of its setting.", *single]
+
+
+def _privacy_said(cells: Sequence[Cell]) -> list[str]:
+    """In how many cells an epsilon holds, where any run has an account: each with its own words on the page."""
+    claims = [cell_claims(cell) for cell in cells if cell.runs]
+    spent = [max(c.epsilon or 0.0 for c in cell if c.holds) for cell in claims if any(c.holds for c in cell)]
+    span = f" ({shown_upper(min(spent))} to {shown_upper(max(spent))})" if spent else ""
+    said = [f"An epsilon holds in {len(spent)} of {prose.counted(len(claims), 'cell')}{span}: the page has each."]
+    simulated = sum(any(c.kind == "simulates" for c in cell) for cell in claims)
+    said += [f"{prose.counted(simulated, 'cell')}: {SIMULATION}."] if simulated else []
+    return said if any(claims) else []

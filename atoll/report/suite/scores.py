@@ -3,47 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 
 from atoll.records import Cell, Results, When
-from atoll.stats import t_interval
-
-
-@dataclass(frozen=True)
-class CellScore:
-    """A mean over n seeds; `std` with n - 1 below the line, `half` of the 95 % t interval. One seed: neither."""
-
-    mean: float
-    std: float | None
-    half: float | None
-    n: int
-
-    @property
-    def diverged(self) -> bool:
-        """Whether a seed's value is not finite: then the mean is not either."""
-        return not math.isfinite(self.mean)
-
-    def meets(self, other: CellScore) -> bool:
-        """Whether the two intervals overlap.
-
-        >>> one = CellScore(88.0, 0.1, 0.2, 3)
-        >>> one.meets(CellScore(88.3, 0.1, 0.2, 3)), one.meets(CellScore(89, 0, 0, 3))
-        (True, False)
-        """
-        return abs(self.mean - other.mean) <= (self.half or 0.0) + (other.half or 0.0)
-
-
-def score(values: Sequence[float]) -> CellScore | None:
-    """The score of one value per seed; None without seeds.
-
-    >>> score([1.0, 2.0, 3.0])
-    CellScore(mean=2.0, std=1.0, half=2.4841377117503303, n=3)
-    """
-    if not len(values):
-        return None
-    found = t_interval(values)
-    return CellScore(found.mean, found.std, found.half, found.n)
+from atoll.report import prose
+from atoll.report.text_table import Mark
+from atoll.stats import Estimate, t_interval
 
 
 def by_seed(cell: Cell, results: Results, when: When) -> dict[int, float]:
@@ -51,9 +17,10 @@ def by_seed(cell: Cell, results: Results, when: When) -> dict[int, float]:
     return {seed: value * results.scale for seed, value in cell.by_seed(when, results.higher).items()}
 
 
-def of_cell(cell: Cell, results: Results, when: When) -> CellScore | None:
-    """The shown score of a cell."""
-    return score(list(by_seed(cell, results, when).values()))
+def of_cell(cell: Cell, results: Results, when: When) -> Estimate | None:
+    """The shown mean of a cell with its interval; None without runs."""
+    values = list(by_seed(cell, results, when).values())
+    return t_interval(values) if values else None
 
 
 def competes(cell: Cell) -> bool:
@@ -61,10 +28,24 @@ def competes(cell: Cell) -> bool:
     return cell.quirk is None and len(cell.runs) > 1
 
 
-def best(scores: Mapping[str, CellScore], higher: bool) -> list[str]:
+def contest(results: Results, cells: Mapping[str, Cell], when: When) -> dict[str, Estimate]:
+    """The scores of those cells of a row that may win it; a diverged one is among them, and loses."""
+    scores = {method: of_cell(cell, results, when) for method, cell in cells.items() if competes(cell)}
+    return {method: one for method, one in scores.items() if one}
+
+
+def named_rows(results: Results) -> Iterator[tuple[str, Mapping[str, Cell]]]:
+    """Every row of every block, with the block in its name where there are several."""
+    many = len(results.blocks()) > 1
+    for block in results.blocks():
+        for path, cells in results.rows(block).items():
+            yield f"{block}: {prose.row_name(path)}" if many else prose.row_name(path), cells
+
+
+def best(scores: Mapping[str, Estimate], higher: bool) -> list[str]:
     """The methods with the best mean: one, or those with exactly the same.
 
-    >>> best({"a": CellScore(1, 0, 0, 3), "b": CellScore(2, 0, 0, 3)}, higher=True)
+    >>> best({"a": t_interval([1.0, 1.0]), "b": t_interval([2.0, 2.0])}, higher=True)
     ['b']
     """
     finite = {name: one.mean for name, one in scores.items() if not one.diverged}
@@ -72,3 +53,23 @@ def best(scores: Mapping[str, CellScore], higher: bool) -> list[str]:
         return []
     top = (max if higher else min)(finite.values())
     return [name for name, mean in finite.items() if mean == top]
+
+
+def marks(results: Results, cells: Mapping[str, Cell], when: When) -> dict[str, Mark]:
+    """The best of a row, and those whose interval overlaps its own; alone in a row, nobody wins."""
+    rivals = contest(results, cells, when)
+    top = best(rivals, results.higher) if len(rivals) > 1 else []
+    near = [m for m, one in rivals.items() if any(one.overlaps(rivals[winner]) for winner in top)]
+    return {m: "best" if m in top else "near" for m in near}
+
+
+def decimals(percent: bool, scores: Sequence[Estimate]) -> int:
+    """Decimals that say something: two digits of the usual spread over seeds; in per cent 1 or 2.
+
+    >>> decimals(True, [t_interval([88.0, 88.7])]), decimals(False, [t_interval([0.4, 0.402])])
+    (2, 4)
+    """
+    spreads = [one.std for one in scores if one.std and math.isfinite(one.std)]
+    sizes = spreads or [0.01 * abs(one.mean) for one in scores if one.mean and math.isfinite(one.mean)] or [1.0]
+    low, high = (1, 2) if percent else (0, 6)
+    return min(high, max(low, 1 - math.floor(math.log10(median(sizes)))))

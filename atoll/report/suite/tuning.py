@@ -12,10 +12,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from atoll.records import Cell, Results, Trial
-from atoll.report import theme
+from atoll.report import prose, theme
+from atoll.report.metrics import suite_metric
 from atoll.report.plots import Plot
-from atoll.report.suite import prose as words
-from atoll.report.suite.curves import canvas
+from atoll.report.text_table import TextRow, TextTable, row, texts
 
 WAYS = {
     "validation": "chosen on validation data, examples kept from training",
@@ -47,6 +47,13 @@ def tried(results: Results) -> list[Tried]:
     return [_tried(results, cell) for cell in results.cells if len(cell.trials) > 1]
 
 
+def tried_table(results: Results) -> TextTable | None:
+    """Every setting that was tried, cell by cell; None where none was."""
+    heads = texts("cell", "chosen", "score of each setting that was tried")
+    rows = tuple(_row(one) for one in tried(results))
+    return TextTable(heads, rows) if rows else None
+
+
 def budget(results: Results) -> str:
     """In words: how settings were chosen, and with how many trials for each method."""
     said = f"Settings: {WAYS[results.tuning]}."
@@ -58,10 +65,10 @@ def budget(results: Results) -> str:
     if results.tuning == "none" or set(counts) <= {0}:
         return said
     parts = [
-        f"{words.counted(n, 'trial')} for {words.listed(counts[n])}" for n in sorted(counts, reverse=True) if n > 1
+        f"{prose.counted(n, 'trial')} for {prose.listed(counts[n])}" for n in sorted(counts, reverse=True) if n > 1
     ]
     few = list(dict.fromkeys(m for n in (0, 1) for m in counts.get(n, [])))
-    parts += [f"not tuned: {words.listed(few)}"] if few else []
+    parts += [f"not tuned: {prose.listed(few)}"] if few else []
     uneven = " The budgets are not equal." if len([n for n in counts if n > 1]) > 1 else ""
     return f"{said} {'; '.join(parts)[0].upper()}{'; '.join(parts)[1:]}.{uneven}"
 
@@ -76,9 +83,14 @@ def sensitivity(results: Results) -> list[Plot]:
 
 def _tried(results: Results, cell: Cell) -> Tried:
     trials = _ordered(cell.trials)
-    labels = tuple(words.settings(trial.settings) for trial in trials)
+    labels = tuple(prose.settings(trial.settings) for trial in trials)
     chosen = next((i for i, trial in enumerate(trials) if dict(trial.settings) == dict(cell.settings)), None)
     return Tried(cell, labels, tuple(trial.score * results.scale for trial in trials), chosen, results.higher)
+
+
+def _row(one: Tried) -> TextRow:
+    scores = (f"{label}: {prose.number(score, 2)}" for label, score in zip(one.labels, one.scores, strict=True))
+    return row(one.cell.name, prose.MISSING if one.chosen is None else one.labels[one.chosen], " · ".join(scores))
 
 
 def _ordered(trials: Sequence[Trial]) -> list[Trial]:
@@ -100,20 +112,21 @@ def _plot(results: Results, number: int, method: str, ones: Sequence[Tried]) -> 
     lost = np.array([one.lost for one in ones])
     typical = [_median(column[np.isfinite(column)].tolist()) for column in lost.T]
     said = "; ".join(f"{label}: {value:.3g}" for label, value in zip(ones[0].labels, typical, strict=True))
+    points = "percentage points" if results.scale == 100 else "points"
     on = "validation data" if results.tuning == "validation" else "the test data"
     rows = f"A thin line is one row ({len(ones)} in all), the thick one their median; a ring is the setting chosen."
     return Plot(
         f"tuning-{number}",
         method,
-        f"{words.metric(results).capitalize()} on {on} against the best setting of the same row. {rows}",
-        f"{method}: {words.points(results)} against the best setting, median over rows: {said}.",
+        f"{suite_metric(results).title.capitalize()} on {on} against the best setting of the same row. {rows}",
+        f"{method}: {points} against the best setting, median over rows: {said}.",
         lambda: _draw(results, ones, lost, typical),
     )
 
 
 def _draw(results: Results, ones: Sequence[Tried], lost: Any, typical: Any) -> Figure:
     labels = ones[0].labels
-    figure, axes = canvas(4.2, 2.4)
+    figure, axes = theme.canvas(4.2, 2.4)
     places = np.arange(len(labels))
     for one, line in zip(ones, lost, strict=True):
         axes.plot(places, line, color=theme.SERIES[5], linewidth=0.8, alpha=0.6)

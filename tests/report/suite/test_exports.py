@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.records import Results, read_results
+from atoll.report.render import escaped, literal
 from atoll.report.suite import exports, write
-from atoll.report.suite.exports import escaped, literal
-from atoll.report.suite.score_table import table
+from atoll.report.suite.score_table import score_table
 from tests.support.suite_example import example, small
 
 pytestmark = pytest.mark.usefixtures("without_figures")
@@ -61,9 +61,10 @@ def test_duckdb_reads_the_csv_and_finds_the_means_of_the_table(tmp_path: Path) -
     query = f"""select 100 * avg(last), 100 * stddev_samp(last) from '{tmp_path / "results.csv"}'
                 where data = 'fmnist' and partition = 'classes(2)' and algorithm = 'scaffold'"""
     mean, std = duckdb.sql(query).fetchall()[0]
-    row = next(row for row in table(EXAMPLE, "images", "last").rows if row.name == "fmnist / classes(2)")
-    assert row.entries["scaffold"].score.mean == pytest.approx(mean)
-    assert row.entries["scaffold"].score.std == pytest.approx(std)
+    row = next(r for r in score_table(EXAMPLE, "images", "last").rows if r.cells[0].text == "fmnist / classes(2)")
+    scaffold = row.cells[3]
+    assert scaffold.value == pytest.approx(mean)
+    assert (scaffold.text, scaffold.spread) == (f"{mean:.1f}", f"{std:.1f}")
 
 
 def test_markdown_has_the_mean_and_spread_of_every_cell_at_both_rounds() -> None:

@@ -17,10 +17,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from atoll.records import Cell, Results, read_results
-from atoll.report.suite import beside_published, client_spread, curves, headline, pairwise, prose, ranking, tuning
+from atoll.report import prose
+from atoll.report.suite import beside_published, client_spread, curves, headline, pairwise, ranking, tuning
 from atoll.report.suite.page import page
-from atoll.report.suite.score_table import decimals, table
-from atoll.report.suite.scores import score
+from atoll.report.suite.score_table import score_table
+from atoll.report.suite.scores import decimals, marks, of_cell
+from atoll.report.text_table import TextCell
+from atoll.stats import t_interval
 from tests.support.paths import ROOT
 from tests.support.suite_example import METHODS, QUIRK, ROWS, cell, example, small, trace, tried
 
@@ -51,6 +54,12 @@ def row(*means: float, methods: tuple[str, ...] = METHODS, **more: object) -> li
         cell(("fmnist", "iid"), m, mean, salt, **more)  # type: ignore[arg-type]
         for salt, (m, mean) in enumerate(zip(methods, means, strict=False))
     ]
+
+
+def entries(results: Results, block: str = "images", when: str = "last", row: int = 0) -> dict[str, TextCell]:
+    """The entries of one row of the table, by method."""
+    found = score_table(results, block, when)  # type: ignore[arg-type]
+    return dict(zip((c.title for c in found.columns[1:]), found.rows[row].cells[1:], strict=True))
 
 
 def with_values(one: Cell, *last: float) -> Cell:
@@ -166,7 +175,7 @@ def test_an_unfinished_run_is_named() -> None:
 
 @given(st.lists(st.floats(-50, 50), min_size=2, max_size=9))
 def test_a_score_is_the_mean_and_spread_with_students_interval(values: list[float]) -> None:
-    found = score(values)
+    found = of_cell(with_values(row(80)[0], *values), of(scale=1.0), "last")
     assert found is not None
     assert found.mean == pytest.approx(np.mean(values))
     assert found.std == pytest.approx(np.std(values, ddof=1))
@@ -178,24 +187,25 @@ def test_a_score_is_the_mean_and_spread_with_students_interval(values: list[floa
 def test_the_mark_goes_to_the_best_mean_and_to_intervals_that_reach_it(when: str, higher: bool) -> None:
     results = replace(EXAMPLE, higher=higher)
     for block in results.blocks():
-        for one in table(results, block, when).rows:  # type: ignore[arg-type]
+        for number, cells in enumerate(results.rows(block).values()):
             rivals = {}
-            for method, entry in one.entries.items():
-                if entry.cell.quirk is None and len(entry.cell.runs) > 1:
+            for method, one in cells.items():
+                if one.quirk is None and len(one.runs) > 1:
                     pick = (max if higher else min) if when == "best" else (lambda v: v[-1])
-                    values = [100 * pick(run.values) for run in entry.cell.runs]
+                    values = [100 * pick(run.values) for run in one.runs]
                     rivals[method] = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
             top = (max if higher else min)(rivals, key=lambda m: sum(rivals[m]))
             low, high = rivals[top]
-            for method, entry in one.entries.items():
+            assert {m: mark for m, mark in marks(results, cells, when).items() if mark == "best"} == {top: "best"}  # type: ignore[arg-type]
+            for method, entry in entries(results, block, when, number).items():
                 near = method in rivals and rivals[method][0] <= high and rivals[method][1] >= low
-                assert entry.mark == ("best" if method == top else "near" if near else ""), (one.name, method)
+                assert entry.mark == ("best" if method == top else "near" if near else ""), (number, method)
 
 
 def test_a_single_seed_is_labelled_and_never_the_best_however_good() -> None:
     lucky = replace(row(99)[0], runs=row(99)[0].runs[:1])
-    found = table(of(lucky, *row(80, 81, 82)[1:]), "images", "last").rows[0].entries
-    assert (found["fedavg"].mark, found["fedavg"].note) == ("", "1 seed of 3")
+    found = entries(of(lucky, *row(80, 81, 82)[1:]))
+    assert (found["fedavg"].mark, found["fedavg"].remarks) == ("", ("1 seed of 3",))
     assert found["scaffold"].mark == "best"
     assert "87.7" in drawn()
     assert "1 seed of 3" in said(drawn())
@@ -204,8 +214,8 @@ def test_a_single_seed_is_labelled_and_never_the_best_however_good() -> None:
 def test_a_quirk_is_shown_and_never_the_best_however_good() -> None:
     cells = row(99, 80, 81)
     results = of(replace(cells[0], quirk=QUIRK), *cells[1:])
-    assert table(results, "images", "last").rows[0].entries["fedavg"].mark == ""
-    assert "fedavg" not in dict(ranking.ranking(results).wins)
+    assert entries(results)["fedavg"].mark == ""
+    assert "fedavg" not in [line.cells[0].text for line in ranking.ranking(results).wins.rows]
     assert not any("fedavg" in (line.a, line.b) for line in pairwise.certainty(results).all)
     assert QUIRK in said(page(results))
 
@@ -213,13 +223,12 @@ def test_a_quirk_is_shown_and_never_the_best_however_good() -> None:
 def test_equal_means_are_both_the_best() -> None:
     cells = row(80, 80)
     twin = replace(cells[1], runs=cells[0].runs)
-    found = table(of(cells[0], twin), "images", "last").rows[0].entries
-    assert [entry.mark for entry in found.values()] == ["best", "best"]
+    assert [entry.mark for entry in entries(of(cells[0], twin)).values()] == ["best", "best"]
 
 
 def test_a_method_alone_in_its_row_has_nobody_to_beat() -> None:
     results = of(*row(80))
-    assert table(results, "images", "last").rows[0].entries["fedavg"].mark == ""
+    assert entries(results)["fedavg"].mark == ""
     assert ranking.ranking(results) is None
     assert pairwise.certainty(results) is None
     assert "Which method wins" not in page(results)
@@ -228,9 +237,8 @@ def test_a_method_alone_in_its_row_has_nobody_to_beat() -> None:
 def test_a_diverged_seed_is_said_and_loses_every_row() -> None:
     cells = row(90, 80, 81)
     results = of(with_values(cells[0], 0.9, 0.9, math.nan), *cells[1:])
-    shown = table(results, "images", "last")
-    assert shown.mean(shown.rows[0].entries["fedavg"]) == "diverged"
-    assert shown.interval(shown.rows[0].entries["fedavg"]) == ""
+    lost = entries(results)["fedavg"]
+    assert (lost.text, lost.spread, lost.detail) == ("diverged", "", "")
     assert ranking.ranks(ranking.contests(results, "last"), METHODS[:3], higher=True)["fedavg"] == 3.0
     assert "diverged" in said(page(results))
 
@@ -242,15 +250,14 @@ def test_failed_cells_carry_their_reason_into_the_table() -> None:
 
 
 def test_an_interval_of_a_share_ends_at_a_hundred_per_cent() -> None:
-    shown = table(EXAMPLE, "tabular", "last")
-    entry = shown.rows[0].entries["scaffold"]
-    assert entry.score.mean + entry.score.half > 100
-    assert shown.interval(entry).endswith(" to 100.00")
+    high = of_cell(next(c for c in EXAMPLE.cells if c.name == "fcube/synthetic/scaffold"), EXAMPLE, "last").high
+    assert high > 100
+    assert entries(EXAMPLE, "tabular")["scaffold"].detail.endswith(" to 100.00")
 
 
 @given(st.floats(1e-6, 1e3), st.booleans())
 def test_decimals_show_two_digits_of_the_spread(std: float, percent: bool) -> None:
-    places = decimals(percent, [score([1.0, 1.0 + std * math.sqrt(2)])])  # type: ignore[list-item]
+    places = decimals(percent, [t_interval([1.0, 1.0 + std * math.sqrt(2)])])
     assert places in ((1, 2) if percent else range(7))
     if not percent and 2e-5 < std < 10:
         assert 9.9 <= std * 10**places < 101
@@ -258,11 +265,10 @@ def test_decimals_show_two_digits_of_the_spread(std: float, percent: bool) -> No
 
 def test_wins_at_the_foot_of_the_table_count_its_stars() -> None:
     for when in ("last", "best"):
-        shown = table(EXAMPLE, "images", when)  # type: ignore[arg-type]
-        for method, text in shown.wins.items():
-            stars = sum(one.entries[method].mark == "best" for one in shown.rows)
-            assert text == f"{stars} of 3"
-        assert "scaffold (as published)" not in shown.wins
+        shown = score_table(EXAMPLE, "images", when)  # type: ignore[arg-type]
+        for i, column in enumerate(shown.columns[1:], start=1):
+            stars = sum(one.cells[i].mark == "best" for one in shown.rows)
+            assert shown.foot.cells[i].text == ("" if column.title == "scaffold (as published)" else f"{stars} of 3")
 
 
 def test_average_ranks_are_those_of_scipy_over_full_rows() -> None:
@@ -281,13 +287,13 @@ def test_wilcoxons_p_of_every_pair_is_that_of_scipy_corrected_by_holm() -> None:
     rows = list(ranking.contests(EXAMPLE, "last").values())
     means = {m: [line[m].mean for line in rows] for m in METHODS[:3]}
     expected = [stats.wilcoxon(means[a], means[b]).pvalue for a, b in itertools.combinations(means, 2)]
-    assert [float(line[3]) for line in found.wilcoxon] == pytest.approx(expected, abs=0.005)
+    assert [float(line.cells[3].text) for line in found.wilcoxon.rows] == pytest.approx(expected, abs=0.005)
     order = np.argsort(expected)
     holm, worst = [0.0] * 3, 0.0
     for place, i in enumerate(order):
         worst = max(worst, min(1.0, (3 - place) * expected[i]))
         holm[i] = worst
-    assert [float(line[4]) for line in found.wilcoxon] == pytest.approx(holm, abs=0.005)
+    assert [float(line.cells[4].text) for line in found.wilcoxon.rows] == pytest.approx(holm, abs=0.005)
 
 
 def test_friedmans_p_in_the_text_is_that_of_iman_and_davenport() -> None:
@@ -391,10 +397,12 @@ def test_every_row_has_a_curve_by_round_bytes_and_seconds() -> None:
 
 
 def test_client_spread_is_the_mean_over_seeds_in_the_shown_scale() -> None:
-    found = next(one for one in client_spread.clients(EXAMPLE, "images") if one.path == ("fmnist", "iid"))
+    found = client_spread.clients(EXAMPLE, "images")
+    assert [column.group for column in found.columns[1::2]] == [*METHODS[:3], "fednova", "scaffold (as published)"]
+    iid = [cell.text for cell in next(one for one in found.rows if one.cells[0].text == "fmnist / iid").cells]
     worst = np.mean([100 * run.clients["worst_decile"] for run in EXAMPLE.cells[0].runs])
-    assert found.entries["fedavg"] == (f"{worst:.1f}", "4.0")
-    assert found.entries["fednova"] is None
+    assert iid[1:3] == [f"{worst:.1f}", "4.0"]
+    assert iid[7:9] == ["—", "—"]  # fednova failed
 
 
 def test_trials_that_became_runs_are_not_paid_twice() -> None:
@@ -477,13 +485,12 @@ def test_the_comparison_with_the_paper_is_shown_with_its_verdicts() -> None:
         compared("fmnist/iid/new", None, "not published", **ran),
     ]
     found = beside_published.shown(EXAMPLE, rows)  # type: ignore[arg-type]
-    assert [line.name for line in found.rows] == [rows[0].name, rows[2].name, rows[3].name]
-    assert found.rows[0].numbers == ("89.60 ± 0.10", "89.20 ± 0.30", "89.20 ± 0.30", "−0.40", "1.00", "−4.0", "−1.3")
-    assert [line.kind for line in found.rows] == ["agrees", "differs", "other"]
-    assert "Effect of the quirk at the last round: +89.20 ± 0.30, paired over 3 seeds." in found.rows[1].why
-    assert [(line.name, line.numbers[0], line.why) for line in found.others] == [
-        ("svhn/iid/fedavg", "88.00", "No package carries SVHN.")
-    ]
+    texts, others = ([[c.text for c in line.cells] for line in table.rows] for table in (found.rows, found.others))
+    assert [line[0] for line in texts] == [rows[0].name, rows[2].name, rows[3].name]
+    assert texts[0][1:8] == ["89.60 ± 0.10", "89.20 ± 0.30", "89.20 ± 0.30", "−0.40", "1.00", "−4.0", "−1.3"]
+    assert [line.cells[8].style for line in found.rows.rows] == ["verdict agrees", "verdict differs", "verdict other"]
+    assert "Effect of the quirk at the last round: +89.20 ± 0.30, paired over 3 seeds." in texts[1][9]
+    assert others == [["svhn/iid/fedavg", "88.00", "cannot be had", "No package carries SVHN."]]
     # Neither a quirk nor a method that the paper does not have is a cell of the paper.
     assert found.finding == (
         "1 of 1 cell compared agree with the published table niid_bench_table3, 0 differ. "

@@ -13,11 +13,10 @@ import pytest
 
 from atoll.records import Cell, Results, Trace, read_results, write_results
 from atoll.records.privacy_claims import SIMULATION, claims_for_results
-from atoll.report.suite import exports
+from atoll.report.suite import exports, summary
 from atoll.report.suite import privacy_page as privacy
 from atoll.report.suite.page import page
 from atoll.suites.collect import trace as collected
-from atoll.suites.terminal import results_table
 from tests.report.test_privacy import CANARIES, WHY, canaries, holds
 from tests.support.paths import ROOT
 from tests.support.suite_example import cell, example, small, trace, tried
@@ -122,8 +121,8 @@ def test_one_seed_that_does_not_hold_makes_its_cell_so() -> None:
     runs = results.cells[0].runs
     broken = replace(runs[1], privacy=claims_for_results({"client": {"holds": False, "why": WHY}}))
     first = replace(results.cells[0], runs=(runs[0], broken))
-    assert privacy.brief(results.cells[0]) == "epsilon 0.495"
-    assert privacy.brief(first) == "not private"
+    assert privacy.brief_claims(results.cells[0]) == "epsilon 0.495"
+    assert privacy.brief_claims(first) == "not private"
     assert f"digits/0.5/fedavg not private: seed 1: {WHY}" in said(
         page(replace(results, cells=(first, *results.cells[1:])))
     )
@@ -215,11 +214,11 @@ def test_trials_that_epsilon_does_not_count_are_said() -> None:
 
 def test_the_terminal_counts_the_cells_in_which_an_epsilon_holds() -> None:
     block = {"client": {"holds": False, "why": "noise_cohort"}, "simulates": holds(99.0)}
-    caption = str(results_table(suite(fedavg_4=block), "main").caption)
+    caption = str(summary(suite(fedavg_4=block), "main").caption)
     assert "An epsilon holds in 11 of 14 cells (0.495 to 15.84): the page has each." in caption
     assert f"1 cell: {SIMULATION}." in caption
     assert "99" not in caption
-    assert "epsilon" not in str(results_table(small(), small().blocks()[0]).caption)
+    assert "epsilon" not in str(summary(small(), small().blocks()[0]).caption)
 
 
 def test_a_file_from_before_still_loads() -> None:

@@ -1,4 +1,4 @@
-"""A suite in words: its metric, its rows, its numbers as text."""
+"""Numbers, names and settings as a reader has them."""
 
 from __future__ import annotations
 
@@ -6,42 +6,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from atoll.records import Cell, Results
-from atoll.report.metrics import PREFERRED
+from atoll.records import Cell
 
 MISSING = "—"
-
-
-def metric(results: Results) -> str:
-    """The metric's name for a reader."""
-    return next((known.title for known in PREFERRED if known.key == results.metric), results.metric.replace("_", " "))
-
-
-def unit(results: Results) -> str:
-    """The metric with its unit, as on an axis."""
-    if results.scale == 100:
-        return f"{metric(results)} (%)"
-    return metric(results) if results.scale == 1 else f"{metric(results)} (x {results.scale:g})"
 
 
 def first_up(text: str) -> str:
     """A sentence's beginning; the rest stays as it is."""
     return text[:1].upper() + text[1:]
-
-
-def points(results: Results) -> str:
-    """What a difference of 1 is called."""
-    return "percentage points" if results.scale == 100 else "points"
-
-
-def gap(size: float, results: Results) -> str:
-    """A difference with what it is counted in, if that has a name."""
-    return f"{size:g} percentage point{'' if size == 1 else 's'}" if results.scale == 100 else f"{size:g}"
-
-
-def better(results: Results) -> str:
-    """The direction in words."""
-    return "higher is better" if results.higher else "lower is better"
 
 
 def row_name(row: Sequence[str]) -> str:
@@ -99,6 +71,19 @@ def number(value: float, places: int, sign: str = "") -> str:
         return "diverged"
     rounded = round(value, places) + 0.0
     return f"{rounded:{sign}.{places}f}".replace("-", "−")
+
+
+def significant(value: float, sign: str = "") -> str:
+    """Three significant digits, never in scientific notation for everyday sizes.
+
+    >>> significant(0.06234), significant(1234.5), significant(2.5e-6)
+    ('0.0623', '1,234', '2.50e-06')
+    """
+    size = abs(value)
+    if size == 0 or 1e-3 <= size < 1e6:
+        places = 0 if size >= 100 or size == 0 else 2 - math.floor(math.log10(size))
+        return f"{value:{sign},.{places}f}"
+    return f"{value:{sign}.2e}"
 
 
 def why(cell: Cell) -> str:

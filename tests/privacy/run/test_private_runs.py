@@ -26,6 +26,7 @@ from atoll.rounds import NoisySum
 from atoll.runs.folder import Folder
 from atoll.runs.run_stacked import run_together
 from atoll.transforms import TRANSFORMS, GaussianNoise
+from tests.support.marks import slow
 
 BASE: dict[str, Any] = {
     "rounds": 6,
@@ -88,7 +89,7 @@ def test_a_sampler_without_known_amplification_is_accounted_without_any() -> Non
     [
         (gaussian(epsilon=3.0, delta=1e-3), {}, "pld"),
         (gaussian(epsilon=3.0, delta=1e-3), {"privacy": {"accountant": "rdp"}}, "rdp"),
-        (gaussian(epsilon=9.0, delta=1e-3), {"cohort": {"name": "fixed", "size": 12}}, "rdp"),
+        slow(gaussian(epsilon=9.0, delta=1e-3), {"cohort": {"name": "fixed", "size": 12}}, "rdp"),
         (gaussian(epsilon=3.0, delta=1e-3), {"cohort": "everyone"}, "analytic"),
         (gaussian(epsilon=3.0, delta=1e-3), {"cohort": {"name": "fixed_with_replacement", "size": 12}}, "analytic"),
         (
@@ -326,6 +327,7 @@ def test_clients_that_are_left_out_take_their_share_of_shared_noise_with_them() 
     assert isinstance(event_of(chain, how, 2), NotPrivate)
 
 
+@pytest.mark.slow
 def test_runs_that_differ_in_epsilon_run_as_one_stack(tmp_path: Path) -> None:
     cells = [Experiment.parse(noisy(gaussian(epsilon=e, delta=1e-3), rounds=3)) for e in (1.0, 8.0)]
     both = run_together(cells, [tmp_path / "0", tmp_path / "1"])

@@ -29,13 +29,15 @@ def code() -> str:
 
 def versions() -> dict[str, str]:
     """Python, the code of Atoll, and the packages that results may depend on."""
-    found = {"python": platform.python_version(), "code": code()}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed as a package"
-    return found
+    return {"python": platform.python_version(), "code": code(), **{name: _version(name) for name in _PACKAGES}}
+
+
+@cache  # to read one takes as long as a round of a small run
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed as a package"
 
 
 def hardware(device: torch.device) -> dict[str, Any]:

@@ -99,6 +99,7 @@ def test_statistics_are_averaged_by_examples_too() -> None:
     same(made, train(problem, FedAvg(problem.task, LR), 1))
 
 
+@pytest.mark.slow
 def test_with_momentum_the_kit_passes_the_right_one_and_refuses_the_published() -> None:
     claims: dict[str, Any] = {"exact": True, "control": "control", "optimizer": sgd(momentum=0.9)}
     assert "reaches the true optimum" in check_algorithm(Scaffold, **claims)

@@ -80,6 +80,7 @@ def test_the_profile_is_the_published_loop(cohorts: Any) -> None:
     assert distance(made.server["control"], tree.scale(control, -1.0)) < 1e-5  # ours are gradients
 
 
+@pytest.mark.slow
 def test_the_kit_refuses_it_and_passes_the_right_one() -> None:
     claims: dict[str, Any] = {"exact": True, "control": "control"}
     assert "reaches the true optimum" in check_algorithm(partial(Scaffold, option="I"), **claims)
@@ -87,6 +88,7 @@ def test_the_kit_refuses_it_and_passes_the_right_one() -> None:
         check_algorithm(Published, **claims)
 
 
+@pytest.mark.slow
 def test_the_profile_keeps_the_contract_of_an_algorithm() -> None:
     passed = check_algorithm(Published, control="control")
     assert "same on every engine and in every chunk" in passed
@@ -120,6 +122,7 @@ def after(rounds: int, tmp_path: Path, **options: Any) -> tuple[float, float, fl
     )
 
 
+@pytest.mark.slow
 def test_under_a_clip_the_right_sign_does_not_learn_since_the_server_knows_too_little_of_the_controls(
     tmp_path: Path,
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_model_that_was_never_trained_tells_nothing(tmp_path: Path) -> None:
         assert found.epsilon_lower == 0
 
 
+@pytest.mark.slow
 def test_noise_keeps_the_bound_below_what_is_accounted(tmp_path: Path) -> None:
     """With noise the bound may be above the accounted epsilon once in 1,000 times; without it, it is."""
     chain = ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}, {"name": "gaussian_noise", "noise_multiplier": 8.0}]

@@ -12,6 +12,7 @@ from atoll.data.partition import Designed, Dirichlet
 from atoll.data.partition import inverse_design as module
 from atoll.data.partition.inverse_design import design
 from atoll.errors import PartitionError
+from tests.support.marks import slow
 
 SIZES = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]  # MNIST's digits
 MNIST = torch.from_numpy(np.repeat(np.arange(10), SIZES))
@@ -53,10 +54,12 @@ def test_a_partition_can_be_asked_for_by_its_skew():
             20,
             r"partition\.emd: 1\.9 is not between 0 and 1\.80, the EMD of clients with one class each",
         ),
-        (MNIST, 50, 1.5, 200, r"with at least 200 examples each, 50 clients reach \d\.\d\d \(alpha = .*\), not 1\.5"),
+        slow(
+            MNIST, 50, 1.5, 200, r"with at least 200 examples each, 50 clients reach \d\.\d\d \(alpha = .*\), not 1\.5"
+        ),
         (torch.tensor([0] * 10 + [1]), 2, 0.1, 2, r"with so few examples the draws go down to 0\.1\d, not 0\.1"),
         (MNIST[:30], 20, 0.5, 2, r"20 clients of at least 2 need 40 examples, and there are 30"),
-        (torch.arange(100) % 2, 50, 0.5, 2, r"no alpha gives 50 clients at least 2 examples each"),
+        slow(torch.arange(100) % 2, 50, 0.5, 2, r"no alpha gives 50 clients at least 2 examples each"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(labels, clients, target, minimum, message):

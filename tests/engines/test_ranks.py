@@ -34,6 +34,7 @@ from atoll.reducers import Mean
 from atoll.rounds import Central
 from atoll.runs import Run
 from atoll.tree import Tree
+from tests.support.marks import slow
 
 ROOT = Path(atoll.__file__).parents[1]
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -361,7 +362,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[2, slow(3)])
 def many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     """All kinds, on so many processes."""
     folder = tmp_path_factory.mktemp(f"on {request.param} ranks")

@@ -35,6 +35,7 @@ from atoll.privacy.composition import Term
 from atoll.privacy.rdp import discrete_gaussian, divergences, randomised_response, skellam
 from atoll.privacy.with_replacement import multiplicity_bound
 from tests.support.examples import few_examples
+from tests.support.marks import slow
 
 THREE = [Pld(), Prv(), Rdp()]
 
@@ -136,7 +137,10 @@ def oracle(noise: float, rate: float, rounds: int, epsilon: float, removed: bool
 
 @pytest.mark.parametrize(
     ("noise", "rate", "rounds", "epsilon"),
-    [(0.8, 0.1, 1, 0.5), (0.8, 0.1, 2, 1.0), (1.0, 0.3, 3, 1.0), (2.0, 0.5, 4, 0.7)],
+    [
+        (0.8, 0.1, 2, 1.0),
+        *(slow(*p) for p in [(0.8, 0.1, 1, 0.5), (1.0, 0.3, 3, 1.0), (2.0, 0.5, 4, 0.7)]),
+    ],
 )
 def test_poisson_sampling_meets_an_oracle_of_our_own(noise: float, rate: float, rounds: int, epsilon: float) -> None:
     slow = max(oracle(noise, rate, rounds, epsilon, removed) for removed in (True, False))
@@ -182,7 +186,7 @@ def test_the_exact_gaussian_is_that_of_dp_accounting(noise: float, delta: float)
     ("event", "loose"),
     [
         (poisson(1.0, 200), 1.5),
-        (poisson(0.8, 100, 10**4, 100), 1.5),
+        slow(poisson(0.8, 100, 10**4, 100), 1.5),
         (Composed(((Laplace(20.0), 30),)), 1.1),
         (Composed(((Pure(0.1), 20),)), 1.15),
         (Composed(((Approximate(0.1, 1e-9), 20), (Gaussian(4.0), 2))), 1.15),
@@ -203,7 +207,7 @@ def test_pld_and_prv_agree_within_1_percent_and_rdp_is_above(event: Event, loose
         poisson(20.0, 10_000, 1000, 1),
         Composed(((Laplace(5000.0), 20_000),)),
         Composed(((Pure(3e-5), 20_000),)),
-        poisson(0.05, 50, 100, 10),
+        slow(poisson(0.05, 50, 100, 10)),
     ],
     ids=["quiet", "quieter", "laplace", "pure", "loud"],
 )

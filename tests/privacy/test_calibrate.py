@@ -24,6 +24,7 @@ from atoll.privacy import (
 )
 from tests.support import paths
 from tests.support.examples import few_examples
+from tests.support.marks import slow_among
 
 GOLDEN = json.loads((paths.GOLDEN / "pfl_calibration.json").read_text())
 
@@ -38,7 +39,10 @@ def test_calibrated_noise_keeps_the_budget_and_hardly_more(epsilon: float, delta
     assert Analytic().epsilon(event(z * (1 - 2e-4)), delta) > epsilon
 
 
-@pytest.mark.parametrize("sampling", ["poisson", "without_replacement", "with_replacement", "cyclic"])
+@pytest.mark.parametrize(
+    "sampling",
+    slow_among(["poisson", "without_replacement", "with_replacement", "cyclic"], "without_replacement"),
+)
 def test_calibrate_then_account_is_a_round_trip_for_every_sampler(sampling: str) -> None:
     plan = PrivacyPlan(40, 1000, 20, sampling, min_separation=5 if sampling == "cyclic" else 1)  # type: ignore[arg-type]
     z = noise_for(plan.event, 2.0, 1e-5, Rdp(), tolerance=1e-3)
@@ -110,7 +114,7 @@ def test_the_budget_affords_exactly_so_many_rounds(noise: float, epsilon: float,
 # pfl-research's CIFAR-10 calibration: epsilon 2, delta 1e-6, population 1e6, cohort 1,000, 1,500 rounds
 
 
-@pytest.mark.parametrize("name", ["pld", "prv", "rdp"])
+@pytest.mark.parametrize("name", slow_among(["pld", "prv", "rdp"], "prv"))
 def test_our_calibration_is_within_1_percent_of_pfl_research(name: str) -> None:
     """Epsilon falls with noise: ours lies between 0.99 and 1.01 of theirs if the budget does."""
     plan = PrivacyPlan(GOLDEN["rounds"], GOLDEN["population"], GOLDEN["cohort"], "poisson")
@@ -169,6 +173,7 @@ def test_auto_takes_the_first_accountant_that_knows_the_sampler(sampling: str, n
     assert accountant_for(PrivacyPlan(5, 100, 10, sampling).event(1.0), ACCOUNTANTS).name == name  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_budget_that_hardly_any_noise_keeps_is_met_where_losses_outgrow_the_grid() -> None:
     def event(z: float) -> Event:
         return Composed(((Sampled(Gaussian(z), "poisson", 1000, 500), 5000),))

@@ -17,6 +17,7 @@ from atoll.data import Partition, Population
 from atoll.experiment import Experiment
 from atoll.privacy import Analytic, Composed, DpSgdPlan, Gaussian, Rdp, Sampled, flatten, gaussian_epsilon
 from atoll.privacy.dpsgd_plan import BEST, Batches
+from tests.support.marks import slow, slow_among
 from tests.support.paths import ROOT
 from tests.tasks.test_dp_sgd import LISTS, set_up
 
@@ -93,7 +94,10 @@ def test_the_worst_client_is_the_worst_of_all_one_by_one(sampling: Any) -> None:
     assert plan.bound(6.0, 4, DELTA) >= epsilon * (1 - 1e-9)
 
 
-@pytest.mark.parametrize(("sampling", "accountant"), [("shuffled", None), ("poisson", Rdp()), ("fixed", Rdp())])
+@pytest.mark.parametrize(
+    ("sampling", "accountant"),
+    [("shuffled", None), ("poisson", Rdp()), slow("fixed", Rdp())],
+)
 def test_the_noise_found_keeps_the_budget_and_a_little_less_does_not(sampling: Any, accountant: Any) -> None:
     plan = DpSgdPlan((33, 64), batch=32, sampling=sampling)
     noise = plan.noise(2.0, DELTA, 3, accountant)
@@ -229,7 +233,7 @@ def test_clients_whose_losses_outgrow_a_grid_are_accounted_by_renyi_divergences(
     assert plan.worst(1e-5, 10, 1e-4)[0] > 0.5e10  # of one step that an example is in
 
 
-@pytest.mark.parametrize("sampling", ["shuffled", "poisson", "fixed"])
+@pytest.mark.parametrize("sampling", slow_among(["shuffled", "poisson", "fixed"], "fixed"))
 def test_the_noise_in_the_table_of_the_page_is_what_is_computed(sampling: Batches) -> None:
     page = (ROOT / "docs" / "example-privacy.md").read_text()
     (cells,) = re.findall(rf"^\| {sampling}[^|]*((?:\| [\d.]+ )+)\|$", page, re.MULTILINE)

@@ -171,6 +171,7 @@ def test_a_budget_for_a_drawn_cohort_is_spent_to_the_last_round_with_few_distrib
     assert filled(event, book.count).epsilon() <= 1.5 < filled(event, book.count + 1).epsilon()
 
 
+@pytest.mark.slow
 def test_lines_do_not_go_down_when_noise_grows_and_do_not_depend_on_who_read_them() -> None:
     book, late, before = Ledger(60, 1e-5), Ledger(60, 1e-5), 0.0
     for event in [drawn(Gaussian(0.8))] * 22 + [drawn(Gaussian(50.0))] * 3:

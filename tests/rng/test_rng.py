@@ -15,6 +15,7 @@ from scipy import stats
 
 from atoll import rng
 from atoll.rng import draws, host
+from tests.support.marks import slow
 
 FALSE_ALARM = 1e-6
 ONES = 0xFFFFFFFF
@@ -134,7 +135,7 @@ def test_choosing_more_than_there_is_is_refused():
         rng.choice(rng.key(0), 3, 4)
 
 
-@pytest.mark.parametrize("draw", [rng.choice, rng.distinct])
+@pytest.mark.parametrize("draw", [rng.choice, slow(rng.distinct)])
 def test_choice_and_distinct_have_one_law(draw):
     # 2 of 9 in order: 72 pairs, each as likely; 9 is large enough for distinct to take its own way (2 * 4 <= 9)
     pairs = [tuple(draw(rng.key(8, i), 9, 2).tolist()) for i in range(2_000)]

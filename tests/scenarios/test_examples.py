@@ -7,6 +7,7 @@ import pytest
 
 import atoll
 from atoll.experiment import load
+from tests.support.marks import slow
 from tests.support.paths import ROOT
 
 FILES = sorted((ROOT / "examples").glob("*.toml"))
@@ -15,13 +16,7 @@ EXAMPLES = [path for path in FILES if path not in SWEEPS]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
-@pytest.mark.parametrize(
-    "shorter",
-    [
-        pytest.param(["engine=loop", "local.max_steps=2"], id="short"),
-        pytest.param([], id="whole", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("shorter", [["engine=loop", "local.max_steps=2"], slow([])])
 def test_every_example_file_runs(
     path: Path, shorter: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ from atoll.core import Total, Transform
 from atoll.experiment import Experiment
 from atoll.runs import Run
 from atoll.tree import Tree
-from tests.support.marks import slow_among
+from tests.support.marks import slow, slow_among
 
 EVERY = 3
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -232,7 +232,7 @@ MOMENTS: dict[str, Callable[[Path, int], bool]] = {
 
 @pytest.mark.parametrize(
     ("engine", "moments"),
-    [("vector", ["between two checkpoints"]), pytest.param("auto", list(MOMENTS), marks=pytest.mark.slow)],
+    [("vector", ["between two checkpoints"]), slow("auto", list(MOMENTS))],
 )
 def test_kill_9_at_any_moment_loses_no_more_than_the_rounds_since_the_last_checkpoint(
     tmp_path: Path, engine: str, moments: Sequence[str]

@@ -226,8 +226,8 @@ def offline() -> list[Any]:
             data = place.base["data"] if isinstance(place.base["data"], str) else place.base["data"]["name"]
             if data in ALWAYS_THERE:
                 found[name, size, data, place.path.get("partition", "")] = place
-    slow = {size: pytest.mark.slow if size == "full" else () for size in SIZES}
-    return [pytest.param(place, id="-".join(key), marks=slow[key[1]]) for key, place in found.items()]
+    marks = {size: pytest.mark.slow if size == "full" else () for size in SIZES}
+    return [pytest.param(place, id="-".join(key), marks=marks[key[1]]) for key, place in found.items()]
 
 
 @pytest.mark.parametrize("place", offline())

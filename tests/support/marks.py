@@ -6,16 +6,20 @@ from typing import Any
 import pytest
 
 
-def slow_among(kinds: Iterable[str], *slow: str) -> list[Any]:
+def slow(*values: Any) -> Any:
+    """One set of parameters."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def slow_among(kinds: Iterable[str], *names: str) -> list[Any]:
     """The kinds as parameters; those named here are slow."""
-    names = list(kinds)
-    unknown = set(slow) - set(names)
-    assert not unknown, f"{sorted(unknown)} is none of {names}"
-    return [pytest.param(name, marks=pytest.mark.slow if name in slow else ()) for name in names]
+    known = list(kinds)
+    assert set(names) <= set(known), f"{names} are not all in {known}"
+    return [slow(kind) if kind in names else kind for kind in known]
 
 
 def slow_but(kinds: Iterable[str], *quick: str) -> list[Any]:
     """The kinds as parameters; all but those named here are slow."""
-    names = list(kinds)
-    assert not set(quick) - set(names), f"{quick} are not all in {names}"
-    return slow_among(names, *set(names) - set(quick))
+    known = list(kinds)
+    assert set(quick) <= set(known), f"{quick} are not all in {known}"
+    return [kind if kind in quick else slow(kind) for kind in known]

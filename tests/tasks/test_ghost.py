@@ -109,6 +109,7 @@ def test_so_are_layers_that_do_something_else_as_well(kind: str) -> None:
     assert ghost_layers(task_of(mixing(kind))) == ()
 
 
+@pytest.mark.slow
 def test_a_run_takes_the_quick_way_and_agrees_with_the_loop() -> None:
     runs = [simulate(e, "poisson", mlp()) for e in ("loop", {"name": "vector", "chunk": 2}, "threads")]
     for run in runs[1:]:

@@ -248,6 +248,7 @@ def test_images_of_another_size_are_left_to_them_too() -> None:
     assert same(stacked(quick, params, batch), stacked(slow, params, batch))
 
 
+@pytest.mark.slow
 def test_a_run_with_dropout_takes_the_quick_way_and_agrees_with_the_loop() -> None:
     torch.manual_seed(0)
     module = CNN((1, 6, 6), 2)

@@ -16,6 +16,7 @@ from atoll.tasks.models import MODELS
 from atoll.tasks.models.lstm import LSTM
 from atoll.tasks.models.resnet import basic, bottleneck
 from atoll.tasks.models.vgg import ChannelDropout
+from tests.support.marks import slow_among
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 
@@ -117,7 +118,7 @@ def test_scores_have_one_row_per_example_or_per_token(name):
     assert scores.shape == (*targets(name, 2).shape, SMALL[name][1])
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "resnet50"])  # slow, and made of the same parts
+@pytest.mark.parametrize("name", slow_among(MODELS, "resnet18", "resnet50"))
 def test_stacked_gradients_equal_those_of_each_client(name):
     torch.manual_seed(0)
     # Evaluation mode for the whole network: what is compared is the arithmetic, not the dropout.
@@ -145,7 +146,7 @@ def test_stacked_models_may_train_with_their_dropout_at_zero():
         vmap(grad(loss_of(model)))(params, examples(name, 2, 2), targets(name, 2, 2))  # random draws would be refused
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_among(MODELS, "resnet18", "resnet50"))
 def test_the_seed_decides_the_initial_parameters(name):
     first, again, other = (seeded(seed, lambda: build(name)) for seed in (1, 1, 2))
     for key, value in detached(first).items():

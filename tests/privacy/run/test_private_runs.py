@@ -24,6 +24,7 @@ from atoll.privacy.run.round_events import round_event, sampled_event
 from atoll.records.run_folder import RunFolder
 from atoll.runs.run_stacked import run_together
 from atoll.transforms import TRANSFORMS, GaussianNoise
+from tests.support.marks import slow
 
 BASE: dict[str, Any] = {
     "rounds": 6,
@@ -86,7 +87,7 @@ def test_a_sampler_without_known_amplification_is_accounted_without_any() -> Non
     [
         (gaussian(epsilon=3.0, delta=1e-3), {}, "pld"),
         (gaussian(epsilon=3.0, delta=1e-3), {"privacy": {"accountant": "rdp"}}, "rdp"),
-        (gaussian(epsilon=9.0, delta=1e-3), {"cohort": {"name": "fixed", "size": 12}}, "rdp"),
+        slow(gaussian(epsilon=9.0, delta=1e-3), {"cohort": {"name": "fixed", "size": 12}}, "rdp"),
         (gaussian(epsilon=3.0, delta=1e-3), {"cohort": "everyone"}, "analytic"),
         (gaussian(epsilon=3.0, delta=1e-3), {"cohort": {"name": "fixed_with_replacement", "size": 12}}, "analytic"),
         (
@@ -330,6 +331,7 @@ def test_clients_that_are_left_out_take_their_share_of_shared_noise_with_them() 
     assert isinstance(round_event(chain, how, 2), NotPrivate)
 
 
+@pytest.mark.slow
 def test_runs_that_differ_in_epsilon_run_as_one_stack(tmp_path: Path) -> None:
     cells = [Experiment.parse(noisy(gaussian(epsilon=e, delta=1e-3), rounds=3)) for e in (1.0, 8.0)]
     both = run_together(cells, [tmp_path / "0", tmp_path / "1"])

@@ -209,6 +209,7 @@ for n in (0, 1, 2, 4097):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_captured_stack_of_convolutions_and_poolings_learns_what_the_loop_learns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,13 +20,15 @@ class Lane:
     error: BaseException | None = None  # what it ended with, if it failed
 
     def advance(self, answer: Any = None) -> None:
-        """Go on to its next question; None where it has ended."""
+        """Go on to its next question; None where it has ended. An interrupt is not its own: all must hear of it."""
         try:
             self.asked = next(self.run) if answer is None else self.run.send(Pending.done(answer))
         except StopIteration:
             self.asked = None
         except BaseException as e:
             self.asked, self.error = None, e
+            if not isinstance(e, Exception):
+                raise
 
     def fail(self, error: BaseException) -> None:
         """Its question could not be answered: raised where it waits."""

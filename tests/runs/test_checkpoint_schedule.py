@@ -7,9 +7,8 @@ import pytest
 
 import atoll
 from atoll.errors import DivergenceError
-from atoll.runs import checkpoint_schedule as spacing
-from atoll.runs import state
-from atoll.runs.checkpoint_schedule import Spacing
+from atoll.runs import checkpoint_schedule, run_loop, state
+from atoll.runs.checkpoint_schedule import CheckpointSchedule, Sharing
 
 DIGITS: dict[str, Any] = {
     "rounds": 9,
@@ -35,16 +34,16 @@ class Clock:
         self.now += seconds
 
 
-def written(each: float, cost: float, rounds: int, every: int) -> list[int]:
+def written(each: float, cost: float, rounds: int, every: int, sharing: Sharing | None = None) -> list[int]:
     """After which rounds one is written, when a round takes `each` seconds and a checkpoint `cost`."""
-    clock, found = Clock(), []
-    with Spacing(every, clock) as spaced:
+    clock, after = Clock(), []
+    with CheckpointSchedule(every, sharing, clock) as schedule:
         for done in range(1, rounds + 1):
             clock.on(each)
-            if spaced.turn(done) and spaced.due():
-                found.append(done)
-                spaced.write(lambda: clock.on(cost))
-    return found
+            if schedule.turn(done) and schedule.due():
+                after.append(done)
+                schedule.write(lambda: clock.on(cost))
+    return after
 
 
 def test_cheap_checkpoints_come_when_they_are_asked_for() -> None:
@@ -58,27 +57,37 @@ def test_dear_ones_wait_until_rounds_have_taken_ten_times_as_long() -> None:
 
 
 def test_the_runs_of_a_stack_share_the_time_for_theirs_and_those_that_ended_do_not() -> None:
-    with Spacing(10, Clock()), Spacing(10, Clock()):
-        assert written(each=0.125, cost=1.25, rounds=700, every=10) == [10, 310, 610]
-    assert written(each=0.125, cost=1.25, rounds=200, every=10) == [10, 110]
+    stack = Sharing()
+    with CheckpointSchedule(10, stack), CheckpointSchedule(10, stack):
+        assert written(each=0.125, cost=1.25, rounds=700, every=10, sharing=stack) == [10, 310, 610]
+        assert written(each=0.125, cost=1.25, rounds=200, every=10) == [10, 110]  # none of this stack
+    assert written(each=0.125, cost=1.25, rounds=200, every=10, sharing=stack) == [10, 110]
 
 
-def test_an_error_that_is_kept_does_not_keep_its_run_among_them() -> None:
+def test_an_error_that_is_kept_does_not_keep_its_run_among_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = Sharing()
+    monkeypatch.setattr(run_loop, "Sharing", lambda: stack)
+    sharing: list[int] = []
+    monkeypatch.setattr(CheckpointSchedule, "turn", lambda self, done: bool(sharing.append(len(stack.runs))))
+    atoll.run(DIGITS, tmp_path / "good")
+    assert set(sharing) == {1}
     with pytest.raises(DivergenceError) as kept:
-        atoll.run(DIGITS | {"algorithm": {"name": "fedavg", "lr": 1e30}})
+        atoll.run(DIGITS | {"algorithm": {"name": "fedavg", "lr": 1e30}}, tmp_path / "bad")
     assert kept.tb is not None
-    assert not list(spacing._alive)
+    assert not stack.runs
 
 
 def test_a_run_with_dear_checkpoints_ends_as_one_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times: list[int] = []
     write = state.State.checkpoint
-    monkeypatch.setattr(state.State, "checkpoint", lambda self: (times.append(len(self.history)), write(self))[1])
+    monkeypatch.setattr(state.State, "checkpoint", lambda self: (times.append(len(self.plan.history)), write(self))[1])
     plain = atoll.run(DIGITS, tmp_path / "plain").history
     assert times == [2, 4, 6, 8, 9]
     times.clear()
-    monkeypatch.setattr(spacing, "_CHEAP", 0.0)
-    monkeypatch.setattr(spacing, "_SHARE", 1e9)
+    monkeypatch.setattr(checkpoint_schedule, "_CHEAP", 0.0)
+    monkeypatch.setattr(checkpoint_schedule, "_SHARE", 1e9)
     dear = atoll.run(DIGITS, tmp_path / "dear").history
     assert times == [2, 9]  # the first one, and the end
     assert [e["model"] for e in dear] == [e["model"] for e in plain]

@@ -5,23 +5,34 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
-from atoll.runs.coroutine import Talk
 from torch import Tensor, nn
 
 import atoll
-from atoll.core import Job, Result
+from atoll.algorithms.fedavg import FedAvg
+from atoll.core import ClientStates, Engine, Evaluate, Exchange, Message, Pending, Request, Train, Trained
 from atoll.engines import Vector
+from atoll.engines.evaluation import Measurement, measure_rows, measure_side_by_side
+from atoll.engines.vector import stacked_jobs
 from atoll.errors import ConfigError, DivergenceError, RecordError
 from atoll.experiment import Experiment
 from atoll.runs import Run, run_together, silent, why_not
-from atoll.runs.lockstep import Measure, Meeting, _side_by_side
+from atoll.runs.checkpoint_schedule import CheckpointSchedule
+from atoll.runs.drivers import Asking
+from atoll.runs.engine_setup import on_device
+from atoll.runs.evaluate import evaluation_data
+from atoll.runs.lockstep import Lane, lockstep
+from atoll.testing.harness import federation
+from atoll.testing.problems import network
+from atoll.tree import Tree
 from tests.support.marks import slow_but
 
 
@@ -170,19 +181,22 @@ def same(a: Run, b: Run) -> None:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Job]]:
-    """The stacks that meetings give to their engines."""
-    found: list[Sequence[Job]] = []
-    real = Meeting._run
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[Train]]:
+    """The stacks that runs are trained as."""
+    stacks: list[list[Train]] = []
+    together, train = Vector.submit_together, Vector.train_lanes
 
-    def seen(self: Meeting, jobs: list[Job]) -> list[Result]:
-        run_many = Vector.run_many
+    def seen(engine: Vector, lanes: Sequence[stacked_jobs.Lane]) -> list[Trained]:
+        stacks.append([lane.request for lane in lanes])
+        return train(engine, lanes)
+
+    def watched(engine: Vector, lanes: Any) -> list[Any]:
         with monkeypatch.context() as m:
-            m.setattr(Vector, "run_many", lambda engine, jobs: found.append(jobs) or run_many(engine, jobs))
-            return real(self, jobs)
+            m.setattr(Vector, "train_lanes", seen)
+            return together(engine, lanes)
 
-    monkeypatch.setattr(Meeting, "_run", seen)
-    return found
+    monkeypatch.setattr(Vector, "submit_together", watched)
+    return stacks
 
 
 # --------------------------------------------------------------------------------------------- as if each were alone
@@ -221,31 +235,31 @@ def test_cohorts_that_vary_include_an_empty_one(tmp_path: Path) -> None:
     assert any((a == 0) != (b == 0) for a, b in zip(*sizes, strict=True))
 
 
-def test_all_clients_of_all_runs_are_one_stack(tmp_path: Path, calls: list[Sequence[Job]]) -> None:
+def test_all_clients_of_all_runs_are_one_stack(tmp_path: Path, calls: list[list[Train]]) -> None:
     given = [experiment(**changes) for changes in KINDS["seeds and learning rates"]]
     together(given, tmp_path)
-    assert [len(jobs) for jobs in calls] == [6, 6, 6]  # a call a round
-    assert len({id(job.algorithm) for jobs in calls for job in jobs}) == 1  # one program for all of them
+    assert [len(requests) for requests in calls] == [6, 6, 6]  # a call a round
+    assert len({id(request.program) for requests in calls for request in requests}) == 1  # one program for all of them
 
 
-def test_batches_drawn_by_coins_do_not_part_a_stack(tmp_path: Path, calls: list[Sequence[Job]]) -> None:
+def test_batches_drawn_by_coins_do_not_part_a_stack(tmp_path: Path, calls: list[list[Train]]) -> None:
     given = [experiment(**changes) for changes in KINDS["privacy of examples"]]
     together(given, tmp_path)
-    assert [len(jobs) for jobs in calls] == [2, 2, 2]
+    assert [len(requests) for requests in calls] == [2, 2, 2]
 
 
-def test_runs_that_measure_at_other_times_train_together(tmp_path: Path, calls: list[Sequence[Job]]) -> None:
+def test_runs_that_measure_at_other_times_train_together(tmp_path: Path, calls: list[list[Train]]) -> None:
     each = [{"every": 1, "after": True}, {"every": 2, "after": True}, {"every": 3}]
     together([experiment(rounds=6, evaluate=table) for table in each], tmp_path)
-    training = [jobs for jobs in calls if type(jobs[0].algorithm).__name__ == "FedAvg"]
-    assert [len(jobs) for jobs in training] == [3] * 6
+    assert {type(request.program.algorithm).__name__ for requests in calls for request in requests} == {"FedAvg"}
+    assert [len(requests) for requests in calls] == [3] * 6
 
 
-def test_models_with_other_constants_are_not_stacked(tmp_path: Path, calls: list[Sequence[Job]]) -> None:
+def test_models_with_other_constants_are_not_stacked(tmp_path: Path, calls: list[list[Train]]) -> None:
     """A template that is shared would bring one run's constants into the others."""
     given = [experiment(seed=s, task=normed("average", constant=True)) for s in (0, 1)]
     runs = together(given, tmp_path)
-    assert {len(jobs) for jobs in calls} == {1}
+    assert {len(requests) for requests in calls} == {1}
     for a, b in zip(runs, alone(given, tmp_path), strict=True):
         same(a, b)
 
@@ -263,23 +277,50 @@ def test_the_data_are_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(asked) == 1
 
 
-def test_measuring_side_by_side_is_measuring_each(tmp_path: Path) -> None:
-    setups = [atoll.experiment.setup.set_up(experiment(seed=s)) for s in range(3)]
-    data = setups[0].dataset
-    rows = [None, torch.tensor([5, 3, 9]), torch.arange(70).flip(0)]
-    asked = [Measure(s.task, data.decode, data.train, s.model, r, 32) for s, r in zip(setups, rows, strict=True)]
-    for q, found in zip(asked, _side_by_side(asked), strict=True):
-        wanted = q.alone()
-        assert found.keys() == wanted.keys()
-        for k in found:
-            np.testing.assert_allclose(found[k], wanted[k], rtol=1e-5, atol=1e-6)
+def test_measuring_side_by_side_is_measuring_each() -> None:
+    setups = [atoll.experiment.setup.set_up(experiment(seed=s), "cpu") for s in range(3)]
+    data = replace(evaluation_data(setups[0], *on_device(setups[0])), batch=32)
+    rows = [torch.arange(len(data.columns["y"])), torch.tensor([5, 3, 9]), torch.arange(70).flip(0)]
+    asked = [
+        Measurement(data.columns, s.model, r, np.zeros(len(r), np.int64), 1) for s, r in zip(setups, rows, strict=True)
+    ]
+    for one, columns in zip(asked, measure_side_by_side(data, asked), strict=True):
+        wanted = measure_rows(data, one, one.rows)
+        assert columns.keys() == wanted.keys()
+        for k in columns:
+            np.testing.assert_allclose(columns[k], wanted[k], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["models of their own", "statistics of a second pass", "no server", "other lengths"])
+def test_runs_that_are_promised_and_measured_side_by_side_are_what_each_is_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    given = [experiment(**changes) for changes in KINDS[kind]]
+    whole = alone(given, tmp_path)
+    monkeypatch.setattr(Vector, "defers", True)  # as on a GPU
+    measured: list[int] = []
+    together_, of = Vector._evaluate_together, lambda lanes: measured.append(len(lanes))
+    monkeypatch.setattr(Vector, "_evaluate_together", lambda self, lanes: of(lanes) or together_(self, lanes))
+    for a, b in zip(together(given, tmp_path), whole, strict=True):
+        same(a, b)
+    assert max(measured) == len(given)
+
+
+def test_the_runs_of_a_stack_share_the_time_of_their_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sharing: list[int] = []
+    monkeypatch.setattr(CheckpointSchedule, "turn", lambda self, done: bool(sharing.append(len(self.sharing.runs))))
+    together([experiment(rounds=r) for r in (3, 3, 5)], tmp_path)
+    assert sharing == [3] * 6 + [1] * 2  # those that ended share it no more
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_they_are_stacked_and_measured_side_by_side(tmp_path: Path, calls: list[Sequence[Job]]) -> None:
+def test_on_a_gpu_they_are_stacked_and_measured_side_by_side(tmp_path: Path, calls: list[list[Train]]) -> None:
     given = [experiment(seed=s, engine="auto", task=normed("recompute"), **algorithm("scaffold")) for s in range(3)]
     runs = together(given, tmp_path, device="cuda")
-    assert {len(jobs) for jobs in calls} == {3}
+    assert {len(requests) for requests in calls} == {3}
+    assert {type(requests[0].program.algorithm).__name__ for requests in calls} == {"Scaffold", "Statistics"}
     for i, (a, e) in enumerate(zip(runs, given, strict=True)):
         b = atoll.run(e, tmp_path / "alone" / str(i), device="cuda")
         torch.testing.assert_close(a.params, b.params, rtol=1e-3, atol=1e-4)
@@ -289,13 +330,13 @@ def test_on_a_gpu_they_are_stacked_and_measured_side_by_side(tmp_path: Path, cal
 # --------------------------------------------------------------------------------------------------- one leaves early
 
 
-def test_a_run_that_stops_early_leaves_the_others(tmp_path: Path, calls: list[Sequence[Job]]) -> None:
+def test_a_run_that_stops_early_leaves_the_others(tmp_path: Path, calls: list[list[Train]]) -> None:
     stop = {"patience": 50, "metric": "accuracy", "target": 0.6}
     given = [experiment(rounds=5, stop=stop, **algorithm("fedavg", lr=lr)) for lr in (0.5, 1e-4, 2e-4)]
     runs = together(given, tmp_path)
     assert runs[0].status.startswith("stopped early: accuracy reached")
     assert [r.status for r in runs[1:]] == ["finished"] * 2
-    assert [len(jobs) for jobs in calls] == [3] * len(runs[0].history) + [2] * (5 - len(runs[0].history))
+    assert [len(requests) for requests in calls] == [3] * len(runs[0].history) + [2] * (5 - len(runs[0].history))
     for a, b in zip(runs, alone(given, tmp_path), strict=True):
         same(a, b)
 
@@ -399,7 +440,7 @@ def test_one_run_goes_on_alone_and_one_that_was_alone_joins(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_run_that_had_another_engine_goes_on_with_it(tmp_path: Path, calls: list[Sequence[Job]]) -> None:
+def test_a_run_that_had_another_engine_goes_on_with_it(tmp_path: Path, calls: list[list[Train]]) -> None:
     given = [experiment(seed=s, **{**LONG, "engine": "auto"}) for s in range(3)]
     with pytest.raises(GoneError):
         atoll.run(given[1], tmp_path / "1", watch=stopping(3))
@@ -415,34 +456,31 @@ def test_a_run_that_had_another_engine_goes_on_with_it(tmp_path: Path, calls: li
     runs = together(given, tmp_path, resume=True)
     assert [r.status for r in runs] == ["finished"] * 3
     assert [r.info["engine"]["choice"]["name"] for r in runs] == ["vector", "threads", "vector"]
-    assert {len(jobs) for jobs in calls} == {2}
+    assert {len(requests) for requests in calls} == {2}
     for a, b in zip(runs, alone(given, tmp_path), strict=True):
         same(a, b)
 
 
-@pytest.mark.parametrize("fastest", ["vector", "threads"])
-def test_on_a_cpu_they_are_stacked_if_one_would_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: list[Sequence[Job]], fastest: str
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(
-        "atoll.engines.autotune.measure", lambda all, *_: {n: 1.0 if n == fastest else 9.0 for n in all}
-    )
-    given = [experiment(seed=s, engine="auto") for s in (0, 1)]
-    runs = together(given, tmp_path)
-    assert [r.info["engine"]["name"] for r in runs] == [fastest] * 2
-    assert all(("one after the other" in r.info["engine"]["reason"]) == (fastest == "threads") for r in runs)
-    assert bool(calls) == (fastest == "vector")
-    for a, b in zip(runs, alone(given, tmp_path), strict=True):
+def fastest(name: str) -> Any:
+    """As if this engine had been measured to be the fastest."""
+    return patch("atoll.engines.autotune.measure", lambda engines, _: {n: 1.0 if n == name else 9.0 for n in engines})
+
+
+@pytest.mark.parametrize("name", ["vector", "threads"])
+def test_on_a_cpu_they_are_stacked_if_one_would_be(tmp_path: Path, calls: list[list[Train]], name: str) -> None:
+    given = [experiment(seed=s, engine="auto", task=normed("average", norm=False)) for s in (0, 1)]
+    with fastest(name):
+        runs, whole = together(given, tmp_path), alone(given, tmp_path)
+    assert [r.info["engine"]["name"] for r in runs] == [name] * 2
+    assert all(("one after the other" in r.info["engine"]["reason"]) == (name == "threads") for r in runs)
+    assert bool(calls) == (name == "vector")
+    for a, b in zip(runs, whole, strict=True):
         same(a, b)
 
 
-def test_an_interrupt_between_runs_begins_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(
-        "atoll.engines.autotune.measure", lambda all, *_: {n: 1.0 if n == "threads" else 9.0 for n in all}
-    )
-    given = [experiment(seed=s, engine="auto") for s in range(3)]
+@fastest("threads")
+def test_an_interrupt_between_runs_begins_no_other(tmp_path: Path) -> None:
+    given = [experiment(seed=s, engine="auto", task=normed("average", norm=False)) for s in range(3)]
     with pytest.raises(KeyboardInterrupt):
         together(given, tmp_path, watch=[silent, interrupting(1, at=2), pytest.fail])
     assert [Run(f).status for f in folders(tmp_path, 2)] == ["finished", "interrupted"]
@@ -511,39 +549,174 @@ def test_every_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------------------------------------- turns
 
 
-def test_a_talk_stops_at_every_question_and_goes_on_with_the_answer() -> None:
-    heard = []
+class Upper(Engine):
+    """Answers a word with its capitals. Words that begin alike can be answered as one; those with a "?" cannot."""
 
-    def body() -> None:
-        heard.append(talk.ask("a"))
+    name = "upper"
+
+    def __init__(self) -> None:
+        self.notes = []
+        self.stacks: list[list[str]] = []
+        self.own: list[str] = []
+        self.fails: dict[str, BaseException] = {}
+
+    def submit(self, request: Request) -> Pending[Any]:
+        self.own.append(word(request))
+        return Pending.done(self._answer(request))
+
+    def signature(self, request: Request) -> Hashable:
+        return None if "?" in word(request) else word(request)[0]
+
+    def submit_together(self, lanes: Sequence[tuple[Engine, Request]]) -> list[Any]:
+        self.stacks.append([word(request) for _, request in lanes])
+        return [self._answer(request) for _, request in lanes]
+
+    def _answer(self, request: Request) -> str:
+        if word(request) in self.fails:
+            raise self.fails[word(request)]
+        return word(request).upper()
+
+    def state(self) -> ClientStates:
+        raise NotImplementedError
+
+    def load(self, pieces: Iterable[tuple[Tensor, Tree]]) -> None:
+        raise NotImplementedError
+
+    def choice(self) -> dict[str, Any]:
+        return {}
+
+
+def ask(text: str) -> Request:
+    return Exchange({0: Message(text, {})})
+
+
+def word(request: Request) -> str:
+    assert isinstance(request, Exchange)
+    return request.outbox[0].kind
+
+
+def run_of(*words: str, heard: list[Any], ends: BaseException | None = None) -> Asking[None]:
+    """Asks one word after the other; what went wrong with one is heard, too, and ends it."""
+    try:
+        for text in words:
+            answer = yield ask(text)
+            heard.append(answer.result())
+        if ends is not None:
+            raise ends
+    except BaseException as e:
+        heard.append(e)
+        raise
+
+
+def runs_of(*words: Sequence[str], engine: Engine | None = None) -> tuple[list[Lane], list[list[Any]]]:
+    heard: list[list[Any]] = [[] for _ in words]
+    return [Lane(run_of(*w, heard=h), engine or Upper()) for w, h in zip(words, heard, strict=True)], heard
+
+
+def test_runs_stop_at_every_question_and_go_on_with_its_answer() -> None:
+    lanes, heard = runs_of(["a1", "b1"], ["a2"], [])
+    lockstep(lanes, leader := Upper())
+    assert heard == [["A1", "B1"], ["A2"], []]
+    assert leader.stacks == [["a1", "a2"], ["b1"]]
+    assert all(lane.asked is None and lane.error is None for lane in lanes)
+
+
+def test_what_cannot_be_done_beside_others_is_done_by_the_runs_own_engine() -> None:
+    lanes, heard = runs_of(["a?", "b"], ["a?", "b"])
+    lockstep(lanes, leader := Upper())
+    assert heard == [["A?", "B"]] * 2
+    assert leader.stacks == [["b", "b"]]
+    assert leader.own == []
+    assert [lane.engine.own for lane in lanes if isinstance(lane.engine, Upper)] == [["a?"], ["a?"]]
+
+
+def test_a_run_that_fails_alone_leaves_the_others() -> None:
+    gone, (heard, rest) = GoneError(), ([], [])
+    lanes = [
+        Lane(run_of("a", heard=heard, ends=gone), Upper()),
+        Lane(run_of("a", "b", "c", heard=rest), Upper()),
+    ]
+    lockstep(lanes, leader := Upper())
+    assert [lane.error for lane in lanes] == [gone, None]
+    assert heard == ["A", gone]
+    assert rest == ["A", "B", "C"]
+    assert leader.stacks == [["a", "a"], ["b"], ["c"]]
+
+
+def test_a_run_that_fails_before_its_first_question_leaves_the_others() -> None:
+    gone = GoneError()
+    lanes, heard = runs_of(["a"], ["a"])
+    lanes[0] = Lane(run_of(heard=[], ends=gone), Upper())
+    lockstep(lanes, Upper())
+    assert lanes[0].error is gone
+    assert heard[1] == ["A"]
+
+
+def test_what_goes_wrong_with_a_stack_is_raised_in_its_runs_where_they_wait() -> None:
+    gone, leader = GoneError(), Upper()
+    leader.fails["a1"] = gone
+    lanes, heard = runs_of(["a1"], ["a2", "b"], ["b", "b"])
+    lockstep(lanes, leader)
+    assert heard == [[gone], [gone], ["B", "B"]]
+    assert [lane.error for lane in lanes] == [gone, gone, None]
+
+
+def test_a_run_may_go_on_after_an_answer_that_failed() -> None:
+    heard: list[Any] = []
+
+    def stubborn() -> Asking[None]:
         try:
-            talk.ask("b")
+            yield ask("a")
         except GoneError as e:
             heard.append(e)
-        raise ValueError("the end")
+        heard.append((yield ask("b")).result())
 
-    talk = Talk(body)
-    assert talk.next() == "a"
-    assert heard == []
-    assert talk.next(1) == "b"
-    assert heard == [1]
-    gone = GoneError()
-    assert talk.next(gone) is None
-    assert talk.over
-    assert heard == [1, gone]
-    assert str(talk.error) == "the end"
+    leader, gone = Upper(), GoneError()
+    leader.fails["a"] = gone
+    lockstep([Lane(stubborn(), Upper())], leader)
+    assert heard == [gone, "B"]
 
 
-def test_a_talk_that_is_closed_ends_where_it_waits() -> None:
-    def body() -> None:
-        while True:
-            talk.ask("more?")
+@pytest.mark.parametrize("inside", [True, False])
+def test_an_interrupt_reaches_all_runs(inside: bool) -> None:
+    """Whether it comes while an engine is at work or while a run is: every one gets to put its folder in order."""
+    stop, leader = KeyboardInterrupt(), Upper()
+    lanes, heard = runs_of(["a", "b", "c"], ["a", "b", "c"], ["a"])
+    if inside:
+        lanes[1] = Lane(run_of("a", heard=heard[1], ends=stop), Upper())
+    else:
+        leader.fails["b"] = stop
+    with pytest.raises(KeyboardInterrupt) as raised:
+        lockstep(lanes, leader)
+    assert raised.value is stop
+    assert heard[:2] == [["A", stop]] * 2
+    assert [lane.error for lane in lanes[:2]] == [stop] * 2
+    assert heard[2] == (["A"] if not inside else [stop])  # in its turn, or before it had one
+    assert all(lane.asked is None for lane in lanes)
 
-    talk, never = Talk(body), Talk(body)
-    talk.next()
-    why = GoneError()
-    for t in (talk, never):
-        t.close(why)
-    assert talk.error is why
-    assert never.error is None
-    assert threading.active_count() == 1
+
+def test_measuring_comes_first_then_second_passes_then_training_so_that_all_meet_again() -> None:
+    problem = network()
+    made = federation(problem, FedAvg(problem.task, 0.1))
+    train, second = made.request([0]), made.request([0], client_state="read")
+    order, answers = [], []
+
+    class Told(Upper):
+        def signature(self, request: Request) -> Hashable:
+            return type(request)
+
+        def submit_together(self, lanes: Sequence[tuple[Engine, Request]]) -> list[Any]:
+            order.append("+".join(names[id(request)] for _, request in lanes))
+            return list(lanes)
+
+    measure = Evaluate("test", torch.arange(1))
+    names = {id(train): "train", id(second): "second", id(measure): "measure"}
+
+    def run(*requests: Request) -> Asking[None]:
+        for request in requests:
+            answers.append((yield request))
+
+    runs = [(train, train), (train, measure, train), (train, second, measure, train)]
+    lockstep([Lane(run(*requests), Told()) for requests in runs], Told())
+    assert order == ["train+train+train", "measure", "second", "measure", "train+train+train"]
+    assert len(answers) == 9

@@ -91,8 +91,10 @@ def test_a_node_without_examples_only_mixes() -> None:
 def update(ids: tuple[int, ...], empty: frozenset[int], engine: EngineFactory) -> tuple[Tree, bool]:
     """The server after a round of these clients, some of which hold nothing; and whether it changed."""
     problem = network()
-    held = [[] if i in empty else problem.partition.of(i).tolist() for i in range(6)]
-    made = federation(replace(problem, partition=Partition.from_lists(held)), FedAvg(problem.task, 0.1), engine)
+    held = [problem.partition.of(i)[: 0 if i in empty else None] for i in range(6)]
+    offsets = torch.tensor([0, *(len(rows) for rows in held)]).cumsum(0)
+    partition = Partition(offsets, torch.cat(held))
+    made = federation(replace(problem, partition=partition), FedAvg(problem.task, 0.1), engine)
     outcome = made.run(ids)
     return made.server, outcome.changed
 

@@ -18,8 +18,8 @@ import atoll
 from atoll import rng, tree
 from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.local import gradient
-from atoll.core import functional
-from atoll.data import Dataset, Partition
+from atoll.core import Cohort, functional
+from atoll.data import Dataset, Partition, Population
 from atoll.engines import Loop, Threads, Vector
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment
@@ -219,21 +219,33 @@ def test_noise_is_there_when_nobody_was_drawn_and_no_other_when_somebody_was() -
 # Engines
 
 
+class NobodyDrawn(Population):
+    """As many steps as ever, and no example in any of them."""
+
+    def cohort(self, ids: Tensor, key: Tensor) -> Cohort:
+        cohort = super().cohort(ids, key)
+        return replace(cohort, count=torch.zeros_like(cohort.count))
+
+
 @pytest.mark.parametrize("make", [Loop, Vector, Threads])
 def test_a_step_that_drew_nobody_still_adds_its_noise_on_every_engine(make: Any) -> None:
     problem = network()
     private = PrivateTask(problem.task, 1.0, 2.0, 3.0, keyed=problem.keyed)
-    made = federation(problem, FedAvg(private, 0.1), lambda c, d, w, _: make(c, d, w, True))
-    job = made.job([0, 1])
-    empty = replace(job.cohort, count=torch.zeros_like(job.cohort.count))
-    result = made.engine.run(replace(job, cohort=empty))
-    moved = tree.norm(result.total.value["delta"])
-    steps = int(job.cohort.steps.sum())
-    assert float(moved) > 0
-    reference = federation(problem, FedAvg(private, 0.1), lambda c, d, w, _: Loop(c, d, w, True))
-    wanted = reference.engine.run(replace(job, cohort=empty)).total.value["delta"]
-    assert close(result.total.value["delta"], wanted)
-    assert steps > 2
+    nobody = NobodyDrawn(problem.partition, problem.batch, shuffle=False)
+
+    def sent(engine: Any) -> Tree:
+        made = federation(
+            problem,
+            FedAvg(private, 0.1),
+            lambda data, store: engine(replace(data, population=nobody, keyed=True), store),
+        )
+        value: Tree = made.engine.run(made.request([0, 1])).partial.value["delta"]
+        return value
+
+    result = sent(make)
+    assert float(tree.norm(result)) > 0
+    assert close(result, sent(Loop))
+    assert int(nobody.steps(torch.tensor([0, 1])).sum()) > 2
 
 
 def simulate(engine: Any, sampling: str = "shuffled", module: nn.Module | None = None, **changed: Any) -> atoll.Run:

@@ -18,9 +18,9 @@ import atoll
 from atoll import rng, tree
 from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.local import gradient
-from atoll.core import functional
-from atoll.data import Dataset, Partition
-from atoll.engines import Loop, Threads, Vector
+from atoll.core import Cohort, Engine, functional
+from atoll.data import Dataset, Partition, Population
+from atoll.engines import DeviceData, Loop, RowStore, Threads, Vector
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Setup, assemble
@@ -218,21 +218,31 @@ def test_noise_is_there_when_nobody_was_drawn_and_no_other_when_somebody_was() -
 # Engines
 
 
+class NobodyDrawn(Population):
+    """Clients take their steps, and no step draws an example."""
+
+    def cohort(self, ids: Tensor, key: Tensor) -> Cohort:
+        found = super().cohort(ids, key)
+        return replace(found, count=torch.zeros_like(found.count))
+
+
 @pytest.mark.parametrize("make", [Loop, Vector, Threads])
 def test_a_step_that_drew_nobody_still_adds_its_noise_on_every_engine(make: Any) -> None:
     problem = network()
     private = PrivateTask(problem.task, 1.0, 2.0, 3.0, keyed=problem.keyed)
-    made = federation(problem, FedAvg(private, 0.1), lambda c, d, w, _: make(c, d, w, True))
-    job = made.job([0, 1])
-    empty = replace(job.cohort, count=torch.zeros_like(job.cohort.count))
-    result = made.engine.run(replace(job, cohort=empty))
-    moved = tree.norm(result.total.value["delta"])
-    steps = int(job.cohort.steps.sum())
-    assert float(moved) > 0
-    reference = federation(problem, FedAvg(private, 0.1), lambda c, d, w, _: Loop(c, d, w, True))
-    wanted = reference.engine.run(replace(job, cohort=empty)).total.value["delta"]
-    assert close(result.total.value["delta"], wanted)
-    assert steps > 2
+
+    def trained(engine: Any) -> Tree:
+        def empty(data: DeviceData, store: RowStore) -> Engine:
+            return engine(replace(data, population=nobody, keyed=True), store)
+
+        made = federation(problem, FedAvg(private, 0.1), empty)
+        return made.engine.run(made.request([0, 1])).partial.value["delta"]
+
+    nobody = NobodyDrawn(problem.partition, problem.batch, shuffle=False)
+    found = trained(make)
+    assert float(tree.norm(found)) > 0
+    assert close(found, trained(Loop))
+    assert int(nobody.cohort(torch.tensor([0, 1]), rng.key("order", 0)).steps.sum()) > 2
 
 
 def simulate(engine: Any, sampling: str = "shuffled", module: nn.Module | None = None, **changed: Any) -> atoll.Run:

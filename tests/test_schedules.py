@@ -167,7 +167,7 @@ def test_settings_of_optimizers_and_transforms_are_scheduled_and_recorded_too(tm
     falling = {"name": "step", "start": 0.8, "every": 1, "factor": 0.5}
     algorithm = {"name": "fedprox", "lr": 0.1, "mu": falling, "optimizer": {"name": "sgd", "momentum": falling}}
     run = atoll.run(small(algorithm=algorithm, transform=[{"name": "clip_l2", "max_norm": falling}]), tmp_path / "r")
-    for name in ("algorithm.mu", "algorithm.optimizer.momentum", "chain.layers.0.max_norm"):
+    for name in ("algorithm.mu", "algorithm.optimizer.momentum", "chain.transforms.0.max_norm"):
         assert [e["settings"].get(name) for e in run.history] == pytest.approx([0.8, 0.4, 0.2]), run.history[0]
 
 

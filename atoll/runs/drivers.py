@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from atoll.core import Engine, Outcome, Pending, Play, Request
 from atoll.tree import Tree
@@ -61,29 +61,41 @@ def on_promises(
     """One round, played on what engines promise, so that the host runs ahead of a device.
 
     A round is pure: where a promise was not kept (a client had to be left out), it is played again with what really
-    came. `meanwhile` is what the host may do while the device is at work on the last request.
+    came, whatever it made of the promise. `meanwhile` is what the host may do while the device is at work on the last
+    request.
     """
-    settled: list[Any] = []
+    known: list[Any] = [None]  # what the round is sent: nothing at first, then answers that are certain
     watch = watch or Stopwatch()
     while True:
-        game, promise = play(), None
-        try:
-            request = next(game)
-            for answer in settled:
-                request = game.send(answer)
-            while True:
-                if promise is not None and watch.wait(promise) is not promise.promised:
-                    break
-                if promise is not None:
-                    settled.append(promise.promised)
-                promise = yield from watch.ask(request)
-                request = game.send(promise.promised)
-        except StopIteration as end:
-            if promise is None:
-                return end.value  # type: ignore[no-any-return]
-            if meanwhile is not None:
+        game = play()
+        step = [_sent(game, answer) for answer in known][-1]
+        while step.request is not None:
+            promise = yield from watch.ask(step.request)
+            ahead = _sent(game, promise.promised)
+            if meanwhile is not None and ahead.request is None:
                 meanwhile()
-            if watch.wait(promise) is promise.promised:
-                return end.value  # type: ignore[no-any-return]
-        assert promise is not None
-        settled.append(promise.result())
+            known.append(watch.wait(promise))
+            if known[-1] is not promise.promised:
+                break
+            step = ahead
+        else:
+            if step.error is not None:
+                raise step.error
+            return step.returned  # type: ignore[no-any-return]
+
+
+class _Step(NamedTuple):
+    """Where a round is: at its next request, or at its end."""
+
+    request: Request | None
+    returned: Any = None
+    error: Exception | None = None
+
+
+def _sent(game: Play, answer: Any) -> _Step:
+    try:
+        return _Step(game.send(answer))
+    except StopIteration as end:
+        return _Step(None, end.value)
+    except Exception as e:  # raised once it is certain that the round is to blame, and not a promise
+        return _Step(None, error=e)

@@ -136,6 +136,7 @@ def test_a_promise_that_cannot_be_kept_is_another_answer() -> None:
         pending = promises.engine.submit(promises.request([5, 3, 0]))
     result = pending.result()
     assert result is not pending.promised
+    assert sorted(pending.promised.order.tolist()) == [0, 1, 2]  # of those who are in its aggregate
     assert result.finite.tolist() == pending.promised.finite.tolist() == [True, False, True]
     assert sorted(result.order.tolist()) == [0, 2]
     assert result.rows == truth.rows < pending.promised.rows

@@ -254,6 +254,36 @@ def test_a_round_may_ask_for_more_once_it_knows_what_really_came() -> None:
     assert engine.heard == ["a", "b"]
 
 
+def choking(on: str, *texts: str) -> Callable[[], Play]:
+    """A round that cannot go on after this answer."""
+
+    def play() -> Any:
+        answers: list[str] = []
+        for text in texts:
+            answers.append((yield say(text)))
+            if answers[-1] == on:
+                raise ValueError(f"cannot go on after {on}")
+        return answers
+
+    return play
+
+
+@pytest.mark.parametrize("broken", ["a", "b"])
+def test_a_round_that_fails_on_a_promise_that_is_not_kept_has_not_failed(broken: str) -> None:
+    engine = Words({broken: "?"})
+    assert drive(on_promises(choking("?", "a", "b")), engine) == ["A", "B"]
+    assert engine.heard == ["a", "b"]
+
+
+@pytest.mark.parametrize("promises", [{}, {"a": "?"}, {"b": "?"}])
+def test_a_round_that_fails_on_what_really_came_has_failed(promises: dict[str, str]) -> None:
+    for on, heard in (("A", ["a"]), ("B", ["a", "b"])):
+        engine = Words(promises)
+        with pytest.raises(ValueError, match=f"cannot go on after {on}"):
+            drive(on_promises(choking(on, "a", "b", "c")), engine)
+        assert engine.heard == heard
+
+
 def test_a_round_that_asks_for_nothing_is_over() -> None:
     assert drive(on_promises(conversation()), Words()) == []
 

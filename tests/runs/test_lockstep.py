@@ -21,7 +21,6 @@ from atoll.algorithms.fedavg import FedAvg
 from atoll.core import ClientStates, Engine, Evaluate, Exchange, Message, Pending, Request, Train, Trained
 from atoll.engines import Vector
 from atoll.engines.evaluation import Measurement, measure_rows, measure_side_by_side
-from atoll.engines.vector import stacked_jobs
 from atoll.errors import ConfigError, DivergenceError, RecordError
 from atoll.experiment import Experiment
 from atoll.runs import Run, run_together, silent, why_not
@@ -186,7 +185,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[Train]]:
     stacks: list[list[Train]] = []
     together, train = Vector.submit_together, Vector.train_lanes
 
-    def seen(engine: Vector, lanes: Sequence[stacked_jobs.Lane]) -> list[Trained]:
+    def seen(engine: Vector, lanes: Sequence[Any]) -> list[Trained]:
         stacks.append([lane.request for lane in lanes])
         return train(engine, lanes)
 

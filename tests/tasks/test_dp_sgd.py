@@ -32,6 +32,7 @@ from atoll.testing.problems import network
 from atoll.tree import Tree
 from tests.support.marks import slow
 
+pytestmark = pytest.mark.usefixtures("rough_account")
 X = rng.normal(rng.key("x"), (240, 1, 6, 6))
 Y = (X[:, 0, 0, 0] + X[:, 0, 1, 1] > 0).long()
 LISTS = [list(range(20 * c, 20 * c + 20 - c)) for c in range(12)]

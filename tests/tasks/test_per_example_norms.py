@@ -18,6 +18,7 @@ from atoll.tree import Tree
 from tests.support.marks import slow
 from tests.tasks.test_dp_sgd import KEY, X, Y, both, mlp, task_of
 
+pytestmark = pytest.mark.usefixtures("rough_account")
 LARGE = (-3e37, -1e38, *(slow(x) for x in (1e36, -1e36, 3e37)))
 
 

@@ -113,8 +113,10 @@ def test_the_published_noise_of_banded_factorisation_costs_more_than_it_says() -
     suite = tomllib.loads((resources.files("atoll") / "suites" / "shipped" / "pfl-cifar10-dp.toml").read_text())
     noise = suite["value"]["algorithm"]["fedavg+bmf (as published)"]["transform"][-1]
     run = Banded(noise["noise_multiplier"], noise["bands"], noise["min_separation"], 1500)
-    assert run.turns == 32
-    published = Composed(((Sampled(Gaussian(run.noise_multiplier), "poisson", 1_000_000, 1_000), run.turns),))
+    assert run.max_participations == 32
+    published = Composed(
+        ((Sampled(Gaussian(run.noise_multiplier), "poisson", 1_000_000, 1_000), run.max_participations),)
+    )
     in_groups = Sampled(run, "cyclic_poisson", 1_000_000, 1_000, 48)
     assert Pld().epsilon(published, 1e-6) == pytest.approx(2.0, abs=0.01)
     assert Pld().epsilon(in_groups, 1e-6) == pytest.approx(11.9, abs=0.1)

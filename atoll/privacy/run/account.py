@@ -120,7 +120,7 @@ class Account:
             line["example_epsilon"] = round_up(on_examples)
         if self.simulated_ledger is not None and math.isfinite(simulated := self.simulated_ledger.bound()):
             line["simulated_epsilon"] = round_up(simulated)
-        if signal is not None and spec.noise and spec.size:
+        if signal is not None and spec.noise and spec.size and spec.domain != "modular":  # there a sum has no length
             std = spec.noise * _noise_share(chain, clients)
             if std > 0:
                 line["snr"] = float(f"{signal_to_noise(signal, spec.size, std):.4g}")

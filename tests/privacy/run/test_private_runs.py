@@ -291,6 +291,13 @@ def test_a_noisy_sum_is_divided_by_the_clients_that_were_to_come() -> None:
         assert noise.releases(invited=0) == (expected is not None)
 
 
+def test_a_sum_that_may_wrap_around_has_no_signal_to_noise_ratio(tmp_path: Path) -> None:
+    integers = {"name": "fixed_point", "step": 0.001}, {"name": "discrete_gaussian", "noise_multiplier": 0.2}
+    for name, last in (("plain", ()), ("modular", ({"name": "secure_sum", "bits": 20},))):
+        run = atoll.run(noisy(*integers, *last, rounds=1, cohort={"name": "fixed", "size": 5}), tmp_path / name)
+        assert ("snr" in run.history[0]["privacy"]) == (name == "plain")
+
+
 def test_a_round_to_which_nobody_came_adds_its_noise(tmp_path: Path) -> None:
     seldom = noisy(gaussian(noise_multiplier=1.0), rounds=3, cohort={"name": "poisson", "probability": 1e-9})
     run = atoll.run(seldom, tmp_path)

@@ -448,4 +448,8 @@ PROMISED = ["scaffold", "noisy", "residues", "gossip", "median", "recompute", "l
 def test_a_run_on_promises_is_the_run_that_waits(case: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     late = play(EXACT, device, rounds=3, **CASES[case])
     monkeypatch.setattr(Vector, "defers", False)
-    assert torch.equal(late, play(EXACT, device, rounds=3, **CASES[case]))
+    truth = play(EXACT, device, rounds=3, **CASES[case])
+    if device == "cpu":
+        assert torch.equal(late, truth)
+    else:  # where sums are taken in no fixed order
+        assert (late - truth).norm() <= (2e-3 if case == "residues" else 1e-4) * truth.norm()

@@ -47,6 +47,12 @@ class Stopwatch:
         self.seconds += time.perf_counter() - before
         return answer
 
+    def during(self, work: Callable[[], None]) -> None:
+        """What the host does while a device is at work on the answer."""
+        before = time.perf_counter()
+        work()
+        self.seconds += time.perf_counter() - before
+
     def wait(self, pending: Pending[T]) -> T:
         """What it came to."""
         before = time.perf_counter()
@@ -73,7 +79,7 @@ def on_promises(
             promise = yield from watch.ask(step.request)
             ahead = _sent(game, promise.promised)
             if meanwhile is not None and ahead.request is None:
-                meanwhile()
+                watch.during(meanwhile)
             known.append(watch.wait(promise))
             if known[-1] is not promise.promised:
                 break

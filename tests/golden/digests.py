@@ -40,8 +40,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-os.environ["OMP_NUM_THREADS"] = os.environ["ATOLL_THREADS"] = "1"
-os.environ["ATOLL_BALANCE"] = "steps"  # who trains where on ranks follows from steps, not from seconds
+if __name__ == "__main__":  # before torch looks
+    os.environ["OMP_NUM_THREADS"] = os.environ["ATOLL_THREADS"] = "1"
+    os.environ["ATOLL_BALANCE"] = "steps"  # who trains where on ranks follows from steps, not from seconds
 sys.modules.setdefault("digests", sys.modules[__name__])  # models below are named by import path
 
 import torch  # noqa: E402

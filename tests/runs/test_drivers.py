@@ -323,8 +323,8 @@ def test_the_seconds_of_engines_are_counted_apart(monkeypatch: pytest.MonkeyPatc
             return Pending(pending.promised, result)
 
     def busy() -> None:
-        now[0] += 100.0  # the host's
+        now[0] += 100.0  # the host's, while the device is at work
 
     watch = Stopwatch()
     drive(on_promises(conversation("a", "b"), watch, busy), Slow())
-    assert watch.seconds == 10.0
+    assert watch.seconds == 110.0

@@ -118,7 +118,7 @@ def test_scores_have_one_row_per_example_or_per_token(name):
     assert scores.shape == (*targets(name, 2).shape, SMALL[name][1])
 
 
-@pytest.mark.parametrize("name", slow_among(MODELS, "resnet18", "resnet50"))
+@pytest.mark.parametrize("name", slow_among([name for name in MODELS if name != "resnet50"], "resnet18"))  # same parts
 def test_stacked_gradients_equal_those_of_each_client(name):
     torch.manual_seed(0)
     # Evaluation mode for the whole network: what is compared is the arithmetic, not the dropout.

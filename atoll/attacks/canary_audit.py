@@ -33,7 +33,8 @@ class CanaryAudit(Transform):
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         inner, own = self.inner.init(like)
-        return {"transforms": inner, "canaries": self.canaries.first_state(self.inner, inner)}, own
+        state = {"transforms": inner, "canaries": self.canaries.first_state(self.inner, inner)}
+        return {**state, "signal": _length(tree.zeros_like(like))}, own
 
     def client_view(self, state: Tree) -> Tree:
         return self.inner.client_view(state["transforms"])
@@ -48,13 +49,20 @@ class CanaryAudit(Transform):
         after, new = self.inner.server(whole, inner, key)
         known, _ = without_noise(self.inner).server(total, inner, key)
         canaries.observe(after, known)
-        return after, {"transforms": new, "canaries": canaries.state()}
+        return after, {"transforms": new, "canaries": canaries.state(), "signal": _length(total.value)}
 
     def releases(self, invited: int) -> bool:
         return self.inner.releases(invited)
 
     def diagnostics(self, state: Tree) -> Tree:
-        return self.inner.diagnostics(state["transforms"])
+        """The signal is that of the clients: canaries are no part of what is learned."""
+        inner = self.inner.diagnostics(state["transforms"])
+        return {**inner, **({"signal": state["signal"]} if "signal" in inner else {})}
+
+
+def _length(value: Tree) -> Tensor:
+    lengths = [torch.linalg.vector_norm(x, dtype=torch.float64) for x in tree.leaves(value)]
+    return torch.linalg.vector_norm(torch.stack(lengths))  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, eq=False)

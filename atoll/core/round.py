@@ -18,7 +18,7 @@ from atoll.core.algorithm import Algorithm
 from atoll.core.reducer import Reducer
 from atoll.core.requests import Columns, Program, Request, Train
 from atoll.core.task import Model
-from atoll.core.transform import Spec, Transform
+from atoll.core.transform import Transform
 from atoll.core.types import Participation
 from atoll.tree import Tree
 
@@ -83,10 +83,6 @@ class Round(ABC):
 
     def check(self, algorithm: Algorithm) -> None:
         """Refuse (ConfigError) an algorithm that cannot run in this round."""
-
-    def bind(self, spec: Spec) -> Spec:
-        """What is certain about updates in this round, before the first transform."""
-        return spec
 
     @abstractmethod
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:

@@ -69,10 +69,6 @@ class RunLoop:
         self.stopping = Stopping(setup.experiment.stop, setup.schedules())
         self.listeners: list[Listener] = [*setup.listeners(plan.chain)]
 
-    def run(self, watch: Watcher) -> str:
-        """Every round that is left, on the run's own engine."""
-        return drive(self.rounds(watch), self.engine)
-
     def next_round(self) -> None:
         """One more round, on the run's own engine."""
         drive(self.play_round(), self.engine)

@@ -12,7 +12,7 @@ import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau, StepLR
 
 import atoll
-from atoll.core.settings import extract, resolve, schedules
+from atoll.core import extract, resolve, schedules
 from atoll.errors import ConfigError
 from atoll.experiment.experiment import StopTable
 from atoll.runs.stopping import Stopping

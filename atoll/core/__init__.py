@@ -18,10 +18,27 @@ from atoll.core.requests import (
     Trained,
 )
 from atoll.core.round import Context, Outcome, Play, Round, Traffic, no_columns
-from atoll.core.settings import Positive, Share, Unsigned
+from atoll.core.settings import (
+    Derived,
+    Fraction,
+    Positive,
+    Scheduled,
+    ServerSide,
+    SetByBind,
+    Share,
+    Unsigned,
+    extract,
+    inject,
+    is_schedule,
+    names,
+    resolve,
+    schedules,
+    structure,
+)
+from atoll.core.table import Count, Table, Whole
 from atoll.core.task import GivesGradient, Model, SecondModel, Task
 from atoll.core.traits import Traits
-from atoll.core.transform import Chain, Scaling, Spec, Transform
+from atoll.core.transform import Chain, Scaling, Spec, Transform, named
 from atoll.core.types import Cohort, Info, Participation, Stack, Total, Update
 
 __all__ = [
@@ -32,10 +49,13 @@ __all__ = [
     "Cohort",
     "Columns",
     "Context",
+    "Count",
+    "Derived",
     "Engine",
     "Evaluate",
     "Evaluated",
     "Exchange",
+    "Fraction",
     "GivesGradient",
     "Info",
     "Message",
@@ -51,11 +71,15 @@ __all__ = [
     "Request",
     "Round",
     "Scaling",
+    "Scheduled",
     "SecondModel",
     "Server",
+    "ServerSide",
+    "SetByBind",
     "Share",
     "Spec",
     "Stack",
+    "Table",
     "Task",
     "Total",
     "Traffic",
@@ -65,9 +89,18 @@ __all__ = [
     "Transform",
     "Unsigned",
     "Update",
+    "Whole",
+    "extract",
     "functional",
     "gradient_and_value",
+    "inject",
     "is_functional",
+    "is_schedule",
     "missing_hooks",
+    "named",
+    "names",
     "no_columns",
+    "resolve",
+    "schedules",
+    "structure",
 ]

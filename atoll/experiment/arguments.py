@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from atoll.algorithms.optimizers import Optimizer
-from atoll.core import SecondModel
-from atoll.core.settings import Scheduled, SetByBind
+from atoll.core import Scheduled, SecondModel, SetByBind
 from atoll.errors import ConfigError
 from atoll.experiment.type_names import bare, marks, words
 

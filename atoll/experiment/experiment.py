@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from atoll.core.table import Count, Table, Whole
+from atoll.core import Count, Table, Whole
 from atoll.errors import ConfigError
 from atoll.experiment import toml
 from atoll.experiment.arguments import Of, schema

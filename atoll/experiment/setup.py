@@ -13,8 +13,20 @@ from torch import Tensor, nn
 from atoll import rng, tree
 from atoll.algorithms import ALGORITHMS
 from atoll.algorithms.wrappers import Snapshot, Statistics, keep_statistics_local
-from atoll.core import Algorithm, Chain, Info, Model, Participation, Reducer, Round, Spec, Transform, missing_hooks
-from atoll.core.settings import resolve, schedules
+from atoll.core import (
+    Algorithm,
+    Chain,
+    Info,
+    Model,
+    Participation,
+    Reducer,
+    Round,
+    Spec,
+    Transform,
+    missing_hooks,
+    resolve,
+    schedules,
+)
 from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
 from atoll.engines import ENGINES, Choice
 from atoll.errors import ConfigError

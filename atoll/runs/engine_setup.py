@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from atoll import tree
-from atoll.core import Engine, Train
-from atoll.core.settings import resolve
+from atoll.core import Engine, Train, resolve
 from atoll.engines import Choice, DeviceData, LocalEngine, RowStore, batch_of, client_bytes, default_budget, make
 from atoll.engines.ranks import Ranked, ShardedStore, World, cores, deal
 from atoll.experiment.setup import Setup

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from atoll import tree
-from atoll.core import Algorithm, Chain, Outcome
-from atoll.core.settings import extract
+from atoll.core import Algorithm, Chain, Outcome, extract
 from atoll.runs.evaluate import Evaluation
 from atoll.tree import Tree
 

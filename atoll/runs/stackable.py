@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from atoll.algorithms import ALGORITHMS
-from atoll.core.settings import structure
+from atoll.core import structure
 from atoll.experiment import Entry, Experiment
 from atoll.experiment.experiment import LocalTable
 from atoll.experiment.registry import Nested, build, find

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from atoll.core.table import Count, Table
+from atoll.core import Count, Table
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment, schema
 from atoll.experiment.messages import near, unknown_option

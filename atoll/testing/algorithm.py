@@ -12,8 +12,7 @@ import torch
 
 from atoll import tree
 from atoll.algorithms.wrappers import LocalStatistics, Snapshot
-from atoll.core import Algorithm, SecondModel, missing_hooks
-from atoll.core.settings import resolve
+from atoll.core import Algorithm, SecondModel, missing_hooks, resolve
 from atoll.engines import Loop, Threads
 from atoll.errors import ConformanceError
 from atoll.reducers import Collect

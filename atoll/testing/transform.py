@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from atoll import rng, tree
-from atoll.core import Spec, Total, Transform, Update
-from atoll.core.settings import extract, inject, resolve
+from atoll.core import Spec, Total, Transform, Update, extract, inject, resolve
 from atoll.errors import ConformanceError, SpecError
 from atoll.testing.assertions import distance, need, need_close, need_same, need_shape
 from atoll.tree import Tree

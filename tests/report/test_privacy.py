@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 from rich.console import Console
 
 from atoll import report
-from atoll.core.table import Table
+from atoll.core import Table
 from atoll.errors import RecordError
 from atoll.experiment.experiment import StopTable
 from atoll.privacy.run import LocalPrivacyTable, PrivacyTable, SimulateTable

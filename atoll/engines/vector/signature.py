@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from atoll import tree
-from atoll.core import Evaluate, Program, Request, Train
-from atoll.core.settings import structure
+from atoll.core import Evaluate, Program, Request, Train, structure
 from atoll.engines.client_state import ClientStore
 from atoll.engines.device_data import EvaluationData
 from atoll.tree import Tree

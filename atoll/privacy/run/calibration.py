@@ -7,9 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from atoll.core import Chain, Participation, Spec
-from atoll.core.settings import is_schedule, resolve
-from atoll.core.transform import named
+from atoll.core import Chain, Participation, Spec, is_schedule, named, resolve
 from atoll.errors import ConfigError
 from atoll.privacy import (
     ACCOUNTANTS,

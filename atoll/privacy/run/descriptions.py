@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from atoll.core import Chain, Participation
-from atoll.core.transform import named
+from atoll.core import Chain, Participation, named
 from atoll.privacy import Ledger
 
 PrivacyBlock = dict[str, Any]  # of run.json, or of a line of the record

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 
 from atoll import tree
 from atoll.attacks import Planted
-from atoll.core import Chain, Participation
-from atoll.core.settings import resolve, schedules
-from atoll.core.transform import named
+from atoll.core import Chain, Participation, named, resolve, schedules
 from atoll.data import DATA, EMBEDDED, Dataset
 from atoll.data.sources import PACKAGED
 from atoll.errors import ConfigError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atoll.core import Transform
-from atoll.core.transform import named
+from atoll.core import Transform, named
 from atoll.errors import ConfigError
 from atoll.privacy import check_delta
 from atoll.privacy.run.tables import PrivacyTable, SimulateTable

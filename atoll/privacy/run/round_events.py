@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atoll.core import Chain, Participation
-from atoll.core.transform import named
+from atoll.core import Chain, Participation, named
 from atoll.errors import ConfigError
 from atoll.privacy import (
     Approximate,

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from atoll.core.settings import names
+from atoll.core import names
 from atoll.experiment import CATALOGUE, GIVEN, Entry, Experiment, build, schema
 from atoll.experiment.registry import find
 from atoll.experiment.setup import Device

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from atoll.core.table import Count, Table, Whole
+from atoll.core import Count, Table, Whole
 from atoll.errors import ConfigError
 from atoll.experiment import CATALOGUE, GIVEN, Experiment, override, schema
 from atoll.experiment.arguments import Argument

@@ -15,7 +15,7 @@ from torch import nn
 import atoll
 from atoll import tree
 from atoll.cli.check import estimate
-from atoll.core.settings import resolve
+from atoll.core import resolve
 from atoll.data import Dataset
 from atoll.data.formats import FILES
 from atoll.errors import ConfigError, DivergenceError

@@ -5,7 +5,7 @@ from atoll.engines.budget import client_bytes, default_budget, total_bytes
 from atoll.engines.choice import ENGINES, Choice, make
 from atoll.engines.client_state import ClientStore, Kept, RowStore, together
 from atoll.engines.device_data import Decode, DeviceData, EvaluationData
-from atoll.engines.evaluation import measure, measure_each
+from atoll.engines.evaluation import finished, joined, measure, measure_each, measure_rows, measurement
 from atoll.engines.local import LocalEngine
 from atoll.engines.loop import Loop
 from atoll.engines.precision import arithmetic
@@ -32,9 +32,13 @@ __all__ = [
     "batch_of",
     "client_bytes",
     "default_budget",
+    "finished",
+    "joined",
     "make",
     "measure",
     "measure_each",
+    "measure_rows",
+    "measurement",
     "small",
     "together",
     "total_bytes",

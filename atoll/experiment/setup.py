@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from atoll import rng, tree
-from atoll.algorithms import ALGORITHMS
-from atoll.algorithms.wrappers import Snapshot, Statistics, keep_statistics_local
+from atoll.algorithms import ALGORITHMS, Snapshot, Statistics, keep_statistics_local
 from atoll.core import (
     Algorithm,
     Chain,

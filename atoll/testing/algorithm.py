@@ -11,7 +11,7 @@ from typing import Any, get_args
 import torch
 
 from atoll import tree
-from atoll.algorithms.wrappers import LocalStatistics, Snapshot
+from atoll.algorithms import LocalStatistics, Snapshot
 from atoll.core import Algorithm, SecondModel, missing_hooks, resolve
 from atoll.engines import Loop, Threads
 from atoll.errors import ConformanceError

@@ -9,9 +9,7 @@ from typing import Any
 import torch
 
 from atoll import tree
-from atoll.algorithms.fedavg import FedAvg
-from atoll.algorithms.optimizers import sgd
-from atoll.algorithms.scaffold import Scaffold
+from atoll.algorithms import FedAvg, Scaffold, sgd
 from atoll.core import Algorithm, Chain, Trained
 from atoll.engines import Loop
 from atoll.reducers import Collect

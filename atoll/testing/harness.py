@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.algorithms.wrappers import Snapshot
+from atoll.algorithms import Snapshot
 from atoll.core import (
     Algorithm,
     Chain,

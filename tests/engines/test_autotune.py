@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import atoll
 from atoll.algorithms.scaffold import Scaffold
 from atoll.core import ClientStates, Engine, Pending, Request, Train, Trained
-from atoll.engines import ENGINES, Loop, Threads, Vector, autotune, choice, make
-from atoll.engines.autotune import fastest, is_dense, measure, small
+from atoll.engines import ENGINES, Loop, Threads, Vector, autotune, choice, make, small
+from atoll.engines.autotune import fastest, is_dense, measure
 from atoll.tasks.models import MODELS
 from atoll.testing.harness import Federation, federation
 from atoll.testing.problems import network

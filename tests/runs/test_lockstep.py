@@ -19,8 +19,8 @@ from torch import Tensor, nn
 import atoll
 from atoll.algorithms.fedavg import FedAvg
 from atoll.core import ClientStates, Engine, Evaluate, Exchange, Message, Pending, Request, Train, Trained
-from atoll.engines import Vector
-from atoll.engines.evaluation import Measurement, measure_rows, measure_side_by_side
+from atoll.engines import Vector, measure_rows
+from atoll.engines.evaluation import Measurement, measure_side_by_side
 from atoll.errors import ConfigError, DivergenceError, RecordError
 from atoll.experiment import Experiment
 from atoll.runs import Run, run_together, silent, why_not

@@ -29,9 +29,7 @@ from atoll.core import (
     Trained,
     Update,
 )
-from atoll.engines.client_state import together
-from atoll.engines.evaluation import finished, joined, measure_rows, measurement
-from atoll.engines.local import LocalEngine
+from atoll.engines import LocalEngine, finished, joined, measure_rows, measurement, together
 from atoll.engines.ranks.balance import Costs, Schedule, greedy
 from atoll.engines.ranks.sharded_store import ShardedStore
 from atoll.engines.ranks.world import World

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau, StepL
 import atoll
 from atoll.core import extract, resolve, schedules
 from atoll.errors import ConfigError
-from atoll.experiment.experiment import StopTable
+from atoll.experiment import StopTable
 from atoll.runs.stopping import Stopping
 from atoll.schedules import SCHEDULES, Constant, Cosine, Follow, Plateau, Step, Warmup
 from atoll.transforms import TRANSFORMS

@@ -20,7 +20,7 @@ from atoll.experiment.arguments import Of, schema
 from atoll.experiment.registry import Entry, check_options
 from atoll.experiment.type_names import shown
 from atoll.privacy.run import LocalPrivacyTable, PrivacyTable
-from atoll.records.upgrade import digest
+from atoll.records import digest
 
 
 class TaskTable(Table):

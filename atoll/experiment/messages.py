@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from atoll.experiment import toml
 from atoll.experiment.arguments import Argument
 from atoll.experiment.type_names import has_choice, sentence, shown
-from atoll.records.upgrade import renamed
+from atoll.records import renamed
 
 # More than the bound itself says, by the place of the value.
 HINTS = {

@@ -15,8 +15,7 @@ from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.registry import Entry, build
 from atoll.experiment.task import make_task
-from atoll.tasks import MODELS, Supervised
-from atoll.tasks.objectives import Loss
+from atoll.tasks import MODELS, Loss, Supervised
 
 
 def make_module(entry: Entry, dataset: Dataset, where: str, key: Tensor) -> nn.Module:

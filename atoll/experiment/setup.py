@@ -38,8 +38,7 @@ from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_
 from atoll.reducers import REDUCERS
 from atoll.rounds import ROUNDS, Recompute
 from atoll.schedules import Schedule
-from atoll.tasks import Supervised
-from atoll.tasks.objectives import Loss
+from atoll.tasks import Loss, Supervised
 from atoll.transforms import TRANSFORMS
 from atoll.tree import Tree
 

@@ -58,7 +58,7 @@ from atoll.records.status import (
 )
 from atoll.records.suite_folder import SuiteFolder
 from atoll.records.sweep_folder import SweepFolder, keep_traceback
-from atoll.records.upgrade import upgraded_participation
+from atoll.records.upgrade import digest, renamed, upgraded_participation
 from atoll.records.versus_published import MeanOverSeeds, VersusPublished, compare_with_published
 
 __all__ = [
@@ -103,6 +103,7 @@ __all__ = [
     "clean",
     "compare_with_published",
     "contradicted",
+    "digest",
     "ended",
     "failed",
     "find",
@@ -120,6 +121,7 @@ __all__ = [
     "read_audit",
     "read_results",
     "read_runs",
+    "renamed",
     "replace_bytes",
     "replace_text",
     "results_below",

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from atoll.data import Dataset, Partition
 from atoll.engines.ranks import World, join
-from atoll.experiment import Entry, Experiment, load
-from atoll.experiment.setup import Device, Setup, assemble, find_device, partitioned, set_up
+from atoll.experiment import Device, Entry, Experiment, Setup, assemble, find_device, load, partitioned, set_up
 from atoll.records import Info, RunFolder, ended
 from atoll.runs.lifecycle import claim, default_folder, run_all, same_device
 from atoll.runs.progress import Watcher, silent

@@ -12,7 +12,7 @@ from atoll import tree
 from atoll.core import Engine, Train, resolve
 from atoll.engines import Choice, DeviceData, LocalEngine, RowStore, batch_of, client_bytes, default_budget, make
 from atoll.engines.ranks import Ranked, ShardedStore, World, cores, deal
-from atoll.experiment.setup import Setup
+from atoll.experiment import Setup
 from atoll.runs.evaluate import evaluation_data
 from atoll.tree import Tree
 

@@ -16,9 +16,7 @@ from atoll.data import label_counts
 from atoll.engines import Choice
 from atoll.engines.ranks import ALONE, World
 from atoll.errors import RankError, RecordError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import Device, Setup
-from atoll.experiment.type_names import shown
+from atoll.experiment import Device, Experiment, Setup, shown
 from atoll.records import INTERRUPTED, RUNNING, Info, RunFolder, ended, failed
 from atoll.runs.drivers import Asking, drive
 from atoll.runs.environment import code, hardware, versions

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from atoll import rng, tree
 from atoll.data import Dataset, Partition
 from atoll.errors import ConfigError, PartitionError
-from atoll.experiment import Entry
-from atoll.experiment.module import seeded
+from atoll.experiment import Entry, seeded
 
 ARRAYS, CLIENTS, MODULE = (f"{__name__}:{what}" for what in ("arrays", "clients", "module"))
 

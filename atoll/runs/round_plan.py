@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.core import Algorithm, Chain, Context, Participation, Program, Spec, Train, extract, resolve
-from atoll.experiment.setup import Setup
+from atoll.experiment import Setup
 from atoll.tree import Tree
 
 

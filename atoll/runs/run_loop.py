@@ -15,7 +15,7 @@ from atoll.core import Context, Outcome
 from atoll.engines import Choice, arithmetic
 from atoll.engines.ranks import ALONE, World
 from atoll.errors import DivergenceError, RankError
-from atoll.experiment.setup import Setup
+from atoll.experiment import Setup
 from atoll.phases import phase
 from atoll.records import RunFolder
 from atoll.rounds import client_key

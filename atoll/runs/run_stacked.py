@@ -14,8 +14,7 @@ from atoll.data import Partition
 from atoll.engines import Choice, arithmetic, default_budget
 from atoll.engines.ranks import launched
 from atoll.errors import AtollError, ConfigError, RecordError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import Device, Setup, find_device, loaded, partitioned, set_up
+from atoll.experiment import Device, Experiment, Setup, find_device, loaded, partitioned, set_up
 from atoll.records import Info, RunFolder, ended
 from atoll.runs.checkpoint_schedule import Sharing
 from atoll.runs.drivers import Asking, drive

@@ -9,9 +9,7 @@ from typing import Any
 
 from atoll.algorithms import ALGORITHMS
 from atoll.core import structure
-from atoll.experiment import Entry, Experiment
-from atoll.experiment.experiment import LocalTable
-from atoll.experiment.registry import Nested, build, find
+from atoll.experiment import Entry, Experiment, LocalTable, Nested, build, find
 from atoll.transforms import TRANSFORMS
 
 _SAME = {  # what stacked runs share, and why

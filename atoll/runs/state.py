@@ -9,7 +9,7 @@ from atoll import tree
 from atoll.core import ClientStates, Engine
 from atoll.engines import Layout
 from atoll.engines.ranks import World
-from atoll.experiment.setup import Setup
+from atoll.experiment import Setup
 from atoll.records import RunFolder
 from atoll.runs import checkpoint
 from atoll.runs.checkpoint import Saved

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from atoll.experiment.experiment import StopTable
+from atoll.experiment import StopTable
 from atoll.schedules import History, Schedule
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import RecordError
-from atoll.experiment.messages import near
+from atoll.experiment import near
 from atoll.records import (
     Cell,
     Results,

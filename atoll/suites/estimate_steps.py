@@ -11,8 +11,7 @@ from atoll.data import SAMPLERS, Dataset, Population
 from atoll.data.fetch import cached_state
 from atoll.data.sources import RECIPES
 from atoll.errors import AtollError
-from atoll.experiment import Experiment, build
-from atoll.experiment.setup import loaded, partitioned
+from atoll.experiment import Experiment, build, loaded, partitioned
 
 
 class Steps:

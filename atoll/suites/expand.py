@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.experiment.files import override
-from atoll.experiment.messages import near
+from atoll.experiment import near, override
 from atoll.suites.merge_tables import merged
 from atoll.suites.suite import Block, Suite, Value, listed
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.files import put
+from atoll.experiment import Experiment, put
 from atoll.records import Tuning
 from atoll.report import short, show
 from atoll.suites.expand import Place

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.experiment.setup import Device
+from atoll.experiment import Device
 from atoll.records import INTERRUPTED, Results, SuiteFolder, Tuning
 from atoll.suites.cleanup import Tidying
 from atoll.suites.collect import Reader, collect

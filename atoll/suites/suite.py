@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import ConfigError
+from atoll.experiment import near
 from atoll.experiment import read as read_file
-from atoll.experiment.messages import near
 from atoll.records import Tuning
 from atoll.suites.tables import check
 

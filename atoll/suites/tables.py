@@ -11,10 +11,7 @@ from pydantic import Field
 
 from atoll.core import Count, Table
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment, schema
-from atoll.experiment.messages import near, unknown_option
-from atoll.experiment.registry import check_options
-from atoll.experiment.type_names import shown
+from atoll.experiment import Experiment, check_options, near, schema, shown, unknown_option
 from atoll.tasks import METRICS
 
 Words = Annotated[list[str], Field(min_length=1)]

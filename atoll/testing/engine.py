@@ -16,7 +16,7 @@ from atoll.reducers import Collect
 from atoll.testing.assertions import need, need_close, need_same
 from atoll.testing.harness import EngineFactory, Federation, federation, one_thread, some, train
 from atoll.testing.problems import SIZES, Problem, network, quadratics
-from atoll.transforms.compress import TopK
+from atoll.transforms import TopK
 from atoll.tree import Tree
 
 

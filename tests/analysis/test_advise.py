@@ -23,8 +23,7 @@ from atoll.analysis.advise.advice import certainty, words
 from atoll.analysis.advise.evidence import read_evidence
 from atoll.cli import main
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import loaded, partitioned
+from atoll.experiment import Experiment, loaded, partitioned
 from atoll.records import Cell, Results, Trace
 from atoll.suites.skew import skew_of
 

@@ -18,8 +18,7 @@ from atoll.attacks.membership.random_half import Half, coins
 from atoll.attacks.membership.shadow import lira_scores, plan
 from atoll.attacks.membership_metrics import judge
 from atoll.errors import ConfigError, DivergenceError, PartitionError, RecordError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import partitioned
+from atoll.experiment import Experiment, partitioned
 from atoll.runs import Run
 
 RANDOM_LABELS = "tests.support.random_labels:random_labels"

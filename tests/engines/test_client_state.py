@@ -381,8 +381,7 @@ def test_a_run_that_spilled_resumes_exactly(tmp_path: Path) -> None:
 
 def test_space_is_asked_for_what_the_cohorts_can_touch(tmp_path: Path) -> None:
     """Ten rounds of 4 touch at most 40 of the clients, however many there are."""
-    from atoll.experiment import Experiment
-    from atoll.experiment.setup import set_up
+    from atoll.experiment import Experiment, set_up
     from atoll.runs import RunLoop
     from atoll.runs.lifecycle import _needed_bytes
 

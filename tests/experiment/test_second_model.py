@@ -10,14 +10,9 @@ import torch
 import atoll
 from atoll import rng, tree
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.arguments import schema
-from atoll.experiment.catalogue import GIVEN
-from atoll.experiment.setup import set_up
+from atoll.experiment import GIVEN, Experiment, schema, set_up
 from atoll.records import RunFolder
-from atoll.runs.run_loop import RunLoop
-from atoll.runs.run_stacked import run_together
-from atoll.runs.stackable import why_not
+from atoll.runs import RunLoop, run_together, why_not
 from atoll.testing import check_algorithm
 from atoll.testing.assertions import distance
 from tests.support.paths import ROOT

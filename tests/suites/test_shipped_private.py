@@ -11,8 +11,7 @@ import atoll
 from atoll import tree
 from atoll.experiment import Experiment
 from atoll.privacy import Banded, Composed, Gaussian, Pld, Sampled
-from atoll.runs.run_stacked import run_together
-from atoll.runs.stackable import why_not
+from atoll.runs import run_together, why_not
 from atoll.suites import expand, read
 from atoll.suites.sweeps.axes import SweepCell
 from atoll.suites.sweeps.stacking import stackable

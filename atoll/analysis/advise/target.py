@@ -9,10 +9,7 @@ from typing import Any
 
 from atoll.core import Transform
 from atoll.errors import AtollError, ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.files import load, override
-from atoll.experiment.registry import build
-from atoll.experiment.setup import loaded, partitioned
+from atoll.experiment import Experiment, build, load, loaded, override, partitioned
 from atoll.records import RunFolder
 from atoll.suites import skew, skew_of
 from atoll.transforms import TRANSFORMS

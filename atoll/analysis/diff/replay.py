@@ -17,12 +17,10 @@ from atoll.analysis.diff.gaps import COARSE, EPSILON
 from atoll.analysis.diff.recording_engine import Recording
 from atoll.data import Dataset
 from atoll.errors import RecordError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import Device, Setup, set_up
+from atoll.experiment import Device, Experiment, Setup, set_up
 from atoll.records import RunFolder
-from atoll.runs import RunLoop, drive
-from atoll.runs.checkpoint import read as read_checkpoint
-from atoll.runs.lifecycle import kept_choice
+from atoll.runs import RunLoop, drive, kept_choice
+from atoll.runs import read as read_checkpoint
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from atoll.attacks.membership.loss_threshold import FinishedRun, Floats, Level, 
 from atoll.attacks.membership.random_half import NAME, Half, Role, coins
 from atoll.data import Partition
 from atoll.errors import ConfigError, DivergenceError
-from atoll.experiment import Experiment, usual_partition
-from atoll.experiment.setup import Device, set_up
+from atoll.experiment import Device, Experiment, set_up, usual_partition
 from atoll.privacy.run import metrics_read
 from atoll.records import INTERRUPTED, RunFolder
 from atoll.runs import Watcher, run_together, why_not

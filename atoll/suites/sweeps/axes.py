@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.files import put
+from atoll.experiment import Experiment, put
 from atoll.suites.sweeps import sweep_table
 
 

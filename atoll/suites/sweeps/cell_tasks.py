@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from atoll.errors import AtollError, RecordError
-from atoll.experiment.setup import Device
+from atoll.experiment import Device
 from atoll.records import INTERRUPTED, RunFolder, ended, failed, keep_traceback
 from atoll.runs import Run, Watcher, run, run_together
 from atoll.suites.sweeps.axes import SweepCell

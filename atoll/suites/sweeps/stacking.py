@@ -14,10 +14,8 @@ from typing import Any
 import torch
 
 from atoll.core import names
-from atoll.experiment import CATALOGUE, GIVEN, Entry, Experiment, build, schema
-from atoll.experiment.registry import find
-from atoll.experiment.setup import Device
-from atoll.runs.stackable import without_numbers
+from atoll.experiment import CATALOGUE, GIVEN, Device, Entry, Experiment, build, find, schema
+from atoll.runs import without_numbers
 from atoll.suites.sweeps.axes import SweepCell
 
 _ANY = "any number"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from atoll.errors import ConfigError
+from atoll.experiment import Device, find_device
 from atoll.experiment import read as read_file
-from atoll.experiment.setup import Device, find_device
 from atoll.records import RUNNING, SweepFolder
 from atoll.suites.sweeps import local_executor, ray_executor
 from atoll.suites.sweeps import sweep_table as table

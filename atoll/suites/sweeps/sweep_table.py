@@ -10,11 +10,18 @@ from pydantic import Field
 
 from atoll.core import Count, Table, Whole
 from atoll.errors import ConfigError
-from atoll.experiment import CATALOGUE, GIVEN, Experiment, override, schema
-from atoll.experiment.arguments import Argument
-from atoll.experiment.messages import unknown_option
-from atoll.experiment.registry import check_options, find
-from atoll.experiment.type_names import shown
+from atoll.experiment import (
+    CATALOGUE,
+    GIVEN,
+    Argument,
+    Experiment,
+    check_options,
+    find,
+    override,
+    schema,
+    shown,
+    unknown_option,
+)
 
 Amount = Annotated[float, Field(ge=0)]
 

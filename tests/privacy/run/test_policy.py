@@ -19,8 +19,7 @@ from atoll.core import resolve
 from atoll.data import Dataset
 from atoll.data.formats import FILES
 from atoll.errors import ConfigError, DivergenceError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import set_up
+from atoll.experiment import Experiment, set_up
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, Sampled
 from atoll.privacy.run import plan_privacy
 

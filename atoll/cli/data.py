@@ -39,7 +39,7 @@ def list_() -> None:
     with imports():
         from atoll.data.fetch import cache, cached_state
         from atoll.data.sources import RECIPES
-        from atoll.experiment import meaning
+        from atoll.experiment import summary_line
 
     grid = Table(title="Data", title_justify="left", show_lines=True)
     grid.add_column("name", style="bold", no_wrap=True)
@@ -47,7 +47,7 @@ def list_() -> None:
     grid.add_column("MB", justify="right", no_wrap=True)
     grid.add_column("what it is, where it comes from, its terms", overflow="fold")
     for name, builder in _builders().items():
-        cell, recipe = Text(meaning(builder)), RECIPES.get(name)
+        cell, recipe = Text(summary_line(builder)), RECIPES.get(name)
         if recipe is None:
             grid.add_row(name, "your files" if _asks(builder) else "always", "", cell)
             continue
@@ -141,9 +141,9 @@ def _asks(builder: Callable[..., Any]) -> bool:
 
 
 def _unknown(name: str, known: dict[str, Callable[..., Any]]) -> str:
-    from atoll.experiment import near
+    from atoll.experiment import closest_name
 
-    meant = near(name, known)
+    meant = closest_name(name, known)
     guess = f" Did you mean {meant!r}?" if meant else ""
     return f"data: {name!r} is not known.{guess} `atoll data list` prints the names."
 

@@ -30,15 +30,15 @@ from atoll.core.settings import (
     extract,
     inject,
     is_schedule,
-    names,
+    program_structure,
     resolve,
-    schedules,
-    structure,
+    schedules_in,
+    setting_names,
 )
 from atoll.core.table import Count, Table, Whole
 from atoll.core.task import GivesGradient, Model, SecondModel, Task
 from atoll.core.traits import Traits
-from atoll.core.transform import Chain, Scaling, Spec, Transform, named
+from atoll.core.transform import Chain, Scaling, Spec, Transform, transform_name
 from atoll.core.types import Cohort, Info, Participation, Stack, Total, Update
 
 __all__ = [
@@ -97,10 +97,10 @@ __all__ = [
     "is_functional",
     "is_schedule",
     "missing_hooks",
-    "named",
-    "names",
     "no_columns",
+    "program_structure",
     "resolve",
-    "schedules",
-    "structure",
+    "schedules_in",
+    "setting_names",
+    "transform_name",
 ]

@@ -43,7 +43,7 @@ T = TypeVar("T")
 _names: dict[type, tuple[str, ...]] = {}
 
 
-def names(cls: type) -> tuple[str, ...]:
+def setting_names(cls: type) -> tuple[str, ...]:
     """The fields of a dataclass that hold numeric settings."""
     if cls not in _names:
         hints = get_type_hints(cls, include_extras=True)
@@ -59,7 +59,7 @@ def extract(thing: Any) -> Tree:
         return {k: v for k, v in found.items() if v}
     if not is_dataclass(thing) or isinstance(thing, type):
         return {}
-    own = {n: torch.as_tensor(getattr(thing, n), dtype=torch.float32) for n in names(type(thing))}
+    own = {n: torch.as_tensor(getattr(thing, n), dtype=torch.float32) for n in setting_names(type(thing))}
     inner = {f.name: extract(getattr(thing, f.name)) for f in fields(thing) if f.name not in own}
     return {**own, **{k: v for k, v in inner.items() if v}}
 
@@ -91,7 +91,7 @@ def resolve(thing: T, round: int, history: History) -> T:
         old = getattr(thing, f.name)
         new = (
             old.value(round, history)
-            if f.name in names(type(thing)) and is_schedule(old)
+            if f.name in setting_names(type(thing)) and is_schedule(old)
             else resolve(old, round, history)
         )
         if new is not old:
@@ -99,14 +99,19 @@ def resolve(thing: T, round: int, history: History) -> T:
     return replace(thing, **changed) if changed else thing  # type: ignore[return-value]
 
 
-def schedules(thing: Any) -> list[Schedule]:
+def schedules_in(thing: Any) -> list[Schedule]:
     """Every schedule in a dataclass, and in the dataclasses and sequences in it."""
     if isinstance(thing, list | tuple):
-        return [s for x in thing for s in schedules(x)]
+        return [s for x in thing for s in schedules_in(x)]
     if not is_dataclass(thing) or isinstance(thing, type):
         return []
-    own = [getattr(thing, n) for n in names(type(thing))]
-    inner = [s for f in fields(thing) if f.name not in names(type(thing)) for s in schedules(getattr(thing, f.name))]
+    own = [getattr(thing, n) for n in setting_names(type(thing))]
+    inner = [
+        s
+        for f in fields(thing)
+        if f.name not in setting_names(type(thing))
+        for s in schedules_in(getattr(thing, f.name))
+    ]
     return [s for s in own if is_schedule(s)] + inner
 
 
@@ -119,21 +124,21 @@ class Structured(Protocol):
         ...
 
 
-def structure(thing: Any) -> Hashable:
+def program_structure(thing: Any) -> Hashable:
     """What is left of a dataclass without its numeric settings, which are data: equal for one and the same program."""
     if isinstance(thing, Structured):
         return thing.structure()
     if is_dataclass(thing) and not isinstance(thing, type):
         calibrated = thing.calibrated_options if isinstance(thing, Transform) else ()  # become a number at set-up
-        numbers = (*names(type(thing)), *calibrated)
+        numbers = (*setting_names(type(thing)), *calibrated)
         hints = get_type_hints(type(thing), include_extras=True)
         own = [f.name for f in fields(thing) if not any(isinstance(m, ServerSide) for m in _metadata(hints[f.name]))]
-        rest = ((name, structure(getattr(thing, name))) for name in own if name not in numbers)
+        rest = ((name, program_structure(getattr(thing, name))) for name in own if name not in numbers)
         return type(thing), tuple(rest)
     if isinstance(thing, list | tuple):
-        return tuple(structure(x) for x in thing)
+        return tuple(program_structure(x) for x in thing)
     if isinstance(thing, dict):
-        return tuple((k, structure(v)) for k, v in thing.items())
+        return tuple((k, program_structure(v)) for k, v in thing.items())
     return thing if isinstance(thing, str | int | float | None) else id(thing)
 
 

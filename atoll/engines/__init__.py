@@ -3,9 +3,9 @@
 from atoll.engines.autotune import small
 from atoll.engines.budget import client_bytes, default_budget, total_bytes
 from atoll.engines.choice import ENGINES, Choice, make
-from atoll.engines.client_state import ClientStore, Kept, RowStore, together
+from atoll.engines.client_state import ClientStore, Kept, RowStore, join_pieces
 from atoll.engines.device_data import Decode, DeviceData, EvaluationData
-from atoll.engines.evaluation import finished, joined, measure, measure_each, measure_rows, measurement
+from atoll.engines.evaluation import finished, join_evaluated, measure, measure_each, measure_rows, measurement
 from atoll.engines.local import LocalEngine
 from atoll.engines.loop import Loop
 from atoll.engines.precision import arithmetic
@@ -33,13 +33,13 @@ __all__ = [
     "client_bytes",
     "default_budget",
     "finished",
-    "joined",
+    "join_evaluated",
+    "join_pieces",
     "make",
     "measure",
     "measure_each",
     "measure_rows",
     "measurement",
     "small",
-    "together",
     "total_bytes",
 ]

@@ -61,10 +61,12 @@ def evaluate(data: EvaluationData | None, request: Evaluate, models: Models, sta
 def evaluate_own(data: EvaluationData, request: Evaluate, models: Models, stacked: bool) -> Evaluated:
     """Metrics of what each client itself predicts with, a block of clients at a time."""
     assert request.snapshot is not None
-    return joined([_block(data, request.on, part, models, stacked) for part in _blocks(request.snapshot, data.block)])
+    return join_evaluated(
+        [_block(data, request.on, part, models, stacked) for part in _blocks(request.snapshot, data.block)]
+    )
 
 
-def joined(parts: Sequence[Evaluated]) -> Evaluated:
+def join_evaluated(parts: Sequence[Evaluated]) -> Evaluated:
     """Several groups of clients, one after the other."""
     if not parts:
         return Evaluated({}, np.zeros(0, np.bool_))
@@ -188,6 +190,6 @@ def _measured(task: Task, decode: Decode, columns: Tree, model: Model, rows: Ten
 
 def _arrays(parts: list[Any], keep: Tensor) -> Columns:
     """To the host in one piece."""
-    joined = tree.cat(parts)
-    whole = torch.stack([v.double() for v in joined.values()]).cpu().numpy()
-    return dict(zip(joined, whole if bool(keep.all()) else whole[:, keep.numpy()], strict=True))
+    columns = tree.cat(parts)
+    whole = torch.stack([v.double() for v in columns.values()]).cpu().numpy()
+    return dict(zip(columns, whole if bool(keep.all()) else whole[:, keep.numpy()], strict=True))

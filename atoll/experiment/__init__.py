@@ -4,13 +4,13 @@ from atoll.experiment.arguments import Argument, schema
 from atoll.experiment.catalogue import CATALOGUE, GIVEN
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import EvaluateTable, Experiment, LocalTable, StopTable
-from atoll.experiment.files import load, override, put, read
-from atoll.experiment.listing import describe, meaning
-from atoll.experiment.messages import near, unknown_option
-from atoll.experiment.module import seeded
-from atoll.experiment.registry import Entry, Nested, build, check, check_options, find
-from atoll.experiment.setup import Device, Setup, assemble, find_device, loaded, partitioned, set_up
-from atoll.experiment.type_names import shown
+from atoll.experiment.files import load, override, read, set_at_path
+from atoll.experiment.listing import describe, summary_line
+from atoll.experiment.messages import closest_name, unknown_option
+from atoll.experiment.module import seeded_torch
+from atoll.experiment.registry import Entry, Nested, build, check, check_options, find_builder
+from atoll.experiment.setup import Device, Setup, assemble, find_device, load_dataset, make_partition, set_up
+from atoll.experiment.type_names import short_toml
 
 __all__ = [
     "CATALOGUE",
@@ -28,21 +28,21 @@ __all__ = [
     "build",
     "check",
     "check_options",
+    "closest_name",
     "describe",
-    "find",
+    "find_builder",
     "find_device",
     "load",
-    "loaded",
-    "meaning",
-    "near",
+    "load_dataset",
+    "make_partition",
     "override",
-    "partitioned",
-    "put",
     "read",
     "schema",
-    "seeded",
+    "seeded_torch",
+    "set_at_path",
     "set_up",
-    "shown",
+    "short_toml",
+    "summary_line",
     "unknown_option",
     "usual_model",
     "usual_partition",

@@ -25,13 +25,13 @@ def make_module(entry: Entry, dataset: Dataset, where: str, key: Tensor) -> nn.M
             f"{where}.vocabulary: {entry['vocabulary']:,} is too small for {dataset.name}, which has "
             f"{dataset.vocabulary:,} tokens. Use vocabulary = {dataset.vocabulary}."
         )
-    with seeded(key):
+    with seeded_torch(key):
         found: nn.Module = build(MODELS, entry, where=where, inputs=dataset.inputs, outputs=dataset.outputs)
     return found
 
 
 @contextmanager
-def seeded(key: Tensor) -> Iterator[None]:
+def seeded_torch(key: Tensor) -> Iterator[None]:
     """Inside, torch's own generator draws from the key; outside, it is as if nothing had been drawn."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed((int(key[0]) << 31) ^ int(key[1]))

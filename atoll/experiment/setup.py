@@ -24,7 +24,7 @@ from atoll.core import (
     Transform,
     missing_hooks,
     resolve,
-    schedules,
+    schedules_in,
 )
 from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
 from atoll.engines import ENGINES, Choice
@@ -91,7 +91,7 @@ class Setup:
 
     def schedules(self) -> list[Schedule]:
         """Every schedule of the experiment."""
-        return schedules(self.algorithm) + schedules(self.chain)
+        return schedules_in(self.algorithm) + schedules_in(self.chain)
 
     def update_like(self) -> Tree:
         """Zeros in the shape of one client's update."""
@@ -125,14 +125,14 @@ def set_up(
     experiment: Experiment, device: Device = "auto", dataset: Dataset | None = None, partition: Partition | None = None
 ) -> Setup:
     """Build what a file names, but for what is here already."""
-    dataset = dataset or loaded(experiment)
-    partition = partition or partitioned(experiment, dataset)
+    dataset = dataset or load_dataset(experiment)
+    partition = partition or make_partition(experiment, dataset)
     entry = experiment.task.model or usual_model(dataset.kind, dataset.inputs, dataset.vocabulary)
     module = make_module(entry, dataset, "task.model", rng.key(experiment.seed, "init"))
     return assemble(experiment, dataset, partition, module, device)
 
 
-def loaded(experiment: Experiment) -> Dataset:
+def load_dataset(experiment: Experiment) -> Dataset:
     """The data that the experiment names."""
     found: Dataset = build(DATA, experiment.data, where="data").check()
     return found
@@ -247,7 +247,7 @@ def find_device(name: Device) -> torch.device:
     return torch.device("cuda" if name == "cuda" or (name == "auto" and there) else "cpu")
 
 
-def partitioned(experiment: Experiment, dataset: Dataset) -> Partition:
+def make_partition(experiment: Experiment, dataset: Dataset) -> Partition:
     """The clients that the experiment names, or the natural ones."""
     entry = experiment.partition or usual_partition(dataset.name, dataset.keys)
     partitioner = build(PARTITIONS, entry, where="partition")

@@ -1,15 +1,15 @@
 """A run: its rounds, its folder, its state, and how to go on with it."""
 
 from atoll.runs.api import run, simulate
-from atoll.runs.checkpoint import read
+from atoll.runs.checkpoint import read_checkpoint
 from atoll.runs.drivers import drive, on_promises
 from atoll.runs.environment import hardware, versions
-from atoll.runs.lifecycle import kept_choice
+from atoll.runs.lifecycle import resumed_choice
 from atoll.runs.progress import Bar, Watcher, silent
 from atoll.runs.run_loop import RunLoop
 from atoll.runs.run_result import Run
 from atoll.runs.run_stacked import run_together
-from atoll.runs.stackable import why_not, without_numbers
+from atoll.runs.stackable import why_not_stackable, without_numbers
 
 __all__ = [
     "Bar",
@@ -18,14 +18,14 @@ __all__ = [
     "Watcher",
     "drive",
     "hardware",
-    "kept_choice",
     "on_promises",
-    "read",
+    "read_checkpoint",
+    "resumed_choice",
     "run",
     "run_together",
     "silent",
     "simulate",
     "versions",
-    "why_not",
+    "why_not_stackable",
     "without_numbers",
 ]

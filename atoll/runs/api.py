@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from atoll.data import Dataset, Partition
 from atoll.engines.ranks import World, join
-from atoll.experiment import Device, Entry, Experiment, Setup, assemble, find_device, load, partitioned, set_up
+from atoll.experiment import Device, Entry, Experiment, Setup, assemble, find_device, load, make_partition, set_up
 from atoll.records import Info, RunFolder, ended
 from atoll.runs.lifecycle import claim, default_folder, run_all, same_device
 from atoll.runs.progress import Watcher, silent
@@ -132,7 +132,7 @@ def simulate(
     )
 
     def build(where: Device) -> Setup:
-        return assemble(experiment, dataset, partition or partitioned(experiment, dataset), module, where, loss)
+        return assemble(experiment, dataset, partition or make_partition(experiment, dataset), module, where, loss)
 
     with world.told(), _place(out, world) as folder:
         return _done(world, folder, experiment, resume, device, watch, build, temporary=out is None)

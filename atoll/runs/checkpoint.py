@@ -46,7 +46,7 @@ def write(folder: RunFolder, round: Tree, clients: ClientStates, layout: Layout,
     folder.save_checkpoint(whole, kept.get("file"))
 
 
-def read(folder: RunFolder, first: Tree | None = None) -> Saved:
+def read_checkpoint(folder: RunFolder, first: Tree | None = None) -> Saved:
     """The state, after how many rounds it was written, and where the clients' state is.
 
     `first` is the run's state before its first round: what an older version did not keep is taken from there.
@@ -112,7 +112,7 @@ def last(folder: RunFolder) -> str:
     if not folder.has_checkpoint():
         return "none was written yet"
     try:
-        return f"round {read(folder).rounds} in {folder.checkpoint_path}"
+        return f"round {read_checkpoint(folder).rounds} in {folder.checkpoint_path}"
     except RecordError:
         return "unreadable"
 

@@ -16,7 +16,7 @@ from atoll.data import label_counts
 from atoll.engines import Choice
 from atoll.engines.ranks import ALONE, World
 from atoll.errors import RankError, RecordError
-from atoll.experiment import Device, Experiment, Setup, shown
+from atoll.experiment import Device, Experiment, Setup, short_toml
 from atoll.records import INTERRUPTED, RUNNING, Info, RunFolder, ended, failed
 from atoll.runs.drivers import Asking, drive
 from atoll.runs.environment import code, hardware, versions
@@ -47,7 +47,7 @@ def claim(folder: RunFolder, experiment: Experiment, resume: bool) -> Info | Non
 def _unlike(there: Any, yours: Any, at: str = "") -> str:
     """The first settings that differ, and how many more."""
     found = list(_differences(there, yours, at))
-    told = [f"{key}: {shown(old)}, yours {shown(new)}" for key, old, new in found[:3]]
+    told = [f"{key}: {short_toml(old)}, yours {short_toml(new)}" for key, old, new in found[:3]]
     more = [f"{len(found) - 3} more"] if len(found) > 3 else []
     return "; ".join([*told, *more]) or "its digest is another"
 
@@ -92,7 +92,7 @@ def run_all(
 ) -> None:
     """All rounds that are left. The program's own random numbers are as they were when it is done."""
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
-        choice = kept_choice(info, folder, setup, world)
+        choice = resumed_choice(info, folder, setup, world)
         looked_at = Profile(folder, setup.device) if profile and world.rank == 0 else None
         loop = RunLoop(setup, folder, choice, world=world, around=None if looked_at is None else looked_at.round)
         drive(conduct(loop, info, watch), loop.engine)
@@ -197,7 +197,7 @@ def _label_counts(setup: Setup) -> list[list[int]] | None:
     return counts
 
 
-def kept_choice(
+def resumed_choice(
     info: Info | None, folder: RunFolder, setup: Setup | None = None, world: World = ALONE
 ) -> Choice | None:
     """A resumed run goes on with the engine it had; a new one has none yet.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from atoll import rng, tree
 from atoll.data import Dataset, Partition
 from atoll.errors import ConfigError, PartitionError
-from atoll.experiment import Entry, seeded
+from atoll.experiment import Entry, seeded_torch
 
 ARRAYS, CLIENTS, MODULE = (f"{__name__}:{what}" for what in ("arrays", "clients", "module"))
 
@@ -47,7 +47,7 @@ def made(model: Any, seed: int) -> nn.Module:
         return model
     if not callable(model):
         raise ConfigError(f"model: must be a torch module, or a function that makes one (got {type(model).__name__}).")
-    with seeded(rng.key(seed, "init")):
+    with seeded_torch(rng.key(seed, "init")):
         found = model()
     if not isinstance(found, nn.Module):
         raise ConfigError(f"model: the function gave a {type(found).__name__}, but must give a torch module.")

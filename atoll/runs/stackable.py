@@ -8,8 +8,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from atoll.algorithms import ALGORITHMS
-from atoll.core import structure
-from atoll.experiment import Entry, Experiment, LocalTable, Nested, build, find
+from atoll.core import program_structure
+from atoll.experiment import Entry, Experiment, LocalTable, Nested, build, find_builder
 from atoll.transforms import TRANSFORMS
 
 _SAME = {  # what stacked runs share, and why
@@ -22,7 +22,7 @@ _SAME = {  # what stacked runs share, and why
 }
 
 
-def why_not(experiments: Sequence[Experiment]) -> str | None:
+def why_not_stackable(experiments: Sequence[Experiment]) -> str | None:
     """Why these cannot run as one stack, beginning with the key that is in the way; None if they can.
 
     They may differ in numbers (`seed`, `rounds`, every numeric setting of algorithm, transforms and local privacy) and
@@ -73,7 +73,7 @@ def _difference(a: Experiment, b: Experiment) -> str | None:
 
 def _sizes(a: Experiment, b: Experiment) -> str | None:
     """Algorithms that know how many clients there are must know the same number."""
-    builder = find(ALGORITHMS, a.algorithm["name"], "algorithm.name")
+    builder = find_builder(ALGORITHMS, a.algorithm["name"], "algorithm.name")
     if "population" not in inspect.signature(builder).parameters:
         return None
     sizes = [(e.partition or {}).get("clients") for e in (a, b)]
@@ -107,7 +107,7 @@ def _built(where: str, entry: Entry) -> Hashable:
     """The entry as the program would build it, without its numbers; the entry as it is, where that needs a task."""
     registry: Any = ALGORITHMS if where == "algorithm" else TRANSFORMS
     try:
-        return structure(build(registry, entry, where=where, nested=_AS_WRITTEN, task=None, population=1))
+        return program_structure(build(registry, entry, where=where, nested=_AS_WRITTEN, task=None, population=1))
     except (AttributeError, TypeError, ValueError):
         return json.dumps(entry, sort_keys=True)
 

@@ -88,7 +88,7 @@ class State:
         """Put what the checkpoint holds into the list, and the record back to where it was."""
         if not self.folder.has_checkpoint():
             return self.folder.cut(0)
-        saved = checkpoint.read(self.folder, _on_host(self.round))
+        saved = checkpoint.read_checkpoint(self.folder, _on_host(self.round))
         checkpoint.belongs(self.folder, saved.rounds, self._digest(tree.to(saved.round, self.setup.device)))
         into.append(saved)
         return [as_read(entry) for entry in self.folder.cut(saved.rounds)]

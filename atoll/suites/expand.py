@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.experiment import near, override
+from atoll.experiment import closest_name, override
 from atoll.suites.merge_tables import merged
 from atoll.suites.suite import Block, Suite, Value, listed
 
@@ -134,9 +134,9 @@ def _nothing(pattern: str, found: Sequence[Place], axes: Sequence[str], at: str)
 
 def _nearest(word: str, known: Sequence[str]) -> str:
     wild = any(c in word for c in "*?")
-    return word if wild or word in known else near(word, known) or word
+    return word if wild or word in known else closest_name(word, known) or word
 
 
 def _nearest_names(pattern: str, found: Sequence[Place]) -> list[str]:
-    meant = near(pattern, [p.name for p in found])
+    meant = closest_name(pattern, [p.name for p in found])
     return [meant] if meant else []

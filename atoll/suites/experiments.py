@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment, put
+from atoll.experiment import Experiment, set_at_path
 from atoll.records import Tuning
 from atoll.report import short, show
 from atoll.suites.expand import Place
@@ -91,7 +91,7 @@ def changed(base: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, A
     """The experiment with tuned settings."""
     raw = copy.deepcopy(dict(base))
     for path, value in settings.items():
-        put(raw, path.split("."), copy.deepcopy(value), f"grid.{path}")
+        set_at_path(raw, path.split("."), copy.deepcopy(value), f"grid.{path}")
     return raw
 
 

@@ -85,7 +85,7 @@ def check_algorithm(
     SGD. `control`: the server's state and every client's have an entry of this name, and the server's is
     the mean over all clients. `rounds` is how long it may take to get to the optimum.
 
-    >>> from atoll.algorithms.fedavg import FedAvg
+    >>> from atoll.algorithms import FedAvg
     >>> "learns" in check_algorithm(FedAvg, exact=False, alone=True)
     True
     """

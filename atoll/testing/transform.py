@@ -69,7 +69,7 @@ def check_transform(transform: Transform, spec: Spec | None = None) -> list[str]
     `spec` is what is certain before it: nothing, unless given, or (if it refuses that) a bound of 1 and equal weights,
     or (if it refuses that too) integers.
 
-    >>> from atoll.transforms.clip import ClipL2
+    >>> from atoll.transforms import ClipL2
     >>> "keeps its bound" in check_transform(ClipL2(max_norm=0.5))
     True
     """

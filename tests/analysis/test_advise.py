@@ -23,7 +23,7 @@ from atoll.analysis.advise.advice import certainty, words
 from atoll.analysis.advise.evidence import read_evidence
 from atoll.cli import main
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment, loaded, partitioned
+from atoll.experiment import Experiment, load_dataset, make_partition
 from atoll.records import Cell, Results, Trace
 from atoll.suites.skew import skew_of
 
@@ -281,8 +281,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     raw = {**atoll.experiment.read(place / "e.toml"), "sweep": axes}
     runs = atoll.sweep.run(raw, place / "grid").runs
     experiment = Experiment.parse(runs[0].info["experiment"])
-    data = loaded(experiment)
-    skew = skew_of(data, partitioned(experiment, data), experiment.partition)
+    data = load_dataset(experiment)
+    skew = skew_of(data, make_partition(experiment, data), experiment.partition)
     cells = [
         Cell("main", {"data": "digits", "partition": "dirichlet(0.5)", "algorithm": name},
              tuple(_trace(run) for run in runs if run.info["label"] == name), skew=skew)

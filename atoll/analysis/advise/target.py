@@ -9,7 +9,7 @@ from typing import Any
 
 from atoll.core import Transform
 from atoll.errors import AtollError, ConfigError
-from atoll.experiment import Experiment, build, load, loaded, override, partitioned
+from atoll.experiment import Experiment, build, load, load_dataset, make_partition, override
 from atoll.records import RunFolder
 from atoll.suites import skew, skew_of
 from atoll.transforms import TRANSFORMS
@@ -51,8 +51,8 @@ def target(
 
 
 def _measured(name: str, experiment: Experiment) -> Target:
-    dataset = loaded(experiment)
-    clients = partitioned(experiment, dataset)
+    dataset = load_dataset(experiment)
+    clients = make_partition(experiment, dataset)
     found = skew_of(dataset, clients, experiment.partition)
     return Target(name, str(experiment.data["name"]), found, clients.digest(), _private(experiment))
 

@@ -19,8 +19,7 @@ from atoll.data import Dataset
 from atoll.errors import RecordError
 from atoll.experiment import Device, Experiment, Setup, set_up
 from atoll.records import RunFolder
-from atoll.runs import RunLoop, drive, kept_choice
-from atoll.runs import read as read_checkpoint
+from atoll.runs import RunLoop, drive, read_checkpoint, resumed_choice
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Rerun:
     def drive(self, place: Path, until: int) -> None:
         """Get ready: from the checkpoint, if it is from before the round that is wanted."""
         place.mkdir()
-        choice = kept_choice(self.info, self.folder)
+        choice = resumed_choice(self.info, self.folder)
         with self._alone():
             self.loop = RunLoop(self.setup, RunFolder(place), choice)
         self.recording = Recording(self.loop.own, self.loop.plan.program)

@@ -29,7 +29,7 @@ from atoll.core import (
     Trained,
     Update,
 )
-from atoll.engines import LocalEngine, finished, joined, measure_rows, measurement, together
+from atoll.engines import LocalEngine, finished, join_evaluated, join_pieces, measure_rows, measurement
 from atoll.engines.ranks.balance import Costs, Schedule, greedy
 from atoll.engines.ranks.sharded_store import ShardedStore
 from atoll.engines.ranks.world import World
@@ -88,7 +88,7 @@ class Ranked(Engine):
         """From a checkpoint, which rank 0 has: every row goes home."""
         store = self.own.store
         if isinstance(store, ShardedStore):
-            store.scatter(together(pieces, store.layout) if self.world.rank == 0 else None)
+            store.scatter(join_pieces(pieces, store.layout) if self.world.rank == 0 else None)
         else:
             self.own.load(pieces)
 
@@ -199,7 +199,7 @@ class Ranked(Engine):
         wrong = [e for _, _, e in every if e is not None]
         if wrong:
             raise error or wrong[0]
-        whole = joined([p for _, ps, _ in every for p in ps])
+        whole = join_evaluated([p for _, ps, _ in every for p in ps])
         back = np.argsort(np.concatenate([place for place, _, _ in every]))
         return Evaluated({k: v[back] for k, v in whole.metrics.items()}, whole.finite[back])
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment, put
+from atoll.experiment import Experiment, set_at_path
 from atoll.suites.sweeps import sweep_table
 
 
@@ -63,7 +63,7 @@ def changed(base: Mapping[str, Any], coordinates: Mapping[str, Any]) -> dict[str
     """The file with these values: whole tables first, then keys inside of them."""
     raw = copy.deepcopy(dict(base))
     for axis, value in sorted(coordinates.items(), key=lambda pair: pair[0].count(".")):
-        put(raw, axis.split("."), copy.deepcopy(value), f"sweep.{axis}")
+        set_at_path(raw, axis.split("."), copy.deepcopy(value), f"sweep.{axis}")
     return raw
 
 

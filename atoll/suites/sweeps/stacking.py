@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from atoll.core import names
-from atoll.experiment import CATALOGUE, GIVEN, Device, Entry, Experiment, build, find, schema
+from atoll.core import setting_names
+from atoll.experiment import CATALOGUE, GIVEN, Device, Entry, Experiment, build, find_builder, schema
 from atoll.runs import without_numbers
 from atoll.suites.sweeps.axes import SweepCell
 
@@ -61,11 +61,11 @@ def halved(groups: Sequence[Sequence[SweepCell]], workers: int) -> list[list[Swe
 
 def shape(experiment: Experiment, across: bool = False) -> str | None:
     """What cells of one stack must have in common; None for a cell that runs alone."""
-    names = _partitions(experiment.partition)
-    if experiment.engine["name"] not in ("auto", "vector") or any(":" in name for name in names):
+    partition_names = _partitions(experiment.partition)
+    if experiment.engine["name"] not in ("auto", "vector") or any(":" in name for name in partition_names):
         return None  # a partition of a stranger's may read inputs in a way of its own
     whole = experiment.complete()
-    if "noise" not in names:  # which belongs to the clients of one seed
+    if "noise" not in partition_names:  # which belongs to the clients of one seed
         del whole["seed"]
         if across and "clients" in (experiment.partition or {}):
             whole["partition"] = {"clients": experiment.partition["clients"]}  # type: ignore[index]
@@ -77,9 +77,9 @@ def shape(experiment: Experiment, across: bool = False) -> str | None:
 
 def _fixed(kind: str, entry: Entry) -> Entry:
     """The entry with its numeric settings left open."""
-    builder = find(CATALOGUE[kind], entry["name"], kind)
+    builder = find_builder(CATALOGUE[kind], entry["name"], kind)
     arguments = schema(builder, GIVEN.get(kind, ()))
-    data = names(builder) if isinstance(builder, type) and is_dataclass(builder) else ()
+    data = setting_names(builder) if isinstance(builder, type) and is_dataclass(builder) else ()
     found: Entry = {"name": entry["name"]}
     for key, value in entry.items():
         if key in getattr(builder, "calibrated_options", ()):
@@ -98,7 +98,7 @@ def _structure(thing: Any) -> Any:
     """What something is made of, its numeric settings left open."""
     if not is_dataclass(thing) or isinstance(thing, type):
         return repr(thing)
-    data = names(type(thing))
+    data = setting_names(type(thing))
     inner = {f.name: _ANY if f.name in data else _structure(getattr(thing, f.name)) for f in fields(thing)}
     return {"class": f"{type(thing).__module__}:{type(thing).__qualname__}", **inner}
 

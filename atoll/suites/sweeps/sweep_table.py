@@ -16,10 +16,10 @@ from atoll.experiment import (
     Argument,
     Experiment,
     check_options,
-    find,
+    find_builder,
     override,
     schema,
-    shown,
+    short_toml,
     unknown_option,
 )
 
@@ -84,7 +84,7 @@ def read(raw: Mapping[str, Any]) -> tuple[dict[str, Any], SweepTable]:
             'with seeds = 3 or an axis such as "algorithm.lr" = [0.05, 0.1].'
         )
     if not isinstance(table, Mapping):
-        raise ConfigError(f"sweep: must be a table (got {shown(table)}). Write [sweep] and its axes below that.")
+        raise ConfigError(f"sweep: must be a table (got {short_toml(table)}). Write [sweep] and its axes below that.")
     base = {str(k): v for k, v in raw.items() if k != "sweep"}
     given = {k: v for k, v in table.items() if k in Options.model_fields}
     clean, problems = check_options(schema(Options), given, "sweep", "sweep")
@@ -128,7 +128,7 @@ def _wrong(path: str, values: Any, base: Mapping[str, Any]) -> list[str]:
         return [unknown_option(at, keys[1], keys[0], schema(table))]
     if not isinstance(values, list | tuple):
         instead = "For several seeds write seeds = 3." if path == "seed" else "For all cells put it outside of [sweep]."
-        return [f"{at}: must be a list of values (got {shown(values)}). Write [{shown(values)}]. {instead}"]
+        return [f"{at}: must be a list of values (got {short_toml(values)}). Write [{short_toml(values)}]. {instead}"]
     if not values:
         return [f"{at}: is an empty list, which leaves no cell. Give it a value, or leave the axis out."]
     return []
@@ -150,7 +150,7 @@ def _options(argument: Argument, entry: Any) -> Mapping[str, Argument]:
     if not argument.kind or argument.many or not isinstance(name, str):
         return {}
     try:
-        return schema(find(CATALOGUE[argument.kind], name, ""), GIVEN.get(argument.kind, ()))
+        return schema(find_builder(CATALOGUE[argument.kind], name, ""), GIVEN.get(argument.kind, ()))
     except ConfigError:
         return {}
 

@@ -105,13 +105,9 @@ def schedules_in(thing: Any) -> list[Schedule]:
         return [s for x in thing for s in schedules_in(x)]
     if not is_dataclass(thing) or isinstance(thing, type):
         return []
-    own = [getattr(thing, n) for n in setting_names(type(thing))]
-    inner = [
-        s
-        for f in fields(thing)
-        if f.name not in setting_names(type(thing))
-        for s in schedules_in(getattr(thing, f.name))
-    ]
+    marked = setting_names(type(thing))
+    own = [getattr(thing, name) for name in marked]
+    inner = [s for f in fields(thing) if f.name not in marked for s in schedules_in(getattr(thing, f.name))]
     return [s for s in own if is_schedule(s)] + inner
 
 

@@ -146,7 +146,7 @@ class RunLoop:
             return self.setup.round.run(ctx, before, key)
 
         with phase("server"):
-            self.state.round, outcome = yield from on_promises(play, watch, lambda: self._prepare(number + 1))
+            self.state.round, outcome = yield from on_promises(play, watch, lambda state: self._ahead(number, state))
         clock.lap("server")
         clock.move("server", "train", watch.seconds)
         dropped = self._dropped(number, outcome, before)
@@ -156,11 +156,13 @@ class RunLoop:
         with phase("record"):
             self._record(number, ctx, outcome, dropped, evaluation, clock)
 
-    def _prepare(self, number: int) -> None:
-        """While a device is at work on one round, the host draws the next."""
-        if number < self.experiment.rounds:
-            ids, _ = self.plan.sample(number)
-            self.engine.prepare(ids, client_key(self.plan.key(number)), self.plan.order(number))
+    def _ahead(self, number: int, state: Tree) -> None:
+        """While a device is at work on one round, the host asks for the new model's digest and draws the next round."""
+        self.state.begin_digest(state)
+        following = number + 1
+        if following < self.experiment.rounds:
+            ids, _ = self.plan.sample(following)
+            self.engine.prepare(ids, client_key(self.plan.key(following)), self.plan.order(following))
 
     def _dropped(self, number: int, outcome: Outcome, before: Tree) -> list[int]:
         bad: list[int] = outcome.ids[~outcome.columns().finite.cpu()].tolist()

@@ -11,16 +11,16 @@ import torch
 from atoll import tree
 from atoll.algorithms import FedAvg, Scaffold, sgd
 from atoll.core import Algorithm, Chain, Trained
-from atoll.engines import Loop
+from atoll.engines import Loop, cpu_threads
 from atoll.reducers import Collect
 from atoll.testing.assertions import need, need_close, need_same
-from atoll.testing.harness import EngineFactory, Federation, federation, one_thread, some, train
+from atoll.testing.harness import EngineFactory, Federation, federation, some, train
 from atoll.testing.problems import SIZES, Problem, network, quadratics
 from atoll.transforms import TopK
 from atoll.tree import Tree
 
 
-@one_thread()
+@cpu_threads(1)
 def check_engine(factory: EngineFactory) -> list[str]:
     """The names of the checks that an engine passes, or a ConformanceError that says which one it does not.
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Cohort, Engine, Evaluate, Info, Pending, Program, Request, Train, Trained
+from atoll.engines.cpu_threads import cpu_threads
 from atoll.engines.evaluation import finished, measure_side_by_side, measurement
 from atoll.engines.local import LocalEngine
 from atoll.engines.program import ClientRows, ClientSteps, step_keys
@@ -64,6 +65,7 @@ class Vector(LocalEngine):
     chunk: int = 1 << 30  # clients at a time
     capture: bool = True
     compile: bool | Literal["auto"] = False  # with PyTorch's compiler, on a GPU; "auto": once it pays
+    threads: int | None = None  # of a kernel on a CPU; None: as many as torch uses
     rounds_left: int = field(default=0, init=False)
     _stacked: dict[Any, Stacked] = field(default_factory=dict, init=False)
     _graphs: Graphs | None = field(default=None, init=False)
@@ -132,7 +134,7 @@ class Vector(LocalEngine):
         order = torch.argsort(lanes.cohort.steps, descending=True, stable=True)
         waiting = list(torch.split(order, self.chunk)) if len(order) else []  # type: ignore[no-untyped-call]
         first = torch.tensor([0, *(len(lane.cohort) for lane in given)]).cumsum(0)
-        with torch.no_grad():
+        with torch.no_grad(), cpu_threads(self.threads):
             while waiting:
                 rows = waiting.pop(0)
                 try:

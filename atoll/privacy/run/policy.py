@@ -128,8 +128,8 @@ def _check_chain(setup: RunSetup, chain: Chain, bound: Chain) -> None:
     for transform, bound_transform in zip(chain.transforms, bound.transforms, strict=True):
         if bound_transform.event() is not None and any(metrics_read(s) for s in schedules_in(transform)):
             raise ConfigError(
-                f"{transform_name(transform)}: its schedule follows what the run measures. How much noise there is must "
-                "be known beforehand: use a number, or a schedule over rounds ('step', 'cosine')."
+                f"{transform_name(transform)}: its schedule follows what the run measures. How much noise there is "
+                "must be known beforehand: use a number, or a schedule over rounds ('step', 'cosine')."
             )
 
 

@@ -36,9 +36,9 @@ def run(
     process calls this alike, and gets the same `Run`.
     """
     world = join()
-    with world.told():
+    with world.reporting_failure():
         whole = _experiment(experiment)
-        folder = RunFolder(world.first(lambda: Path(out) if out is not None else default_folder(whole, resume)))
+        folder = RunFolder(world.on_rank_zero(lambda: Path(out) if out is not None else default_folder(whole, resume)))
         return _done(world, folder, whole, resume, device, watch, lambda where: set_up(whole, where), profile=profile)
 
 
@@ -60,16 +60,16 @@ def _done(
     profile: bool = False,
 ) -> Run:
     """What came of it, once there is nothing left to do."""
-    world.same("experiment", experiment.digest())
-    info: Info | None = world.first(lambda: claim(folder, experiment, resume))
+    world.check_same("experiment", experiment.digest())
+    info: Info | None = world.on_rank_zero(lambda: claim(folder, experiment, resume))
     if not ended(info):
-        device = world.first(lambda: same_device(info, device))
-        here = world.at(find_device(device))
-        run_all(here.in_line(lambda: build(device)), folder, info, watch, here, profile)
+        device = world.on_rank_zero(lambda: same_device(info, device))
+        here = world.on_device(find_device(device))
+        run_all(here.local_rank_zero_first(lambda: build(device)), folder, info, watch, here, profile)
     if world.size == 1:
         return Run(folder.path, temporary)
-    run = world.first(lambda: Run(folder.path))
-    params = world.share(run.params if world.rank == 0 else None)
+    run = world.on_rank_zero(lambda: Run(folder.path))
+    params = world.broadcast_tree(run.params if world.rank == 0 else None)
     told = {"info": run.info, "history": run.history, "params": params}
     return Run(folder.path, temporary and world.rank == 0, told)
 
@@ -134,7 +134,7 @@ def simulate(
     def build(where: Device) -> Setup:
         return assemble(experiment, dataset, partition or make_partition(experiment, dataset), module, where, loss)
 
-    with world.told(), _place(out, world) as folder:
+    with world.reporting_failure(), _place(out, world) as folder:
         return _done(world, folder, experiment, resume, device, watch, build, temporary=out is None)
 
 
@@ -144,7 +144,7 @@ def _place(out: Path | str | None, world: World) -> Iterator[RunFolder]:
     if out is not None:
         yield RunFolder(Path(out))
         return
-    place = world.first(lambda: Path(tempfile.mkdtemp(prefix="atoll-")))
+    place = world.on_rank_zero(lambda: Path(tempfile.mkdtemp(prefix="atoll-")))
     try:
         yield RunFolder(place)
     except BaseException:

@@ -123,7 +123,7 @@ def _engine(
         made.append(make(choice, data, store, chunk, trial, setup.task.original))
         return made[0].name, made[0].notes, made[0].choice().get("chunk", chunk)
 
-    name, notes, own = world.first(decide)
+    name, notes, own = world.on_rank_zero(decide)
     if made:
         return made[0]
     return replace(make(replace(choice, name=name), data, store, own, trial, setup.task.original), notes=list(notes))

@@ -101,23 +101,23 @@ def run_all(
 def conduct(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
     """All rounds that are left to a run, and what its folder says of them."""
     world, folder = loop.world, loop.folder
-    world.same("partition", loop.setup.partition.digest())
-    world.first(lambda: folder.create(_needed_bytes(loop)))
+    world.check_same("partition", loop.setup.partition.digest())
+    world.on_rank_zero(lambda: folder.create(_needed_bytes(loop)))
     with ExitStack() as held:
-        world.first(lambda: held.enter_context(folder.held()))
+        world.on_rank_zero(lambda: held.enter_context(folder.held()))
         yield from _advance(loop, info, watch)
 
 
 def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
     world = loop.world
     if info is None:
-        info = world.first(lambda: about(loop))
+        info = world.on_rank_zero(lambda: about(loop))
     else:
         loop.resume()
         info = {**info, "versions": _also(info.get("versions", {}))}
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
     write = _Status(loop, info)
-    world.first(lambda: write(RUNNING))
+    world.on_rank_zero(lambda: write(RUNNING))
     if loop.listeners:  # whoever is killed says what had been heard by the checkpoint
         loop.checkpointed = lambda: write(RUNNING, quick=True)
     try:
@@ -129,7 +129,7 @@ def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
             if world.rank == 0:
                 write(INTERRUPTED if isinstance(e, KeyboardInterrupt) else failed(type(e).__name__))
         raise
-    world.first(lambda: write(status))
+    world.on_rank_zero(lambda: write(status))
 
 
 class _Status:

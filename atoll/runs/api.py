@@ -17,7 +17,7 @@ from atoll.experiment import Device, Entry, Experiment, Setup, assemble, find_de
 from atoll.records import Info, RunFolder, ended
 from atoll.runs.lifecycle import claim, default_folder, run_all, same_device
 from atoll.runs.progress import Watcher, silent
-from atoll.runs.python_inputs import ARRAYS, cohort_entry, listed, made, merged, named, pair
+from atoll.runs.python_inputs import ARRAYS, cohort_entry, listed, make_module, merged, named, pair
 from atoll.runs.run_result import Run
 
 
@@ -70,8 +70,8 @@ def _done(
         return Run(folder.path, temporary)
     run = world.on_rank_zero(lambda: Run(folder.path))
     params = world.broadcast_tree(run.params if world.rank == 0 else None)
-    told = {"info": run.info, "history": run.history, "params": params}
-    return Run(folder.path, temporary and world.rank == 0, told)
+    contents = {"info": run.info, "history": run.history, "params": params}
+    return Run(folder.path, temporary and world.rank == 0, contents)
 
 
 def simulate(
@@ -109,7 +109,7 @@ def simulate(
     """
     world = join()
     dataset = Dataset.from_arrays(*pair(data, "data"), test=None if test is None else pair(test, "test"))
-    module = made(model, seed)
+    module = make_module(model, seed)
     partition = None if isinstance(clients, str | Mapping) else listed(clients, dataset)
     experiment = Experiment.parse(
         {

@@ -46,10 +46,10 @@ def claim(folder: RunFolder, experiment: Experiment, resume: bool) -> Info | Non
 
 def _unlike(there: Any, yours: Any, at: str = "") -> str:
     """The first settings that differ, and how many more."""
-    found = list(_differences(there, yours, at))
-    told = [f"{key}: {short_toml(old)}, yours {short_toml(new)}" for key, old, new in found[:3]]
-    more = [f"{len(found) - 3} more"] if len(found) > 3 else []
-    return "; ".join([*told, *more]) or "its digest is another"
+    differences = list(_differences(there, yours, at))
+    listed = [f"{key}: {short_toml(old)}, yours {short_toml(new)}" for key, old, new in differences[:3]]
+    more = [f"{len(differences) - 3} more"] if len(differences) > 3 else []
+    return "; ".join([*listed, *more]) or "its digest is another"
 
 
 def _differences(there: Any, yours: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
@@ -219,7 +219,9 @@ def _needed_bytes(loop: RunLoop) -> int:
     """Two checkpoints (the old and the new), the model, the record, and the clients' state if it is a file here."""
     clients, rounds = loop.setup.population.size, loop.experiment.rounds
     cohort = max(1, len(loop.plan.sample(0)[0]))
-    kept = min(clients, rounds * cohort) * loop.state.layout.width
+    client_bytes = min(clients, rounds * cohort) * loop.state.layout.width
     here = loop.place.spills and loop.place.spill_folder == loop.folder.path
     lines = rounds * (2_000 + 8 * cohort)
-    return 2 * (tree.nbytes(loop.state.round) + kept) + here * kept + tree.nbytes(loop.setup.model) + lines
+    return (
+        2 * (tree.nbytes(loop.state.round) + client_bytes) + here * client_bytes + tree.nbytes(loop.setup.model) + lines
+    )

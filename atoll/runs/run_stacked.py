@@ -105,10 +105,10 @@ def _check(experiments: Sequence[Experiment], folders: Sequence[Path]) -> None:
 
 def _one_device(cells: Sequence[_Cell], asked: Device) -> Device:
     """Where all of them run; those that are resumed stay where they were."""
-    found = {find_device(same_device(c.info, asked)).type: same_device(c.info, asked) for c in cells}
-    if len(found) > 1:
-        raise RecordError(f"device: some of these runs were started on {' and some on '.join(found)}. Resume apart.")
-    return next(iter(found.values()))
+    devices = {find_device(same_device(c.info, asked)).type: same_device(c.info, asked) for c in cells}
+    if len(devices) > 1:
+        raise RecordError(f"device: some of these runs were started on {' and some on '.join(devices)}. Resume apart.")
+    return next(iter(devices.values()))
 
 
 def _run(cells: Sequence[_Cell], device: Device) -> None:
@@ -131,15 +131,15 @@ def _set_up(cells: Sequence[_Cell], device: Device) -> list[Setup]:
     """All of them on one data set; partitions that are the same are made once."""
     dataset = load_dataset(cells[0].experiment)
     known: dict[str, Partition] = {}
-    found = []
+    setups = []
     for e in (c.experiment for c in cells):
         name = json.dumps([e.seed, e.partition], sort_keys=True)
         if name not in known:
             known[name] = make_partition(e, dataset)
         if len(known) > 1 and any(p.noise is not None for p in known.values()):
             raise ConfigError("partition.name: feature noise belongs to one run's clients. Run these one by one.")
-        found.append(set_up(e, device, dataset, known[name]))
-    return found
+        setups.append(set_up(e, device, dataset, known[name]))
+    return setups
 
 
 def _stack(cells: Sequence[_Cell], columns: Columns, interrupted: Event) -> bool:

@@ -30,8 +30,8 @@ class Steps:
                 self._known[name] = self._round(experiment)
             except AtollError:
                 self._known[name] = None
-        found = self._known[name]
-        return None if found is None else found * experiment.rounds
+        steps = self._known[name]
+        return None if steps is None else steps * experiment.rounds
 
     def _round(self, experiment: Experiment) -> int | None:
         dataset = self._loaded(experiment)

@@ -161,11 +161,11 @@ def _reference(at: str, name: str | None) -> list[str]:
 
 
 def _values(axes: Sequence[str], tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     problems: list[str] = []
     for axis in axes:
         there = tables.get(axis)
-        found[axis] = {}
+        values[axis] = {}
         for name, table in there.items() if isinstance(there, Mapping) else ():
             at = f"value.{axis}.{name}"
             if not isinstance(table, Mapping):
@@ -173,9 +173,9 @@ def _values(axes: Sequence[str], tables: Mapping[str, Any]) -> tuple[dict[str, A
                     f"{at}: must be a table (got {short_toml(table)}). Write [{at}] and what it changes below."
                 )
                 continue
-            found[axis][name], wrong = _value(table, at, last=axis == axes[-1])
+            values[axis][name], wrong = _value(table, at, last=axis == axes[-1])
             problems += wrong + _name(at, name)
-    return found, problems
+    return values, problems
 
 
 def _name(at: str, name: str) -> list[str]:
@@ -230,10 +230,10 @@ def _blocks(
     plain = [
         {k: v for k, v in t.items() if k in BlockTable.model_fields} if isinstance(t, Mapping) else t for t in tables
     ]
-    found, problems = _each(BlockTable, plain, "block", "a block")
-    names = [b.get("name") for b in found]
+    blocks, problems = _each(BlockTable, plain, "block", "a block")
+    names = [b.get("name") for b in blocks]
     problems += [f"block: {n!r} is the name of two blocks." for n in dict.fromkeys(names) if n and names.count(n) > 1]
-    for i, (table, clean) in enumerate(zip(tables, found, strict=True)):
+    for i, (table, clean) in enumerate(zip(tables, blocks, strict=True)):
         at = f"block.{clean.get('name', i)}"
         strange = [k for k in table if k not in known] if isinstance(table, Mapping) else []
         problems += [unknown_option(f"{at}.{k}", k, "a block", known) for k in strange]
@@ -242,7 +242,7 @@ def _blocks(
             if axis in table:
                 clean[axis] = table[axis]
                 problems += _chosen(table[axis], f"{at}.{axis}", values.get(axis, {}), "value of this axis")
-    return found, problems
+    return blocks, problems
 
 
 def _chosen(names: Any, at: str, known: Collection[str], what: str) -> list[str]:
@@ -259,31 +259,31 @@ def _chosen(names: Any, at: str, known: Collection[str], what: str) -> list[str]
 
 def _each(kind: type[Table], tables: Sequence[Any], at: str, owner: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Every table of a list, checked."""
-    found: list[dict[str, Any]] = []
+    checked: list[dict[str, Any]] = []
     problems: list[str] = []
     for i, table in enumerate(tables):
         if not isinstance(table, Mapping):
             problems.append(
                 f"{at}.{i}: must be a table (got {short_toml(table)}). Write [[{at}]] with double brackets."
             )
-            found.append({})
+            checked.append({})
             continue
         clean, wrong = check_options(schema(kind), table, f"{at}.{table.get('name', i)}", owner)
-        found.append(clean)
+        checked.append(clean)
         problems += wrong
-    return found, problems
+    return checked, problems
 
 
 def _sizes(tables: Mapping[str, Any], blocks: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    found: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
     problems: list[str] = []
     for name, table in tables.items():
         at = f"size.{name}"
         if not isinstance(table, Mapping):
             problems.append(f"{at}: must be a table (got {short_toml(table)}). Write [{at}] and what it changes below.")
             continue
-        found[name], wrong = check_options(schema(SizeTable), table, at, "a size")
-        problems += wrong + part(found[name].get("base", {}), f"{at}.base")
-        chosen = found[name].get("blocks")
+        sizes[name], wrong = check_options(schema(SizeTable), table, at, "a size")
+        problems += wrong + part(sizes[name].get("base", {}), f"{at}.base")
+        chosen = sizes[name].get("blocks")
         problems += _chosen(chosen, f"{at}.blocks", blocks, "block") if chosen else []
-    return found, problems
+    return sizes, problems

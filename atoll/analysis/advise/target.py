@@ -53,8 +53,8 @@ def target(
 def _measured(name: str, experiment: Experiment) -> Target:
     dataset = load_dataset(experiment)
     clients = make_partition(experiment, dataset)
-    found = skew_of(dataset, clients, experiment.partition)
-    return Target(name, str(experiment.data["name"]), found, clients.digest(), _private(experiment))
+    skew = skew_of(dataset, clients, experiment.partition)
+    return Target(name, str(experiment.data["name"]), skew, clients.digest(), _private(experiment))
 
 
 def _private(experiment: Experiment) -> bool:

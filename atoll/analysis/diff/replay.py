@@ -95,8 +95,8 @@ class Rerun:
         self.recording.on, self.recording.seen = watch, None
         with self._alone():
             drive(self.loop.play_round(), self.recording)
-        said = self.record[self.done - 1].get("model") if self.done <= len(self.record) else None
-        if self.astray is None and said != self.loop.plan.history[-1]["model"]:
+        recorded = self.record[self.done - 1].get("model") if self.done <= len(self.record) else None
+        if self.astray is None and recorded != self.loop.plan.history[-1]["model"]:
             self.astray = self.done
 
     def model(self) -> tree.Tree:
@@ -126,10 +126,10 @@ def initial(runs: tuple[Rerun, Rerun]) -> bool:
 
 def replay(runs: tuple[Rerun, Rerun], until: int) -> Replay:
     """Run both again until their models differ, and at most this many rounds."""
-    found = _replay(runs, until)
-    if found.parted and found.first is None:  # earlier than the records say: once more, with open eyes
-        found = _replay(runs, found.round)
-    return found
+    outcome = _replay(runs, until)
+    if outcome.parted and outcome.first is None:  # earlier than the records say: once more, with open eyes
+        outcome = _replay(runs, outcome.round)
+    return outcome
 
 
 def _replay(runs: tuple[Rerun, Rerun], until: int) -> Replay:

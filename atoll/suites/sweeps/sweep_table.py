@@ -68,11 +68,11 @@ def _is_axis(assignment: str) -> bool:
 
 def _without(table: Mapping[str, Any], path: str) -> dict[str, Any]:
     """The table without an axis, however it was written."""
-    kept = {k: v for k, v in table.items() if k != path}
+    others = {k: v for k, v in table.items() if k != path}
     head, _, rest = path.partition(".")
-    if rest and isinstance(kept.get(head), Mapping):
-        kept[head] = _without(kept[head], rest)
-    return kept
+    if rest and isinstance(others.get(head), Mapping):
+        others[head] = _without(others[head], rest)
+    return others
 
 
 def read(raw: Mapping[str, Any]) -> tuple[dict[str, Any], SweepTable]:

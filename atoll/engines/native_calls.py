@@ -41,10 +41,10 @@ _NATIVE: dict[Any, Callable[..., Any]] = {
 def call_natively(graph: GraphModule) -> None:
     """Name what torch has a function for; the rest stays as it is."""
     for node in graph.graph.nodes:
-        if node.op == "call_function" and not node.kwargs and _takes(node):
+        if node.op == "call_function" and not node.kwargs and node.target in _NATIVE:
             node.target = _NATIVE[node.target]
         elif node.target is aten.index.Tensor and _gathers(node):
-            node.target, node.args = _gather, (node.args[0], node.args[1][0])
+            node.target, node.args = _gather, tuple(node.all_input_nodes)
 
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:
@@ -55,9 +55,8 @@ def _gather(x: Tensor, index: Tensor) -> Tensor:
 def _gathers(node: Node) -> bool:
     """Is it the plan of a step that picks rows of the data? Only of what was given is it certain that none is < 0."""
     x, index = node.args
-    return len(index) == 1 and all(isinstance(n, Node) and n.op == "placeholder" for n in (x, index[0]))
-
-
-def _takes(node: Node) -> bool:
-    """A list of no dimensions means all of them here, and none of them there."""
-    return node.target in _NATIVE and not any(isinstance(x, list | tuple) and not len(x) for x in node.args)
+    return (
+        isinstance(index, list | tuple)
+        and len(index) == 1
+        and all(isinstance(n, Node) and n.op == "placeholder" for n in (x, index[0]))
+    )

@@ -54,9 +54,6 @@ def _gather(x: Tensor, index: Tensor) -> Tensor:
 
 def _gathers(node: Node) -> bool:
     """Is it the plan of a step that picks rows of the data? Only of what was given is it certain that none is < 0."""
-    x, index = node.args
-    return (
-        isinstance(index, list | tuple)
-        and len(index) == 1
-        and all(isinstance(n, Node) and n.op == "placeholder" for n in (x, index[0]))
-    )
+    x, index = node.args[0], list(node.args[1])  # type: ignore[arg-type]
+    given = [n for n in (x, *index) if isinstance(n, Node) and n.op == "placeholder"]
+    return len(index) == 1 and len(given) == 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from atoll.core import Engine, Outcome, Pending, Play, Request
@@ -79,7 +80,7 @@ def on_promises(
             promise = yield from watch.ask(step.request)
             ahead = _sent(game, promise.promised)
             if meanwhile is not None and ahead.returned is not None:
-                watch.during(lambda state=ahead.returned[0]: meanwhile(state))
+                watch.during(partial(meanwhile, ahead.returned[0]))
             known.append(watch.wait(promise))
             if known[-1] is not promise.promised:
                 break

@@ -30,6 +30,7 @@ from atoll.runs.record_line import as_read, line, named
 from atoll.runs.round_plan import RoundPlan
 from atoll.runs.state import State
 from atoll.runs.stopping import Stopping
+from atoll.runs.throttled import Throttled
 from atoll.runs.timing import Clock
 from atoll.tree import Tree
 
@@ -66,6 +67,7 @@ class RunLoop:
         self.engine, self.own = self.place.engine, self.place.own
         self.state = State(setup, folder, world, plan, self.engine, first)
         self.evaluator = Evaluator(setup)
+        self.write_clients = Throttled(folder.write_clients)
         self.stopping = Stopping(setup.experiment.stop, setup.schedules())
         self.listeners: list[Listener] = [*setup.listeners(plan.chain)]
 
@@ -81,6 +83,8 @@ class RunLoop:
                     return (yield from self._rounds(watch, interrupted, schedule))
             except RankError as e:
                 raise RankError(f"{e} {self.state.salvaged()}") from e
+            finally:
+                self.write_clients.flush()
 
     def _rounds(self, watch: Watcher, interrupted: Event, schedule: CheckpointSchedule) -> Asking[str]:
         rounds = self.experiment.rounds
@@ -211,6 +215,6 @@ class RunLoop:
 
     def _written(self, entry: dict[str, Any], each: dict[str, Any] | None) -> dict[str, Any]:
         if each is not None:
-            self.folder.write_clients(each)
+            self.write_clients(each)
         self.folder.append(entry)
         return entry

@@ -6,7 +6,7 @@ from atoll.engines.choice import ENGINES, Choice, make
 from atoll.engines.client_state import ClientStore, Kept, RowStore, join_pieces
 from atoll.engines.cpu_threads import cpu_threads
 from atoll.engines.device_data import Decode, DeviceData, EvaluationData
-from atoll.engines.evaluation import finished, join_evaluated, measure, measure_each, measure_rows, measurement
+from atoll.engines.evaluation import join_evaluated, measure, measure_each, measure_rows, measurement, metrics_by_group
 from atoll.engines.local import LocalEngine
 from atoll.engines.loop import Loop
 from atoll.engines.precision import arithmetic
@@ -34,7 +34,6 @@ __all__ = [
     "client_bytes",
     "cpu_threads",
     "default_budget",
-    "finished",
     "join_evaluated",
     "join_pieces",
     "make",
@@ -42,6 +41,7 @@ __all__ = [
     "measure_each",
     "measure_rows",
     "measurement",
+    "metrics_by_group",
     "small",
     "total_bytes",
 ]

@@ -55,7 +55,7 @@ def evaluate(data: EvaluationData | None, request: Evaluate, models: Models, sta
         return evaluate_own(data, request, models, stacked)
     asked = measurement(data, request)
     columns = measure_rows(data, asked, asked.rows)
-    return finished(data, columns, asked.owner, asked.groups)
+    return metrics_by_group(data, columns, asked.owner, asked.groups)
 
 
 def evaluate_own(data: EvaluationData, request: Evaluate, models: Models, stacked: bool) -> Evaluated:
@@ -74,7 +74,7 @@ def join_evaluated(parts: Sequence[Evaluated]) -> Evaluated:
     return Evaluated(metrics, np.concatenate([p.finite for p in parts]))
 
 
-def finished(data: EvaluationData, columns: Columns, owner: Owners, groups: int) -> Evaluated:
+def metrics_by_group(data: EvaluationData, columns: Columns, owner: Owners, groups: int) -> Evaluated:
     """Columns of statistics as metrics of each group."""
     metrics = {k: m.by_group(columns, owner, groups) for k, m in data.metrics(columns).items()}
     return Evaluated(metrics, np.ones(groups, np.bool_))
@@ -157,7 +157,7 @@ def _block(data: EvaluationData, on: str, snapshot: Train, models: Models, stack
     else:  # nobody's is finite: anybody's will do for the names of the columns
         own = tree.stack(snapshot.program.like, clients)
     rows, owner = measure_each(data.task, data.decode, columns, own, plan, count, stacked)
-    result = finished(data, rows, owner, clients)
+    result = metrics_by_group(data, rows, owner, clients)
     metrics = {k: np.where(good.numpy(), v, np.nan) for k, v in result.metrics.items()} if on == "own" else None
     return Evaluated(result.metrics if metrics is None else metrics, good.numpy())
 

@@ -29,7 +29,7 @@ from atoll.core import (
     Trained,
     Update,
 )
-from atoll.engines import LocalEngine, finished, join_evaluated, join_pieces, measure_rows, measurement
+from atoll.engines import LocalEngine, join_evaluated, join_pieces, measure_rows, measurement, metrics_by_group
 from atoll.engines.ranks.balance import Costs, Schedule, greedy
 from atoll.engines.ranks.sharded_store import ShardedStore
 from atoll.engines.ranks.world import World
@@ -181,7 +181,7 @@ class Ranked(Engine):
         here = measure_rows(data, asked, asked.rows[ends[self.world.rank] : ends[self.world.rank + 1]])
         counts = [b - a for a, b in pairwise(ends)]
         rows = self.world.all_gather_rows({k: torch.from_numpy(v) for k, v in here.items()}, counts)
-        return finished(data, {k: v.numpy() for k, v in rows.items()}, asked.owner, asked.groups)
+        return metrics_by_group(data, {k: v.numpy() for k, v in rows.items()}, asked.owner, asked.groups)
 
     def _own_models(self, request: Evaluate) -> Evaluated:
         """Each rank measures its own clients: those at home there, or every so many."""

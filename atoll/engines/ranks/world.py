@@ -42,8 +42,17 @@ class World:
     backend: str = "none"
     sharing: int = 1  # ranks that share this one's memory: the machine's, or the GPU's
     failures: FailureStore | None = None
-    host_group: Any = None  # gloo, between hosts
-    gpu_group: Any = None  # NCCL, between GPUs; None: tensors go over the host
+    over_gpus: bool = False  # NCCL, between GPUs; else their tensors go over the host
+
+    @property
+    def host_group(self) -> Any:
+        """Gloo, between hosts."""
+        return _groups["gloo"]
+
+    @property
+    def gpu_group(self) -> Any:
+        """NCCL, or None."""
+        return _groups["nccl"] if self.over_gpus else None
 
     # ------------------------------------------------------------------------------------------------ small things
 
@@ -172,14 +181,16 @@ class World:
         self.check_same("kind of device (torch sees a GPU on some machines only; use --device cpu)", device.type)
         if device.type != "cuda":
             torch.set_num_threads(threads(self.local_size))
-            return replace(self, backend="gloo", sharing=self.local_size, gpu_group=None)
+            return replace(self, backend="gloo", sharing=self.local_size, over_gpus=False)
         torch.cuda.set_device(self.local_rank % torch.cuda.device_count())
         here = torch.cuda.get_device_properties(torch.cuda.current_device())
         cards = self.all_gather((socket.gethostname(), str(getattr(here, "uuid", torch.cuda.current_device()))))
         sharing = cards.count(cards[self.rank])
         if len(set(cards)) < self.size or not dist.is_nccl_available():
-            return replace(self, backend="gloo", sharing=sharing, gpu_group=None)
-        return replace(self, backend="nccl", sharing=sharing, gpu_group=_nccl())
+            return replace(self, backend="gloo", sharing=sharing, over_gpus=False)
+        if "nccl" not in _groups:
+            _groups["nccl"] = dist.new_group(backend="nccl", timeout=timedelta(seconds=timeout()))
+        return replace(self, backend="nccl", sharing=sharing, over_gpus=True)
 
     # ------------------------------------------------------------------------------------------------------ the end
 
@@ -213,6 +224,7 @@ class World:
 
 
 ALONE = World()
+_groups: dict[str, Any] = {}  # by backend; here alone, so that they can be let go at the end
 _broken: list[bool] = []  # a rank was lost: nothing can be said goodbye to
 
 
@@ -267,28 +279,25 @@ def _joined() -> World:
     limit = timedelta(seconds=timeout())
     try:
         if dist.is_initialized():  # the program has a group of its own
-            store, host = _get_default_store(), dist.new_group(backend="gloo", timeout=limit)
+            store, _groups["gloo"] = _get_default_store(), dist.new_group(backend="gloo", timeout=limit)
         else:
             store, _, _ = next(rendezvous("env://", timeout=limit))
             dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
-            host = dist.group.WORLD
+            _groups["gloo"] = dist.group.WORLD
             atexit.register(_goodbye)
     except RuntimeError as e:
         raise RankError(f"ranks: rank {rank} could not reach the others ({str(e).splitlines()[0][:200]}).") from e
     failures = FailureStore(PrefixStore("atoll", store), rank, size)
     local_rank, local_size = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size))
-    return World(rank, size, local_rank, local_size, "gloo", local_size, failures, host)
-
-
-@functools.cache
-def _nccl() -> Any:
-    return dist.new_group(backend="nccl", timeout=timedelta(seconds=timeout()))
+    return World(rank, size, local_rank, local_size, "gloo", local_size, failures)
 
 
 def _goodbye() -> None:
+    """End the groups' threads while there is an interpreter: what they still hold they could not let go of later."""
     if dist.is_initialized() and not _broken:
         with suppress(RuntimeError):
             dist.destroy_process_group()
+            _groups.clear()
 
 
 @contextmanager

@@ -34,6 +34,7 @@ class Account:
     """What one run spent: on clients, as it was made; as the larger system that it may stand for; on examples."""
 
     key = "privacy"
+    diagnostics = frozenset(["signal"])  # told as a ratio to the noise: what is exact is not for a private run's record
 
     def __init__(self, setup: RunSetup, privacy: RunPrivacy, chain_of: Callable[[int], tuple[Chain, Spec]]) -> None:
         self.chain_of, chain = chain_of, chain_of(0)[0]

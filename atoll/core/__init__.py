@@ -19,13 +19,14 @@ from atoll.core.requests import (
 )
 from atoll.core.round import Context, Outcome, Play, Round, Traffic, no_columns
 from atoll.core.settings import Positive, Share, Unsigned
-from atoll.core.task import GivesGradient, Model, SecondModel, Task
+from atoll.core.task import GivesGradient, Model, SecondModel, StepNeeds, Task
 from atoll.core.traits import Traits
-from atoll.core.transform import Chain, Scaling, Spec, Transform
+from atoll.core.transform import Calibrated, Chain, Scaling, Simulated, Spec, Transform
 from atoll.core.types import Cohort, Info, Participation, Stack, Total, Update
 
 __all__ = [
     "Algorithm",
+    "Calibrated",
     "Chain",
     "Client",
     "ClientStates",
@@ -54,8 +55,10 @@ __all__ = [
     "SecondModel",
     "Server",
     "Share",
+    "Simulated",
     "Spec",
     "Stack",
+    "StepNeeds",
     "Task",
     "Total",
     "Traffic",

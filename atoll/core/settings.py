@@ -11,7 +11,7 @@ from typing import Annotated, Any, Protocol, TypeVar, get_type_hints, runtime_ch
 import torch
 from pydantic import Field
 
-from atoll.core.transform import Transform
+from atoll.core.transform import Calibrated
 from atoll.schedules import History, Schedule
 from atoll.tree import Tree
 
@@ -91,7 +91,7 @@ def resolve(thing: T, round: int, history: History) -> T:
         old = getattr(thing, f.name)
         new = (
             old.value(round, history)
-            if f.name in names(type(thing)) and is_schedule(old)
+            if f.name in names(type(thing)) and isinstance(old, Schedule)
             else resolve(old, round, history)
         )
         if new is not old:
@@ -107,7 +107,7 @@ def schedules(thing: Any) -> list[Schedule]:
         return []
     own = [getattr(thing, n) for n in names(type(thing))]
     inner = [s for f in fields(thing) if f.name not in names(type(thing)) for s in schedules(getattr(thing, f.name))]
-    return [s for s in own if is_schedule(s)] + inner
+    return [s for s in own if isinstance(s, Schedule)] + inner
 
 
 @runtime_checkable
@@ -124,7 +124,7 @@ def structure(thing: Any) -> Hashable:
     if isinstance(thing, Structured):
         return thing.structure()
     if is_dataclass(thing) and not isinstance(thing, type):
-        calibrated = thing.calibrated_options if isinstance(thing, Transform) else ()  # become a number at set-up
+        calibrated = thing.calibrated_options if isinstance(thing, Calibrated) else ()  # become a number at set-up
         numbers = (*names(type(thing)), *calibrated)
         hints = get_type_hints(type(thing), include_extras=True)
         own = [f.name for f in fields(thing) if not any(isinstance(m, ServerSide) for m in _metadata(hints[f.name]))]
@@ -135,8 +135,3 @@ def structure(thing: Any) -> Hashable:
     if isinstance(thing, dict):
         return tuple((k, structure(v)) for k, v in thing.items())
     return thing if isinstance(thing, str | int | float | None) else id(thing)
-
-
-def is_schedule(value: Any) -> bool:
-    """Is this a schedule rather than a number?"""
-    return hasattr(value, "value") and hasattr(value, "finished")

@@ -109,7 +109,7 @@ class Rerun:
     def _alone(self) -> Iterator[None]:
         """With the threads that the run had, since sums follow them; nothing is left changed."""
         before = torch.get_num_threads()
-        cuda = [self.setup.device] if hasattr(self, "setup") and self.setup.device.type == "cuda" else []
+        cuda = [torch.device(self.device)] if self.device == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
             torch.set_num_threads(self.threads)
             try:

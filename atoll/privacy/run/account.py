@@ -212,5 +212,5 @@ class Account:
 
 def _noise_share(chain: Chain, clients: int) -> float:
     """What is left of the noise where it is that of a larger cohort."""
-    larger = next((c for x in chain.transforms if (c := getattr(x, "noise_cohort", None)) is not None), None)
-    return 1.0 if larger is None else clients / larger
+    larger = [simulated.cohort for x in chain.mechanisms() if (simulated := x.simulates()) and simulated.cohort]
+    return clients / larger[0] if larger else 1.0

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from atoll.core import Chain, Participation, Spec
-from atoll.core.settings import is_schedule, resolve
+from atoll.core.settings import resolve
 from atoll.core.transform import named
 from atoll.errors import ConfigError
 from atoll.privacy import (
@@ -23,6 +23,7 @@ from atoll.privacy import (
 )
 from atoll.privacy.run.request import PrivacyRequest, has_target
 from atoll.privacy.run.round_events import SCHEMES, run_event, sampled_event
+from atoll.schedules import Schedule
 
 _LITTLE_AMPLIFICATION = ("without_replacement", "with_replacement")
 
@@ -81,7 +82,7 @@ def _checked_target(chain: Chain, positions: list[int]) -> Any:
     name = named(mechanism)
     if len(positions) > 1:
         raise ConfigError(f"{name}.epsilon: two mechanisms have an epsilon. Use one, or noise_multiplier.")
-    if is_schedule(mechanism.noise_multiplier) or mechanism.noise_multiplier == mechanism.noise_multiplier:
+    if isinstance(mechanism.noise_multiplier, Schedule) or mechanism.noise_multiplier == mechanism.noise_multiplier:
         if mechanism.epsilon is None:
             raise ConfigError(
                 f"{name}.delta: goes with an epsilon, and there is a noise_multiplier. "

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from atoll.core import Calibrated
 from atoll.core.settings import names
 from atoll.experiment import CATALOGUE, GIVEN, Entry, Experiment, build, schema
 from atoll.experiment.registry import find
@@ -82,9 +83,10 @@ def _fixed(kind: str, entry: Entry) -> Entry:
     builder = find(CATALOGUE[kind], entry["name"], kind)
     arguments = schema(builder, GIVEN.get(kind, ()))
     data = names(builder) if isinstance(builder, type) and is_dataclass(builder) else ()
+    calibrated = builder.calibrated_options if isinstance(builder, type) and issubclass(builder, Calibrated) else ()
     found: Entry = {"name": entry["name"]}
     for key, value in entry.items():
-        if key in getattr(builder, "calibrated_options", ()):
+        if key in calibrated:
             continue  # set-up makes a number of it
         inner = arguments[key].kind if key in arguments else None
         if key in data:

@@ -23,7 +23,6 @@ from atoll.privacy.run.policy import RunPrivacy
 from atoll.privacy.run.request import PrivacyRequest
 from atoll.privacy.run.round_events import round_event, simulated_round_event, states_simulated_system
 from atoll.privacy.run.run_setup import RunSetup
-from atoll.records import upgraded_participation
 from atoll.tree import Tree
 
 # of a run that has no mechanism on updates: nothing is ever written in that ledger
@@ -96,7 +95,7 @@ class Account:
     def replay(self, history: Iterable[Mapping[str, Any]]) -> None:
         """What a resumed run had spent, from its record: who was drawn how, and who was left out."""
         for number, entry in enumerate(history):
-            participation = Participation(**upgraded_participation(entry["cohort"]["how"]))
+            participation = Participation(**entry["cohort"]["how"])
             self.add(self.chain_of(number)[0], participation, len(entry.get("dropped", ())))
 
     def affords(self, chain: Chain, participation: Participation) -> str | None:

@@ -131,7 +131,7 @@ class Canaries:
     def _expect(self, mine: Tensor, layers: Chain, state: Tree) -> None:
         """How this round's release is to be read, for the noise that is on it."""
         self._turns, self._coefficients = mine.double(), _banded_coefficients(layers, state)
-        if any(isinstance(t.simulated_event() or t.event(), TreeAggregation) for t in layers.transforms):
+        if any(isinstance(event, TreeAggregation) for event in layers.simulated_events() or layers.events()):
             self._turns = torch.ones_like(self._turns)  # noise that later rounds take back: everything is added up
 
     def _filtered(self, c: Tensor, seen: Tensor, mine: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,7 +149,8 @@ class Canaries:
 def _banded_coefficients(chain: Chain, state: Tree) -> Tensor | None:
     """Of banded noise, where there is some."""
     for i, transform in enumerate(chain.transforms):
-        if isinstance(transform.simulated_event() or transform.event(), Banded):
+        simulated = transform.simulates()
+        if isinstance(simulated.event if simulated else transform.event(), Banded):
             coefficients: Tensor = state[str(i)]["coefficients"].double()
             return coefficients
     return None
@@ -157,4 +158,4 @@ def _banded_coefficients(chain: Chain, state: Tree) -> Tensor | None:
 
 def without_noise(layers: Chain) -> Chain:
     """The chain with its mechanisms left out: its server side says what is known of everybody else's updates."""
-    return Chain(tuple(Transform() if layer.event() is not None else layer for layer in layers.transforms))
+    return Chain(tuple(Transform() if layer.mechanisms() else layer for layer in layers.transforms))

@@ -29,20 +29,20 @@ from atoll.core.settings import (
     Unsigned,
     extract,
     inject,
-    is_schedule,
     program_structure,
     resolve,
     schedules_in,
     setting_names,
 )
 from atoll.core.table import Count, Table, Whole
-from atoll.core.task import GivesGradient, Model, SecondModel, Task
+from atoll.core.task import GivesGradient, Model, SecondModel, StepNeeds, Task
 from atoll.core.traits import Traits
-from atoll.core.transform import Chain, Scaling, Spec, Transform, transform_name
+from atoll.core.transform import Calibrated, Chain, Scaling, Simulated, Spec, Transform, transform_name
 from atoll.core.types import Cohort, Info, Participation, Stack, Total, Update
 
 __all__ = [
     "Algorithm",
+    "Calibrated",
     "Chain",
     "Client",
     "ClientStates",
@@ -77,8 +77,10 @@ __all__ = [
     "ServerSide",
     "SetByBind",
     "Share",
+    "Simulated",
     "Spec",
     "Stack",
+    "StepNeeds",
     "Table",
     "Task",
     "Total",
@@ -95,7 +97,6 @@ __all__ = [
     "gradient_and_value",
     "inject",
     "is_functional",
-    "is_schedule",
     "missing_hooks",
     "no_columns",
     "program_structure",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Protocol, TypeVar, get_type_hints, runtime_ch
 import torch
 from pydantic import Field
 
-from atoll.core.transform import Transform
+from atoll.core.transform import Calibrated
 from atoll.schedules import History, Schedule
 from atoll.tree import Tree
 
@@ -91,7 +91,7 @@ def resolve(node: T, round: int, history: History) -> T:
         old = getattr(node, f.name)
         new = (
             old.value(round, history)
-            if f.name in setting_names(type(node)) and is_schedule(old)
+            if f.name in setting_names(type(node)) and isinstance(old, Schedule)
             else resolve(old, round, history)
         )
         if new is not old:
@@ -108,7 +108,7 @@ def schedules_in(node: Any) -> list[Schedule]:
     marked = setting_names(type(node))
     own = [getattr(node, name) for name in marked]
     inner = [s for f in fields(node) if f.name not in marked for s in schedules_in(getattr(node, f.name))]
-    return [s for s in own if is_schedule(s)] + inner
+    return [s for s in own if isinstance(s, Schedule)] + inner
 
 
 @runtime_checkable
@@ -125,7 +125,7 @@ def program_structure(node: Any) -> Hashable:
     if isinstance(node, Structured):
         return node.structure()
     if is_dataclass(node) and not isinstance(node, type):
-        calibrated = node.calibrated_options if isinstance(node, Transform) else ()  # become a number at set-up
+        calibrated = node.calibrated_options if isinstance(node, Calibrated) else ()  # become a number at set-up
         numbers = (*setting_names(type(node)), *calibrated)
         hints = get_type_hints(type(node), include_extras=True)
         own = [f.name for f in fields(node) if not any(isinstance(m, ServerSide) for m in _metadata(hints[f.name]))]
@@ -136,8 +136,3 @@ def program_structure(node: Any) -> Hashable:
     if isinstance(node, dict):
         return tuple((k, program_structure(v)) for k, v in node.items())
     return node if isinstance(node, str | int | float | None) else id(node)
-
-
-def is_schedule(value: Any) -> bool:
-    """Is this a schedule rather than a number?"""
-    return hasattr(value, "value") and hasattr(value, "finished")

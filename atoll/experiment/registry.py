@@ -19,6 +19,7 @@ from atoll.experiment.arguments import Argument, schema
 from atoll.experiment.catalogue import CATALOGUE, GIVEN, Registry
 from atoll.experiment.messages import EXAMPLES, closest_name, intended, missing, mistakes, unknown_name, unknown_option
 from atoll.experiment.type_names import short_toml
+from atoll.schedules import Schedule
 
 Entry = dict[str, Any]  # {"name": ..., and its options}
 Nested = Mapping[str, Callable[[Entry, str], Any]]  # of a kind in the catalogue: from an entry and where it stands
@@ -154,8 +155,16 @@ def _make(argument: Argument, value: Any, at: str, nested: Nested) -> Any:
         make = nested.get(argument.kind) or _plainly(argument.kind)
         return [make(x, f"{at}.{i}") for i, x in enumerate(value)] if argument.many else make(value, at)
     if argument.scheduled and isinstance(value, Mapping):
-        return build(CATALOGUE["schedules"], value, where=at)
+        return _schedule(value, at)
     return argument.read(value)
+
+
+def _schedule(entry: Mapping[str, Any], at: str) -> Schedule:
+    made = build(CATALOGUE["schedules"], entry, where=at)
+    if not isinstance(made, Schedule):  # an import path may name anything
+        what = f"{entry['name']!r} gives a {type(made).__name__}, which is no schedule"
+        raise ConfigError(f"{at}.name: {what}. Derive it from atoll.schedules.Schedule, which says what one needs.")
+    return made
 
 
 def _plainly(kind: str) -> Callable[[Entry, str], Any]:

@@ -38,7 +38,7 @@ from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_
 from atoll.reducers import REDUCERS
 from atoll.rounds import ROUNDS, Recompute
 from atoll.schedules import Schedule
-from atoll.tasks import Loss, Supervised
+from atoll.tasks import Loss, PrivateTask, Supervised
 from atoll.transforms import TRANSFORMS
 from atoll.tree import Tree
 
@@ -100,6 +100,11 @@ class Setup:
         one = torch.ones((), device=self.device)
         info = Info(torch.zeros((), dtype=torch.int64, device=self.device), one, one, 0 * one)
         return tree.zeros_like(now.finish(now.start(sent, own), sent, own, info)[0].value)
+
+    @property
+    def training_task(self) -> Supervised | PrivateTask:
+        """The task as clients train on it."""
+        return self.task if self.example_privacy is None else self.example_privacy.task
 
     @property
     def server_key(self) -> Tensor:
@@ -174,7 +179,8 @@ def assemble(
     )
     sampler = build(SAMPLERS, "everyone" if pooled else experiment.cohort, where="cohort")
     sampler.check(population.size)
-    apart = getattr(sampler, "min_separation", 1)
+    participation = sampler.sample(population.size, 0, rng.key(experiment.seed, "cohort"))[1]
+    apart = participation.min_separation or 1
     private = make_example_privacy(
         local, experiment.rounds, dataset, task, model, population, apart, lambda t: learner(task=t)
     )

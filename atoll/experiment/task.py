@@ -58,7 +58,7 @@ def measured(task: Supervised, dataset: Dataset) -> list[str]:
 def check_metrics(names: Sequence[str], stop: StopTable | None, schedules: Sequence[Schedule]) -> None:
     """Refuse to wait for a number that never comes."""
     wanted = [("stop.metric", stop.metric)] if stop else []
-    wanted += [(f"{type(s).__name__.lower()}, metric", s.metric) for s in schedules if hasattr(s, "metric")]
+    wanted += [(f"{type(s).__name__.lower()}, metric", name) for s in schedules for name in s.metrics()]
     problems = []
     for where, name in wanted:
         if name not in names:

@@ -58,7 +58,7 @@ from atoll.records.status import (
 )
 from atoll.records.suite_folder import SuiteFolder
 from atoll.records.sweep_folder import SweepFolder, keep_traceback
-from atoll.records.upgrade import experiment_digest, renamed_option, upgraded_participation
+from atoll.records.upgrade import experiment_digest, renamed_option
 from atoll.records.versus_published import MeanOverSeeds, VersusPublished, compare_with_published
 
 __all__ = [
@@ -132,7 +132,6 @@ __all__ = [
     "shown_delta",
     "shown_upper",
     "stopped_early",
-    "upgraded_participation",
     "weakest_claims",
     "why_failed",
     "write_audit",

@@ -26,7 +26,7 @@ from atoll.runs.evaluate import Evaluation, Evaluator
 from atoll.runs.interrupts import deferred_interrupts
 from atoll.runs.listener import Listener
 from atoll.runs.progress import Watcher
-from atoll.runs.record_line import as_read, line, named
+from atoll.runs.record_line import as_read, diagnostics, line, named
 from atoll.runs.round_plan import RoundPlan
 from atoll.runs.state import State
 from atoll.runs.stopping import Stopping
@@ -206,7 +206,9 @@ class RunLoop:
         entry["bytes"] = outcome.traffic._asdict()
         if dropped:
             entry["dropped"] = dropped
-        entry["model"] = self.state.digest()
+        entry["model"] = self.state.digest()  # has waited for the server's step, so that what follows need not
+        if said := diagnostics(outcome, {name for listener in self.listeners for name in listener.diagnostics}):
+            entry["diagnostics"] = said
         clock.lap("record")
         entry["seconds"] = {**clock.seconds, **self.engine.lap()}
         self.state.align(entry)

@@ -11,7 +11,7 @@ from atoll.records import REPORT, RunFolder
 from atoll.tree import Tree
 
 _BOOKS = {"round", "train_loss", "bytes", "cohort", "settings", "dropped", "model", "seconds", "privacy"}
-_BOOKS |= {"realigned", "unchanged"}
+_BOOKS |= {"realigned", "unchanged", "diagnostics"}
 
 
 class Run:

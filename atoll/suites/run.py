@@ -20,7 +20,7 @@ from atoll.suites.expand import Place, only, places
 from atoll.suites.experiments import CellPlan, cell_plans, unique
 from atoll.suites.suite import FULL, Suite, read
 from atoll.suites.suite_outcome import Bench
-from atoll.suites.sweeps import Events, Executor, Quiet, Resources, SweepCell, SweepPlan, SweepTable, terminable
+from atoll.suites.sweeps import Events, Executor, Resources, SweepCell, SweepPlan, SweepTable, terminable
 from atoll.suites.sweeps import run as sweep
 
 
@@ -112,7 +112,7 @@ def run(
         work = prepare(suite, size=size, only=only, seeds=seeds, tuning=tuning, overrides=overrides)  # type: ignore[arg-type]
     folder = Path(out) if out is not None else default_folder(work.suite)
     SuiteFolder(folder).claim(resume)
-    tidying = Tidying(folder, events or Quiet(), work.only_trials())
+    tidying = Tidying(folder, events or Events(), work.only_trials())
     how = {"executor": executor, "jobs": jobs, "address": address, "device": device, "until": until}
     stages: list[Callable[[], list[SweepCell]]] = [work.first, lambda: work.second(folder)]
     with terminable():

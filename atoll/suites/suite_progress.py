@@ -16,7 +16,7 @@ from rich.text import Text
 
 from atoll.experiment import Experiment
 from atoll.records import FINISHED
-from atoll.suites.sweeps import CellsBar, SweepCell
+from atoll.suites.sweeps import CellsBar, Events, SweepCell
 
 
 @dataclass
@@ -101,7 +101,7 @@ def words(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-class SuiteBar:
+class SuiteBar(Events):
     """`with SuiteBar(later, jobs) as bar: atoll.bench.run(..., events=bar)`; `later` are runs of the second stage."""
 
     def __init__(self, later: Sequence[SweepCell], jobs: int = 1, console: Console | None = None) -> None:

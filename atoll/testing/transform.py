@@ -196,6 +196,16 @@ def feedback_loses_nothing(case: TransformCase) -> str | None:
     return "what is held back is not lost"
 
 
+def accounts_for_noise(case: TransformCase) -> str | None:
+    """Where `bind` says that there is noise, an accountant hears of a mechanism; and nowhere else."""
+    events = [mechanism.event() for mechanism in case.bound.mechanisms()]
+    noisy = case.after.noise is not None and case.before.noise is None
+    cause = "noise without an event(), or a transform around others that does not give their mechanisms()"
+    wanted = "an event for the noise in its spec" if noisy else "no event, as there is no noise in its spec"
+    need(bool(events) == noisy, "an account hears of its noise", events, wanted, cause)
+    return "an account hears of its noise" if noisy else None
+
+
 CHECKS: tuple[Callable[[TransformCase], str | None], ...] = (
     pure,
     keeps_structure,
@@ -204,6 +214,7 @@ CHECKS: tuple[Callable[[TransformCase], str | None], ...] = (
     keeps_equal_weights,
     draws_apart,
     feedback_loses_nothing,
+    accounts_for_noise,
 )
 
 

@@ -14,11 +14,11 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Derived, SetByBind, Spec, Total, Transform
+from atoll.core import Calibrated, Derived, SetByBind, Simulated, Spec, Total, Transform
 from atoll.errors import ConfigError, SpecError
 from atoll.privacy import Banded, Event, TreeAggregation, banded
 from atoll.rng import dp
-from atoll.transforms.noise import CALIBRATED, Clients, Epsilon, actual_event, checked_sensitivity, noise_share
+from atoll.transforms.noise import Clients, Epsilon, actual_event, checked_sensitivity, noise_share
 from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm
 from atoll.transforms.requirements import Delta, check_noise_stated
 from atoll.tree import Tree
@@ -29,7 +29,7 @@ _NAN = float("nan")
 
 
 @dataclass(frozen=True)
-class BandedNoise(NoisySum):
+class BandedNoise(NoisySum, Calibrated):
     """Banded matrix factorisation: noise C^-1 z, x_t = (z_t - sum_k c_k x_(t-k)) / c_0 (Choquette-Choo et al., 2023).
 
     C has `bands` coefficients of length 1, the best for prefix sums over the run. z has deviation noise_multiplier x
@@ -40,8 +40,6 @@ class BandedNoise(NoisySum):
     """
 
     allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
-
-    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     noise_multiplier: Constant = _NAN
     bands: Annotated[int, Field(ge=0)] = 0  # 0: as many as a client waits rounds for its next turn
@@ -79,8 +77,9 @@ class BandedNoise(NoisySum):
     def event(self) -> Event:
         return actual_event("banded_noise", self.noise_multiplier, self.noise_cohort, self._event())
 
-    def simulated_event(self) -> Event | None:
-        return None if self.noise_cohort is None else self._event()
+    def simulates(self) -> Simulated | None:
+        cohort = self.noise_cohort
+        return None if cohort is None else Simulated(self._event(), cohort, self.participation_gap)
 
     def _event(self) -> Event:
         return Banded(float(self.noise_multiplier), self.bands, self.participation_gap, self.rounds)
@@ -99,7 +98,7 @@ class BandedNoise(NoisySum):
 
 
 @dataclass(frozen=True)
-class TreeNoise(NoisySum):
+class TreeNoise(NoisySum, Calibrated):
     """Binary tree aggregation: noise on every node of a tree over rounds, log2(t) + 1 of them in a prefix sum.
 
     Round t completes a node of level j, j the number of ones that t ends in: its fresh noise replaces that of the j
@@ -109,8 +108,6 @@ class TreeNoise(NoisySum):
     """
 
     allowed_after_noise: ClassVar[bool] = True
-
-    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     noise_multiplier: Constant = _NAN
     restart: Clients | None = None
@@ -150,8 +147,9 @@ class TreeNoise(NoisySum):
     def event(self) -> Event:
         return actual_event("tree_noise", self.noise_multiplier, self.noise_cohort, self._event())
 
-    def simulated_event(self) -> Event | None:
-        return None if self.noise_cohort is None else self._event()
+    def simulates(self) -> Simulated | None:
+        cohort = self.noise_cohort
+        return None if cohort is None else Simulated(self._event(), cohort, self.participation_gap)
 
     def _event(self) -> Event:
         return TreeAggregation(

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from atoll.core import Derived, Spec, Total, Transform, Unsigned
+from atoll.core import Calibrated, Derived, Simulated, Spec, Total, Transform, Unsigned
 from atoll.privacy import Event, Gaussian, Laplace, NotPrivate
 from atoll.rng import dp
 from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm
@@ -25,11 +25,10 @@ from atoll.tree import Tree
 
 Clients = Annotated[int, Field(ge=1)]
 Epsilon = Annotated[float, Field(gt=0)]
-CALIBRATED = ("epsilon", "delta")
 
 
 @dataclass(frozen=True)
-class GaussianNoise(NoisySum):
+class GaussianNoise(NoisySum, Calibrated):
     """Normal noise on the sum: standard deviation = noise_multiplier x the most that one client can add to it.
 
     `epsilon` and `delta` in place of the noise multiplier: the least noise with which the whole run keeps them.
@@ -38,8 +37,6 @@ class GaussianNoise(NoisySum):
     """
 
     allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
-
-    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     noise_multiplier: Unsigned = float("nan")
     noise_cohort: Clients | None = None
@@ -64,20 +61,19 @@ class GaussianNoise(NoisySum):
             "gaussian_noise", self.noise_multiplier, self.noise_cohort, Gaussian(float(self.noise_multiplier))
         )
 
-    def simulated_event(self) -> Event | None:
-        return None if self.noise_cohort is None else Gaussian(float(self.noise_multiplier))
+    def simulates(self) -> Simulated | None:
+        cohort = self.noise_cohort
+        return None if cohort is None else Simulated(Gaussian(float(self.noise_multiplier)), cohort)
 
 
 @dataclass(frozen=True)
-class LaplaceNoise(NoisySum):
+class LaplaceNoise(NoisySum, Calibrated):
     """Laplace noise on the sum: scale = noise_multiplier x the most that one client can add to it in L1.
 
     One round is (1 / noise_multiplier)-DP (Dwork et al., 2006). The other options are as in gaussian_noise.
     """
 
     allowed_after_noise: ClassVar[bool] = True
-
-    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     noise_multiplier: Unsigned = float("nan")
     noise_cohort: Clients | None = None
@@ -102,8 +98,9 @@ class LaplaceNoise(NoisySum):
             "laplace_noise", self.noise_multiplier, self.noise_cohort, Laplace(float(self.noise_multiplier))
         )
 
-    def simulated_event(self) -> Event | None:
-        return None if self.noise_cohort is None else Laplace(float(self.noise_multiplier))
+    def simulates(self) -> Simulated | None:
+        cohort = self.noise_cohort
+        return None if cohort is None else Simulated(Laplace(float(self.noise_multiplier)), cohort)
 
 
 def noise_share(total: Total, noise_cohort: int | None) -> float | Tensor:

@@ -34,7 +34,7 @@ from atoll.suites import Bench, parse, prepare, read
 from atoll.suites.collect import trace
 from atoll.suites.skew import skew
 from atoll.suites.suite_progress import SuiteBar, TimeLeft
-from atoll.suites.sweeps import Quiet
+from atoll.suites.sweeps import Events
 from atoll.suites.sweeps.signals import deadline, terminable
 from atoll.suites.terminal import describe_suites, second_stage
 
@@ -46,7 +46,7 @@ PROCESSES.set_forkserver_preload(["atoll.cli.bench", "atoll.suites", "sklearn.da
 MAIN = ["main:*"]
 
 
-class Log(Quiet):
+class Log(Events):
     """What happened, written down; and something to do at a moment."""
 
     def __init__(self, then: Callable[[str, int], None] | None = None) -> None:

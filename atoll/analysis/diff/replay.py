@@ -106,7 +106,7 @@ class Rerun:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """With the threads that the run had, since sums follow them; nothing is left changed."""
-        cuda = [self.setup.device] if hasattr(self, "setup") and self.setup.device.type == "cuda" else []
+        cuda = [torch.device(self.device)] if self.device == "cuda" else []
         with torch.random.fork_rng(devices=cuda), cpu_threads(self.threads):
             yield
 

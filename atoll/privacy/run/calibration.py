@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from atoll.core import Chain, Participation, Spec, is_schedule, resolve, transform_name
+from atoll.core import Chain, Participation, Spec, resolve, transform_name
 from atoll.errors import ConfigError
 from atoll.privacy import (
     ACCOUNTANTS,
@@ -21,6 +21,7 @@ from atoll.privacy import (
 )
 from atoll.privacy.run.request import PrivacyRequest, has_target
 from atoll.privacy.run.round_events import SCHEMES, run_event, sampled_event
+from atoll.schedules import Schedule
 
 _LITTLE_AMPLIFICATION = ("without_replacement", "with_replacement")
 
@@ -79,7 +80,7 @@ def _checked_target(chain: Chain, positions: list[int]) -> Any:
     name = transform_name(mechanism)
     if len(positions) > 1:
         raise ConfigError(f"{name}.epsilon: two mechanisms have an epsilon. Use one, or noise_multiplier.")
-    if is_schedule(mechanism.noise_multiplier) or mechanism.noise_multiplier == mechanism.noise_multiplier:
+    if isinstance(mechanism.noise_multiplier, Schedule) or mechanism.noise_multiplier == mechanism.noise_multiplier:
         if mechanism.epsilon is None:
             raise ConfigError(
                 f"{name}.delta: goes with an epsilon, and there is a noise_multiplier. "

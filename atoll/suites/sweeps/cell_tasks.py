@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -31,33 +31,20 @@ class CellTask:
     threads: int | None = None  # torch's, in a worker
 
 
-class Events(Protocol):
-    """Is told what happens to cells, by their names."""
+class Events:
+    """Is told what happens to cells, by their names. Tells nobody, unless a hook says otherwise."""
+
+    def expect(self, cells: Sequence[SweepCell], left: Sequence[SweepCell]) -> None:
+        """A stage of a suite begins: these are its cells, and these are left to run."""
 
     def began(self, names: Sequence[str]) -> None:
         """Work on these cells has begun."""
-        ...
 
     def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
         """So many rounds of these cells are over; `entry` is the record's last line."""
-        ...
 
     def ended(self, name: str, state: str) -> None:
         """A cell is "finished", "stopped early: why", "interrupted" or "failed: why"."""
-        ...
-
-
-class Quiet:
-    """Tells nobody."""
-
-    def began(self, names: Sequence[str]) -> None:
-        """Nothing."""
-
-    def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
-        """Nothing."""
-
-    def ended(self, name: str, state: str) -> None:
-        """Nothing."""
 
 
 def perform(task: CellTask, events: Events) -> dict[str, str]:

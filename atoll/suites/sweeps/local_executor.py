@@ -113,8 +113,10 @@ class Pool:
                 self.left.clear()
         elif what == "ended":
             self._told(*rest)
+        elif what == "began":
+            self.events.began(*rest)
         else:
-            getattr(self.events, what)(*rest)
+            self.events.round(*rest)
 
     def _lost(self, worker: Worker) -> None:
         """The process died: its cells have failed, but for those that had ended; a new one takes the next task."""

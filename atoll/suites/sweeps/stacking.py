@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from atoll.core import setting_names
+from atoll.core import Calibrated, setting_names
 from atoll.experiment import CATALOGUE, GIVEN, Device, Entry, Experiment, build, find_builder, schema
 from atoll.runs import without_numbers
 from atoll.suites.sweeps.axes import SweepCell
@@ -80,9 +80,10 @@ def _fixed(kind: str, entry: Entry) -> Entry:
     builder = find_builder(CATALOGUE[kind], entry["name"], kind)
     arguments = schema(builder, GIVEN.get(kind, ()))
     data = setting_names(builder) if isinstance(builder, type) and is_dataclass(builder) else ()
+    calibrated = builder.calibrated_options if isinstance(builder, type) and issubclass(builder, Calibrated) else ()
     found: Entry = {"name": entry["name"]}
     for key, value in entry.items():
-        if key in getattr(builder, "calibrated_options", ()):
+        if key in calibrated:
             continue  # set-up makes a number of it
         inner = arguments[key].kind if key in arguments else None
         if key in data:

@@ -16,7 +16,7 @@ from atoll.records import RUNNING, SweepFolder
 from atoll.suites.sweeps import local_executor, ray_executor
 from atoll.suites.sweeps import sweep_table as table
 from atoll.suites.sweeps.axes import SweepCell, expand
-from atoll.suites.sweeps.cell_tasks import CellTask, Events, Quiet
+from atoll.suites.sweeps.cell_tasks import CellTask, Events
 from atoll.suites.sweeps.stacking import halved, stacks
 from atoll.suites.sweeps.sweep_outcome import Sweep
 
@@ -76,7 +76,7 @@ def run(
     _check(executor, jobs, address, device)
     place.claim(resume)
     with ray_executor.connected(address) if executor == "ray" else nullcontext() as ray, place.held():
-        book = Book(planned, place, events or Quiet())
+        book = Book(planned, place, events or Events())
         left = [cell for cell in planned.cells if cell.name not in book.states]
         work = tasks(left, place, planned.table.stack if stack is None else stack, jobs or 1, device)
         if executor == "ray":
@@ -99,7 +99,7 @@ def tasks(cells: Sequence[SweepCell], place: SweepFolder, stack: bool, jobs: int
     return [CellTask(tuple(group), tuple(place.place(c).absolute() for c in group), device) for group in groups]
 
 
-class Book:
+class Book(Events):
     """Keeps sweep.json up to date, and passes everything on. Knows from the start what is done."""
 
     def __init__(self, planned: SweepPlan, place: SweepFolder, events: Events) -> None:

@@ -12,11 +12,12 @@ from rich.progress import TimeElapsedColumn as Elapsed
 from rich.progress import TimeRemainingColumn as Left
 
 from atoll.records import INTERRUPTED
+from atoll.suites.sweeps.cell_tasks import Events
 
 _SHOWN = ("accuracy", "auroc", "perplexity", "mse", "loss", "train_loss")
 
 
-class CellsBar:
+class CellsBar(Events):
     """`with CellsBar(12) as bar: atoll.sweep.run(..., events=bar)`."""
 
     def __init__(self, cells: int, console: Console | None = None, left: ProgressColumn | None = None) -> None:

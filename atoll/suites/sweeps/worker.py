@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from atoll.suites.sweeps.cell_tasks import CellTask, perform
+from atoll.suites.sweeps.cell_tasks import CellTask, Events, perform
 from atoll.suites.sweeps.signals import interrupt
 
 
@@ -41,7 +41,7 @@ def _listen(line: Connection, tasks: queue.Queue[CellTask | None]) -> None:
 
 
 @dataclass(frozen=True)
-class Teller:
+class Teller(Events):
     """Passes on what happens. If nobody hears it, the work is still checkpointed."""
 
     line: Connection

@@ -112,6 +112,7 @@ def test_an_epsilon_in_the_file_is_kept_by_the_run(
     assert lines == sorted(lines)
     assert said["epsilon"] * (1 - 1e-6) <= lines[-1] <= 1.01 * said["epsilon"]
     assert all(entry["privacy"]["snr"] > 0 for entry in run.history)
+    assert not any("diagnostics" in entry for entry in run.history)  # not what the sum was before the noise
 
 
 def test_other_mechanisms_take_an_epsilon_too(tmp_path: Path) -> None:

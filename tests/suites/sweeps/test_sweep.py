@@ -27,7 +27,7 @@ from atoll.experiment.toml import inline
 from atoll.records import RunFolder
 from atoll.records.sweep_folder import SweepFolder
 from atoll.runs import Run
-from atoll.suites.sweeps import Quiet, Sweep, SweepCell, expand
+from atoll.suites.sweeps import Events, Sweep, SweepCell, expand
 from atoll.suites.sweeps import cell_tasks as tasks
 from atoll.suites.sweeps.cell_tasks import CellTask, wait_until_free
 from atoll.suites.sweeps.worker import work
@@ -51,7 +51,7 @@ BAD = {**BASE, "sweep": {"algorithm.lr": [0.1, 1e38, 0.2]}}  # the second diverg
 LONG = {**BASE, "rounds": 40, "checkpoint": {"every": 5}, "local": {"max_steps": 8}}
 
 
-class Log(Quiet):
+class Log(Events):
     """Events, written down; and something to do at a moment."""
 
     def __init__(self, then: Callable[[str, int], None] | None = None) -> None:

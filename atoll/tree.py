@@ -122,6 +122,11 @@ def to(tree: Tree, device: torch.device | str) -> Tree:
     return map(lambda x: x.to(device), tree)  # type: ignore[no-any-return]
 
 
+def device(tree: Tree) -> torch.device:
+    """Where its tensors are; the CPU, if it has none."""
+    return next((x.device for x in leaves(tree)), torch.device("cpu"))
+
+
 def count(tree: Tree) -> int:
     """How many numbers the tree holds."""
     return sum(x.numel() for x in leaves(tree))

@@ -4,7 +4,7 @@ from atoll.core.algorithm import Algorithm, missing_hooks
 from atoll.core.autograd import functional, gradient_and_value, is_functional
 from atoll.core.engine import ClientStates, Engine
 from atoll.core.protocol import Client, Protocol, Server
-from atoll.core.reducer import Reducer
+from atoll.core.reducer import Reducer, StackReducer
 from atoll.core.requests import (
     Columns,
     Evaluate,
@@ -56,6 +56,7 @@ __all__ = [
     "Share",
     "Spec",
     "Stack",
+    "StackReducer",
     "Task",
     "Total",
     "Traffic",

@@ -40,8 +40,6 @@ class DiscreteGaussian(NoisySum):
     Steinke, 2021). It is drawn here as one: shares add up to it but for a difference that the event is charged for.
     """
 
-    allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
-
     calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     noise_multiplier: Unsigned = _NAN
@@ -75,8 +73,6 @@ class Skellam(NoisySum):
 
     Every client of a secure sum adds its share, and shares add up to it exactly (Agarwal, Kairouz and Liu, 2021).
     """
-
-    allowed_after_noise: ClassVar[bool] = True
 
     calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 

@@ -2,7 +2,7 @@
 
 import doctest
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -32,7 +32,7 @@ from atoll.core import (
 )
 from atoll.data.partition import PARTITIONS, Iid, Partition
 from atoll.engines import ENGINES, Choice, ClientStore, DeviceData, LocalEngine, Loop, Threads, Vector, make
-from atoll.engines.program import ClientRows
+from atoll.engines.one_by_one import ClientInputs
 from atoll.errors import ConformanceError
 from atoll.reducers import REDUCERS, Mean, Median
 from atoll.testing import CLAIMS, check_algorithm, check_engine, check_partition, check_reducer, check_transform, engine
@@ -554,9 +554,9 @@ class ForgetsMemory(Loop):
 class WritesAtOnce(Loop):
     """Which copy of a client that was drawn twice comes first makes a difference."""
 
-    def _client(self, steps: Any, request: Train, cohort: Cohort, c: int, rows: ClientRows, *rest: Any) -> Tree:
-        rows.repeated = False
-        return super()._client(steps, request, cohort, c, rows, *rest)
+    def clients(self, given: ClientInputs) -> Iterator[Tree]:
+        given.rows.repeated = False
+        return super().clients(given)
 
 
 class WeighsNobody(Loop):

@@ -17,7 +17,7 @@ from atoll.core.requests import (
     Train,
     Trained,
 )
-from atoll.core.round import Context, Outcome, Play, Round, Traffic, no_columns
+from atoll.core.round import Context, Outcome, Play, Round, Traffic
 from atoll.core.settings import Positive, Share, Unsigned
 from atoll.core.task import GivesGradient, Model, SecondModel, Task
 from atoll.core.traits import Traits
@@ -70,5 +70,4 @@ __all__ = [
     "gradient_and_value",
     "is_functional",
     "missing_hooks",
-    "no_columns",
 ]

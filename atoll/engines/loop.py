@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from atoll.engines.one_by_one import OneByOne, ClientInputs
+from atoll.engines.one_by_one import ClientInputs, OneByOne
 from atoll.engines.program import ClientSteps
 from atoll.tree import Tree
 

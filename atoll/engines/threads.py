@@ -15,7 +15,7 @@ import torch
 from atoll import tree
 from atoll.core import Program, functional
 from atoll.engines.capture import Captured
-from atoll.engines.one_by_one import OneByOne, ClientInputs
+from atoll.engines.one_by_one import ClientInputs, OneByOne
 from atoll.engines.program import ClientSteps
 from atoll.tree import Tree
 

@@ -3,45 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TaskID, TextColumn
-from rich.progress import TimeElapsedColumn as Elapsed
-from rich.progress import TimeRemainingColumn as Left
+from rich.progress import ProgressColumn, TaskID
 
 from atoll.records import INTERRUPTED
+from atoll.runs.progress import LiveBar, live_progress, metric_in
 
-_SHOWN = ("accuracy", "auroc", "perplexity", "mse", "loss", "train_loss")
 
-
-class CellsBar:
+class CellsBar(LiveBar):
     """`with CellsBar(12) as bar: atoll.sweep.run(..., events=bar)`."""
 
     def __init__(self, cells: int, console: Console | None = None, left: ProgressColumn | None = None) -> None:
-        self.bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            Elapsed(),
-            TextColumn("left"),
-            left or Left(),
-            TextColumn("{task.fields[seen]}", markup=False),
-            console=console,
-        )
+        self.bar = live_progress(console, left)
         self.whole = self.bar.add_task("cells", total=cells, seen="")
         self.rows: dict[str, TaskID] = {}  # a cell that is under way -> its bar, one for all cells of a stack
         self.parts: dict[str, float] = {}  # how much of each cell is done, 0 to 1
-
-    def __enter__(self) -> CellsBar:
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.bar.stop()
 
     def began(self, names: Sequence[str]) -> None:
         """A bar of its own."""
@@ -54,7 +32,7 @@ class CellsBar:
 
     def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
         """One more round of it."""
-        metric = next((m for m in _SHOWN if isinstance(entry.get(m), float)), None)
+        metric = metric_in(entry)
         seen = {} if metric is None else {"seen": f"{metric.replace('_', ' ')} {entry[metric]:.4g}"}
         if names[0] in self.rows:
             self.bar.update(self.rows[names[0]], completed=done, total=rounds, **seen)  # type: ignore[arg-type]

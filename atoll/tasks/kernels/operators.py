@@ -149,17 +149,7 @@ def max_pool(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
     out, places = _empty_pool(x, size)
     _, oh, ow, c = out.shape
     _kernels().max_pool[(-(-out.numel() // _BLOCK),)](
-        x,
-        out,
-        places,
-        out.numel(),
-        *x.stride(),
-        C=c,
-        OH=oh,
-        OW=ow,
-        K=size,
-        BLOCK=_BLOCK,
-        WIDE=x.numel() >= 1 << 31,
+        x, out, places, out.numel(), *x.stride(), C=c, OH=oh, OW=ow, K=size, BLOCK=_BLOCK, WIDE=x.numel() >= 1 << 31
     )
     return out, places
 

@@ -53,17 +53,14 @@ def zeros_like(tree: Tree) -> Tree:
 
 
 def add(a: Tree, b: Tree) -> Tree:
-    """A + b."""
     return map(torch.add, a, b)  # type: ignore[no-any-return]
 
 
 def sub(a: Tree, b: Tree) -> Tree:
-    """A - b."""
     return map(torch.sub, a, b)  # type: ignore[no-any-return]
 
 
 def scale(tree: Tree, by: float | Tensor) -> Tree:
-    """By * tree."""
     return map(lambda x: x * by, tree)  # type: ignore[no-any-return]
 
 

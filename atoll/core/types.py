@@ -48,7 +48,6 @@ class Total:
         return cls(tree.zeros_like(like), none, none.clone())
 
     def merge(self, other: Total) -> Total:
-        """The total over both groups of clients."""
         return Total(tree.add(self.value, other.value), self.weight + other.weight, self.count + other.count)
 
     def mean(self) -> Tree:
@@ -71,7 +70,6 @@ class Stack:
         return cls(Update(value, none), Info(none.long(), none, none, none))
 
     def merge(self, other: Stack) -> Stack:
-        """Both stacks as one."""
         a, b = self.updates, other.updates
         value = tree.cat([a.value, b.value]) if tree.leaves(a.value) else a.value
         info = Info(*(torch.cat([x, y]) for x, y in zip(self.info, other.info, strict=True)))

@@ -84,7 +84,6 @@ class Threads(OneByOne):
             return sent, own, tree.map(torch.Tensor.contiguous, carry), state
 
     def count(self) -> int:
-        """The workers."""
         return self.workers or len(os.sched_getaffinity(0))
 
     def _started(self) -> ThreadPoolExecutor:

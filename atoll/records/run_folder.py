@@ -78,7 +78,6 @@ class RunFolder:
 
     @property
     def clients_path(self) -> Path:
-        """For messages about it."""
         return self.path / layout.CLIENTS
 
     def phases(self) -> dict[str, Any] | None:
@@ -200,7 +199,6 @@ class RunFolder:
 
     @property
     def model_path(self) -> Path:
-        """For messages about it."""
         return self.path / layout.MODEL
 
     def save_checkpoint(self, state: Mapping[str, Any], client_state: str | None) -> None:
@@ -220,7 +218,6 @@ class RunFolder:
 
     @property
     def checkpoint_path(self) -> Path:
-        """For messages about it."""
         return self.path / layout.CHECKPOINT
 
     def stream_client_state(self, rounds: int, pieces: Iterable[Any]) -> str:

@@ -91,12 +91,10 @@ class TextTable:
 
 
 def texts(*titles: str, kind: ColumnKind = "text", group: str = "") -> tuple[TextColumn, ...]:
-    """Columns of one kind."""
     return tuple(TextColumn(title, kind, group=group) for title in titles)
 
 
 def numbers(*titles: str, group: str = "") -> tuple[TextColumn, ...]:
-    """Columns of numbers."""
     return texts(*titles, kind="number", group=group)
 
 

@@ -39,7 +39,6 @@ class State:
         return _on_host(self.setup.task.state(self.setup.round.model(self.round)))
 
     def digest(self) -> str:
-        """A fingerprint of the model."""
         return self._digest(self.round)
 
     def checkpoint(self) -> None:

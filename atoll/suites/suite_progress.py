@@ -48,7 +48,6 @@ class TimeLeft:
         self.left = {cell.name: (kinds(cell.experiment), cell.experiment.rounds) for cell in cells}
 
     def began(self, names: Sequence[str]) -> None:
-        """A task begins with these."""
         for name in names:
             self.task[name], self.at[name] = tuple(names), self.now()
 
@@ -66,7 +65,6 @@ class TimeLeft:
         self.left[name] = found, rounds - done
 
     def ended(self, name: str) -> None:
-        """Nothing is left of it."""
         self.left.pop(name, None)
 
     @property
@@ -122,18 +120,15 @@ class SuiteBar(LiveBar):
             self.cells.ended(name, FINISHED)
 
     def began(self, names: Sequence[str]) -> None:
-        """A bar of its own."""
         self.estimate.began(names)
         self.cells.began(names)
 
     def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
-        """One more round of it."""
         for name in names:
             self.estimate.round(name, done, rounds)
         self.cells.round(names, done, rounds, entry)
 
     def ended(self, name: str, state: str) -> None:
-        """Its bar goes."""
         self.estimate.ended(name)
         self.cells.ended(name, state)
 

@@ -59,7 +59,6 @@ class Federation:
 
     @property
     def algorithm(self) -> Algorithm:
-        """What is learned with."""
         return self.program.algorithm
 
     @property
@@ -102,7 +101,6 @@ class Federation:
         return ctx.train(sent, seen, who, key, per_client=self.round.per_client, **more)
 
     def everyone(self) -> range:
-        """All clients."""
         return range(self.store.size)
 
     def rows(self) -> Tree:

@@ -112,7 +112,6 @@ def _check_finite(path: Path, name: str, values: Floats) -> None:
 
 
 def is_number(word: str) -> bool:
-    """Can it be read as one?"""
     try:
         float(word)
     except ValueError:

@@ -22,7 +22,6 @@ class CellsBar(LiveBar):
         self.parts: dict[str, float] = {}  # how much of each cell is done, 0 to 1
 
     def began(self, names: Sequence[str]) -> None:
-        """A bar of its own."""
         if any(name not in self.rows for name in names):
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             row = self.bar.add_task(f"  {names[0]}{more}", total=None, seen="")
@@ -31,7 +30,6 @@ class CellsBar(LiveBar):
                 self.rows[name] = row
 
     def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
-        """One more round of it."""
         metric = metric_in(entry)
         seen = {} if metric is None else {"seen": f"{metric.replace('_', ' ')} {entry[metric]:.4g}"}
         if names[0] in self.rows:
@@ -39,7 +37,6 @@ class CellsBar(LiveBar):
         self._advance(dict.fromkeys(names, min(1.0, done / rounds)))
 
     def ended(self, name: str, state: str) -> None:
-        """Its bar goes."""
         self._leave(name)
         if state != INTERRUPTED:
             self._advance({name: 1.0})

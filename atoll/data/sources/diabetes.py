@@ -18,12 +18,5 @@ def diabetes() -> Dataset:
     train, test = stratified(torch.zeros(len(y), dtype=torch.int64), 0.2, rng.key("diabetes", "split"))
     inside, outside = standardise(x[train], x[test])
     near, far = standardise(y[train], y[test])
-    return Dataset(
-        "diabetes",
-        "regression",
-        {"x": inside, "y": near},
-        {"x": outside, "y": far},
-        (10,),
-        1,
-        fitted="means and deviations",
-    ).check()
+    parts = {"x": inside, "y": near}, {"x": outside, "y": far}
+    return Dataset("diabetes", "regression", *parts, (10,), 1, fitted="means and deviations").check()

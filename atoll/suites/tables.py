@@ -12,7 +12,7 @@ from pydantic import Field
 from atoll.core.table import Count, Table
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment, schema
-from atoll.experiment.messages import near, unknown_option
+from atoll.experiment.messages import did_you_mean, unknown_option
 from atoll.experiment.registry import check_options
 from atoll.experiment.type_names import shown
 from atoll.tasks import METRICS
@@ -132,8 +132,7 @@ def _axes(axes: Sequence[str], values: Mapping[str, Any]) -> list[str]:
     problems += [f"axes: {axis!r} is a key of every block. Call the axis something else." for axis in sorted(taken)]
     for axis in values:
         if axis not in axes:
-            meant = near(axis, axes)
-            guess = f" Did you mean {meant!r}?" if meant else ""
+            guess = did_you_mean(axis, axes)
             problems.append(f"value.{axis}: {axis!r} is none of the axes.{guess} Axes: {', '.join(axes)}.")
     for axis in dict.fromkeys(axes):
         there = values.get(axis)
@@ -148,8 +147,7 @@ def _metric(metric: str) -> list[str]:
     name = rest[0] if head in ("clients", "after") and len(rest) == 2 else metric
     if name in METRICS or re.fullmatch(r"top\d+_accuracy", name) or name == "train_loss":
         return []
-    meant = near(name, METRICS)
-    guess = f" Did you mean {meant!r}?" if meant else ""
+    guess = did_you_mean(name, METRICS)
     return [f"metric: {metric!r} is not known.{guess} Known: {', '.join(METRICS)}, topK_accuracy."]
 
 
@@ -158,8 +156,7 @@ def _reference(at: str, name: str | None) -> list[str]:
     if not name or not folder.is_dir():
         return []
     known = sorted(p.name.removesuffix(".csv") for p in folder.iterdir() if p.name.endswith(".csv"))
-    meant = near(name, known)
-    guess = f" Did you mean {meant!r}?" if meant else ""
+    guess = did_you_mean(name, known)
     return [] if name in known else [f"{at}: {name!r} is not known.{guess} Known: {', '.join(known)}."]
 
 
@@ -252,8 +249,7 @@ def _chosen(names: Any, at: str, known: Collection[str], what: str) -> list[str]
     problems = [f"{at}: {n!r} is there twice. Keep one." for n in dict.fromkeys(names) if names.count(n) > 1]
     for name in names:
         if name not in known:
-            meant = near(name, known)
-            guess = f" Did you mean {meant!r}?" if meant else ""
+            guess = did_you_mean(name, known)
             problems.append(f"{at}: {name!r} is no {what}.{guess} Known: {', '.join(known)}.")
     return problems
 

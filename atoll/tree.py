@@ -149,25 +149,32 @@ def digest(tree: Tree) -> str:
 
     The values are summed as integers with random multipliers, so a GPU does it where they are, in any order.
     """
+    return begin_digest(tree)()
+
+
+def begin_digest(tree: Tree) -> Callable[[], str]:
+    """The same, asked for now and read later: whoever reads it waits for the device."""
     named = sorted(paths(tree))
     h = hashlib.blake2b(digest_size=12)
     for path, x in named:
         h.update(f"{path}{tuple(x.shape)}{x.dtype}".encode())
-    return h.hexdigest() + f"{_summed([x for _, x in named]):016x}"
+    sums = _sums([x for _, x in named])
+    return lambda: h.hexdigest() + f"{sum(int(x) for x in sums) % (1 << 64):016x}"
 
 
-def _summed(tensors: list[Tensor]) -> int:
-    total = 0
+def _sums(tensors: list[Tensor]) -> list[Any]:
+    """One for each type of number, and the bytes of all."""
+    sums: list[Any] = [sum(x.numel() * x.element_size() for x in tensors)]
     for kind in dict.fromkeys(x.dtype for x in tensors):
         raw = torch.cat([x.detach().flatten() for x in tensors if x.dtype == kind]).view(torch.uint8)
         words = torch.nn.functional.pad(raw, (0, -len(raw) % 8)).view(torch.int64)
-        total += _product(words, _multipliers(len(words), words.device)) + len(raw)
-    return total % (1 << 64)
+        sums.append(_product(words, _multipliers(len(words), words.device)))
+    return sums
 
 
-def _product(a: Tensor, b: Tensor) -> int:
+def _product(a: Tensor, b: Tensor) -> Any:
     """The inner product modulo 2^64. On the host numpy takes a tenth of the time."""
-    return int(np.dot(a.numpy(), b.numpy())) if a.device.type == "cpu" else int((a * b).sum())
+    return np.dot(a.numpy(), b.numpy()) if a.device.type == "cpu" else (a * b).sum()
 
 
 @lru_cache(maxsize=4)

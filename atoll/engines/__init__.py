@@ -4,6 +4,7 @@ from atoll.engines.autotune import small
 from atoll.engines.budget import client_bytes, default_budget, total_bytes
 from atoll.engines.choice import ENGINES, Choice, make
 from atoll.engines.client_state import ClientStore, Kept, RowStore, together
+from atoll.engines.cpu_threads import cpu_threads
 from atoll.engines.device_data import Decode, DeviceData, EvaluationData
 from atoll.engines.evaluation import measure, measure_each
 from atoll.engines.local import LocalEngine
@@ -31,6 +32,7 @@ __all__ = [
     "arithmetic",
     "batch_of",
     "client_bytes",
+    "cpu_threads",
     "default_budget",
     "make",
     "measure",

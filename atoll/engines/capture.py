@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from atoll.core import functional
 from atoll.engines.fx_simplify import lean
+from atoll.engines.record_kernels import record
 from atoll.phases import heard
 from atoll.tree import Tree
 
@@ -27,7 +27,7 @@ class Captured:
     `after = 0` never captures by itself, only in `prepare`. With `compile` what was captured is compiled, too.
     """
 
-    def __init__(self, f: Callable[..., Tree], after: int = 60, limit: int = 64, compile: bool = False) -> None:
+    def __init__(self, f: Callable[..., Tree], after: int = 8, limit: int = 64, compile: bool = False) -> None:
         self.f, self.after, self.limit, self.compile = f, after, limit, compile
         self.refused: str | None = None  # why it could not be compiled
         self.seen: dict[Any, int] = {}
@@ -72,7 +72,7 @@ class Captured:
 
         with functional(), torch.no_grad():
             # tracing tells inputs apart by identity, and a client may well start from the very tensor it was sent
-            graph = make_fx(flattened)(*(x.detach() for x in flat))
+            graph = record(flattened, [x.detach() for x in flat])
         plain = lean(graph, flat[0].device, fold=not self.compile)
         self.graphs[signature] = self._compiled(graph, flat) or plain if self.compile else plain
 

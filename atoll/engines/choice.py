@@ -25,6 +25,7 @@ from atoll.engines.vector import Vector
 Count = Annotated[int, Field(ge=0)]
 Gigabytes = Annotated[float, Field(gt=0)]
 Compile = bool | Literal["auto"]
+_SMALL = 5e7  # operations of a step that are done before a second thread has begun
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def make(
         keep_buffers()
     if choice.name == "loop":
         return Loop(data, store)
-    stacked = Vector(data, store, chunk, choice.capture, choice.compile)
+    small_kernels = data.device.type == "cpu" and is_dense(model) and _operations(data, trial, model) < _SMALL
+    stacked = Vector(data, store, chunk, choice.capture, choice.compile, threads=1 if small_kernels else None)
     refused = data.unstackable or _refusal(stacked, small(trial, 2, 1))
     if refused:
         return Loop(data, store, notes=[f"loop engine, because {refused}"])
@@ -106,12 +108,19 @@ def make(
     if choice.name == "threads":
         return Threads(data, store, choice.workers)
     if is_dense(model):
-        return replace(stacked, notes=["dense layers of many clients are batched products: one stack"])
+        how = ", of small kernels: one thread" if small_kernels else ""
+        return replace(stacked, notes=[f"dense layers of many clients are batched products: one stack{how}"])
     engines = {"vector": stacked, "threads": Threads(data, store, choice.workers), "loop": Loop(data, store)}
     name, note = fastest(engines, trial)
     engine = engines[name]
     engine.notes = [note]
     return engine
+
+
+def _operations(data: DeviceData, trial: Train, model: nn.Module) -> float:
+    """Of a step of the whole first cohort, where all layers are dense: forward, and twice that backward."""
+    examples = len(trial.ids) * data.plan(small(trial, 2, 1)).plan.shape[2]
+    return 6.0 * examples * sum(x.numel() for x in model.parameters())
 
 
 def _refusal(engine: Vector, trial: Train) -> str | None:

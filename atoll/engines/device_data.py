@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -50,6 +50,13 @@ class EvaluationData:
     test_rows: Tensor | None = None  # None: all
     test_batch: int = 512  # rows of the test data at a time, for clients' own models
     block: int = 1024  # clients' models at a time
+    _last: list[tuple[Tensor, Cohort]] = field(default_factory=list, init=False, repr=False)
+
+    def own_rows(self, ids: Tensor) -> Cohort:
+        """What these clients are measured on: the same in every round, and mostly asked for the same clients."""
+        if not self._last or self._last[0][0] is not ids:
+            self._last[:] = [(ids, self.own.cohort(ids, self.key))]
+        return self._last[0][1]
 
 
 def _cut(cohort: Cohort, steps: int) -> Cohort:

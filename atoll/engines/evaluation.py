@@ -42,7 +42,7 @@ def measurement(data: EvaluationData, request: Evaluate) -> Measurement:
         n = len(data.test["y"])
         rows = torch.arange(n) if data.test_rows is None else data.test_rows
         return Measurement(data.test, request.model, rows, np.zeros(len(rows), np.int64), 1)
-    cohort = data.own.cohort(request.ids, data.key)
+    cohort = data.own_rows(request.ids)
     real = torch.arange(cohort.plan.shape[2]) < cohort.count[..., None]
     owner = torch.arange(len(request.ids))[:, None, None].expand(cohort.plan.shape)[real]
     return Measurement(data.columns, request.model, cohort.plan[real], owner.numpy(), len(request.ids))
@@ -162,7 +162,7 @@ def _block(data: EvaluationData, on: str, snapshot: Train, models: Models, stack
 
 def _own_plan(data: EvaluationData, ids: Tensor) -> tuple[Tree, Tensor, Tensor]:
     """Each client's own examples."""
-    cohort = data.own.cohort(ids, data.key)
+    cohort = data.own_rows(ids)
     if cohort.plan.numel():
         return data.columns, cohort.plan, cohort.count
     # nobody holds a row: one that does not count, for the names of the columns

@@ -1,6 +1,7 @@
 """Keys and the block function that all draws are made of."""
 
 import hashlib
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -12,8 +13,13 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 def key(*path: int | str) -> Tensor:
     """Derive a key from a path of names, e.g. `key(seed, "round", 3, "cohort")`."""
-    plain = tuple(p if isinstance(p, str) else int(p) for p in path)  # a numpy 3 is the same 3
-    digest = hashlib.blake2b(repr(plain).encode(), digest_size=8).digest()
+    return _key(tuple(p if isinstance(p, str) else int(p) for p in path))  # a numpy 3 is the same 3
+
+
+@lru_cache(maxsize=256)
+def _key(path: tuple[int | str, ...]) -> Tensor:
+    """A round asks for the same few keys again and again, and a device would wait for them."""
+    digest = hashlib.blake2b(repr(path).encode(), digest_size=8).digest()
     return torch.tensor([int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:], "big")])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from atoll.core import Engine, Outcome, Pending, Play, Request
@@ -62,13 +63,13 @@ class Stopwatch:
 
 
 def on_promises(
-    play: Callable[[], Play], watch: Stopwatch | None = None, meanwhile: Callable[[], None] | None = None
+    play: Callable[[], Play], watch: Stopwatch | None = None, meanwhile: Callable[[Tree], None] | None = None
 ) -> Asking[tuple[Tree, Outcome]]:
     """One round, played on what engines promise, so that the host runs ahead of a device.
 
     A round is pure: where a promise was not kept (a client had to be left out), it is played again with what really
     came, whatever it made of the promise. `meanwhile` is what the host may do while the device is at work on the last
-    request.
+    request; it is given the state that will be, if that promise is kept.
     """
     known: list[Any] = [None]  # what the round is sent: nothing at first, then answers that are certain
     watch = watch or Stopwatch()
@@ -78,8 +79,8 @@ def on_promises(
         while step.request is not None:
             promise = yield from watch.ask(step.request)
             ahead = _sent(game, promise.promised)
-            if meanwhile is not None and ahead.request is None:
-                watch.during(meanwhile)
+            if meanwhile is not None and ahead.returned is not None:
+                watch.during(partial(meanwhile, ahead.returned[0]))
             known.append(watch.wait(promise))
             if known[-1] is not promise.promised:
                 break

@@ -73,6 +73,7 @@ class Evaluator:
         self.after = self.table.after and not traits.pooled
         self.personal = traits.personal or setup.round.per_client
         self.partial = traits.partial
+        self.better = {k: m.better for k, m in metrics_for(setup.dataset.kind, _COLUMNS).items()}
         self.snapshot = Program(setup.snapshot, Chain(), Collect(), setup.model)
 
     def __call__(self, ctx: Context, state: Tree, key: Tensor) -> Asking[Evaluation]:
@@ -130,8 +131,7 @@ class Evaluator:
         return answer.metrics
 
     def _spread(self, table: Table) -> dict[str, dict[str, float]]:
-        better = {k: m.better for k, m in metrics_for(self.setup.dataset.kind, _COLUMNS).items()}
-        return {k: spread(v, better.get(k, "higher")) for k, v in table.items()}
+        return {k: spread(v, self.better.get(k, "higher")) for k, v in table.items()}
 
     def _each(self, before: Table, after: Table | None) -> dict[str, Any]:
         return {

@@ -30,6 +30,7 @@ from atoll.runs.record_line import as_read, line, named
 from atoll.runs.round_plan import RoundPlan
 from atoll.runs.state import State
 from atoll.runs.stopping import Stopping
+from atoll.runs.throttled import Throttled
 from atoll.runs.timing import Clock
 from atoll.tree import Tree
 
@@ -66,6 +67,7 @@ class RunLoop:
         self.engine, self.own = self.place.engine, self.place.own
         self.state = State(setup, folder, world, plan, self.engine, first)
         self.evaluator = Evaluator(setup)
+        self.write_clients = Throttled(folder.write_clients)
         self.stopping = Stopping(setup.experiment.stop, setup.schedules())
         self.listeners: list[Listener] = [*setup.listeners(plan.chain)]
 
@@ -81,6 +83,8 @@ class RunLoop:
                     return (yield from self._rounds(watch, interrupted, schedule))
             except RankError as e:
                 raise RankError(f"{e} {self.state.salvaged()}") from e
+            finally:
+                self.write_clients.flush()
 
     def _rounds(self, watch: Watcher, interrupted: Event, schedule: CheckpointSchedule) -> Asking[str]:
         rounds = self.experiment.rounds
@@ -146,7 +150,7 @@ class RunLoop:
             return self.setup.round.run(ctx, before, key)
 
         with phase("server"):
-            self.state.round, outcome = yield from on_promises(play, watch, lambda: self._prepare(number + 1))
+            self.state.round, outcome = yield from on_promises(play, watch, lambda state: self._ahead(number, state))
         clock.lap("server")
         clock.move("server", "train", watch.seconds)
         dropped = self._dropped(number, outcome, before)
@@ -156,11 +160,13 @@ class RunLoop:
         with phase("record"):
             self._record(number, ctx, outcome, dropped, evaluation, clock)
 
-    def _prepare(self, number: int) -> None:
-        """While a device is at work on one round, the host draws the next."""
-        if number < self.experiment.rounds:
-            ids, _ = self.plan.sample(number)
-            self.engine.prepare(ids, client_key(self.plan.key(number)), self.plan.order(number))
+    def _ahead(self, number: int, state: Tree) -> None:
+        """While a device is at work on one round, the host asks for the new model's digest and draws the next round."""
+        self.state.begin_digest(state)
+        following = number + 1
+        if following < self.experiment.rounds:
+            ids, _ = self.plan.sample(following)
+            self.engine.prepare(ids, client_key(self.plan.key(following)), self.plan.order(following))
 
     def _dropped(self, number: int, outcome: Outcome, before: Tree) -> list[int]:
         bad: list[int] = outcome.ids[~outcome.columns().finite.cpu()].tolist()
@@ -209,6 +215,6 @@ class RunLoop:
 
     def _written(self, entry: dict[str, Any], each: dict[str, Any] | None) -> dict[str, Any]:
         if each is not None:
-            self.folder.write_clients(each)
+            self.write_clients(each)
         self.folder.append(entry)
         return entry

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from atoll import tree
@@ -28,6 +29,7 @@ class State:
     plan: RoundPlan
     engine: Engine
     round: Tree  # all that the round keeps
+    _digesting: tuple[Tree, Callable[[], str]] | None = field(default=None, init=False)
 
     @property
     def layout(self) -> Layout:
@@ -38,8 +40,13 @@ class State:
         """The learned model, keyed like the module's state."""
         return _on_host(self.setup.task.state(self.setup.round.model(self.round)))
 
+    def begin_digest(self, round: Tree) -> None:
+        """Ask for the fingerprint of what will be the state, while a device is at work on it."""
+        self._digesting = (round, tree.begin_digest(self.setup.round.model(round)))
+
     def digest(self) -> str:
-        return self._digest(self.round)
+        asked = self._digesting
+        return asked[1]() if asked is not None and asked[0] is self.round else self._digest(self.round)
 
     def checkpoint(self) -> None:
         """Write everything a resumed run needs; on rank 0, to which all client state comes."""

@@ -14,11 +14,11 @@ from atoll import tree
 from atoll.algorithms.wrappers import LocalStatistics, Snapshot
 from atoll.core import Algorithm, SecondModel, missing_hooks
 from atoll.core.settings import resolve
-from atoll.engines import Loop, Threads
+from atoll.engines import Loop, Threads, cpu_threads
 from atoll.errors import ConformanceError
 from atoll.reducers import Collect
 from atoll.testing.assertions import distance, need, need_close, need_same
-from atoll.testing.harness import Cohorts, EngineFactory, Federation, one_thread, some, stack, train
+from atoll.testing.harness import Cohorts, EngineFactory, Federation, some, stack, train
 from atoll.testing.hooks import check_hooks
 from atoll.testing.problems import Problem, flat, mirrored, network, optimum, quadratics
 from atoll.testing.traits import check_traits, check_wrapper
@@ -66,7 +66,7 @@ class Case:
         return train(network(), self.on(network(), lr=self.lr / 4), 5, cohorts or some(3), engine)
 
 
-@one_thread()
+@cpu_threads(1)
 def check_algorithm(
     builder: Builder,
     *,

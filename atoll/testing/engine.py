@@ -13,16 +13,16 @@ from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.optimizers import sgd
 from atoll.algorithms.scaffold import Scaffold
 from atoll.core import Algorithm, Chain, Trained
-from atoll.engines import Loop
+from atoll.engines import Loop, cpu_threads
 from atoll.reducers import Collect
 from atoll.testing.assertions import need, need_close, need_same
-from atoll.testing.harness import EngineFactory, Federation, federation, one_thread, some, train
+from atoll.testing.harness import EngineFactory, Federation, federation, some, train
 from atoll.testing.problems import SIZES, Problem, network, quadratics
 from atoll.transforms.compress import TopK
 from atoll.tree import Tree
 
 
-@one_thread()
+@cpu_threads(1)
 def check_engine(factory: EngineFactory) -> list[str]:
     """The names of the checks that an engine passes, or a ConformanceError that says which one it does not.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,17 +24,6 @@ from atoll.tree import Tree
 CPU = torch.device("cpu")
 EngineFactory = Callable[..., Engine]  # of data and a store: `Loop`, `Vector` and `Threads` are such
 Cohorts = Callable[[int], Sequence[int]]
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Tensors this small are computed several times faster by one thread than by two that wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def stack(data: DeviceData, store: ClientStore, chunk: int = 1 << 30) -> Engine:

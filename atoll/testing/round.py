@@ -27,12 +27,13 @@ from atoll.core import (
     Transform,
     Update,
 )
+from atoll.engines import cpu_threads
 from atoll.errors import ConfigError
 from atoll.reducers import Mean
 from atoll.rounds import Recompute
 from atoll.runs import on_promises
 from atoll.testing.assertions import need, need_close, need_same, need_shape
-from atoll.testing.harness import EngineFactory, Federation, federation, one_thread, stack
+from atoll.testing.harness import EngineFactory, Federation, federation, stack
 from atoll.testing.problems import Problem, network, quadratics
 from atoll.tree import Tree
 
@@ -63,7 +64,7 @@ class Marker(Transform):
         return replace(total, value=tree.scale(total.value, 0.25)), {"calls": state["calls"] + 1}
 
 
-@one_thread()
+@cpu_threads(1)
 def check_round(round: Round, chains: Mapping[str, Transforms] | None = None) -> list[str]:
     """The names of the checks that a round passes, or a ConformanceError that says which one it does not.
 

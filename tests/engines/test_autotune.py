@@ -11,7 +11,7 @@ from torch import nn
 import atoll
 from atoll.algorithms.scaffold import Scaffold
 from atoll.core import Engine, Pending, Request, Train, Trained
-from atoll.engines import ENGINES, Loop, Threads, Vector, autotune, choice, make
+from atoll.engines import ENGINES, Loop, Threads, Vector, autotune, choice, cpu_threads, make
 from atoll.engines.autotune import fastest, is_dense, measure, small
 from atoll.tasks.models import MODELS
 from atoll.testing.harness import Federation, federation
@@ -210,7 +210,7 @@ def test_dense_models_are_a_stack_without_a_measurement() -> None:
     with patch.object(choice, "fastest", pytest.fail):
         engine = chosen("auto", nn.Linear(2, 2))
     assert (engine.name, engine.chunk) == ("vector", 100)
-    assert engine.notes == ["dense layers of many clients are batched products: one stack"]
+    assert engine.notes[0].startswith("dense layers of many clients are batched products: one stack")
 
 
 def test_a_measurement_by_real_engines_names_one_of_them_and_writes_no_client_state() -> None:
@@ -241,3 +241,31 @@ def test_a_run_measures_only_what_no_rule_decides(tmp_path: Path, model: Any, me
         run = atoll.run(given, tmp_path / "run", device="cpu")
     assert run.info["engine"]["name"] == ("threads" if measured else "vector")
     assert run.info["engine"]["reason"].startswith("measured:" if measured else "dense layers")
+
+
+@pytest.mark.parametrize(("wide", "threads"), [(2, 1), (400_000, None)])
+@pytest.mark.parametrize("asked", ["auto", "vector"])
+def test_small_dense_stacks_compute_on_one_thread_and_large_ones_on_all(
+    asked: str, wide: int, threads: int | None
+) -> None:
+    engine = chosen(asked, nn.Sequential(nn.Linear(2, wide), nn.Linear(wide, 2)))
+    assert isinstance(engine, Vector)
+    assert engine.threads == threads
+
+
+def test_convolutions_compute_on_all_threads_however_few_their_parameters_are() -> None:
+    engine = chosen("vector", CONVOLUTION)
+    assert isinstance(engine, Vector)
+    assert engine.threads is None
+
+
+def test_a_stack_leaves_the_number_of_threads_as_it_was() -> None:
+    before = torch.get_num_threads()
+    with cpu_threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+        with cpu_threads(None):
+            assert torch.get_num_threads() == before + 1
+        with cpu_threads(1):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before

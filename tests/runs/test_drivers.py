@@ -295,8 +295,8 @@ def test_the_host_has_its_time_once_the_last_request_is_under_way_and_before_its
 
             return Pending(pending.promised, result)
 
-    drive(on_promises(conversation("a", "b"), meanwhile=lambda: order.append("meanwhile")), Slow())
-    assert order == ["begin a", "end a", "begin Ab", "meanwhile", "end Ab"]
+    drive(on_promises(conversation("a", "b"), meanwhile=lambda state: order.append(f"meanwhile {state}")), Slow())
+    assert order == ["begin a", "end a", "begin Ab", "meanwhile A", "end Ab"]
 
 
 def test_the_seconds_of_engines_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +314,7 @@ def test_the_seconds_of_engines_are_counted_apart(monkeypatch: pytest.MonkeyPatc
 
             return Pending(pending.promised, result)
 
-    def busy() -> None:
+    def busy(state: Any) -> None:
         now[0] += 100.0  # the host's, while the device is at work
 
     watch = Stopwatch()

@@ -16,6 +16,7 @@ from atoll.analysis.diff.first_difference import First, first
 from atoll.analysis.diff.gaps import COARSE, EPSILON
 from atoll.analysis.diff.recording_engine import Recording
 from atoll.data import Dataset
+from atoll.engines import cpu_threads
 from atoll.errors import RecordError
 from atoll.experiment import Experiment
 from atoll.experiment.setup import Device, Setup, set_up
@@ -108,14 +109,9 @@ class Rerun:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """With the threads that the run had, since sums follow them; nothing is left changed."""
-        before = torch.get_num_threads()
         cuda = [self.setup.device] if hasattr(self, "setup") and self.setup.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda):
-            torch.set_num_threads(self.threads)
-            try:
-                yield
-            finally:
-                torch.set_num_threads(before)
+        with torch.random.fork_rng(devices=cuda), cpu_threads(self.threads):
+            yield
 
 
 def set_up_again(a: Path, b: Path) -> tuple[Rerun, Rerun]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Cohort, Engine, Evaluate, Info, Pending, Program, Request, Train, Trained
+from atoll.engines.cpu_threads import cpu_threads
 from atoll.engines.evaluation import finished, measure_side_by_side, measurement
 from atoll.engines.local import LocalEngine
 from atoll.engines.program import ClientRows, ClientSteps, step_keys
@@ -64,6 +65,7 @@ class Vector(LocalEngine):
     chunk: int = 1 << 30  # clients at a time
     capture: bool = True
     compile: bool | Literal["auto"] = False  # with PyTorch's compiler, on a GPU; "auto": once it pays
+    threads: int | None = None  # of a kernel on a CPU; None: as many as torch uses
     rounds_left: int = field(default=0, init=False)
     _stacked: dict[Any, Stacked] = field(default_factory=dict, init=False)
     _graphs: Graphs | None = field(default=None, init=False)
@@ -92,6 +94,10 @@ class Vector(LocalEngine):
             cohort = self.data.population.cohort(ids, order)
             self._prepared = Prepared(ids, key, order, None, cohort, step_keys(cohort, key, self.data.keyed))
 
+    def submit(self, request: Request) -> Pending[Any]:
+        with cpu_threads(self.threads):
+            return super().submit(request)
+
     def train(self, request: Train) -> Pending[Trained]:
         """On a GPU the answer is promised: the host need not wait before it says what happens to the total."""
         if not self.defers or len(request.ids) > self.chunk or not len(request.ids):
@@ -115,7 +121,7 @@ class Vector(LocalEngine):
             return self._evaluate_together([(e, r) for e, r in own if isinstance(r, Evaluate)])
         # with the program of the first such request: what was made for it is kept under it
         program = self._signatures.first(self.signature(lanes[0][1]), lanes[0][1])
-        with phase("engine"):
+        with phase("engine"), cpu_threads(self.threads):
             return self.train_lanes([e.lane(r, program) for e, r in own if isinstance(r, Train)])
 
     def lane(self, request: Train, program: Program | None = None) -> StackedRequest:
@@ -251,20 +257,21 @@ class Vector(LocalEngine):
                 self.notes.append(note)
 
     def _eager(self, program: Stacked, given: Inputs, at_work: list[int], per_client: bool, many: bool) -> Tree:
-        full = width = len(given.transform_keys)
+        full = width = busy = len(given.transform_keys)
         now = given
         carry = program.start(full, given.settings, given.sent, given.own)
-        done: list[Tree] = []
+        done: list[Tree] = []  # of those who have finished; what the stack holds in their place no longer counts
         for t, n in enumerate(at_work):
+            if n < busy:
+                done.append(_own(tree.rows(carry, slice(n, busy))))
+                busy = n
             if rounded(n, full) < width:
                 width = rounded(n, full)
-                done.append(tree.rows(carry, slice(width, None)))
                 carry, now = tree.rows(carry, slice(0, width)), given.first(width, per_client, many)
             batch = (x[:width, t].contiguous() for x in (given.plan, given.count, given.keys))
-            new = program.step(now.settings, carry, now.sent, now.own, self.data.columns, *batch)
-            carry = new if n == width else tree.map(lambda a, b, n=n: torch.cat([a[:n], b[n:]]), new, carry)
+            carry = program.step(now.settings, carry, now.sent, now.own, self.data.columns, *batch)
         if done:
-            carry = tree.cat([carry, *reversed(done)])
+            carry = tree.cat([tree.rows(carry, slice(0, busy)), *reversed(done)])
         ends = given.state, given.info, given.transform_keys
         return program.finish(given.settings, carry, given.sent, given.own, *ends)
 

@@ -18,8 +18,7 @@ from atoll.attacks import canary_sampling as turns
 from atoll.attacks import canary_updates
 from atoll.attacks.canary_updates import Places
 from atoll.attacks.onerun import best_bound
-from atoll.core.transform import Chain, Transform
-from atoll.core.types import Participation, Total
+from atoll.core import Chain, Participation, Total, Transform
 from atoll.errors import ConfigError
 from atoll.privacy import Banded, TreeAggregation
 from atoll.tree import Tree

@@ -18,10 +18,27 @@ from atoll.core.requests import (
     Trained,
 )
 from atoll.core.round import Context, Outcome, Play, Round, Traffic
-from atoll.core.settings import Positive, Share, Unsigned
+from atoll.core.settings import (
+    Derived,
+    Fraction,
+    Positive,
+    Scheduled,
+    ServerSide,
+    SetByBind,
+    Share,
+    Unsigned,
+    extract,
+    inject,
+    is_schedule,
+    program_structure,
+    resolve,
+    schedules_in,
+    setting_names,
+)
+from atoll.core.table import Count, Table, Whole
 from atoll.core.task import GivesGradient, Model, SecondModel, Task
 from atoll.core.traits import Traits
-from atoll.core.transform import Chain, Scaling, Spec, Transform
+from atoll.core.transform import Chain, Scaling, Spec, Transform, transform_name
 from atoll.core.types import Cohort, Info, Participation, Stack, Total, Update
 
 __all__ = [
@@ -32,10 +49,13 @@ __all__ = [
     "Cohort",
     "Columns",
     "Context",
+    "Count",
+    "Derived",
     "Engine",
     "Evaluate",
     "Evaluated",
     "Exchange",
+    "Fraction",
     "GivesGradient",
     "Info",
     "Message",
@@ -51,12 +71,16 @@ __all__ = [
     "Request",
     "Round",
     "Scaling",
+    "Scheduled",
     "SecondModel",
     "Server",
+    "ServerSide",
+    "SetByBind",
     "Share",
     "Spec",
     "Stack",
     "StackReducer",
+    "Table",
     "Task",
     "Total",
     "Traffic",
@@ -66,8 +90,17 @@ __all__ = [
     "Transform",
     "Unsigned",
     "Update",
+    "Whole",
+    "extract",
     "functional",
     "gradient_and_value",
+    "inject",
     "is_functional",
+    "is_schedule",
     "missing_hooks",
+    "program_structure",
+    "resolve",
+    "schedules_in",
+    "setting_names",
+    "transform_name",
 ]

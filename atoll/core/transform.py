@@ -187,10 +187,10 @@ class Chain(Transform):
         return like
 
 
-def named(transform: Transform) -> str:
+def transform_name(transform: Transform) -> str:
     """What a file calls it.
 
-    >>> named(Chain())
+    >>> transform_name(Chain())
     'chain'
     """
     name = type(transform).__name__
@@ -212,7 +212,7 @@ def _check_after_noise(transform: Transform, spec: Spec) -> None:
     changes = _has(transform, "client") or _has(transform, "server")
     if spec.noise is not None and changes and not transform.allowed_after_noise:
         raise SpecError(
-            f"{named(transform)} changes what the noise before it was measured for: put it before the noise."
+            f"{transform_name(transform)} changes what the noise before it was measured for: put it before the noise."
         )
 
 

@@ -12,9 +12,8 @@ from typing import Any, get_origin
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
-from atoll.algorithms.optimizers import Optimizer
-from atoll.core import SecondModel
-from atoll.core.settings import Scheduled, SetByBind
+from atoll.algorithms import Optimizer
+from atoll.core import Scheduled, SecondModel, SetByBind
 from atoll.errors import ConfigError
 from atoll.experiment.type_names import bare, marks, words
 

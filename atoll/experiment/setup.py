@@ -11,10 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from atoll import rng, tree
-from atoll.algorithms import ALGORITHMS
-from atoll.algorithms.wrappers import Snapshot, Statistics, keep_statistics_local
-from atoll.core import Algorithm, Chain, Info, Model, Participation, Reducer, Round, Spec, Transform, missing_hooks
-from atoll.core.settings import resolve, schedules
+from atoll.algorithms import ALGORITHMS, Snapshot, Statistics, keep_statistics_local
+from atoll.core import (
+    Algorithm,
+    Chain,
+    Info,
+    Model,
+    Participation,
+    Reducer,
+    Round,
+    Spec,
+    Transform,
+    missing_hooks,
+    resolve,
+    schedules_in,
+)
 from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
 from atoll.engines import ENGINES, Choice
 from atoll.errors import ConfigError
@@ -27,8 +38,7 @@ from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_
 from atoll.reducers import REDUCERS
 from atoll.rounds import ROUNDS, Recompute
 from atoll.schedules import Schedule
-from atoll.tasks import Supervised
-from atoll.tasks.objectives import Loss
+from atoll.tasks import Loss, Supervised
 from atoll.transforms import TRANSFORMS
 from atoll.tree import Tree
 
@@ -81,7 +91,7 @@ class Setup:
 
     def schedules(self) -> list[Schedule]:
         """Every schedule of the experiment."""
-        return schedules(self.algorithm) + schedules(self.chain)
+        return schedules_in(self.algorithm) + schedules_in(self.chain)
 
     def update_like(self) -> Tree:
         """Zeros in the shape of one client's update."""
@@ -115,14 +125,14 @@ def set_up(
     experiment: Experiment, device: Device = "auto", dataset: Dataset | None = None, partition: Partition | None = None
 ) -> Setup:
     """Build what a file names, but for what is here already."""
-    dataset = dataset or loaded(experiment)
-    partition = partition or partitioned(experiment, dataset)
+    dataset = dataset or load_dataset(experiment)
+    partition = partition or make_partition(experiment, dataset)
     entry = experiment.task.model or usual_model(dataset.kind, dataset.inputs, dataset.vocabulary)
     module = make_module(entry, dataset, "task.model", rng.key(experiment.seed, "init"))
     return assemble(experiment, dataset, partition, module, device)
 
 
-def loaded(experiment: Experiment) -> Dataset:
+def load_dataset(experiment: Experiment) -> Dataset:
     """The data that the experiment names."""
     found: Dataset = build(DATA, experiment.data, where="data").check()
     return found
@@ -223,7 +233,7 @@ def find_device(name: Device) -> torch.device:
     return torch.device("cuda" if name == "cuda" or (name == "auto" and there) else "cpu")
 
 
-def partitioned(experiment: Experiment, dataset: Dataset) -> Partition:
+def make_partition(experiment: Experiment, dataset: Dataset) -> Partition:
     """The clients that the experiment names, or the natural ones."""
     entry = experiment.partition or usual_partition(dataset.name, dataset.keys)
     partitioner = build(PARTITIONS, entry, where="partition")

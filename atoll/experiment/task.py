@@ -13,8 +13,7 @@ from atoll.errors import ConfigError, DataError
 from atoll.experiment.experiment import Experiment, StopTable
 from atoll.experiment.messages import did_you_mean
 from atoll.schedules import Schedule
-from atoll.tasks import Classification, NextToken, Objective, Regression, Supervised, metrics_for
-from atoll.tasks.objectives import Loss
+from atoll.tasks import Classification, Loss, NextToken, Objective, Regression, Supervised, metrics_for
 from atoll.tree import Tree
 
 TRAIN_LOSS = "train_loss"  # of the clients' own examples; all other metrics are of the test data

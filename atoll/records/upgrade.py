@@ -43,7 +43,7 @@ _MOVED = {
 }
 
 
-def renamed(owner: str, option: str) -> str | None:
+def renamed_option(owner: str, option: str) -> str | None:
     """What an option of this entry or table is called now; None where it always was called so."""
     return RENAMED.get(owner, {}).get(option)
 
@@ -63,10 +63,10 @@ def upgraded_info(info: Mapping[str, Any]) -> dict[str, Any]:
     experiment = upgraded(info["experiment"])
     if experiment == info["experiment"]:
         return dict(info)
-    return {**info, "experiment": experiment, "digest": digest(experiment)}
+    return {**info, "experiment": experiment, "digest": experiment_digest(experiment)}
 
 
-def digest(experiment: Mapping[str, Any]) -> str:
+def experiment_digest(experiment: Mapping[str, Any]) -> str:
     """A short fingerprint of a complete experiment."""
     text = json.dumps(experiment, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

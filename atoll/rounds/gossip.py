@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.algorithms.local import model_of
+from atoll.algorithms import model_of
 from atoll.core import Algorithm, Context, Model, Outcome, Play, Reducer, Round, Stack, Total, Traffic
 from atoll.errors import ConfigError
 from atoll.reducers import Collect, Mean

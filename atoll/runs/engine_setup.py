@@ -9,11 +9,10 @@ from typing import Any
 import torch
 
 from atoll import tree
-from atoll.core import Engine, Train
-from atoll.core.settings import resolve
+from atoll.core import Engine, Train, resolve
 from atoll.engines import Choice, DeviceData, LocalEngine, RowStore, batch_of, client_bytes, default_budget, make
 from atoll.engines.ranks import Ranked, ShardedStore, World, cores, deal
-from atoll.experiment.setup import Setup
+from atoll.experiment import Setup
 from atoll.runs.evaluate import evaluation_data
 from atoll.tree import Tree
 
@@ -124,7 +123,7 @@ def _engine(
         made.append(make(choice, data, store, chunk, trial, setup.task.original))
         return made[0].name, made[0].notes, made[0].choice().get("chunk", chunk)
 
-    name, notes, own = world.first(decide)
+    name, notes, own = world.on_rank_zero(decide)
     if made:
         return made[0]
     return replace(make(replace(choice, name=name), data, store, own, trial, setup.task.original), notes=list(notes))

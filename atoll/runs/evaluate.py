@@ -16,8 +16,7 @@ from atoll.core import Chain, Context, Evaluate, Evaluated, Program, Train
 from atoll.data import Partition, Population
 from atoll.engines import EvaluationData
 from atoll.errors import DivergenceError
-from atoll.experiment.experiment import EvaluateTable
-from atoll.experiment.setup import Setup
+from atoll.experiment import EvaluateTable, Setup
 from atoll.reducers import Collect
 from atoll.runs.drivers import Asking
 from atoll.tasks import metrics_for, spread

@@ -7,13 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from atoll import tree
-from atoll.core import Algorithm, Chain, Outcome
-from atoll.core.settings import extract
+from atoll.core import Algorithm, Chain, Outcome, extract
 from atoll.runs.evaluate import Evaluation
 from atoll.tree import Tree
 
 
-def line(number: int, algorithm: Algorithm, chain: Chain, outcome: Outcome, found: Evaluation | None) -> dict[str, Any]:
+def line(
+    number: int, algorithm: Algorithm, chain: Chain, outcome: Outcome, evaluation: Evaluation | None
+) -> dict[str, Any]:
     """Of round `number`, counted from 0: losses, metrics, who took part and with which settings."""
     columns = outcome.columns()
     losses = columns.loss[columns.finite].cpu()
@@ -23,11 +24,11 @@ def line(number: int, algorithm: Algorithm, chain: Chain, outcome: Outcome, foun
         entry["train_loss"] = float((losses * weight).sum() / weight.sum())
     if len(losses) and not outcome.changed:
         entry["unchanged"] = "nobody who could be used has examples: the model stays as it is"
-    if found is not None:
-        entry |= found.central
-        entry["clients"] = found.clients
-        if found.after is not None:
-            entry["after"] = found.after
+    if evaluation is not None:
+        entry |= evaluation.central
+        entry["clients"] = evaluation.clients
+        if evaluation.after is not None:
+            entry["after"] = evaluation.after
     drawn = {k: v for k, v in asdict(outcome.participation).items() if v is not None}
     entry["cohort"] = {"size": len(outcome.ids), "ids": outcome.ids.tolist(), "how": drawn}
     entry["settings"] = {_dotted(k): _short(float(v)) for k, v in tree.paths(_settings(algorithm, chain))}
@@ -40,8 +41,11 @@ def as_read(entry: dict[str, Any]) -> dict[str, Any]:
     Without the ids of the cohort, which the record has: all rounds are held, and must not take what cohorts take.
     """
     cohort = {k: v for k, v in entry["cohort"].items() if k != "ids"}
-    kept = {**entry, "cohort": cohort}
-    return {k: math.nan if v is None or (isinstance(v, float) and not math.isfinite(v)) else v for k, v in kept.items()}
+    without_ids = {**entry, "cohort": cohort}
+    return {
+        k: math.nan if v is None or (isinstance(v, float) and not math.isfinite(v)) else v
+        for k, v in without_ids.items()
+    }
 
 
 def named(ids: list[int]) -> str:

@@ -1,6 +1,6 @@
 """Which experiments can run as one stack, told from their files alone.
 
-They must agree in their `shape`. A seed is no part of it, nor is any number that engines take as data
+They must agree in their `stack_shape`. A seed is no part of it, nor is any number that engines take as data
 (`core/settings.py`): lr, mu, server_lr, momentum, a clip's bound. A number that decides what is built (momentum = 0 is
 plain SGD) is.
 """
@@ -14,9 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from atoll.algorithms import ALGORITHMS
-from atoll.core.settings import structure
-from atoll.experiment import Entry, Experiment
-from atoll.experiment.registry import Nested, build, find
+from atoll.core import program_structure
+from atoll.experiment import Entry, Experiment, Nested, build, find_builder
 from atoll.transforms import TRANSFORMS
 
 _SAME = {  # what stacked runs share, and why
@@ -29,7 +28,7 @@ _SAME = {  # what stacked runs share, and why
 }
 
 
-def why_not(experiments: Sequence[Experiment]) -> str | None:
+def why_not_stackable(experiments: Sequence[Experiment]) -> str | None:
     """Why these cannot run as one stack, beginning with the key that is in the way; None if they can.
 
     They may differ in numbers (`seed`, `rounds`, every numeric setting of algorithm, transforms and local privacy) and
@@ -39,16 +38,16 @@ def why_not(experiments: Sequence[Experiment]) -> str | None:
     name = first.engine["name"]
     if name not in ("auto", "vector"):
         return f"engine.name: {name!r} does not stack clients, so it cannot stack runs. Use 'vector' or 'auto'."
-    wanted = shape(first)
+    wanted = stack_shape(first)
     for other in others:
-        found = shape(other)
+        found = stack_shape(other)
         for key in wanted:
             if wanted[key] != found[key]:
                 return _difference(key, first, other)
     return None
 
 
-def shape(experiment: Experiment) -> dict[str, Hashable]:
+def stack_shape(experiment: Experiment) -> dict[str, Hashable]:
     """What the runs of one stack have in common, key by key."""
     tables = _tables(experiment)
     noisy = "noise" in partition_names(experiment.partition)
@@ -83,7 +82,7 @@ def _entries(experiment: Experiment) -> dict[str, Entry]:
 
 def _clients(experiment: Experiment) -> int | None:
     """How many clients there are, where the algorithm knows the number."""
-    builder = find(ALGORITHMS, experiment.algorithm["name"], "algorithm.name")
+    builder = find_builder(ALGORITHMS, experiment.algorithm["name"], "algorithm.name")
     counts = "population" in inspect.signature(builder).parameters
     return (experiment.partition or {}).get("clients") if counts else None
 
@@ -100,7 +99,9 @@ def _structure(where: str, written: str) -> Hashable:
     """The entry as the program would build it, without its numbers; the entry as it is, where that needs a task."""
     registry: Any = ALGORITHMS if where == "algorithm" else TRANSFORMS
     try:
-        return structure(build(registry, json.loads(written), where=where, nested=_AS_WRITTEN, task=None, population=1))
+        return program_structure(
+            build(registry, json.loads(written), where=where, nested=_AS_WRITTEN, task=None, population=1)
+        )
     except Exception:  # a stranger's builder may raise anything
         return written
 

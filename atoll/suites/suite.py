@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import ConfigError
+from atoll.experiment import did_you_mean
 from atoll.experiment import read as read_file
-from atoll.experiment.messages import did_you_mean
 from atoll.records import Tuning
 from atoll.suites.tables import check
 

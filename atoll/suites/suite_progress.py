@@ -55,14 +55,14 @@ class TimeLeft:
         """A run has made a round; what has passed since its task was last heard of went into it."""
         if name not in self.left or name not in self.at:
             return
-        found, before = self.left[name]
+        kinds, before = self.left[name]
         spent, new = self.now() - self.at[name], max(0, before - (rounds - done))
         for other in self.task[name]:
             self.at[other] = self.now()
-        for kind in found:
+        for kind in kinds:
             pace = self.paces.setdefault(kind, RoundPace())
             pace.seconds, pace.rounds = pace.seconds + spent, pace.rounds + min(1, new)
-        self.left[name] = found, rounds - done
+        self.left[name] = kinds, rounds - done
 
     def ended(self, name: str) -> None:
         self.left.pop(name, None)
@@ -70,10 +70,10 @@ class TimeLeft:
     @property
     def seconds(self) -> float:
         """What is left, with all workers at work; NaN as long as nothing was measured."""
-        return math.fsum(rounds * self._pace(found) for found, rounds in self.left.values()) / max(1, self.jobs)
+        return math.fsum(rounds * self._pace(kinds) for kinds, rounds in self.left.values()) / max(1, self.jobs)
 
-    def _pace(self, found: Sequence[str]) -> float:
-        known = (self.paces[kind].each for kind in found if kind in self.paces)
+    def _pace(self, kinds: Sequence[str]) -> float:
+        known = (self.paces[kind].each for kind in kinds if kind in self.paces)
         return next((pace for pace in known if math.isfinite(pace)), math.nan)
 
 

@@ -10,9 +10,22 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.algorithms.wrappers import Snapshot
-from atoll.core import Algorithm, Chain, Context, Engine, Info, Outcome, Participation, Program, Reducer, Round, Train
-from atoll.core.settings import extract, resolve
+from atoll.algorithms import Snapshot
+from atoll.core import (
+    Algorithm,
+    Chain,
+    Context,
+    Engine,
+    Info,
+    Outcome,
+    Participation,
+    Program,
+    Reducer,
+    Round,
+    Train,
+    extract,
+    resolve,
+)
 from atoll.data import Population, Same
 from atoll.engines import ClientStore, DeviceData, Loop, RowStore, Vector
 from atoll.reducers import Collect, Mean

@@ -10,8 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Positive, Scaling, Share, Spec, Total, Transform, Unsigned, Update
-from atoll.core.settings import Derived, Scheduled
+from atoll.core import Derived, Positive, Scaling, Scheduled, Share, Spec, Total, Transform, Unsigned, Update
 from atoll.errors import ConfigError
 from atoll.transforms.clip import SAFE, l2_norm
 from atoll.transforms.requirements import check_number, needs_equal_weights, needs_real, needs_sum

@@ -14,8 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Spec, Total, Transform
-from atoll.core.settings import SetByBind
+from atoll.core import SetByBind, Spec, Total, Transform
 from atoll.errors import ConfigError, SpecError
 from atoll.privacy import Banded, Event, TreeAggregation, banded
 from atoll.rng import dp

@@ -9,8 +9,7 @@ from typing import Annotated, ClassVar
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Spec, Total, Transform, Unsigned
-from atoll.core.settings import Derived, SetByBind
+from atoll.core import Derived, SetByBind, Spec, Total, Transform, Unsigned
 from atoll.privacy import DistributedDiscreteGaussian, DistributedSkellam, Event
 from atoll.rng import BitSource, dp
 from atoll.transforms.discrete_sampling import Distribution, cumulative_table, sample_integers

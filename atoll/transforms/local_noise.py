@@ -12,8 +12,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from atoll.core import Positive, Spec, Total, Transform, Update
-from atoll.core.settings import Derived
+from atoll.core import Derived, Positive, Spec, Total, Transform, Update
 from atoll.errors import ConfigError
 from atoll.privacy import Approximate, Event, NotPrivate, Pure, gaussian_delta
 from atoll.rng import dp

@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from atoll.core import Spec, Total, Transform, Unsigned
-from atoll.core.settings import Derived
+from atoll.core import Derived, Spec, Total, Transform, Unsigned
 from atoll.privacy import Event, Gaussian, Laplace, NotPrivate
 from atoll.rng import dp
 from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm

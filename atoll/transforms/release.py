@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Spec, Total, Transform
-from atoll.core.settings import ServerSide, SetByBind
+from atoll.core import ServerSide, SetByBind, Spec, Total, Transform
 from atoll.tree import Tree
 
 

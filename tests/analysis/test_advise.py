@@ -20,8 +20,7 @@ from atoll.analysis.advise import OTHER_DATA, Setting, Target, advise, distance,
 from atoll.analysis.advise.advice import certainty, words
 from atoll.analysis.advise.evidence import read_evidence
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import loaded, partitioned
+from atoll.experiment import Experiment, load_dataset, make_partition
 from atoll.records import Cell, Results, Trace
 from atoll.suites.skew import skew_of
 from tests.support.shell import Shell, shell
@@ -280,8 +279,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     raw = {**atoll.experiment.read(place / "e.toml"), "sweep": axes}
     runs = atoll.sweep.run(raw, place / "grid").runs
     experiment = Experiment.parse(runs[0].info["experiment"])
-    data = loaded(experiment)
-    skew = skew_of(data, partitioned(experiment, data), experiment.partition)
+    data = load_dataset(experiment)
+    skew = skew_of(data, make_partition(experiment, data), experiment.partition)
     cells = [
         Cell("main", {"data": "digits", "partition": "dirichlet(0.5)", "algorithm": name},
              tuple(_trace(run) for run in runs if run.info["label"] == name), skew=skew)

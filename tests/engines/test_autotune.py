@@ -11,8 +11,8 @@ from torch import nn
 import atoll
 from atoll.algorithms.scaffold import Scaffold
 from atoll.core import Engine, Pending, Request, Train, Trained
-from atoll.engines import ENGINES, Loop, Threads, Vector, autotune, choice, cpu_threads, make
-from atoll.engines.autotune import fastest, is_dense, measure, small
+from atoll.engines import ENGINES, Loop, Threads, Vector, autotune, choice, cpu_threads, make, small
+from atoll.engines.autotune import fastest, is_dense, measure
 from atoll.tasks.models import MODELS
 from atoll.testing.harness import Federation, federation
 from atoll.testing.problems import network

@@ -16,7 +16,7 @@ from atoll.errors import ConfigError, RecordError
 from atoll.experiment import CATALOGUE, Experiment, schema
 from atoll.privacy.run import LocalPrivacyTable
 from atoll.records import RunFolder, SweepFolder, read_runs
-from atoll.records.upgrade import RENAMED, digest, upgraded, upgraded_participation
+from atoll.records.upgrade import RENAMED, experiment_digest, upgraded, upgraded_participation
 from atoll.runs import Run
 from atoll.suites.sweeps.axes import expand
 from tests.support.paths import GOLDEN
@@ -89,7 +89,7 @@ def test_names_of_others_are_left_alone() -> None:
 
 def test_the_digest_is_that_of_the_experiment() -> None:
     experiment = Experiment.parse(BASE)
-    assert digest(experiment.complete()) == experiment.digest()
+    assert experiment_digest(experiment.complete()) == experiment.digest()
 
 
 def test_a_line_of_an_old_record_says_how_its_cohort_was_drawn() -> None:
@@ -141,8 +141,12 @@ def test_an_old_cell_of_a_sweep_is_found_again(tmp_path: Path) -> None:
     (cell,) = expand({**BASE, "transform": chain, "sweep": {"transform.2.noise_multiplier": [0.5]}})
     run = atoll.run(cell.experiment, tmp_path / "cells" / "multiplier=0.5-old")
     info = {**run.info, "experiment": _old(run.info["experiment"])}
-    (run.folder / "run.json").write_text(json.dumps({**info, "digest": digest(info["experiment"])}))
-    listed = {"name": "multiplier=0.5", "digest": digest(info["experiment"]), "folder": "cells/multiplier=0.5-old"}
+    (run.folder / "run.json").write_text(json.dumps({**info, "digest": experiment_digest(info["experiment"])}))
+    listed = {
+        "name": "multiplier=0.5",
+        "digest": experiment_digest(info["experiment"]),
+        "folder": "cells/multiplier=0.5-old",
+    }
     content = {"format": 1, "axes": {}, "cells": [{**listed, "state": "finished"}], "others": []}
     (tmp_path / "sweep.json").write_text(json.dumps(content))
 

@@ -14,9 +14,9 @@ from pydantic_core import PydanticUndefined
 from rich.console import Console
 
 from atoll import report
-from atoll.core.table import Table
+from atoll.core import Table
 from atoll.errors import RecordError
-from atoll.experiment.experiment import StopTable
+from atoll.experiment import StopTable
 from atoll.privacy.run import LocalPrivacyTable, PrivacyTable, SimulateTable
 from atoll.records import audits, read_runs
 from atoll.records.privacy_claims import (

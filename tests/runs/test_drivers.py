@@ -28,7 +28,8 @@ from atoll.core import (
 )
 from atoll.engines import Loop
 from atoll.rounds import Central, Gossip, Recompute
-from atoll.runs.drivers import Asking, Stopwatch, drive, on_promises
+from atoll.runs import drive, on_promises
+from atoll.runs.drivers import Asking, Stopwatch
 from atoll.testing.harness import Federation, federation
 from atoll.testing.problems import network
 from atoll.tree import Tree

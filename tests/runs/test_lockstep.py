@@ -19,11 +19,11 @@ from torch import Tensor, nn
 import atoll
 from atoll.algorithms.fedavg import FedAvg
 from atoll.core import Engine, Evaluate, Exchange, Message, Pending, Request, Train, Trained
-from atoll.engines import Vector
-from atoll.engines.evaluation import Measurement, measure_rows, measure_side_by_side
+from atoll.engines import Vector, measure_rows
+from atoll.engines.evaluation import Measurement, measure_side_by_side
 from atoll.errors import ConfigError, DivergenceError, RecordError
 from atoll.experiment import Experiment
-from atoll.runs import Run, run_together, silent, why_not
+from atoll.runs import Run, run_together, silent, why_not_stackable
 from atoll.runs.checkpoint_schedule import CheckpointSchedule
 from atoll.runs.drivers import Asking
 from atoll.runs.engine_setup import on_device
@@ -217,7 +217,7 @@ QUICK = (
 @pytest.mark.parametrize("kind", slow_but(KINDS, *QUICK))
 def test_stacked_runs_are_what_each_is_alone(tmp_path: Path, kind: str) -> None:
     given = [experiment(**changes) for changes in KINDS[kind]]
-    assert why_not(given) is None
+    assert why_not_stackable(given) is None
     for a, b in zip(together(given, tmp_path), alone(given, tmp_path), strict=True):
         same(a, b)
         assert a.status == "finished"
@@ -513,7 +513,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("key", REFUSED)
 def test_what_cannot_be_stacked_is_refused_by_its_key(tmp_path: Path, key: str) -> None:
     given = [experiment(), experiment(**REFUSED[key])]
-    problem = why_not(given)
+    problem = why_not_stackable(given)
     assert problem is not None
     assert problem.startswith(f"{key}:")
     with pytest.raises(ConfigError) as e:
@@ -524,13 +524,13 @@ def test_what_cannot_be_stacked_is_refused_by_its_key(tmp_path: Path, key: str) 
 
 def test_numbers_that_shape_the_program_are_told_apart() -> None:
     two = [experiment(transform=[{"name": "top_k", "share": s}]) for s in (0.1, 0.2)]
-    assert str(why_not(two)).startswith("transform.0.share:")
+    assert str(why_not_stackable(two)).startswith("transform.0.share:")
     counted = [experiment(**algorithm("scaffold"), partition={"name": "iid", "clients": n}) for n in (4, 5)]
-    assert str(why_not(counted)).startswith("partition.clients:")
+    assert str(why_not_stackable(counted)).startswith("partition.clients:")
     layered = {"name": "compose", "of": [{"name": "iid", "clients": 4}, {"name": "noise", "level": 0.1}]}
-    assert str(why_not([experiment(partition=layered, seed=s) for s in (0, 1)])).startswith("partition:")
-    assert why_not([experiment(partition=layered)] * 2) is None
-    assert str(why_not([experiment(engine="loop")] * 2)).startswith("engine.name: 'loop'")
+    assert str(why_not_stackable([experiment(partition=layered, seed=s) for s in (0, 1)])).startswith("partition:")
+    assert why_not_stackable([experiment(partition=layered)] * 2) is None
+    assert str(why_not_stackable([experiment(engine="loop")] * 2)).startswith("engine.name: 'loop'")
 
 
 def test_every_run_has_a_folder_of_its_own(tmp_path: Path) -> None:

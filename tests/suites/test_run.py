@@ -26,9 +26,8 @@ from atoll.cli import common
 from atoll.cli import main as cli
 from atoll.data.measures import label_skew
 from atoll.errors import AtollError, ConfigError, RecordError
-from atoll.experiment import override
+from atoll.experiment import override, set_up
 from atoll.experiment import read as read_file
-from atoll.experiment.setup import set_up
 from atoll.records import Cell, Results, RunFolder, Trace
 from atoll.report.suite import summary
 from atoll.suites import Bench, parse, prepare, read

@@ -22,9 +22,8 @@ from atoll.core import Cohort, functional
 from atoll.data import Dataset, Partition, Population
 from atoll.engines import Loop, Threads, Vector
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import Setup, assemble
-from atoll.runs.run_stacked import run_together
+from atoll.experiment import Experiment, Setup, assemble
+from atoll.runs import run_together
 from atoll.tasks import Classification, Regression, Supervised
 from atoll.tasks.dp_sgd import PrivateTask
 from atoll.testing.harness import federation

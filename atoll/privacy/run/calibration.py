@@ -7,9 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from atoll.core import Chain, Participation, Spec
-from atoll.core.settings import is_schedule, resolve
-from atoll.core.transform import named
+from atoll.core import Chain, Participation, Spec, is_schedule, resolve, transform_name
 from atoll.errors import ConfigError
 from atoll.privacy import (
     ACCOUNTANTS,
@@ -35,7 +33,7 @@ def calibrate_noise(
     if not positions:
         return chain, request
     place, mechanism = positions[0], _checked_target(chain, positions)
-    name = named(mechanism)
+    name = transform_name(mechanism)
 
     def with_noise(noise_multiplier: float) -> Chain:
         new = replace(mechanism, noise_multiplier=noise_multiplier, epsilon=None, delta=None)
@@ -78,7 +76,7 @@ def sampler_advice(bound: Chain, participation: Participation, rounds: int, requ
 def _checked_target(chain: Chain, positions: list[int]) -> Any:
     """The one mechanism that has an epsilon and a delta, and no noise multiplier."""
     mechanism: Any = chain.transforms[positions[0]]
-    name = named(mechanism)
+    name = transform_name(mechanism)
     if len(positions) > 1:
         raise ConfigError(f"{name}.epsilon: two mechanisms have an epsilon. Use one, or noise_multiplier.")
     if is_schedule(mechanism.noise_multiplier) or mechanism.noise_multiplier == mechanism.noise_multiplier:

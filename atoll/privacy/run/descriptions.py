@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from atoll.core import Chain, Participation
-from atoll.core.transform import named
+from atoll.core import Chain, Participation, transform_name
 from atoll.privacy import Ledger
 
 PrivacyBlock = dict[str, Any]  # of run.json, or of a line of the record
@@ -25,7 +24,9 @@ def describe_mechanism(chain: Chain) -> str:
         if transform.event() is None:
             continue
         noise = getattr(transform, "noise_multiplier", None)
-        mechanisms.append(named(transform) + ("" if noise is None else f", noise multiplier {float(noise):.6g}"))
+        mechanisms.append(
+            transform_name(transform) + ("" if noise is None else f", noise multiplier {float(noise):.6g}")
+        )
     return "; ".join(mechanisms)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atoll.core import Transform
-from atoll.core.transform import named
+from atoll.core import Transform, transform_name
 from atoll.errors import ConfigError
 from atoll.privacy import check_delta
 from atoll.privacy.run.tables import PrivacyTable, SimulateTable
@@ -29,7 +28,7 @@ def read_request(table: PrivacyTable | None, transforms: Sequence[Transform], po
     units = table.simulate.population if table.simulate else population
     mechanism = next((x for x in transforms if has_target(x)), None)
     delta = table.delta if mechanism is None else mechanism.delta  # type: ignore[attr-defined]
-    where = "privacy.delta" if mechanism is None else f"{named(mechanism)}.delta"
+    where = "privacy.delta" if mechanism is None else f"{transform_name(mechanism)}.delta"
     if mechanism is not None and delta is not None and table.delta not in (None, delta):
         raise ConfigError(f"privacy.delta: {table.delta:g}, and {where} is {delta:g}. Leave privacy.delta out.")
     if delta is None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atoll.core import Chain, Participation
-from atoll.core.transform import named
+from atoll.core import Chain, Participation, transform_name
 from atoll.errors import ConfigError
 from atoll.privacy import (
     Approximate,
@@ -74,7 +73,7 @@ def simulated_round_event(bound: Chain, participation: Participation, request: P
         return sampled_event(bound.simulated_events(), participation)
     if request.simulate is None:
         raise ConfigError(
-            f"{named(transform)}.noise_cohort: stands for a larger system, and how large it is was not said. "
+            f"{transform_name(transform)}.noise_cohort: stands for a larger system, and how large it is was not said. "
             'Add [privacy] with simulate = { population = 1_000_000, sampling = "poisson" }.'
         )
     min_separation = getattr(transform, "participation_gap", None) or getattr(transform, "min_separation", None) or 1

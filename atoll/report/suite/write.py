@@ -15,12 +15,12 @@ def write(results: Results, folder: Path) -> Path:
     suite = SuiteFolder(folder)
     if not suite.results_path.exists():
         suite.write(results)
-    texts = {
+    files = {
         "results.csv": exports.as_csv(results),
         "table.md": exports.as_markdown(results),
         "table.tex": exports.as_latex(results),
     }
-    for name, text in texts.items():
+    for name, text in files.items():
         replace_text(folder / name, text)
     return write_page(results, folder / REPORT)
 

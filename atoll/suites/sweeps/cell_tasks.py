@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from atoll.errors import AtollError, RecordError
-from atoll.experiment.setup import Device
+from atoll.experiment import Device
 from atoll.records import INTERRUPTED, RunFolder, ended, failed, keep_traceback
 from atoll.runs import Run, Watcher, run, run_together
 from atoll.suites.sweeps.axes import SweepCell
@@ -84,10 +84,10 @@ def _stacked(task: CellTask, events: Events) -> dict[str, str] | None:
         )
     except KeyboardInterrupt:
         states = [_ended(folder) or INTERRUPTED for folder in task.folders]
-        return _told(dict(zip(names, states, strict=True)), events)
+        return _report_ended(dict(zip(names, states, strict=True)), events)
     except Exception:
         return None
-    return _told({name: _state(one) for name, one in zip(names, ran, strict=True)}, events)
+    return _report_ended({name: _state(one) for name, one in zip(names, ran, strict=True)}, events)
 
 
 def _state(run: Run) -> str:
@@ -102,7 +102,7 @@ def _ended(folder: Path) -> str | None:
     return None
 
 
-def _told(states: dict[str, str], events: Events) -> dict[str, str]:
+def _report_ended(states: dict[str, str], events: Events) -> dict[str, str]:
     for name, state in states.items():
         events.ended(name, state)
     return states
@@ -128,8 +128,8 @@ def _one(cell: SweepCell, folder: Path, device: Device, watch: Watcher) -> str:
     except AtollError as e:
         return failed(str(e))
     except Exception as e:
-        kept = keep_traceback(folder, traceback.format_exc())
-        return failed(f"{type(e).__name__}: {e} (traceback in {kept})")
+        path = keep_traceback(folder, traceback.format_exc())
+        return failed(f"{type(e).__name__}: {e} (traceback in {path})")
 
 
 def _watcher(names: list[str], events: Events) -> Watcher:

@@ -105,8 +105,8 @@ class Pool:
             worker.task = None
             self._renew(worker)
 
-    def _heard(self, worker: Worker, said: tuple[str, Any]) -> None:
-        what, rest = said
+    def _heard(self, worker: Worker, message: tuple[str, Any]) -> None:
+        what, rest = message
         if what == "done":
             worker.task = None
             if INTERRUPTED in rest.values():  # somebody stopped the worker itself

@@ -7,9 +7,8 @@ from collections.abc import Hashable, Sequence
 
 import torch
 
-from atoll.experiment import Experiment
-from atoll.experiment.setup import Device
-from atoll.runs.stackable import partition_names, shape, why_not
+from atoll.experiment import Device, Experiment
+from atoll.runs import partition_names, stack_shape, why_not_stackable
 from atoll.suites.sweeps.axes import SweepCell
 
 _MOST = 24  # runs of one stack that differ in their partitions: an interrupt should not leave all of them half done
@@ -55,10 +54,10 @@ def halved(groups: Sequence[Sequence[SweepCell]], workers: int) -> list[list[Swe
 def _common(experiment: Experiment, across: bool) -> Hashable | None:
     """What cells of one stack have in common: they are planned and measured alike too. None: it runs alone."""
     partition = experiment.partition or {}
-    if why_not([experiment]) or any(":" in name for name in partition_names(experiment.partition)):
+    if why_not_stackable([experiment]) or any(":" in name for name in partition_names(experiment.partition)):
         return None  # a partition of a stranger's may read inputs in a way of its own
     numbers = {"seed", "local", "algorithm", "transform"}  # of which the shape tells what matters
     rest = {key: table for key, table in experiment.complete().items() if key not in numbers}
     if across and "clients" in partition:
         rest["partition"] = partition["clients"]
-    return json.dumps(rest, sort_keys=True), *shape(experiment).items()
+    return json.dumps(rest, sort_keys=True), *stack_shape(experiment).items()

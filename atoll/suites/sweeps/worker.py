@@ -34,8 +34,8 @@ def work(line: Connection, cores: Sequence[int]) -> None:
 def _listen(line: Connection, tasks: queue.Queue[CellTask | None]) -> None:
     """A stop, or the end of the sweep's process: like SIGTERM, which waits for the end of a round."""
     with suppress(EOFError, OSError):
-        while (said := line.recv()) != "stop":
-            tasks.put(said)
+        while (message := line.recv()) != "stop":
+            tasks.put(message)
     signal.raise_signal(signal.SIGTERM)
     tasks.put(None)
 

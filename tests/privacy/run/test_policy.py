@@ -15,12 +15,11 @@ from torch import nn
 import atoll
 from atoll import tree
 from atoll.cli.check import estimate
-from atoll.core.settings import resolve
+from atoll.core import resolve
 from atoll.data import Dataset
 from atoll.data.formats import FILES
 from atoll.errors import ConfigError, DivergenceError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import set_up
+from atoll.experiment import Experiment, set_up
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, Sampled
 from atoll.privacy.run import plan_privacy
 

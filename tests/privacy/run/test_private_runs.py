@@ -17,12 +17,11 @@ import atoll
 from atoll.cli.check import estimate
 from atoll.core import Chain, Participation, Spec, Total, Transform
 from atoll.errors import AtollError, ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import set_up
+from atoll.experiment import Experiment, set_up
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, NotPrivate, Sampled
 from atoll.privacy.run.round_events import round_event, sampled_event
 from atoll.records.run_folder import RunFolder
-from atoll.runs.run_stacked import run_together
+from atoll.runs import run_together
 from atoll.transforms import TRANSFORMS, GaussianNoise
 from tests.support.marks import slow
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from atoll.experiment import Experiment
 from atoll.records import FINISHED
-from atoll.runs.progress import LiveBar
+from atoll.runs import LiveBar
 from atoll.suites.sweeps import CellsBar, SweepCell
 
 

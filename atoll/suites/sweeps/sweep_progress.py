@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import ProgressColumn, TaskID
 
 from atoll.records import INTERRUPTED
-from atoll.runs.progress import LiveBar, live_progress, metric_in
+from atoll.runs import LiveBar, live_progress, metric_in
 
 
 class CellsBar(LiveBar):

@@ -52,13 +52,7 @@ class Canaries:
         return len(self.inside)
 
     def contribution(
-        self,
-        round: int,
-        how: Participation,
-        layers: Chain,
-        state: Tree,
-        key: Tensor,
-        often: Tensor | None = None,
+        self, round: int, how: Participation, layers: Chain, state: Tree, key: Tensor, often: Tensor | None = None
     ) -> Total | None:
         """What the canaries of this round add to the clients' total, before the server's side; None if none came.
 

@@ -141,10 +141,9 @@ def _asks(builder: Callable[..., Any]) -> bool:
 
 
 def _unknown(name: str, known: dict[str, Callable[..., Any]]) -> str:
-    from atoll.experiment import closest_name
+    from atoll.experiment import did_you_mean
 
-    meant = closest_name(name, known)
-    guess = f" Did you mean {meant!r}?" if meant else ""
+    guess = did_you_mean(name, known)
     return f"data: {name!r} is not known.{guess} `atoll data list` prints the names."
 
 

@@ -4,7 +4,7 @@ from atoll.core.algorithm import Algorithm, missing_hooks
 from atoll.core.autograd import functional, gradient_and_value, is_functional
 from atoll.core.engine import ClientStates, Engine
 from atoll.core.protocol import Client, Protocol, Server
-from atoll.core.reducer import Reducer
+from atoll.core.reducer import Reducer, StackReducer
 from atoll.core.requests import (
     Columns,
     Evaluate,
@@ -17,7 +17,7 @@ from atoll.core.requests import (
     Train,
     Trained,
 )
-from atoll.core.round import Context, Outcome, Play, Round, Traffic, no_columns
+from atoll.core.round import Context, Outcome, Play, Round, Traffic
 from atoll.core.settings import (
     Derived,
     Fraction,
@@ -80,6 +80,7 @@ __all__ = [
     "Simulated",
     "Spec",
     "Stack",
+    "StackReducer",
     "StepNeeds",
     "Table",
     "Task",
@@ -98,7 +99,6 @@ __all__ = [
     "inject",
     "is_functional",
     "missing_hooks",
-    "no_columns",
     "program_structure",
     "resolve",
     "schedules_in",

@@ -242,6 +242,6 @@ def _check_after_noise(transform: Transform, spec: Spec) -> None:
 
 def _passed_on(transform: Transform, like: Tree, state: Tree, own: Tree) -> Tree:
     """Zeros in the shape of what this transform hands to the next one: it may add a part of its own."""
-    device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
+    device = tree.device(like)
     update = Update(like, torch.ones((), device=device))
     return tree.zeros_like(transform.client(update, state, own, rng.key("like").to(device))[0].value)

@@ -35,7 +35,6 @@ class Captured:
         self.shapes: dict[Any, Any] = {}
 
     def __call__(self, *args: Any) -> Tree:
-        """`f(*args)`."""
         if heard():
             with functional():
                 return self.f(*args)

@@ -41,7 +41,6 @@ class Argument:
 
     @property
     def required(self) -> bool:
-        """Is there no default?"""
         return self.default is _REQUIRED
 
     @cached_property
@@ -52,7 +51,6 @@ class Argument:
 
     @cached_property
     def many(self) -> bool:
-        """Is it a list?"""
         return get_origin(bare(self.type)) is list
 
     @cached_property

@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 from atoll.errors import ConfigError
 from atoll.experiment.arguments import Argument, Builder, schema
 from atoll.experiment.catalogue import CATALOGUE, GIVEN
-from atoll.experiment.messages import closest_name
+from atoll.experiment.messages import did_you_mean
 from atoll.experiment.registry import as_entry
 from atoll.experiment.type_names import marks, short_toml
 
@@ -48,8 +48,7 @@ weight_decay = 0.0: number >= 0, or a schedule
     """
     if kind not in CATALOGUE:
         known = [*CATALOGUE, "suites"]
-        meant = closest_name(kind, known)
-        guess = f" Did you mean {meant!r}?" if meant else ""
+        guess = did_you_mean(kind, known)
         raise ConfigError(f"list: {kind!r} is not known.{guess} Known: {', '.join(known)}.")
     given = GIVEN.get(kind, frozenset())
     return [

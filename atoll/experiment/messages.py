@@ -80,11 +80,16 @@ def closest_name(word: object, known: Iterable[str]) -> str | None:
     return spelt[found[0]] if found else None
 
 
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """The question, to be put behind a message; nothing where no word is near."""
+    meant = closest_name(word, known)
+    return f" Did you mean {meant!r}?" if meant else ""
+
+
 def unknown_name(at: str, name: str, known: Collection[str]) -> str:
     """A name that is in no dict."""
-    meant = closest_name(name, known)
-    guess = f" Did you mean {meant!r}?" if meant else ""
-    if not meant and (dotted := re.fullmatch(r"(\w+(?:\.\w+)*)\.(\w+)", name)):
+    guess = did_you_mean(name, known)
+    if not guess and (dotted := re.fullmatch(r"(\w+(?:\.\w+)*)\.(\w+)", name)):
         guess = f" For code of your own write '{dotted[1]}:{dotted[2]}'."
     return f"{at}: {name!r} is not known.{guess} Known: {', '.join(known)}."
 
@@ -165,8 +170,7 @@ def _misplaced(key: str, owner: str) -> str:
 
 
 def _choice(got: Any, error: ErrorDetails) -> str:
-    meant = closest_name(got, re.findall(r"'([^']*)'", error["ctx"]["expected"]))
-    return f" Did you mean {meant!r}?" if meant else ""
+    return did_you_mean(got, re.findall(r"'([^']*)'", error["ctx"]["expected"]))
 
 
 def _instead(wanted: str, got: Any) -> str:

@@ -155,8 +155,8 @@ def assemble(
     where = find_device(device)
     dataset = noisy(dataset, partition, rng.key(experiment.seed, "feature noise"))
     training, held = _held_out(experiment, partition)
-    task = make_task(experiment, dataset, module, loss)
     choice = build(ENGINES, experiment.engine, where="engine")
+    task = make_task(experiment, dataset, module, loss)
     task.compute_dtype = torch.bfloat16 if choice.precision == "bfloat16" else None
     known = measured(task, dataset)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
@@ -167,18 +167,8 @@ def assemble(
     algorithm = _whole(experiment, learner(task=task.to(where)))
     if model["buffers"] and experiment.task.batch_norm == "local":
         algorithm = keep_statistics_local(algorithm)
-    pooled = algorithm.traits().pooled
+    population, sampler = _clients(experiment, training, algorithm.traits().pooled)
     local = experiment.local
-    population = Population(
-        training.pool() if pooled else training,
-        local.batch,
-        local.epochs,
-        local.shuffle,
-        local.max_steps,
-        local.privacy.sampling if local.privacy else "shuffled",
-    )
-    sampler = build(SAMPLERS, "everyone" if pooled else experiment.cohort, where="cohort")
-    sampler.check(population.size)
     participation = sampler.sample(population.size, 0, rng.key(experiment.seed, "cohort"))[1]
     apart = participation.min_separation or 1
     private = make_example_privacy(
@@ -186,32 +176,29 @@ def assemble(
     )
     algorithm = learner(task=private.task) if private else algorithm
     _check_repeats(experiment, algorithm, sampler)
-    transforms = tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform))
+    chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
     round = _round(experiment, task, model, algorithm)
+    reducer = round.reducer(build(REDUCERS, experiment.reducer, where="reducer"))
+    who = (experiment, dataset, partition, training, held, population, sampler)
+    notes = _notes(dataset, training, local.batch, experiment.evaluate.rows)
+    others = tuple(second.tasks.values())
     setup = Setup(
-        experiment,
-        dataset,
-        partition,
-        training,
-        held,
-        population,
-        sampler,
-        task,
-        model,
-        algorithm,
-        Chain(transforms),
-        round.reducer(build(REDUCERS, experiment.reducer, where="reducer")),
-        round,
-        choice,
-        where,
-        Snapshot(algorithm),
-        _notes(dataset, training, local.batch, experiment.evaluate.rows),
-        private,
-        second_models=tuple(second.tasks.values()),
+        *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others
     )
     check_metrics(known, experiment.stop, setup.schedules())
     chain, privacy, advice = plan_privacy(setup, [name for name in known if name != TRAIN_LOSS])
     return replace(setup, chain=chain, privacy=privacy, notes=[*setup.notes, *advice])
+
+
+def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple[Population, Any]:
+    """The population as the algorithm sees it, and who draws cohorts from it."""
+    local = experiment.local
+    sampling = local.privacy.sampling if local.privacy else "shuffled"
+    clients = training.pool() if pooled else training
+    population = Population(clients, local.batch, local.epochs, local.shuffle, local.max_steps, sampling)
+    sampler = build(SAMPLERS, "everyone" if pooled else experiment.cohort, where="cohort")
+    sampler.check(population.size)
+    return population, sampler
 
 
 def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Algorithm) -> Round:

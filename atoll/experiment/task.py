@@ -11,7 +11,7 @@ from atoll import rng, tree
 from atoll.data import Dataset
 from atoll.errors import ConfigError, DataError
 from atoll.experiment.experiment import Experiment, StopTable
-from atoll.experiment.messages import closest_name
+from atoll.experiment.messages import did_you_mean
 from atoll.schedules import Schedule
 from atoll.tasks import Classification, Loss, NextToken, Objective, Regression, Supervised, metrics_for
 from atoll.tree import Tree
@@ -62,8 +62,7 @@ def check_metrics(names: Sequence[str], stop: StopTable | None, schedules: Seque
     problems = []
     for where, name in wanted:
         if name not in names:
-            meant = closest_name(name, names)
-            guess = f" Did you mean {meant!r}?" if meant else ""
+            guess = did_you_mean(name, names)
             why = " (there is no test data)" if list(names) == [TRAIN_LOSS] else ""
             problems.append(f"{where}: {name!r} is not measured{why}.{guess} Measured: {', '.join(names)}.")
     if problems:

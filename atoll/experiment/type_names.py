@@ -40,7 +40,6 @@ def marks(annotation: Any) -> Iterator[Any]:
 
 
 def is_union(annotation: Any) -> bool:
-    """Is this `A | B`?"""
     return get_origin(annotation) in (Union, types.UnionType)
 
 

@@ -82,7 +82,6 @@ class RunFolder:
 
     @property
     def clients_path(self) -> Path:
-        """For messages about it."""
         return self.path / layout.CLIENTS
 
     def phases(self) -> dict[str, Any] | None:
@@ -204,7 +203,6 @@ class RunFolder:
 
     @property
     def model_path(self) -> Path:
-        """For messages about it."""
         return self.path / layout.MODEL
 
     def save_checkpoint(self, state: Mapping[str, Any], client_state: str | None) -> None:
@@ -224,7 +222,6 @@ class RunFolder:
 
     @property
     def checkpoint_path(self) -> Path:
-        """For messages about it."""
         return self.path / layout.CHECKPOINT
 
     def stream_client_state(self, rounds: int, pieces: Iterable[Any]) -> str:

@@ -48,14 +48,12 @@ class Plot:
     draw: Callable[[], Figure]
 
     def svg(self) -> str:
-        """For the page."""
         import matplotlib as mpl
 
         with mpl.rc_context(theme.RC):
             return theme.svg(self.draw(), self.name, self.alt)
 
     def picture(self, kind: Literal["png", "pdf"]) -> bytes:
-        """For a file."""
         import matplotlib as mpl
 
         with mpl.rc_context(theme.RC):

@@ -17,7 +17,6 @@ def first_up(text: str) -> str:
 
 
 def row_name(row: Sequence[str]) -> str:
-    """A row in one line."""
     return " / ".join(row) or "all"
 
 

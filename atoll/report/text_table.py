@@ -91,12 +91,10 @@ class TextTable:
 
 
 def text_columns(*titles: str, kind: ColumnKind = "text", group: str = "") -> tuple[TextColumn, ...]:
-    """Columns of one kind."""
     return tuple(TextColumn(title, kind, group=group) for title in titles)
 
 
 def number_columns(*titles: str, group: str = "") -> tuple[TextColumn, ...]:
-    """Columns of numbers."""
     return text_columns(*titles, kind="number", group=group)
 
 

@@ -17,7 +17,7 @@ from atoll.experiment import Device, Entry, Experiment, Setup, assemble, find_de
 from atoll.records import Info, RunFolder, ended
 from atoll.runs.lifecycle import claim, default_folder, run_all, same_device
 from atoll.runs.progress import Watcher, silent
-from atoll.runs.python_inputs import ARRAYS, cohort_entry, listed, make_module, merged, named, pair
+from atoll.runs.python_inputs import ARRAYS, CLIENTS, cohort_entry, listed, make_module, merged, named, pair
 from atoll.runs.run_result import Run
 
 
@@ -111,25 +111,17 @@ def simulate(
     dataset = Dataset.from_arrays(*pair(data, "data"), test=None if test is None else pair(test, "test"))
     module = make_module(model, seed)
     partition = None if isinstance(clients, str | Mapping) else listed(clients, dataset)
-    experiment = Experiment.parse(
-        {
-            "rounds": rounds,
-            "seed": seed,
-            "data": {"name": ARRAYS, "digest": dataset.digest()},
-            "partition": {"name": "atoll.runs.python_inputs:clients", "digest": partition.digest()}
-            if partition
-            else clients,
-            "cohort": cohort_entry(cohort),
-            "task": merged(tables.pop("task", {}), {"model": named(module, loss)}),
-            "local": merged({"epochs": epochs, "batch": batch, "shuffle": shuffle}, tables.pop("local", {})),
-            "algorithm": algorithm,
-            "transform": transforms if isinstance(transforms, str | Mapping) else list(transforms),
-            "reducer": reducer,
-            "engine": engine,
-            "checkpoint": {"every": 0} if out is None else {},
-            **tables,
-        }
-    )
+    given = {"rounds": rounds, "seed": seed, "algorithm": algorithm, "reducer": reducer, "engine": engine}
+    made_here = {
+        "data": {"name": ARRAYS, "digest": dataset.digest()},
+        "partition": {"name": CLIENTS, "digest": partition.digest()} if partition else clients,
+        "cohort": cohort_entry(cohort),
+        "task": merged(tables.pop("task", {}), {"model": named(module, loss)}),
+        "local": merged({"epochs": epochs, "batch": batch, "shuffle": shuffle}, tables.pop("local", {})),
+        "transform": transforms if isinstance(transforms, str | Mapping) else list(transforms),
+        "checkpoint": {"every": 0} if out is None else {},
+    }
+    experiment = Experiment.parse({**given, **made_here, **tables})
 
     def build(where: Device) -> Setup:
         return assemble(experiment, dataset, partition or make_partition(experiment, dataset), module, where, loss)

@@ -57,11 +57,7 @@ def make_module(model: Any, seed: int) -> nn.Module:
 def named(module: nn.Module, loss: Callable[..., Any] | None) -> Entry:
     """The module as an entry: its kind, a fingerprint of where it starts, and the loss if there is one."""
     start = {k: v for k, v in module.state_dict().items() if isinstance(v, Tensor)}
-    entry: Entry = {
-        "name": MODULE,
-        "kind": type(module).__name__,
-        "digest": tree.digest(start),
-    }
+    entry: Entry = {"name": MODULE, "kind": type(module).__name__, "digest": tree.digest(start)}
     return entry if loss is None else {**entry, "loss": getattr(loss, "__name__", type(loss).__name__)}
 
 

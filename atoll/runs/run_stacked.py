@@ -85,7 +85,6 @@ class _Cell:
             self.error = e
 
     def outcome(self) -> Run:
-        """What came of it."""
         run = Run(self.folder.path)
         run.error = self.error
         return run

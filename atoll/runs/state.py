@@ -45,7 +45,6 @@ class State:
         self._digesting = (round, tree.begin_digest(self.setup.round.model(round)))
 
     def digest(self) -> str:
-        """A fingerprint of the model."""
         asked = self._digesting
         return asked[1]() if asked is not None and asked[0] is self.round else self._digest(self.round)
 

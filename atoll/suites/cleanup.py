@@ -25,11 +25,9 @@ class Tidying(Events):
         self.inner.expect(cells, left)
 
     def began(self, names: Sequence[str]) -> None:
-        """Pass it on."""
         self.inner.began(names)
 
     def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
-        """Pass it on."""
         self.inner.round(names, done, rounds, entry)
 
     def ended(self, name: str, state: str) -> None:

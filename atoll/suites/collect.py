@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import RecordError
-from atoll.experiment import closest_name
+from atoll.experiment import did_you_mean
 from atoll.records import (
     Cell,
     Results,
@@ -209,8 +209,7 @@ def _seconds(entry: Mapping[str, Any], without: Collection[str] = ()) -> float:
 
 def _never(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], metric: str) -> str:
     known = [key for key in (entries[-1] if entries else {}) if isinstance(entries[-1][key], float)]
-    meant = closest_name(metric, known)
-    guess = f" Did you mean {meant!r}?" if meant else ""
+    guess = did_you_mean(metric, known)
     return f"metric: the runs of {info['label']} have no {metric!r}.{guess} They have {', '.join(known)}."
 
 

@@ -16,7 +16,8 @@ from atoll.experiment import Device
 from atoll.records import INTERRUPTED, Results, SuiteFolder, Tuning
 from atoll.suites.cleanup import Tidying
 from atoll.suites.collect import Reader, collect
-from atoll.suites.expand import Place, only, places
+from atoll.suites.expand import only as matching
+from atoll.suites.expand import places
 from atoll.suites.experiments import CellPlan, cell_plans, unique
 from atoll.suites.suite import FULL, Suite, read
 from atoll.suites.suite_outcome import Bench
@@ -75,7 +76,7 @@ def prepare(
     sized = whole.at(size)
     how = tuning or sized.tuning
     own, asked = places(sized, overrides), places(sized, overrides, seeds)
-    picked = {place.key: place for place in _picked(asked, only, sized)}
+    picked = {place.key: place for place in matching(asked, only, sized.axes)}
     # What was not asked for now may be in the folder from before: with the seeds that the suite has.
     plans = cell_plans(sized, [picked.get(place.key, place) for place in own], how)
     return Work(sized, how, plans, set(picked), command(suite, size, only, seeds, tuning, overrides))
@@ -133,7 +134,8 @@ def _stage(
     cells = stage()
     left = SuiteFolder(folder).left(cells)
     tidying.expect(cells, left)
-    plan = SweepPlan(SweepTable(_axes(work.suite), stack, Resources()), left)
+    axes = {axis: list(values) for axis, values in work.suite.values.items()}
+    plan = SweepPlan(SweepTable(axes, stack, Resources()), left)
     tidying.stopped = bool(left) and sweep(plan, folder, resume=True, events=tidying, **how).status == INTERRUPTED
 
 
@@ -171,14 +173,6 @@ def command(
 
 def _first(job: CellPlan) -> Collection[SweepCell]:
     return [c for option in job.options for c in option.trials] if job.tuned else job.options[0].finals
-
-
-def _picked(asked: Sequence[Place], patterns: Sequence[str], suite: Suite) -> list[Place]:
-    return only(asked, patterns, suite.axes)
-
-
-def _axes(suite: Suite) -> dict[str, list[str]]:
-    return {axis: list(values) for axis, values in suite.values.items()}
 
 
 def _check(seeds: int | None, tuning: str | None) -> None:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from atoll.core import Count, Table
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment, check_options, closest_name, schema, short_toml, unknown_option
+from atoll.experiment import Experiment, check_options, did_you_mean, schema, short_toml, unknown_option
 from atoll.tasks import METRICS
 
 Words = Annotated[list[str], Field(min_length=1)]
@@ -129,8 +129,7 @@ def _axes(axes: Sequence[str], values: Mapping[str, Any]) -> list[str]:
     problems += [f"axes: {axis!r} is a key of every block. Call the axis something else." for axis in sorted(taken)]
     for axis in values:
         if axis not in axes:
-            meant = closest_name(axis, axes)
-            guess = f" Did you mean {meant!r}?" if meant else ""
+            guess = did_you_mean(axis, axes)
             problems.append(f"value.{axis}: {axis!r} is none of the axes.{guess} Axes: {', '.join(axes)}.")
     for axis in dict.fromkeys(axes):
         there = values.get(axis)
@@ -145,8 +144,7 @@ def _metric(metric: str) -> list[str]:
     name = rest[0] if head in ("clients", "after") and len(rest) == 2 else metric
     if name in METRICS or re.fullmatch(r"top\d+_accuracy", name) or name == "train_loss":
         return []
-    meant = closest_name(name, METRICS)
-    guess = f" Did you mean {meant!r}?" if meant else ""
+    guess = did_you_mean(name, METRICS)
     return [f"metric: {metric!r} is not known.{guess} Known: {', '.join(METRICS)}, topK_accuracy."]
 
 
@@ -155,8 +153,7 @@ def _reference(at: str, name: str | None) -> list[str]:
     if not name or not folder.is_dir():
         return []
     known = sorted(p.name.removesuffix(".csv") for p in folder.iterdir() if p.name.endswith(".csv"))
-    meant = closest_name(name, known)
-    guess = f" Did you mean {meant!r}?" if meant else ""
+    guess = did_you_mean(name, known)
     return [] if name in known else [f"{at}: {name!r} is not known.{guess} Known: {', '.join(known)}."]
 
 
@@ -251,8 +248,7 @@ def _chosen(names: Any, at: str, known: Collection[str], what: str) -> list[str]
     problems = [f"{at}: {n!r} is there twice. Keep one." for n in dict.fromkeys(names) if names.count(n) > 1]
     for name in names:
         if name not in known:
-            meant = closest_name(name, known)
-            guess = f" Did you mean {meant!r}?" if meant else ""
+            guess = did_you_mean(name, known)
             problems.append(f"{at}: {name!r} is no {what}.{guess} Known: {', '.join(known)}.")
     return problems
 

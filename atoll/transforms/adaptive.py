@@ -51,8 +51,7 @@ class AdaptiveClip(Scaling):
         return replace(self, unit=unit), replace(spec, l2=(1.0 - self.count_share) ** -0.5, l1=None, size=size)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
-        return {"bound": torch.tensor(float(self.initial_max_norm), device=device)}, {}
+        return {"bound": torch.tensor(float(self.initial_max_norm), device=tree.device(like))}, {}
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
         norm, bound = l2_norm(update.value), _clamped(state["bound"])

@@ -73,7 +73,7 @@ class Skellam(NoisySum, Calibrated):
     Every client of a secure sum adds its share, and shares add up to it exactly (Agarwal, Kairouz and Liu, 2021).
     """
 
-    allowed_after_noise: ClassVar[bool] = True
+    allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
     noise_multiplier: Unsigned = _NAN
     epsilon: Epsilon | None = None

@@ -117,8 +117,6 @@ class ApproximateLocal(NoisySum):
     accurate as one that does.
     """
 
-    allowed_after_noise: ClassVar[bool] = True
-
     epsilon: Positive
     mechanism: Literal["gaussian", "laplace", "privunit"] = "privunit"
     delta: Delta = 1e-6

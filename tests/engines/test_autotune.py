@@ -1,6 +1,5 @@
 """Choosing the fastest engine: a rule for dense models, else engines whose speed we set, on a clock of their own."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -8,18 +7,18 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import atoll
 from atoll.algorithms.scaffold import Scaffold
-from atoll.core import ClientStates, Engine, Pending, Request, Train, Trained
+from atoll.core import Engine, Pending, Request, Train, Trained
 from atoll.engines import ENGINES, Loop, Threads, Vector, autotune, choice, cpu_threads, make, small
 from atoll.engines.autotune import fastest, is_dense, measure
 from atoll.engines.capture import Captured
 from atoll.tasks.models import MODELS
 from atoll.testing.harness import Federation, federation
 from atoll.testing.problems import network
-from atoll.tree import Tree
+from tests.support.stateless_engine import StatelessEngine
 from tests.tasks.test_models import build
 
 DENSE = {"linear", "logistic", "mlp"}
@@ -36,7 +35,7 @@ class Time:
         return self.now
 
 
-class Paced(Engine):
+class Paced(StatelessEngine):
     """Takes so many seconds for each call, by the number of the call; the last one again and again."""
 
     name = "paced"
@@ -51,15 +50,6 @@ class Paced(Engine):
         self.clock.now += self.seconds[min(len(self.seen), len(self.seconds) - 1)]
         self.seen.append(request)
         return Pending.done(cast(Trained, None))
-
-    def state(self) -> ClientStates:
-        raise NotImplementedError
-
-    def load(self, pieces: Iterable[tuple[Tensor, Tree]]) -> None:
-        raise NotImplementedError
-
-    def choice(self) -> dict[str, Any]:
-        return {}
 
 
 @pytest.fixture

@@ -36,7 +36,8 @@ from atoll.report.metrics import ACCURACY
 from atoll.report.privacy_plots import spending
 from atoll.report.seed_groups import group
 from atoll.report.settings import DEFAULTS
-from tests.report.test_report import Loads, write_run
+from tests.report.test_report import write_run
+from tests.support.page_parser import Loads
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 CANARIES = "canaries (Steinke, Nasr, Jagielski, 2023)"

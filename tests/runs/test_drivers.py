@@ -33,6 +33,7 @@ from atoll.runs.drivers import Asking, Stopwatch
 from atoll.testing.harness import Federation, federation
 from atoll.testing.problems import network
 from atoll.tree import Tree
+from tests.support.stateless_engine import StatelessEngine
 
 
 class Wrapped(Engine):
@@ -139,7 +140,7 @@ def test_of_two_requests_the_second_is_asked_for_with_what_really_came_of_the_fi
 
 
 @dataclass
-class Words(Engine):
+class Words(StatelessEngine):
     """Answers a message with its words in capitals, after it has promised something else."""
 
     promises: dict[str, str] = field(default_factory=dict)
@@ -155,15 +156,6 @@ class Words(Engine):
         truth = text.upper()
         promised = self.promises.get(text, truth)
         return Pending.done(truth) if promised == truth else Pending(promised, lambda: truth)
-
-    def state(self) -> ClientStates:
-        raise NotImplementedError
-
-    def load(self, pieces: Iterable[tuple[Tensor, Tree]]) -> None:
-        raise NotImplementedError
-
-    def choice(self) -> dict[str, Any]:
-        return {}
 
 
 def say(text: str) -> Request:

@@ -3,7 +3,7 @@
 import json
 import signal
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import atoll
 from atoll.algorithms.fedavg import FedAvg
-from atoll.core import ClientStates, Engine, Evaluate, Exchange, Message, Pending, Request, Train, Trained
+from atoll.core import Engine, Evaluate, Exchange, Message, Pending, Request, Train, Trained
 from atoll.engines import Vector, measure_rows
 from atoll.engines.evaluation import Measurement, measure_side_by_side
 from atoll.errors import ConfigError, DivergenceError, RecordError
@@ -29,8 +29,8 @@ from atoll.runs.evaluate import evaluation_data
 from atoll.runs.lockstep import Lane, lockstep
 from atoll.testing.harness import federation
 from atoll.testing.problems import network
-from atoll.tree import Tree
 from tests.support.marks import slow_but
+from tests.support.stateless_engine import StatelessEngine
 
 
 class Normed(nn.Module):
@@ -546,7 +546,7 @@ def test_every_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------------------------------------- turns
 
 
-class Upper(Engine):
+class Upper(StatelessEngine):
     """Answers a word with its capitals. Words that begin alike can be answered as one; those with a "?" cannot."""
 
     name = "upper"
@@ -572,15 +572,6 @@ class Upper(Engine):
         if word(request) in self.fails:
             raise self.fails[word(request)]
         return word(request).upper()
-
-    def state(self) -> ClientStates:
-        raise NotImplementedError
-
-    def load(self, pieces: Iterable[tuple[Tensor, Tree]]) -> None:
-        raise NotImplementedError
-
-    def choice(self) -> dict[str, Any]:
-        return {}
 
 
 def ask(text: str) -> Request:

@@ -37,6 +37,7 @@ from atoll.suites.suite_progress import SuiteBar, TimeLeft
 from atoll.suites.sweeps import Events
 from atoll.suites.sweeps.signals import deadline, terminable
 from atoll.suites.terminal import describe_suites, second_stage
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 FILE = Path(__file__).parent / "digits.toml"
@@ -323,14 +324,6 @@ def go(folder: Path) -> None:
 
 def lines(folder: Path) -> int:
     return sum(path.read_bytes().count(b"\n") for path in folder.glob("cells/*/record.jsonl"))
-
-
-def until(reached: Callable[[], bool], at_work: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 120
-    while not reached():
-        assert at_work(), "ended before the moment came"
-        assert time.monotonic() < limit, "the moment never came"
-        time.sleep(1e-3)
 
 
 @pytest.mark.slow

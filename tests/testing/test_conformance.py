@@ -2,7 +2,7 @@
 
 import doctest
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -33,7 +33,7 @@ from atoll.core import (
 )
 from atoll.data.partition import PARTITIONS, Iid, Partition
 from atoll.engines import ENGINES, Choice, ClientStore, DeviceData, LocalEngine, Loop, Threads, Vector, make
-from atoll.engines.program import ClientRows
+from atoll.engines.one_by_one import ClientInputs
 from atoll.errors import ConformanceError
 from atoll.privacy import Event, Gaussian
 from atoll.reducers import REDUCERS, Mean, Median
@@ -593,9 +593,9 @@ class ForgetsMemory(Loop):
 class WritesAtOnce(Loop):
     """Which copy of a client that was drawn twice comes first makes a difference."""
 
-    def _client(self, steps: Any, request: Train, cohort: Cohort, c: int, rows: ClientRows, *rest: Any) -> Tree:
-        rows.repeated = False
-        return super()._client(steps, request, cohort, c, rows, *rest)
+    def clients(self, given: ClientInputs) -> Iterator[Tree]:
+        given.rows.repeated = False
+        return super().clients(given)
 
 
 class WeighsNobody(Loop):

@@ -34,7 +34,6 @@ class Advice:
     nearest: float | None  # the distance of the nearest of all
 
     def plain(self) -> dict[str, Any]:
-        """As JSON takes it."""
         return {**asdict(self), "words": words(self)}
 
 

@@ -64,7 +64,6 @@ class Comparison:
     privacy: tuple[str, ...] = ()  # what the sides promise, where one has an epsilon
 
     def plain(self) -> dict[str, Any]:
-        """As JSON takes it."""
         return asdict(self)
 
 

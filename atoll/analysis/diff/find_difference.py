@@ -47,7 +47,6 @@ class Parting:
 
     @property
     def parted(self) -> bool:
-        """Is there any difference?"""
         return not self.lines.same
 
 

@@ -52,7 +52,6 @@ def alike(a: Tensor, b: Tensor) -> bool:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """The same bits?"""
     return alike(a, b) and torch.equal(_bits(a), _bits(b))
 
 

@@ -54,7 +54,6 @@ class FinishedRun:
         return cls(folder, info, folder.record(), setup)
 
     def model(self) -> Model:
-        """What the run released."""
         return model_in(self.folder, self.setup)
 
 

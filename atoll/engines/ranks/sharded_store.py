@@ -62,7 +62,6 @@ class ShardedStore:
 
     @property
     def in_file(self) -> bool:
-        """Are they?"""
         return self.store.in_file
 
     def gathered(self) -> Kept:

@@ -104,15 +104,8 @@ def certainty(results: Results) -> Certainty | None:
     explanations = (_method(results, rope), _stability(steady))
     plots = tuple(_plot(i, line, results) for i, line in enumerate(top[:MOST]))
     every = tuple(line for _, _, pairs in lines for line in pairs)
-    return Certainty(
-        _finding(top, rope, results),
-        explanations,
-        suite_metric(results).gap(rope),
-        top,
-        every,
-        plots,
-        _explained(results, rope),
-    )
+    finding, explained = _finding(top, rope, results), _explained(results, rope)
+    return Certainty(finding, explanations, suite_metric(results).gap(rope), top, every, plots, explained)
 
 
 def practical(results: Results) -> float:

@@ -26,7 +26,6 @@ def write(results: Results, folder: Path) -> Path:
 
 
 def write_page(results: Results, out: Path) -> Path:
-    """Write the page alone."""
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_text(out, page(results))
     return out

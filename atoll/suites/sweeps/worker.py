@@ -47,7 +47,6 @@ class Teller(Events):
     line: Connection
 
     def began(self, names: Sequence[str]) -> None:
-        """Pass it on."""
         self._tell("began", list(names))
 
     def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
@@ -56,7 +55,6 @@ class Teller(Events):
         self._tell("round", list(names), done, rounds, plain)
 
     def ended(self, name: str, state: str) -> None:
-        """Pass it on."""
         self._tell("ended", name, state)
 
     def _tell(self, what: str, *rest: Any) -> None:

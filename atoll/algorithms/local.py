@@ -78,7 +78,7 @@ def move(server: Tree, mean: Tree, lr: float) -> Tree:
 
 def renewed(buffers: Tree, change: Tree) -> Tree:
     """Buffers after the mean change; a counter stays a whole number."""
-    return tree.map(lambda b, d: (b + d).to(b.dtype), buffers, change)  # type: ignore[no-any-return]
+    return tree.map(lambda b, d: tree.cast_like(b + d, b), buffers, change)  # type: ignore[no-any-return]
 
 
 def equal_weight(info: Info) -> Tensor:

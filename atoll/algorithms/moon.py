@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from atoll.algorithms.local import begin, delta_update, descend, gradient, model_of, move
+from atoll.algorithms.local import begin, check_divisor, delta_update, descend, gradient, model_of, move
 from atoll.algorithms.optimizers import SGD, Optimizer
 from atoll.core import Info, Model, Positive, Task, Total, Traits, Unsigned, Update
 from atoll.tree import Tree
@@ -26,6 +26,9 @@ class Moon:
     temperature: Positive = 0.5
     optimizer: Optimizer = SGD()
     server_lr: Positive = 1.0
+
+    def __post_init__(self) -> None:
+        check_divisor("temperature", self.temperature)
 
     def traits(self) -> Traits:
         return Traits()

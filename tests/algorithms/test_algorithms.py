@@ -485,7 +485,7 @@ def test_adafedprox_raises_mu_with_the_loss_and_lowers_it_after_patience() -> No
         value = {"delta": still, "buffers": tree.zeros_like(problem.model["buffers"]), "loss": torch.tensor(loss)}
         server = ada.apply(server, Total(value, torch.ones(()), torch.ones(())), key)
         seen.append(round(float(server["mu"]), 4))
-    assert seen == [0.2, 0.1, 0.1, 0.2, 0.2, 0.1, 0.1, 0.1]
+    assert seen == [0.2, 0.2, 0.1, 0.2, 0.2, 0.1, 0.1, 0.1]  # the first loss is no fall
     assert (
         float(
             ada.apply(
@@ -555,3 +555,31 @@ def test_features_of_a_model_that_predicts_have_no_dropout_and_running_statistic
     h = F.linear(x, params["0.weight"], params["0.bias"])
     norm = F.batch_norm(h, buffers["1.running_mean"], buffers["1.running_var"], params["1.weight"], params["1.bias"])
     assert torch.allclose(z, torch.tanh(norm), atol=1e-6)
+
+
+def simulate(algorithm: dict[str, Any], **more: Any) -> atoll.Run:
+    problem = plain(perceptron())
+    rows = [problem.partition.of(c).tolist() for c in range(6)]
+    data = problem.columns["x"], problem.columns["y"]
+    return atoll.simulate(perceptron(), data, clients=rows, algorithm=algorithm, rounds=6, batch=3, engine="loop", **more)
+
+
+def test_the_mu_of_every_line_is_the_one_that_the_round_used() -> None:
+    run = simulate({"name": "adafedprox", "lr": 0.3, "mu": 0.5, "patience": 1, "change": 0.2})
+    used, losses = [e["settings"]["algorithm.mu"] for e in run.history], [e["train_loss"] for e in run.history]
+    mu, want = 0.5, [0.5]
+    for last, loss in zip([np.inf, *losses], losses[:-1], strict=False):
+        step = 0.0 if not np.isfinite(last) or loss == last else 0.2 if loss > last else -0.2
+        mu = min(max(mu + step, 0.0), 1.0)
+        want.append(mu)
+    assert used == pytest.approx(want, abs=1e-6)
+    assert len(set(used)) > 1
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "feddyn", "alpha": None}, {"name": "moon", "temperature": None}])
+def test_a_schedule_that_ends_at_zero_is_refused_where_it_is_divided_by(algorithm: dict[str, Any]) -> None:
+    (name,) = (k for k, v in algorithm.items() if v is None)
+    falling = {"name": "cosine", "start": 0.1, "over": 4}
+    with pytest.raises(ConfigError, match=rf"algorithm.{name}: .* reaches 0. Give the schedule an end above 0"):
+        simulate({**algorithm, "lr": 0.1, name: falling})
+    assert simulate({**algorithm, "lr": 0.1, name: {**falling, "end": 0.01}}).status == "finished"

@@ -154,7 +154,9 @@ def _standing(results: Results, name: str, cells: Mapping[str, Cell]) -> Standin
     found = t_interval(gaps) if len(gaps) > 1 else None
     interval = (found.low, found.high) if found and found.low is not None and found.high is not None else None
     places = 2 if results.scale == 100 else decimals(False, list(rivals.values()))
-    value = f"{prose.number(rivals[first].mean, places)} ± {prose.number(rivals[first].std or 0.0, places)}"
+    spread = f" ± {prose.number(rivals[first].std or 0.0, places)}"
+    spread = f" ({prose.ALL_EQUAL})" if rivals[first].all_equal else spread
+    value = prose.number(rivals[first].mean, places) + spread
     names = " = ".join(best(turned, higher=True))
     margin = sign * (rivals[first].mean - rivals[second].mean)
     said = (results.suite, name, results.size, suite_metric(results).unit, names, value, second)

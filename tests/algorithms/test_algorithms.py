@@ -561,7 +561,9 @@ def simulate(algorithm: dict[str, Any], **more: Any) -> atoll.Run:
     problem = plain(perceptron())
     rows = [problem.partition.of(c).tolist() for c in range(6)]
     data = problem.columns["x"], problem.columns["y"]
-    return atoll.simulate(perceptron(), data, clients=rows, algorithm=algorithm, rounds=6, batch=3, engine="loop", **more)
+    return atoll.simulate(
+        perceptron(), data, clients=rows, algorithm=algorithm, rounds=6, batch=3, engine="loop", **more
+    )
 
 
 def test_the_mu_of_every_line_is_the_one_that_the_round_used() -> None:

@@ -141,13 +141,20 @@ def plain_fedavg(model: nn.Module, rounds: int) -> dict[str, Tensor]:
                 optimizer.step()
             states.append(client.state_dict())
         means = {k: sum(n * s[k].double() for n, s in zip(SIZES, states, strict=True)) / sum(SIZES) for k in states[0]}
-        server.load_state_dict({k: v if server.state_dict()[k].is_floating_point() else v.round() for k, v in means.items()})
+        server.load_state_dict(
+            {k: v if server.state_dict()[k].is_floating_point() else v.round() for k, v in means.items()}
+        )
     return server.state_dict()
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=["loop", "threads", "vector"])
 def test_without_a_momentum_running_statistics_are_the_mean_over_all_batches(engine: Any, tmp_path: Path) -> None:
-    layers = (lambda: nn.Unflatten(1, (2, 3)), lambda: nn.BatchNorm1d(2, momentum=None), nn.Flatten, lambda: nn.Linear(6, 3))
+    layers = (
+        lambda: nn.Unflatten(1, (2, 3)),
+        lambda: nn.BatchNorm1d(2, momentum=None),
+        nn.Flatten,
+        lambda: nn.Linear(6, 3),
+    )
     run = simulate(seeded(*layers), "average", engine=engine, out=tmp_path / "run")
     assert run.info["engine"]["name"] == (engine if isinstance(engine, str) else engine["name"])
     truth = plain_fedavg(seeded(*layers), 3)

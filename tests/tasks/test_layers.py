@@ -213,7 +213,9 @@ def test_group_norm_starts_from_the_weights_of_the_module() -> None:
 @pytest.mark.parametrize(("features", "said"), [(1, "over 1 value,"), (2, "over 2 values,")])
 def test_a_group_of_which_no_more_than_a_sign_would_be_left_is_refused(features: int, said: str) -> None:
     model = make_stackable(nn.Sequential(nn.Linear(3, features), nn.BatchNorm1d(features)), "group")
-    with pytest.raises(ConfigError, match=rf"task.batch_norm: .*'1', BatchNorm1d\({features}\), {said} .* Use 'average'"):
+    with pytest.raises(
+        ConfigError, match=rf"task.batch_norm: .*'1', BatchNorm1d\({features}\), {said} .* Use 'average'"
+    ):
         model(torch.randn(4, 3))
     assert make_stackable(nn.BatchNorm2d(features), "group")(torch.randn(4, features, 2, 2)).shape[1] == features
 

@@ -116,8 +116,7 @@ def _score(found: MeanOverSeeds | Published | None, sign: str = "") -> str:
     if found is None:
         return prose.MISSING
     spread = "" if found.std is None or not math.isfinite(found.std) else prose.number(found.std, 2)
-    ours_equal = isinstance(found, MeanOverSeeds) and found.std is not None and found.std <= 1e-9 * abs(found.mean)
-    if ours_equal and found.n > 1:
+    if isinstance(found, MeanOverSeeds) and found.std is not None and found.std <= 1e-9 * abs(found.mean):
         return TextCell(prose.number(found.mean, 2, sign), remarks=(prose.ALL_EQUAL,)).inline
     return TextCell(prose.number(found.mean, 2, sign), spread).inline
 

@@ -120,7 +120,9 @@ def test_a_dirichlet_split_has_the_sizes_that_loops_deal_out():
 def test_sizes_of_the_published_profile_are_cut_by_floors_of_the_running_sum():
     (share,) = rng.dirichlet(rng.fold(KEY, 3), torch.full((1, 6), 2.0, dtype=torch.float64)).numpy()
     p = QuantityDirichlet(6, 2.0, profile="niid-bench")(None, {}, 1000, KEY)
-    assert p.sizes.tolist() == [len(part) for part in np.split(np.arange(1000), (share.cumsum() * 1000).astype(int)[:-1])]
+    assert p.sizes.tolist() == [
+        len(part) for part in np.split(np.arange(1000), (share.cumsum() * 1000).astype(int)[:-1])
+    ]
 
 
 def test_redrawing_keeps_a_draw_that_has_the_minimum():

@@ -25,6 +25,7 @@ from atoll.data.partition import (
 )
 from atoll.data.partition.assign import counts_by_largest_remainder
 from atoll.data.partition.fill import fill, luck_of
+from atoll.data.partition.resize import _scaled
 from atoll.data.sources import fcube
 from atoll.errors import PartitionError
 from atoll.rng import host
@@ -107,6 +108,12 @@ def test_rounding_favours_no_place_and_is_off_by_less_than_one():
     assert (counts_by_largest_remainder(shares[:, order], totals) == counts[:, order]).all()
     assert (counts.sum(1) == totals).all()
     assert (np.abs(counts - shares * totals[:, None]) < 1).all()
+
+
+def test_new_sizes_favour_no_place():
+    old = counts_by_largest_remainder(host.dirichlet(KEY, 2.0, (5, 8)), np.full(5, 200))
+    sizes, order = np.array([90, 70, 60, 50, 40, 30, 20, 11]), host.permutation(KEY, 8)
+    assert (_scaled(old[:, order], sizes[order], "") == _scaled(old, sizes, "")[:, order]).all()
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,11 @@ Float sums depend on the processor and on torch: "about" says where the file was
 Runs marked "known_wrong" have known bugs at that commit: their differences are shown and do not count.
 
 Some were made again by later code, because that commit's numbers were wrong: "batch_norm/group" and "dp_sgd/shuffled,
-group" (groups of one feature lost all that went in), "batch_norm/recompute" (the variance left out what lies between
-batches and clients), "algorithm/adafedprox" (the first round counted as a fall; the record had mu's start value). Its
-Dirichlet split, which favoured the last client, is kept here as `floored`, so that all others hold as they are; sweeps
-cannot stack what is named by import path, so they have today's split and were made again.
+group" (groups of one feature lost what went in), "batch_norm/recompute" and "stack/batch_norm" (the variance left out
+what lies between batches and clients), "algorithm/adafedprox" (the first round counted as a fall, and the record had
+the first mu, as in "transform/joint_clip, loss"). Its Dirichlet split, which favoured
+the last client, is kept here as `floored`, so that all others hold as they are; sweeps cannot stack what is named by
+import path, so they have today's split and were made again.
 """
 
 from __future__ import annotations

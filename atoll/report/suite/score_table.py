@@ -79,7 +79,9 @@ def _entry(results: Results, when: When, places: int, brief: bool, cell: Cell | 
         "" if score.std is None or not math.isfinite(score.std) or same else prose.number(score.std, places),
         mark,
         detail="" if brief else _interval(score, places, results.scale == 100),
-        remarks=tuple(filter(None, [seeds, prose.ALL_EQUAL if same else "", "" if brief else brief_claims(cell)])),
+        remarks=tuple(
+            filter(None, [seeds, prose.ALL_EQUAL if same and not brief else "", "" if brief else brief_claims(cell)])
+        ),
         hint=prose.why(cell) if seeds else "",
         style=style,
         value=score.mean,

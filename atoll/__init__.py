@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from atoll import suites as bench
     from atoll.experiment import Experiment
-    from atoll.runs import Run, run, simulate
+    from atoll.runs import Callback, Run, run, simulate
     from atoll.suites import sweeps as sweep
 
 __version__ = "0.1.0"
 _ROOMS = {"bench": "atoll.suites", "sweep": "atoll.suites.sweeps"}
-__all__ = ["Experiment", "Run", "__version__", "bench", "run", "simulate", "sweep"]
+__all__ = ["Callback", "Experiment", "Run", "__version__", "bench", "run", "simulate", "sweep"]
 
 
 def __getattr__(name: str) -> Any:
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
         from atoll.experiment import Experiment
 
         return Experiment
-    if name in ("Run", "run", "simulate"):
+    if name in ("Callback", "Run", "run", "simulate"):
         from atoll import runs
 
         return getattr(runs, name)

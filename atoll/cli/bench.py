@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from atoll.cli.common import (
+    STOPPED,
     Address,
     Executor,
     ResumeTasks,
@@ -88,13 +89,15 @@ def bench(
 def _run(work: Work, folder: Path, jobs: int | None, *, executor: Executor, device: Where, **options: Any) -> Bench:
     """The suite under a bar; Ctrl-C for the second time leaves at once."""
     from atoll.suites import SuiteBar, run, second_stage
+    from atoll.suites.sweeps import CellLines
 
     try:
         at_once = jobs or (workers(device) if executor == "local" else None)
-        with SuiteBar(second_stage(work), at_once or 1, console) as bar:
+        events = SuiteBar(second_stage(work), at_once or 1, console) if console.is_terminal else CellLines(say)
+        with events as bar:
             return run(work, folder, executor=executor, jobs=at_once, device=device, events=bar, **options)
     except KeyboardInterrupt:
-        errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
+        errors.print(STOPPED)
         sys.exit(130)
 
 

@@ -18,14 +18,18 @@ from atoll.errors import ConfigError
 
 if TYPE_CHECKING:
     from atoll.engines.ranks import World
+    from atoll.runs import Shown
 
 console = Console()
 errors = Console(stderr=True)
+STOPPED = "Stopped at once. What was checkpointed is safe: go on with --resume."
 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the file; may be repeated.")
 ]
 Where = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="A line for every round, with all its numbers.")]
 Executor = Annotated[Literal["local", "ray"], typer.Option(help="Where tasks run.")]
 Address = Annotated[str | None, typer.Option(help="Of a Ray cluster; default: a Ray on this machine.")]
 ResumeTasks = Annotated[bool, typer.Option("--resume", help="Run what is left; what is done stays.")]
@@ -42,6 +46,23 @@ PartitionOptions = Annotated[
 def say(text: str, style: str | None = None, to: Console = console, wrap: bool = False) -> None:
     """Print text as it stands: nothing in it is markup, and a terminal may wrap it, we do not."""
     to.print(text, style=style, markup=False, highlight=False, soft_wrap=not wrap)
+
+
+@contextmanager
+def hushed(quiet: bool) -> Iterator[None]:
+    """Nothing but errors is printed, if so."""
+    before, console.quiet = console.quiet, quiet or console.quiet
+    try:
+        yield
+    finally:
+        console.quiet = before
+
+
+def followed(label: str | None, verbose: bool = False) -> Shown:
+    """How far a run is: a bar on a terminal, lines in a file or with --verbose."""
+    from atoll.runs import Bar, LogLines
+
+    return Bar(label, console) if console.is_terminal and not verbose else LogLines(label, say, verbose)
 
 
 def print_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:

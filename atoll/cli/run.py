@@ -11,7 +11,21 @@ import typer
 from rich.table import Table
 
 from atoll.cli import common
-from atoll.cli.common import Overrides, Where, console, errors, imports, retyped, retyped_overrides, say
+from atoll.cli.common import (
+    STOPPED,
+    Overrides,
+    Quiet,
+    Verbose,
+    Where,
+    console,
+    errors,
+    followed,
+    hushed,
+    imports,
+    retyped,
+    retyped_overrides,
+    say,
+)
 
 if TYPE_CHECKING:
     from atoll.experiment import Experiment
@@ -26,48 +40,62 @@ def run(
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: a new one in runs/.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a few rounds goes.")] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run an experiment, or the quickstart if no file is named. Under torchrun: one run, on all its processes."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        from atoll.engines.ranks import join
+    with hushed(quiet or _another_rank()):
+        if file is None:
+            _quickstart(set_ or [], device, out, verbose)
+        else:
+            _run_file(file, set_ or [], device, out, resume, profile, verbose)
 
-        console.quiet = join().rank > 0  # rank 0 speaks for all
-    if file is None:
-        _quickstart(set_ or [], device, out)
-        return
+
+def _another_rank() -> bool:
+    """Rank 0 speaks for all."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return False
+    from atoll.engines.ranks import join
+
+    return join().rank > 0
+
+
+def _run_file(
+    file: Path, overrides: list[str], device: Where, out: Path | None, resume: bool, profile: bool, verbose: bool
+) -> None:
     with imports():
         from atoll.experiment import load
         from atoll.records import INTERRUPTED
 
-    experiment = load(file, set_ or [])
-    done = _run(experiment, out, resume, device, profile)
+    experiment = load(file, overrides)
+    done = _run(experiment, out, resume, device, profile, verbose)
     _say_how(done)
     if done.status == INTERRUPTED:
         say(f"Stopped after round {len(done.history)} of {experiment.rounds}, with a checkpoint.", wrap=True)
-        _go_on([*_command(file, set_ or [], device, done.folder), "--resume"])
-    if not console.quiet:
+        _go_on([*_command(file, overrides, device, done.folder), "--resume"])
+    if not _another_rank():
         _show(done, profile)
 
 
-def _quickstart(overrides: list[str], device: Where, out: Path | None) -> None:
+def _quickstart(overrides: list[str], device: Where, out: Path | None, verbose: bool) -> None:
     with imports():
         from atoll.cli.quickstart import quickstart
         from atoll.records import INTERRUPTED
 
-    ran = quickstart(console, out or Path("runs/quickstart"), overrides, device)
+    ran = quickstart(out or Path("runs/quickstart"), overrides, device, verbose, _another_rank())
     if ran[-1].status == INTERRUPTED:
         _go_on(_command(None, overrides, device, out))
 
 
-def _run(experiment: Experiment, out: Path | None, resume: bool, device: Where, profile: bool) -> Run:
-    from atoll.runs import Bar, run
+def _run(experiment: Experiment, out: Path | None, resume: bool, device: Where, profile: bool, verbose: bool) -> Run:
+    from atoll.runs import run
 
+    shown = followed(None, verbose)
     try:
-        with Bar(experiment.label or str(experiment.algorithm["name"]), console) as bar:
-            return run(experiment, out, resume=resume, device=device, watch=bar, profile=profile)
+        return run(experiment, out, resume=resume, device=device, callbacks=[shown], progress=False, profile=profile)
     except KeyboardInterrupt:
-        if not console.quiet:
-            errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
+        if not _another_rank():
+            errors.print(STOPPED if shown.began else "Stopped before the first round: nothing was written.")
         sys.exit(130)
 
 

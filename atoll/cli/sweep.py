@@ -13,10 +13,12 @@ from atoll.cli.common import (
     Address,
     Executor,
     Overrides,
+    Quiet,
     ResumeTasks,
     Where,
     console,
     errors,
+    hushed,
     imports,
     retyped,
     retyped_overrides,
@@ -39,18 +41,20 @@ def sweep(
     resume: ResumeTasks = False,
     no_stack: Annotated[bool, typer.Option("--no-stack", help="Run every cell by itself.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells; run and write nothing.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run an experiment with every combination of the values in its [sweep] table."""
     with imports():
         from atoll.records import INTERRUPTED
-        from atoll.suites.sweeps import CellsBar, default_folder, plan, run
+        from atoll.suites.sweeps import CellLines, CellsBar, default_folder, plan, run
 
     made = plan(file, set_ or [])
     folder = out or default_folder(file)
     if dry_run:
         _print_cells(made, folder, made.table.stack and not no_stack, device)
         return
-    with CellsBar(len(made.cells), console) as bar:
+    count = len(made.cells)
+    with hushed(quiet), CellsBar(count, console) if console.is_terminal else CellLines(say, count) as bar:
         done = run(
             made,
             folder,
@@ -67,7 +71,8 @@ def sweep(
         words += [*retyped("--address", address), *retyped("--jobs", jobs), *retyped("--device", device, "auto")]
         words += ["--no-stack"] if no_stack else []
         _say_what_is_left(done, [*words, "--out", str(folder), "--resume"])
-    _print_results(done)
+    with hushed(quiet):
+        _print_results(done)
 
 
 def _say_what_is_left(done: Sweep, command: list[str]) -> None:

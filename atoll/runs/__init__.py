@@ -1,11 +1,12 @@
 """A run: its rounds, its folder, its state, and how to go on with it."""
 
 from atoll.runs.api import run, simulate
+from atoll.runs.callbacks import Callback, LiveRun, Watcher, silent
 from atoll.runs.checkpoint import read_checkpoint
 from atoll.runs.drivers import drive, on_promises
 from atoll.runs.environment import hardware, versions
 from atoll.runs.lifecycle import resumed_choice
-from atoll.runs.progress import Bar, LiveBar, Watcher, live_progress, metric_in, silent
+from atoll.runs.progress import Bar, LiveBar, LogLines, Shown, live_progress, metric_in
 from atoll.runs.run_loop import RunLoop
 from atoll.runs.run_result import Run
 from atoll.runs.run_stacked import run_together
@@ -13,9 +14,13 @@ from atoll.runs.stackable import partition_names, stack_shape, why_not_stackable
 
 __all__ = [
     "Bar",
+    "Callback",
     "LiveBar",
+    "LiveRun",
+    "LogLines",
     "Run",
     "RunLoop",
+    "Shown",
     "Watcher",
     "drive",
     "hardware",

@@ -15,8 +15,9 @@ from atoll.data import Dataset, Partition
 from atoll.engines.ranks import World, join
 from atoll.experiment import Device, Entry, Experiment, Setup, assemble, find_device, load, make_partition, set_up
 from atoll.records import Info, RunFolder, ended
+from atoll.runs.callbacks import Callback, Callbacks, Watcher, checked
 from atoll.runs.lifecycle import claim, default_folder, run_all, same_device
-from atoll.runs.progress import Watcher, silent
+from atoll.runs.progress import shown
 from atoll.runs.python_inputs import ARRAYS, CLIENTS, cohort_entry, listed, make_module, merged, named, pair
 from atoll.runs.run_result import Run
 
@@ -27,19 +28,24 @@ def run(
     *,
     resume: bool = False,
     device: Device = "auto",
-    watch: Watcher = silent,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+    watch: Watcher | None = None,
     profile: bool = False,
 ) -> Run:
     """Run an experiment (a path, a dict, or an `Experiment`) and return what came of it.
 
+    `callbacks` are told of every round, and may end the run. `progress` shows how far it is: a bar in a terminal or
+    notebook, lines elsewhere; None is a bar where there can be one. `watch` is a function in place of a callback.
     `profile` looks at a few rounds and says in the run's folder `profile/` where their time goes. Under torchrun every
     process calls this alike, and gets the same `Run`.
     """
+    told = Callbacks([*checked(callbacks, watch), *shown(progress)])
     world = join()
     with world.reporting_failure():
         whole = _experiment(experiment)
         folder = RunFolder(world.on_rank_zero(lambda: Path(out) if out is not None else default_folder(whole, resume)))
-        return _done(world, folder, whole, resume, device, watch, lambda where: set_up(whole, where), profile=profile)
+        return _done(world, folder, whole, resume, device, told, lambda where: set_up(whole, where), profile=profile)
 
 
 def _experiment(given: Experiment | str | Path | Mapping[str, Any]) -> Experiment:
@@ -54,7 +60,7 @@ def _done(
     experiment: Experiment,
     resume: bool,
     device: Device,
-    watch: Watcher,
+    callback: Callback,
     build: Callable[[Device], Setup],
     temporary: bool = False,
     profile: bool = False,
@@ -65,7 +71,7 @@ def _done(
     if not ended(info):
         device = world.on_rank_zero(lambda: same_device(info, device))
         here = world.on_device(find_device(device))
-        run_all(here.local_rank_zero_first(lambda: build(device)), folder, info, watch, here, profile)
+        run_all(here.local_rank_zero_first(lambda: build(device)), folder, info, callback, here, profile)
     if world.size == 1:
         return Run(folder.path, temporary)
     run = world.on_rank_zero(lambda: Run(folder.path))
@@ -94,7 +100,9 @@ def simulate(
     loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
-    watch: Watcher = silent,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+    watch: Watcher | None = None,
     **tables: Any,
 ) -> Run:
     """Simulate federated learning on arrays.
@@ -104,9 +112,11 @@ def simulate(
     `{"name": "dirichlet", "clients": 20, "alpha": 0.3}`. `cohort` is None (everyone), a number (that many, without
     replacement) or an entry. `loss(outputs, targets)` replaces the usual one (cross-entropy for classes, squared error
     for numbers); it is taken example by example. Without `out` the run's folder goes when the `Run` goes.
-    Further tables of the file go by name: `evaluate={"every": 5}`, `round="gossip"`.
+    `callbacks`, `progress` and `watch` are those of `run`. Further tables of the file go by name:
+    `evaluate={"every": 5}`, `round="gossip"`.
     Under torchrun every process must hand over the same model and data: draw them from a seed.
     """
+    told = Callbacks([*checked(callbacks, watch), *shown(progress)])
     world = join()
     dataset = Dataset.from_arrays(*pair(data, "data"), test=None if test is None else pair(test, "test"))
     module = make_module(model, seed)
@@ -127,7 +137,7 @@ def simulate(
         return assemble(experiment, dataset, partition or make_partition(experiment, dataset), module, where, loss)
 
     with world.reporting_failure(), _place(out, world) as folder:
-        return _done(world, folder, experiment, resume, device, watch, build, temporary=out is None)
+        return _done(world, folder, experiment, resume, device, told, build, temporary=out is None)
 
 
 @contextmanager

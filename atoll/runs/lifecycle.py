@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,11 +18,11 @@ from atoll.engines.ranks import ALONE, World
 from atoll.errors import RankError, RecordError
 from atoll.experiment import Device, Experiment, Setup, short_toml
 from atoll.records import INTERRUPTED, RUNNING, Info, RunFolder, ended, failed
+from atoll.runs.callbacks import Callback
 from atoll.runs.drivers import Asking, drive
 from atoll.runs.environment import code, hardware, versions
 from atoll.runs.interrupts import unhurried
 from atoll.runs.profiling import Profile
-from atoll.runs.progress import Watcher
 from atoll.runs.run_loop import RunLoop
 
 _CELLS = 10_000  # clients times classes, in run.json
@@ -88,27 +88,27 @@ def default_folder(experiment: Experiment, resume: bool) -> Path:
 
 
 def run_all(
-    setup: Setup, folder: RunFolder, info: Info | None, watch: Watcher, world: World = ALONE, profile: bool = False
+    setup: Setup, folder: RunFolder, info: Info | None, callback: Callback, world: World = ALONE, profile: bool = False
 ) -> None:
     """All rounds that are left. The program's own random numbers are as they were when it is done."""
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         choice = resumed_choice(info, folder, setup, world)
         looked_at = Profile(folder, setup.device) if profile and world.rank == 0 else None
         loop = RunLoop(setup, folder, choice, world=world, around=None if looked_at is None else looked_at.round)
-        drive(conduct(loop, info, watch), loop.engine)
+        drive(conduct(loop, info, callback), loop.engine)
 
 
-def conduct(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
+def conduct(loop: RunLoop, info: Info | None, callback: Callback) -> Asking[None]:
     """All rounds that are left to a run, and what its folder says of them."""
     world, folder = loop.world, loop.folder
     world.check_same("partition", loop.setup.partition.digest())
     world.on_rank_zero(lambda: folder.create(_needed_bytes(loop)))
     with ExitStack() as held:
         world.on_rank_zero(lambda: held.enter_context(folder.held()))
-        yield from _advance(loop, info, watch)
+        yield from _advance(loop, info, callback)
 
 
-def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
+def _advance(loop: RunLoop, info: Info | None, callback: Callback) -> Asking[None]:
     world = loop.world
     if info is None:
         info = world.on_rank_zero(lambda: about(loop))
@@ -121,15 +121,23 @@ def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
     if loop.listeners:  # whoever is killed says what had been heard by the checkpoint
         loop.checkpointed = lambda: write(RUNNING, quick=True)
     try:
-        status = yield from loop.rounds(watch)
+        world.on_rank_zero(lambda: callback.on_start(loop.live))
+        status = yield from loop.rounds(callback)
     except BaseException as e:
         if isinstance(e, RankError):
             unhurried()
-        with suppress(RecordError):  # a full disk must not hide the reason
-            if world.rank == 0:
-                write(INTERRUPTED if isinstance(e, KeyboardInterrupt) else failed(type(e).__name__))
+        if world.rank == 0:
+            _end(loop, callback, write, INTERRUPTED if isinstance(e, KeyboardInterrupt) else failed(type(e).__name__))
         raise
-    world.on_rank_zero(lambda: write(status))
+    world.on_rank_zero(lambda: _end(loop, callback, write, status))
+
+
+def _end(loop: RunLoop, callback: Callback, write: _Status, status: str) -> None:
+    try:
+        with suppress(RecordError) if status == INTERRUPTED or status.startswith("failed") else nullcontext():
+            write(status)  # a full disk must not hide the reason
+    finally:
+        callback.on_end(loop.live, status)
 
 
 class _Status:

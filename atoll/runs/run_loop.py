@@ -19,13 +19,13 @@ from atoll.experiment import Setup
 from atoll.phases import phase
 from atoll.records import RunFolder
 from atoll.rounds import client_key
+from atoll.runs.callbacks import Callback, LiveRun
 from atoll.runs.checkpoint_schedule import CheckpointSchedule, Sharing
 from atoll.runs.drivers import Asking, Stopwatch, drive, on_promises
 from atoll.runs.engine_setup import on_device, workplace
 from atoll.runs.evaluate import Evaluation, Evaluator
 from atoll.runs.interrupts import deferred_interrupts
 from atoll.runs.listener import Listener
-from atoll.runs.progress import Watcher
 from atoll.runs.record_line import as_read, diagnostics, line, named
 from atoll.runs.round_plan import RoundPlan
 from atoll.runs.state import State
@@ -66,6 +66,9 @@ class RunLoop:
         self.place = workplace(setup, where, plan.client_rows, trial, choice, folder.path, world, budget)
         self.engine, self.own = self.place.engine, self.place.own
         self.state = State(setup, folder, world, plan, self.engine, first)
+        notes = [*setup.notes, f"engine {self.own.name} ({'; '.join(self.own.notes)})"]
+        self.live = LiveRun(setup.experiment, folder.path, plan.history, self.state.model, notes)
+        self.said: Tree = {}  # diagnostics of the last round
         self.evaluator = Evaluator(setup)
         self.write_clients = Throttled(folder.write_clients)
         self.stopping = Stopping(setup.experiment.stop, setup.schedules())
@@ -75,18 +78,18 @@ class RunLoop:
         """One more round, on the run's own engine."""
         drive(self.play_round(), self.engine)
 
-    def rounds(self, watch: Watcher) -> Asking[str]:
+    def rounds(self, callback: Callback) -> Asking[str]:
         """Every round that is left; says why it ended: "finished", "stopped early: ...", or "interrupted"."""
         with deferred_interrupts() as interrupted:
             try:
                 with CheckpointSchedule(self.experiment.checkpoint.every, self.sharing) as schedule:
-                    return (yield from self._rounds(watch, interrupted, schedule))
+                    return (yield from self._rounds(callback, interrupted, schedule))
             except RankError as e:
                 raise RankError(f"{e} {self.state.salvaged()}") from e
             finally:
                 self.write_clients.flush()
 
-    def _rounds(self, watch: Watcher, interrupted: Event, schedule: CheckpointSchedule) -> Asking[str]:
+    def _rounds(self, callback: Callback, interrupted: Event, schedule: CheckpointSchedule) -> Asking[str]:
         rounds = self.experiment.rounds
         while (done := len(self.plan.history)) < rounds:
             why = self._measured_enough() or self._objection(done)
@@ -94,8 +97,9 @@ class RunLoop:
                 return self._ended(f"stopped early: {why}")
             yield from self.play_round()
             done += 1
-            if self.world.rank == 0:
-                watch(done, rounds, self.plan.history[-1])
+            why = self._told(callback)
+            if why and done < rounds:
+                return self._ended(f"stopped early: {why}")
             if self.world.any_rank(interrupted.is_set()) and done < rounds:
                 return self._ended("interrupted")
             if done < rounds and schedule.turn(done) and self.world.on_rank_zero(schedule.due):
@@ -104,8 +108,16 @@ class RunLoop:
                     self.world.on_rank_zero(self.checkpointed)
         return self._ended("finished")
 
+    def _told(self, callback: Callback) -> str | None:
+        """Why to end, if a callback says so; it has seen metrics, whatever it decides by."""
+        entry = {**self.plan.history[-1], **({"diagnostics": self.said} if self.said else {})}
+        why: str | None = self.world.on_rank_zero(lambda: callback.on_round(self.live, entry))
+        return self._by_a_metric(why)
+
     def _measured_enough(self) -> str | None:
-        why = self.stopping(self.plan.visible_history)
+        return self._by_a_metric(self.stopping(self.plan.visible_history))
+
+    def _by_a_metric(self, why: str | None) -> str | None:
         for listener in self.listeners if why else ():
             listener.ended_by("a metric")
         return why
@@ -208,8 +220,9 @@ class RunLoop:
         if dropped:
             entry["dropped"] = dropped
         entry["model"] = self.state.digest()  # has waited for the server's step, so that what follows need not
-        if said := diagnostics(outcome, {name for listener in self.listeners for name in listener.diagnostics}):
-            entry["diagnostics"] = said
+        self.said = diagnostics(outcome, {name for listener in self.listeners for name in listener.diagnostics})
+        if self.said:
+            entry["diagnostics"] = self.said
         clock.lap("record")
         entry["seconds"] = {**clock.seconds, **self.engine.lap()}
         self.state.align(entry)

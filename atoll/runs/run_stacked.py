@@ -16,13 +16,13 @@ from atoll.engines.ranks import launched
 from atoll.errors import AtollError, ConfigError, RecordError
 from atoll.experiment import Device, Experiment, Setup, find_device, load_dataset, make_partition, set_up
 from atoll.records import Info, RunFolder, ended
+from atoll.runs.callbacks import Callback, OnRound, Watcher, silent
 from atoll.runs.checkpoint_schedule import Sharing
 from atoll.runs.drivers import Asking, drive
 from atoll.runs.engine_setup import on_device
 from atoll.runs.interrupts import deferred_interrupts
 from atoll.runs.lifecycle import claim, conduct, resumed_choice, same_device
 from atoll.runs.lockstep import Lane, lockstep
-from atoll.runs.progress import Watcher, silent
 from atoll.runs.run_loop import RunLoop
 from atoll.runs.run_result import Run
 from atoll.runs.stackable import why_not_stackable
@@ -49,7 +49,7 @@ def run_together(
     _check(experiments, folders)
     watchers = [watch] * len(experiments) if callable(watch) else watch
     cells = [
-        _Cell(e, RunFolder(f), claim(RunFolder(f), e, resume), w)
+        _Cell(e, RunFolder(f), claim(RunFolder(f), e, resume), OnRound(w))
         for e, f, w in zip(experiments, map(Path, folders), watchers, strict=True)
     ]
     left = [c for c in cells if not ended(c.info)]
@@ -67,7 +67,7 @@ class _Cell:
     experiment: Experiment
     folder: RunFolder
     info: Info | None
-    watch: Watcher
+    callback: Callback
     setup: Setup = field(init=False)
     choice: Choice | None = None  # the engine that a resumed one had
     loop: RunLoop | None = None
@@ -78,7 +78,7 @@ class _Cell:
         loop, self.loop = self.loop, None  # what it holds goes when it leaves
         assert loop is not None
         try:
-            yield from conduct(loop, self.info, self.watch)
+            yield from conduct(loop, self.info, self.callback)
         except AtollError as e:
             if not self.folder.exists():  # it has not begun, so there is no run to speak of
                 raise

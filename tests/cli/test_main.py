@@ -59,6 +59,45 @@ def test_run_prints_a_table_and_where_everything_is(sh: Shell, tmp_path: Path) -
     assert (tmp_path / "here" / "report.html").exists()
 
 
+def test_without_a_terminal_a_run_writes_lines_and_a_verbose_one_more(sh: Shell) -> None:
+    said = sh("run e.toml --out here --set rounds=20")
+    assert said.out.startswith("fedavg: 20 rounds, begins, in here\nfedavg: round 2 of 20, accuracy 0.")
+    assert said.out.count("fedavg: round ") == 10
+    assert "fedavg: finished after round 20" in said.out
+    said = sh("run e.toml --out there --set rounds=20 -v")
+    assert said.out.count("fedavg: round ") == 20
+    assert "train_loss" in said.out
+
+
+def test_a_quiet_run_prints_nothing_and_writes_everything(sh: Shell, tmp_path: Path) -> None:
+    assert sh("run e.toml --out here --quiet") == (0, "", "")
+    assert (tmp_path / "here" / "report.html").exists()
+    assert "Run:    there" in sh("run e.toml --out there").out
+    said = sh("run e.toml --out here --quiet")
+    assert (said.code, said.out) == (1, "")
+    assert "holds a run already" in said.err
+
+
+def test_a_run_that_is_refused_shows_no_bar(sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    from atoll.cli import common
+
+    monkeypatch.setattr(common.console, "_force_terminal", True)
+    assert "0:00" in sh("run e.toml --out here").out
+    said = sh("run e.toml --set data.name=csv --set data.path=nowhere.csv --set data.label=y --out there")
+    assert (said.code, said.out) == (1, "")
+
+
+def test_ctrl_c_before_the_first_round_does_not_speak_of_checkpoints(
+    sh: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("atoll.runs.api.set_up", interrupted)
+    said = sh("run e.toml --out here")
+    assert (said.code, said.err) == (130, "Stopped before the first round: nothing was written.\n")
+
+
 def test_a_note_is_printed(sh: Shell) -> None:
     assert "Note: 3 of 3 clients have fewer examples" in sh("run e.toml --set local.batch=1000 --out here").out
 
@@ -225,19 +264,22 @@ def test_the_quickstart_runs_reports_and_is_not_run_twice(sh: Shell, tmp_path: P
     assert f"change {example.relative_to(tmp_path)} and" in said.out
     assert atoll.experiment.load(example).rounds == 40
     before = [(p / "record.jsonl").stat().st_mtime_ns for p in folders]
-    assert sh(command).code == 0
+    again = sh(command)
+    assert again.code == 0
+    assert "9 of 9 runs are in runs/quickstart already" in again.out
+    assert "of 9 runs are in" not in said.out
     assert [(p / "record.jsonl").stat().st_mtime_ns for p in folders] == before
 
 
 def test_an_interrupted_quickstart_says_how_to_go_on(
     sh: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from atoll.runs import Bar
+    from atoll.runs import LogLines
 
-    def interrupt(self: Bar, done: int, rounds: int, entry: object) -> None:
+    def interrupt(self: LogLines, run: object, entry: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Bar, "__call__", interrupt)
+    monkeypatch.setattr(LogLines, "on_round", interrupt)
     said = sh("run --set rounds=3 --set engine=loop --set local.max_steps=2 --out 'my runs'")
     assert said.code == 130
     words = shlex.split(said.out.split("Go on with:\n")[1].strip())
@@ -248,13 +290,13 @@ def test_an_interrupted_quickstart_says_how_to_go_on(
 
 
 def test_a_second_ctrl_c_stops_at_once(sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    from atoll.runs import Bar
+    from atoll.runs import LogLines
 
-    def interrupt(self: Bar, done: int, rounds: int, entry: object) -> None:
+    def interrupt(self: LogLines, run: object, entry: object) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Bar, "__call__", interrupt)
+    monkeypatch.setattr(LogLines, "on_round", interrupt)
     said = sh("run e.toml --out here")
     assert said.code == 130
     assert "Stopped at once. What was checkpointed is safe: go on with --resume." in said.err

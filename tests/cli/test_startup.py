@@ -114,12 +114,12 @@ def test_running_the_quickstart_imports_neither_plots_nor_statistics_before_the_
 import os, sys
 os.chdir({str(tmp_path)!r})
 from atoll.cli.main import main
-from atoll.runs import Bar
-def look(bar, done, rounds, entry):
+from atoll.runs import LogLines
+def look(log, run, entry):
     late = {HEAVY - {"numpy", "torch"}!r} & set(sys.modules)
     assert not late, late
     sys.exit(7)
-Bar.__call__ = look
+LogLines.on_round = look
 sys.argv = ["atoll", "run", "--set", "engine=loop", "--set", "local.max_steps=1"]
 try:
     main()

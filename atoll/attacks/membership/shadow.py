@@ -151,7 +151,7 @@ def _train(parts: Sequence[ShadowRun], device: Device, told: Callable[[float], N
     else:
         ran = []
         for i, (e, folder) in enumerate(zip(experiments, folders, strict=True)):
-            ran.append(run_alone(e, folder, resume=True, device=device, watch=watcher(i)))
+            ran.append(run_alone(e, folder, resume=True, device=device, watch=watcher(i), progress=False))
             if ran[-1].status == INTERRUPTED:
                 break
     for one in ran:

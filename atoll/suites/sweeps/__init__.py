@@ -25,10 +25,11 @@ from atoll.suites.sweeps.signals import terminable
 from atoll.suites.sweeps.stacking import stackable, stacks
 from atoll.suites.sweeps.sweep import Executor, SweepPlan, default_folder, plan, run
 from atoll.suites.sweeps.sweep_outcome import Sweep
-from atoll.suites.sweeps.sweep_progress import CellsBar
+from atoll.suites.sweeps.sweep_progress import CellLines, CellsBar
 from atoll.suites.sweeps.sweep_table import Resources, SweepTable
 
 __all__ = [
+    "CellLines",
     "CellsBar",
     "Events",
     "Executor",

@@ -109,7 +109,7 @@ def _one_by_one(task: CellTask, events: Events) -> dict[str, str]:
 def _one(cell: SweepCell, folder: Path, device: Device, watch: Watcher) -> str:
     try:
         wait_until_free(folder)
-        return run(cell.experiment, folder, resume=True, device=device, watch=watch).status
+        return run(cell.experiment, folder, resume=True, device=device, watch=watch, progress=False).status
     except KeyboardInterrupt:
         return INTERRUPTED
     except AtollError as e:

@@ -1,15 +1,16 @@
-"""A bar over the cells, and one for each that is under way."""
+"""A bar over the cells, and one for each that is under way; without a terminal a line for each that ends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import ProgressColumn, TaskID
 
 from atoll.records import INTERRUPTED
 from atoll.runs import LiveBar, live_progress, metric_in
+from atoll.suites.sweeps.axes import SweepCell
 from atoll.suites.sweeps.cell_tasks import Events
 
 
@@ -51,3 +52,31 @@ class CellsBar(LiveBar, Events):
     def _advance(self, parts: Mapping[str, float]) -> None:
         self.parts |= parts
         self.bar.update(self.whole, completed=sum(self.parts.values()))
+
+
+class CellLines(Events):
+    """A line for every cell that ends: for files, SLURM and CI."""
+
+    def __init__(self, write: Callable[[str], None], cells: int = 0) -> None:
+        self.write, self.cells = write, cells
+        self.over: set[str] = set()
+        self.seen: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing stands on the terminal."""
+
+    def expect(self, cells: Sequence[SweepCell], left: Sequence[SweepCell]) -> None:
+        self.over |= {cell.name for cell in cells} - {cell.name for cell in left}
+        self.cells = len(self.over) + len(left)
+
+    def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
+        if metric := metric_in(entry):
+            self.seen |= dict.fromkeys(names, f", {metric.replace('_', ' ')} {entry[metric]:.4g}")
+
+    def ended(self, name: str, state: str) -> None:
+        if name not in self.over:
+            self.over.add(name)
+            self.write(f"{len(self.over)} of {self.cells}: {name} {state}{self.seen.pop(name, '')}")

@@ -528,7 +528,7 @@ def test_the_command_ends_with_a_table_over_seeds_and_a_report(sh: Shell, tmp_pa
     code, out, err = sh("sweep e.toml")
     assert (code, err) == (0, "")
     assert re.search(r"fedavg lr=0.2 +2 +\d+\.\d ± *\d+\.\d", out)  # two seeds, a mean and an interval
-    assert "4/4" in out
+    assert "4 of 4: lr=0.2,seed=1 finished, accuracy 0." in out
     assert "Cells:  runs/e/cells" in out
     assert "Report: runs/e/report.html" in out
     assert "fedavg lr=0.1" in (tmp_path / "runs" / "e" / "report.html").read_text()

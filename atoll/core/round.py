@@ -59,7 +59,7 @@ class Outcome:
     columns: Callable[[], Columns]  # one entry for each client; asking waits for a device
     traffic: Traffic
     changed: bool = True  # False: nobody contributed, so the server stays as it was
-    diagnostics: Tree = field(default_factory=dict)  # of the reducer and the transforms
+    diagnostics: Tree = field(default_factory=dict)  # of the reducer, the transforms and the algorithm
 
 
 Play: TypeAlias = Generator[Request, Any, tuple[Tree, Outcome]]
@@ -94,6 +94,10 @@ class Round(ABC):
     def model(self, state: Tree) -> Model:
         """The model that central metrics measure: the server's, unless there is none."""
         return {"params": state["server"]["params"], "buffers": state["server"]["buffers"]}
+
+    def beside(self, state: Tree) -> dict[str, Model]:
+        """Other models of the server by name, measured on the test data and saved like the first: an average, say."""
+        return {}
 
     def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
         """What these clients would be sent now, and the chain's state as they see it (rows with `per_client`)."""

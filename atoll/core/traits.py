@@ -11,4 +11,5 @@ class Traits:
     partial: bool = False  # the server's model is not whole: central metrics are the mean over clients' models
     pooled: bool = False  # all data is in one place, with one client
     adapts: tuple[str, ...] = ()  # settings that the server moves from round to round: in its state, by these names
+    records: tuple[str, ...] = ()  # entries of the server's state that stand in a round's line, under `diagnostics`
     counts_clients: bool = False  # the server keeps a mean over all clients' states, so it knows how many there are

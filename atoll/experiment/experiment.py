@@ -52,6 +52,12 @@ class EvaluateTable(Table):
     rows: Count | Literal["all"] = 30_000  # at most, of the test data; and of the clients' own examples in all
 
 
+class ServerTable(Table):
+    """[server]: what the server keeps beside its model."""
+
+    ema: Annotated[float, Field(gt=0, lt=1)]  # decay of a moving average of the model
+
+
 class StopTable(Table):
     """[stop]: when to end before the last round."""
 
@@ -87,6 +93,7 @@ class Experiment(BaseModel):
     reducer: Annotated[Entry, Of("reducers")] = {"name": "mean"}
     engine: Annotated[Entry, Of("engines")] = {"name": "auto"}
     round: Annotated[Entry, Of("rounds")] = {"name": "central"}
+    server: ServerTable | None = None
     evaluate: EvaluateTable = EvaluateTable()
     stop: StopTable | None = None
     privacy: PrivacyTable | None = None

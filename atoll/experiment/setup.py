@@ -36,7 +36,7 @@ from atoll.experiment.registry import build
 from atoll.experiment.task import TRAIN_LOSS, check_metrics, make_task, measured, whole_numbers
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
 from atoll.reducers import REDUCERS
-from atoll.rounds import ROUNDS, Recompute
+from atoll.rounds import ROUNDS, Averaged, Recompute
 from atoll.schedules import Schedule
 from atoll.tasks import Loss, PrivateTask, Supervised
 from atoll.transforms import TRANSFORMS
@@ -203,12 +203,12 @@ def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple
 
 
 def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Algorithm) -> Round:
-    """The topology; with a second pass around it, where BatchNorm's statistics are to be recomputed."""
+    """The topology, with what goes around it: a second pass for BatchNorm's statistics, an average of models."""
     round: Round = build(ROUNDS, experiment.round, where="round")
     round.check(algorithm)
     if model["buffers"] and experiment.task.batch_norm == "recompute":
-        return Recompute.around(round, Statistics(task), model["buffers"])
-    return round
+        round = Recompute.around(round, Statistics(task), model["buffers"])
+    return round if experiment.server is None else Averaged.around(round, experiment.server.ema, algorithm)
 
 
 def _whole(experiment: Experiment, algorithm: Algorithm) -> Algorithm:

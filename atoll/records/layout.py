@@ -7,6 +7,7 @@ CLIENTS = "clients.json"  # the latest evaluation, client by client
 CHECKPOINT = "checkpoint.pt"
 CLIENT_STATE = "memory-{rounds}.rows"  # beside a checkpoint: the states of the clients, which may be many
 MODEL = "model.pt"
+OTHER_MODEL = "{name}.pt"  # of several: a moving average is ema.pt
 AUDIT = "audit.json"  # attacks on the model
 PROFILE = "profile"  # a folder, with these:
 PHASES, PROFILE_PAGE, TRACE = "phases.json", "profile.html", "trace.json"

@@ -193,13 +193,13 @@ class RunFolder:
 
     # Tensors.
 
-    def save_model(self, state: Mapping[str, Any]) -> None:
-        """Write the learned model."""
-        self._save(layout.MODEL, state)
+    def save_model(self, state: Mapping[str, Any], name: str | None = None) -> None:
+        """Write the learned model; or another one, by its name."""
+        self._save(layout.MODEL if name is None else layout.OTHER_MODEL.format(name=name), state)
 
-    def model(self) -> dict[str, Any]:
-        """The learned model, on the host."""
-        return self._load(layout.MODEL)
+    def model(self, name: str | None = None) -> dict[str, Any]:
+        """The learned model, on the host; or another one, by its name."""
+        return self._load(layout.MODEL if name is None else layout.OTHER_MODEL.format(name=name))
 
     @property
     def model_path(self) -> Path:

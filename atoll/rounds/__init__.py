@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from atoll.rounds.averaged import Averaged
 from atoll.rounds.central import Central
 from atoll.rounds.gossip import Gossip
 from atoll.rounds.recompute import Recompute
@@ -10,4 +11,14 @@ from atoll.rounds.server_step import ServerStep, client_key, server_state, serve
 
 ROUNDS: dict[str, Callable[..., Any]] = {"central": Central, "gossip": Gossip}
 
-__all__ = ["ROUNDS", "Central", "Gossip", "Recompute", "ServerStep", "client_key", "server_state", "server_step"]
+__all__ = [
+    "ROUNDS",
+    "Averaged",
+    "Central",
+    "Gossip",
+    "Recompute",
+    "ServerStep",
+    "client_key",
+    "server_state",
+    "server_step",
+]

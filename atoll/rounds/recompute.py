@@ -64,5 +64,8 @@ class Recompute(Round):
     def model(self, state: Tree) -> Model:
         return self.inner.model(state)
 
+    def beside(self, state: Tree) -> dict[str, Model]:
+        return self.inner.beside(state)
+
     def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
         return self.inner.broadcast(ctx, state, ids)

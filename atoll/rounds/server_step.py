@@ -46,7 +46,8 @@ def server_step(ctx: Context, state: Tree, trained: Trained, key: Tensor) -> Ser
     total, chain = ctx.chain.server(replace(total, invited=invited), state["chain"], rng.fold_name(key, "server"))
     server = ctx.algorithm.apply(state["server"], total, rng.fold_name(key, "apply"))
     new = {"server": server, "chain": chain, "reducer": reducer}
-    return ServerStep(new, {**diagnostics, **ctx.chain.diagnostics(chain)}, True)
+    said = {name: server[name] for name in ctx.algorithm.traits().records}
+    return ServerStep(new, {**diagnostics, **ctx.chain.diagnostics(chain), **said}, True)
 
 
 def _empty(total: Total, rows: float) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Chain, Context, Evaluate, Evaluated, Program, Train
+from atoll.core import Chain, Context, Evaluate, Evaluated, Model, Program, Train
 from atoll.data import Partition, Population
 from atoll.engines import EvaluationData
 from atoll.errors import DivergenceError
@@ -36,6 +36,7 @@ class Evaluation:
     clients: dict[str, dict[str, float]]
     after: dict[str, dict[str, float]] | None
     each: dict[str, Any]
+    beside: dict[str, dict[str, float]]  # central metrics of the round's other models
 
 
 def evaluation_data(setup: Setup, columns: Tree, test: Tree | None) -> EvaluationData:
@@ -84,7 +85,16 @@ class Evaluator:
             after = yield from self._own_models(ctx, state, key, "own", self.ids, trained=True)
         central = yield from self._central(ctx, state, key)
         clients = None if after is None else self._spread(after)
-        return Evaluation(central, self._spread(before), clients, self._each(before, after))
+        beside = yield from self._beside(state)
+        return Evaluation(central, self._spread(before), clients, self._each(before, after), beside)
+
+    def _beside(self, state: Tree) -> Asking[dict[str, dict[str, float]]]:
+        models = {} if self.setup.dataset.test is None else self.setup.round.beside(state)
+        measured = {}
+        for name, model in models.items():
+            table = yield from self._one_model(model, "test")
+            measured[name] = {k: float(v[0]) for k, v in table.items()}
+        return measured
 
     def _central(self, ctx: Context, state: Tree, key: Tensor) -> Asking[dict[str, float]]:
         if self.setup.dataset.test is None:
@@ -92,16 +102,16 @@ class Evaluator:
         if self.partial:  # no server model is whole: the mean over clients of their own models' metrics
             table = yield from self._own_models(ctx, state, key, "test", self.ids[:_WHOLE], trained=False)
             return {k: float(v.mean()) for k, v in table.items()}
-        table = yield from self._one_model(state, "test")
+        table = yield from self._one_model(self.setup.round.model(state), "test")
         return {k: float(v[0]) for k, v in table.items()}
 
     def _before(self, ctx: Context, state: Tree, key: Tensor) -> Asking[Table]:
         if self.personal:
             return (yield from self._own_models(ctx, state, key, "own", self.ids, trained=False))
-        return (yield from self._one_model(state, "own"))
+        return (yield from self._one_model(self.setup.round.model(state), "own"))
 
-    def _one_model(self, state: Tree, on: Literal["test", "own"]) -> Asking[Table]:
-        pending = yield Evaluate(on, self.ids, self.setup.round.model(state))
+    def _one_model(self, model: Model, on: Literal["test", "own"]) -> Asking[Table]:
+        pending = yield Evaluate(on, self.ids, model)
         answer: Evaluated = pending.result()
         return answer.metrics
 

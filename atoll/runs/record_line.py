@@ -37,6 +37,7 @@ def line(
         entry["clients"] = evaluation.clients
         if evaluation.after is not None:
             entry["after"] = evaluation.after
+        entry |= evaluation.beside
     drawn = {k: v for k, v in asdict(outcome.participation).items() if v is not None}
     entry["cohort"] = {"size": len(outcome.ids), "ids": outcome.ids.tolist(), "how": drawn}
     settings = {_dotted(k): v for k, v in tree.paths(_settings(algorithm, chain))}

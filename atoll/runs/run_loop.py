@@ -126,9 +126,14 @@ class RunLoop:
         return next((why for listener in self.listeners if (why := listener.objects(number))), None)
 
     def _ended(self, why: str) -> str:
-        self.world.on_rank_zero(lambda: self.folder.save_model(self.state.model()))
+        self.world.on_rank_zero(self._save_models)
         self.state.checkpoint()
         return why
+
+    def _save_models(self) -> None:
+        self.folder.save_model(self.state.model())
+        for name, state in self.state.beside().items():
+            self.folder.save_model(state, name)
 
     def resume(self) -> None:
         """Go back to the last checkpoint, and to what listeners had heard by then; without one, to the beginning."""

@@ -33,6 +33,11 @@ class Run:
         return self._contents["params"] if self._contents else self._files.model()
 
     @property
+    def ema(self) -> Tree:
+        """The moving average of the model (`server.ema`), likewise."""
+        return self._files.model("ema")
+
+    @property
     def final(self) -> dict[str, Any]:
         """The metrics of the last evaluation (None: not a number), flat, with the last training loss and the round."""
         last: dict[str, Any] = {"round": len(self.history)}

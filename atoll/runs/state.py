@@ -40,6 +40,10 @@ class State:
         """The learned model, keyed like the module's state."""
         return _on_host(self.setup.task.state(self.setup.round.model(self.round)))
 
+    def beside(self) -> dict[str, Tree]:
+        """The round's other models, likewise."""
+        return {k: _on_host(self.setup.task.state(m)) for k, m in self.setup.round.beside(self.round).items()}
+
     def begin_digest(self, round: Tree) -> None:
         """Ask for the fingerprint of what will be the state, while a device is at work on it."""
         self._digesting = (round, tree.begin_digest(self.setup.round.model(round)))

@@ -13,6 +13,7 @@ from atoll import rng, tree
 from atoll.core import Algorithm, Info, Total, Update
 from atoll.testing.assertions import need, need_same, need_shape
 from atoll.testing.problems import SIZES, Problem
+from atoll.testing.traits import check_records
 from atoll.tree import Tree
 
 _SHAPE = "a key that is added or dropped on the way, or arithmetic that changes a type"
@@ -29,6 +30,7 @@ def check_hooks(algorithm: Algorithm, problem: Problem) -> None:
     begun = _call("start", algorithm.start, sent, own)
     _has_model("the server's state", server)
     _has_model("what start gives", begun)
+    check_records(algorithm, server)
     for _ in range(2):
         carry = begun
         for batch in _batches(problem, client):

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from atoll.core import Algorithm, Traits
 from atoll.testing.assertions import need
+from atoll.tree import Tree
 
 Wrapper = Callable[[Algorithm], Algorithm]
 _OF_THE_INNER = ("pooled", "counts_clients")  # a wrapper stands around one client, so it can neither add nor lose these
@@ -20,6 +21,13 @@ def check_traits(algorithm: Algorithm) -> None:
     own = declared.personal or declared.partial
     cause = "pooled data has one client, whose model is the server's"
     need(not (declared.pooled and own), "what is pooled is not personal", declared, "pooled alone", cause)
+
+
+def check_records(algorithm: Algorithm, server: Tree) -> None:
+    """What is to be recorded is there."""
+    lost = [name for name in algorithm.traits().records if name not in server]
+    cause = "a name in Traits(records=...) that init does not put into the server's state"
+    need(not lost, "the server's state has what is recorded", f"no {', '.join(lost)}", "all of it", cause)
 
 
 def check_wrapper(wrap: Wrapper, inner: Algorithm) -> None:

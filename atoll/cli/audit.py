@@ -32,7 +32,10 @@ def audit(
         Path | None, typer.Option(help="Where audit.json and the runs of lira go; default: the run's folder.")
     ] = None,
 ) -> None:
-    """Attack a finished run: can its model tell who was in the data? Prints a table and writes audit.json."""
+    """Attack a finished run: who was in its data?
+
+    Can its model tell? Prints a table and writes audit.json.
+    """
     with imports():
         from atoll.attacks.membership import audit as audit_
         from atoll.records import audit_path

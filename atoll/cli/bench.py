@@ -60,7 +60,10 @@ def bench(
     resume: ResumeTasks = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run; run and write nothing.")] = False,
 ) -> None:
-    """Run a suite: every cell of a table, tuned alike, at several seeds; then the table, results.json and a page."""
+    """Run a suite: a table of experiments, tuned alike.
+
+    Every cell at several seeds; then the table, results.json and a page.
+    """
     with imports():
         from atoll.records import INTERRUPTED, SuiteFolder
         from atoll.suites import command, default_folder, prepare

@@ -29,7 +29,10 @@ def check(
     set_: Overrides = None,
     device: Where = "auto",
 ) -> None:
-    """Say what would run: parameters, clients, steps, memory, time and bytes per round. Nothing is written."""
+    """Say what would run, and what it would take.
+
+    Parameters, clients, steps, memory, time and bytes per round. Nothing is written.
+    """
     if ":" in target and not Path(target).exists():
         check_import(target, console)
         return
@@ -99,7 +102,9 @@ def check_import(target: str, console: Console) -> None:
     try:
         builder = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as e:
-        raise ConfigError(f"{target}: cannot be imported ({e}). Is it installed, or is PYTHONPATH set?") from e
+        raise ConfigError(
+            f"{target}: cannot be imported ({e}). Install it, work in the folder that it lies in, or name that in PYTHONPATH."
+        ) from e
     from atoll.testing import check_algorithm
 
     for passed in check_algorithm(builder):

@@ -27,7 +27,7 @@ STOPPED = "Stopped at once. What was checkpointed is safe: go on with --resume."
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the file; may be repeated.")
 ]
-Where = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
+Where = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda, or one GPU: cuda:1.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="A line for every round, with all its numbers.")]
 Executor = Annotated[Literal["local", "ray"], typer.Option(help="Where tasks run.")]

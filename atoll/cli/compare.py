@@ -52,7 +52,10 @@ def compare(
     ] = 0,
     json_: Json = None,
 ) -> None:
-    """Compare two sides, paired by seed; of two runs also where they part: the first round, client and tensor."""
+    """Compare two sides, paired by seed.
+
+    Of two runs also where they part: the first round, client and tensor.
+    """
     with imports():
         from atoll.analysis.compare import compare as compare_
         from atoll.analysis.compare import opened, shown
@@ -103,7 +106,10 @@ def advise(
     rope: Annotated[float | None, typer.Option(help="The largest difference that does not matter.")] = None,
     json_: Json = None,
 ) -> None:
-    """Name the algorithm that did best on the nearest measured settings, with the evidence; or say there is none."""
+    """Name the algorithm that did best on settings like these.
+
+    The nearest ones that were measured, with the evidence; or that there is none.
+    """
     with imports():
         from atoll.analysis.advise import WITHIN, default_evidence, read_evidence, settings, shown, target, words
         from atoll.analysis.advise import advise as advise_

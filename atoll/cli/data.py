@@ -29,13 +29,17 @@ from atoll.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from atoll.data import Dataset, Partition
+    from atoll.experiment import Experiment
 
 app = typer.Typer(help="Real data by name: list it, get it, look at it.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command(name="list")
 def list_() -> None:
-    """Print every data set: name, kind, size, natural clients, whether it is here, where it comes from, terms."""
+    """Print every data set, and whether it is here.
+
+    Name, kind, size, natural clients, where it comes from, terms.
+    """
     with imports():
         from atoll.data.fetch import cache, cached_state
         from atoll.data.sources import RECIPES
@@ -61,7 +65,10 @@ def list_() -> None:
 
 @app.command()
 def get(names: Annotated[list[str], typer.Argument(help="Names of data sets; `atoll data list` prints them.")]) -> None:
-    """Fetch data sets, verify and keep them; end with a table of what they hold."""
+    """Fetch data sets, verify and keep them.
+
+    Ends with a table of what they hold.
+    """
     builders = _builders()
     wrong = [_unknown(name, builders) for name in names if name not in builders]
     wrong += [
@@ -97,34 +104,51 @@ def _fetch(name: str, builder: Callable[..., Dataset], grid: Table) -> str | Non
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A data set.")],
+    name: Annotated[str, typer.Argument(help="A data set, or an experiment in TOML.")],
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the data set; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An option of the data set, or a key of the file."),
     ] = None,
     partition: PartitionName = None,
     clients: Clients = None,
     alpha: Alpha = None,
     by: By = None,
     with_: PartitionOptions = None,
-    seed: Annotated[int, typer.Option(help="Of the partition.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Of the partition; default: 0, or the file's.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write pictures of the partition: a .html or .png file.")] = None,
 ) -> None:
-    """Shapes, classes and natural clients of a data set; sizes and skew of a partition of it."""
+    """Shapes, classes and clients of a data set or of an experiment.
+
+    Sizes and skew of a partition of it, where one is named; an experiment's file names its own.
+    """
     with imports():
         from atoll.cli.data_facts import facts, skew
         from atoll.experiment import build
 
-    data = build(_builders(), with_options("data", {"name": name}, set_ or []), where="data").check()
+    experiment = load_file(name, set_ or [])
+    given = with_options("data", {"name": name}, set_ or []) if experiment is None else experiment.data
+    data = build(_builders(), given, where="data").check()
     print_facts(name, facts(data))
     entry = partition_entry(partition, {"clients": clients, "alpha": alpha, "by": by}, with_ or [])
-    if entry is None and out is None:
+    if experiment is not None:
+        entry, seed = entry or experiment.partition, experiment.seed if seed is None else seed
+    if entry is None and out is None and experiment is None:
         return
-    made, words = _partitioned(data, entry, seed)
+    made, words = _partitioned(data, entry, seed or 0)
     measured = skew(data, made)
     print_facts(words, measured)
     if out is not None:
         for path in _draw(data, made, f"{name}, {words}", measured, out):
             say(f"Picture: {path}")
+
+
+def load_file(name: str, overrides: list[str]) -> Experiment | None:
+    """The experiment of a file, a sweep's without its axes; None for the name of a data set."""
+    if not name.endswith(".toml"):
+        return None
+    from atoll.experiment import Experiment, override, read
+
+    return Experiment.parse({k: v for k, v in override(read(name), overrides).items() if k != "sweep"})
 
 
 def _builders() -> dict[str, Callable[..., Any]]:

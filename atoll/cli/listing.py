@@ -27,8 +27,11 @@ _COLUMNS = {"suites": "what it is, and its sizes"}  # of other kinds: meaning an
 def list_(
     kind: Annotated[str, typer.Argument(help="algorithms, transforms, engines, data, partitions, models, suites...")],
 ) -> None:
-    """Print names, options, defaults and meanings, from the same signatures that check a file."""
-    console.print(table(kind))
+    """Print names, options, defaults and meanings.
+
+    From the same signatures that check a file.
+    """
+    console.print(table(kind if kind == "data" or kind.endswith("s") else f"{kind}s"))
 
 
 def version() -> None:

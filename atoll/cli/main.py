@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -23,7 +25,7 @@ from atoll.errors import AtollError, ConfigError
 app = typer.Typer(
     help="Simulate, benchmark and evaluate federated learning.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -34,8 +36,28 @@ app.add_typer(data_app, name="data")
 app.add_typer(privacy_app, name="privacy")
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    asked: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Simulate, benchmark and evaluate federated learning."""
+
+
 def main() -> None:
-    """Run the command; problems the user can put right are shown without a traceback."""
+    """Run the command; problems the user can put right are shown without a traceback.
+
+    A module in the working folder can be named in a file, as with `python -m`; it never hides an installed one.
+    """
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     try:
         app()
     except (AtollError, OSError) as e:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from atoll.privacy import Accountant, PrivacyPlan, SamplingScheme
 
 app = typer.Typer(
-    help="Differential privacy in numbers: what noise costs, and what a budget affords.",
+    help="What noise costs in epsilon, and what a budget affords.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -126,7 +126,7 @@ def curve(
     points: Annotated[int, typer.Option(min=2, help="Rounds to print.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Write the curve: a .csv or .svg file.")] = None,
 ) -> None:
-    """Epsilon over the rounds of a run; with a budget, when it is spent."""
+    """Epsilon round by round; with a budget, when it is spent."""
     from atoll.privacy import rounds_for
 
     if out is not None and out.suffix not in (".csv", ".svg"):

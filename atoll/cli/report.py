@@ -12,17 +12,27 @@ from atoll.errors import ConfigError
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; or one suite's folder, or its results.json.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of runs or sweeps; or one suite's folder, or its results.json.")
+    ],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The page; default: report.html here, of a suite in its folder.")
+        Path | None,
+        typer.Option("-o", "--out", help="The page; default: report.html here, of one sweep or suite in its folder."),
     ] = None,
     figures: Annotated[
         list[str] | None, typer.Option(help="Also write each figure as png or pdf; may be repeated.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="The page's title.")] = None,
+    table: Annotated[
+        list[Path] | None, typer.Option(help="Also write the table: a .md, .tex or .csv file; may be repeated.")
+    ] = None,
 ) -> None:
-    """Put runs side by side on one page that opens offline; or draw the page of a suite again."""
-    from atoll.report import summary, write
+    """Put runs side by side on one page that opens offline.
+
+    A sweep stands for its runs; of a suite the page is drawn again.
+    """
+    from atoll.records import REPORT, all_runs_at, is_sweep
+    from atoll.report import summary, write, write_table
 
     wrong = sorted(set(figures or []) - {"png", "pdf"})
     if wrong:
@@ -30,16 +40,23 @@ def report(
     if any(map(_is_suite, runs)):
         _report_suite(runs, out, figures or [], title)
         return
-    page = write(runs, out or Path("report.html"), figures or [], title)  # type: ignore[arg-type]
-    console.print(summary(runs))
+    folders = all_runs_at(runs)
+    usual = runs[0] / REPORT if len(runs) == 1 and is_sweep(runs[0]) else Path(REPORT)
+    page = write(folders, out or usual, figures or [], title)  # type: ignore[arg-type]
+    console.print(summary(folders))
     say(f"Report: {page}")
+    for path in table or []:
+        say(f"Table:  {write_table(folders, path)}")
 
 
 def leaderboard(
     results: Annotated[list[Path], typer.Argument(help="Suites' folders, or their results.json.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("leaderboard.html"),
 ) -> None:
-    """Put many suites on one page: who leads each row, by how much, and average ranks over all of them."""
+    """Put many suites on one page, with average ranks.
+
+    Who leads each row, by how much, and how methods rank over all of them.
+    """
     from atoll.records import read_results
     from atoll.report.suite import leaderboard as write
 

@@ -43,7 +43,10 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells; run and write nothing.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run an experiment with every combination of the values in its [sweep] table."""
+    """Run an experiment with all values of its [sweep] table.
+
+    Every combination of them is a run of its own; they end in one table (also table.md, .tex and .csv) and one page.
+    """
     with imports():
         from atoll.records import INTERRUPTED
         from atoll.suites.sweeps import CellLines, CellsBar, default_folder, plan, run
@@ -106,6 +109,8 @@ def _print_results(done: Sweep) -> None:
         console.print(summary(done.done()))
         say(f"Cells:  {SweepFolder(done.folder).cells}")
         say(f"Report: {done.report()}")
+        for path in done.tables():
+            say(f"Table:  {path}")
     if done.failed:
         said = f"{len(done.failed)} of {_counted(len(done.cells))} failed; --resume tries them again:"
         say(said, "red", errors, wrap=True)

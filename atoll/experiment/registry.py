@@ -187,7 +187,9 @@ def _imported(name: str, at: str) -> Callable[..., Any]:
         found = importlib.import_module(module)
     except ModuleNotFoundError as e:
         what = f"cannot import {module!r} ({e})"
-        raise ConfigError(f"{at}: {what}. Install it, or put its folder on PYTHONPATH.") from e
+        raise ConfigError(
+            f"{at}: {what}. Install it, work in the folder that it lies in, or name that in PYTHONPATH."
+        ) from e
     except Exception as e:  # a stranger's module may raise anything
         raise ConfigError(f"{at}: importing {module!r} failed ({type(e).__name__}: {e}). Mend that module.") from e
     builder = getattr(found, attribute, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ from atoll.core import (
 )
 from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
 from atoll.engines import ENGINES, Choice
+from atoll.engines.ranks import launched
 from atoll.errors import ConfigError
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import Experiment
@@ -42,7 +43,7 @@ from atoll.tasks import Loss, PrivateTask, Supervised
 from atoll.transforms import TRANSFORMS
 from atoll.tree import Tree
 
-Device = Literal["auto", "cpu", "cuda"]
+Device: TypeAlias = str  # "auto", "cpu", "cuda", or one GPU of several: "cuda:1"
 
 
 @dataclass(frozen=True)
@@ -233,12 +234,29 @@ def _check_repeats(experiment: Experiment, algorithm: Algorithm, sampler: Any) -
 
 def find_device(name: Device) -> torch.device:
     """The device asked for, if it is there."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"device: must be 'auto', 'cpu' or 'cuda' (got {name!r}).")
+    kind, _, number = name.partition(":")
+    if name == "mps":
+        raise ConfigError(
+            "device: 'mps' has not been shown to give the same results as others, so it is not taken. Use 'cpu'."
+        )
+    if name not in ("auto", "cpu", "cuda") and not (kind == "cuda" and number.isdecimal()):
+        raise ConfigError(f"device: must be 'auto', 'cpu', 'cuda' or one GPU such as 'cuda:1' (got {name!r}).")
     there = torch.cuda.is_available()
-    if name == "cuda" and not there:
-        raise ConfigError("device: 'cuda' was asked for, but torch sees no GPU here. Use device = 'cpu' or 'auto'.")
-    return torch.device("cuda" if name == "cuda" or (name == "auto" and there) else "cpu")
+    if kind == "cuda" and not there:
+        raise ConfigError(f"device: {name!r} was asked for, but torch sees no GPU here. Use device = 'cpu' or 'auto'.")
+    if number:
+        _use_gpu(int(number))
+    return torch.device("cuda" if kind == "cuda" or (name == "auto" and there) else "cpu")
+
+
+def _use_gpu(number: int) -> None:
+    """From here on "cuda" is this one."""
+    if launched():
+        raise ConfigError("device: under torchrun every process has a GPU of its own. Use device = 'cuda' or 'auto'.")
+    count = torch.cuda.device_count()
+    if number >= count:
+        raise ConfigError(f"device: there is no 'cuda:{number}', torch sees {count} GPU(s): 0 to {count - 1}.")
+    torch.cuda.set_device(number)
 
 
 def make_partition(experiment: Experiment, dataset: Dataset) -> Partition:

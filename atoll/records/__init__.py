@@ -21,7 +21,7 @@ from atoll.records.audit_file import audit_path, read_audit, write_audit
 from atoll.records.audits import AttackBound, alarm, attack_bounds, audit_for_results, contradicted
 from atoll.records.cells import Cell, Results, Trace, Trial, Tuning, When
 from atoll.records.layout import REPORT
-from atoll.records.locate import is_results, is_run, results_below, runs_at
+from atoll.records.locate import all_runs_at, is_results, is_run, is_sweep, results_below, runs_at
 from atoll.records.nested import find, has, number_or_nan
 from atoll.records.privacy_claims import (
     CLAIM_KINDS,
@@ -93,6 +93,7 @@ __all__ = [
     "VersusPublished",
     "When",
     "alarm",
+    "all_runs_at",
     "as_json",
     "attack_bounds",
     "audit_for_results",
@@ -111,6 +112,7 @@ __all__ = [
     "has",
     "is_results",
     "is_run",
+    "is_sweep",
     "keep_traceback",
     "number_or_nan",
     "promised",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from atoll.records import layout
@@ -16,6 +17,15 @@ def is_run(path: Path) -> bool:
 def is_results(path: Path) -> bool:
     """Is it the folder of a suite that has results, or a file with such?"""
     return (path / layout.RESULTS).is_file() or (path.is_file() and path.suffix == ".json")
+
+
+def is_sweep(path: Path) -> bool:
+    return SweepFolder(path).exists()
+
+
+def all_runs_at(places: Sequence[Path]) -> list[Path]:
+    """Runs as they were named, and the runs of sweeps; what is neither is left to whoever reads it."""
+    return [run for place in places for run in (runs_at(place) if is_sweep(place) else [place])]
 
 
 def runs_at(place: Path) -> list[Path]:

@@ -23,7 +23,7 @@ from atoll.report.prose import counted, significant
 from atoll.report.render import rich_table
 from atoll.report.seed_groups import Group, group
 from atoll.report.settings import differing, flatten, short, show
-from atoll.report.terminal import summary
+from atoll.report.terminal import summary, write_table
 from atoll.report.text_table import TextCell, TextRow, TextTable, number_columns, row, text_columns
 
 __all__ = [
@@ -51,4 +51,5 @@ __all__ = [
     "table",
     "text_columns",
     "write",
+    "write_table",
 ]

@@ -65,7 +65,9 @@ def same_device(info: Info | None, asked: Device) -> Device:
     if info is None:
         return asked
     was: Device = info["hardware"].get("device", asked)
-    if asked not in ("auto", was):
+    if asked.partition(":")[0] == was:  # perhaps another GPU of the same machine
+        return asked
+    if asked != "auto":
         raise RecordError(
             f"device: this run was started on {was!r}, and would not be the same on {asked!r}. "
             "Leave --device out, or start again in a new folder."

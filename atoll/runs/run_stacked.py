@@ -55,7 +55,7 @@ def run_together(
     left = [c for c in cells if not ended(c.info)]
     if left:
         where = _one_device(left, device)
-        with torch.random.fork_rng(devices=[0] if find_device(where).type == "cuda" else []):
+        with torch.random.fork_rng(devices=[torch.cuda.current_device()] if find_device(where).type == "cuda" else []):
             _run(left, where)
     return [c.outcome() for c in cells]
 

@@ -142,7 +142,7 @@ def test_a_run_that_stops_early_says_so(sh: Shell) -> None:
         ("run e.toml --out e.toml", 1, "e.toml: is a file. Name a folder with --out."),
         ("run e.toml --out e.toml/run", 1, "e.toml: is a file. Name a folder with --out."),
         ("run e.toml --resume", 1, "there is no run to resume"),
-        ("run e.toml --device gpu", 2, "Invalid value for '--device'"),
+        ("run e.toml --device gpu", 2, "device: must be 'auto', 'cpu', 'cuda' or one GPU"),
         ("run --set rounds=0", 2, "rounds: must be at least 1"),
         ("check e.toml --set algorithm.lr=-1", 2, "algorithm.lr: must be above 0"),
         ("check no.such.module:Mine", 2, "no.such.module:Mine: cannot be imported"),
@@ -300,6 +300,45 @@ def test_a_second_ctrl_c_stops_at_once(sh: Shell, monkeypatch: pytest.MonkeyPatc
     said = sh("run e.toml --out here")
     assert said.code == 130
     assert "Stopped at once. What was checkpointed is safe: go on with --resume." in said.err
+
+
+def test_help_has_a_short_name_and_no_line_of_it_is_cut(sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in ("", "data", "privacy"):
+        said = sh(f"{command} -h")
+        assert said.code == 0
+        assert "Commands:" in said.out
+        assert "..." not in said.out.split("Commands:")[1]
+    assert "--install-completion" in sh("-h").out
+
+
+def test_the_version_is_an_option_too(sh: Shell) -> None:
+    assert sh("--version") == (0, f"{atoll.__version__}\n", "")
+
+
+def test_a_list_is_named_in_the_singular_too(sh: Shell) -> None:
+    assert sh("list engine") == sh("list engines")
+    assert sh("list data").code == 0
+    assert "not known" in sh("list engin").err
+
+
+def test_a_module_in_the_working_folder_is_found_and_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "e.toml").write_text(FILE.replace('"fedavg"', '"mine:Mine"'))
+    (tmp_path / "mine.py").write_text("from atoll.algorithms import FedAvg as Mine")
+    (tmp_path / "typer.py").write_text("raise RuntimeError")
+    code = "import sys; sys.path[:] = [p for p in sys.path if p]; from atoll.cli.main import main; main()"
+    words = [sys.executable, "-c", code, "run", "e.toml", "--out", "here", "--quiet"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_data_show_takes_an_experiment(sh: Shell) -> None:
+    said = sh("data show e.toml --set partition.clients=7")
+    assert said.code == 0
+    assert "7 clients" in said.out
+    assert "1,438 rows" in said.out
+    assert "3 clients" in sh("data show e.toml").out
+    assert "data show" not in sh("data show nowhere.toml").out
 
 
 def test_the_package_is_a_command() -> None:

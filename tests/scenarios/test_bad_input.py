@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import atoll
 from atoll.errors import AtollError, ConfigError, DataError, DivergenceError, PartitionError
-from atoll.experiment import Experiment, set_up
+from atoll.experiment import Experiment, find_device, set_up
 
 N = 20
 X = torch.randn(N, 4, generator=torch.Generator().manual_seed(0))
@@ -113,7 +113,9 @@ CASES: dict[str, tuple[dict[str, Any], type[AtollError], str]] = {
         atoll.errors.SpecError,
         "gaussian_noise needs bounded updates: put clip_l2 before it",
     ),
-    "a device nobody knows": ({"device": "cuda:0"}, ConfigError, "device: must be 'auto', 'cpu' or 'cuda'"),
+    "a device nobody knows": ({"device": "tpu"}, ConfigError, "device: must be 'auto', 'cpu', 'cuda' or one GPU such"),
+    "a GPU without a number": ({"device": "cuda:x"}, ConfigError, "or one GPU such as 'cuda:1' (got 'cuda:x'"),
+    "a device that was never tried": ({"device": "mps"}, ConfigError, "device: 'mps' has not been shown"),
     "a place below a file": ({"out": Path(__file__) / "run"}, atoll.errors.RecordError, "test_bad_input.py: is a file"),
     "a file": ({"out": Path(__file__)}, atoll.errors.RecordError, "test_bad_input.py: is a file. Name a folder"),
 }
@@ -154,6 +156,20 @@ def test_a_missing_gpu_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     with pytest.raises(ConfigError, match="device: 'cuda' was asked for, but torch sees no GPU here"):
         simulate(tmp_path / "run", device="cuda")
     assert not (tmp_path / "run").exists()
+
+
+def test_one_gpu_of_several_is_taken_and_one_too_many_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    assert find_device("cuda:1") == torch.device("cuda")
+    assert taken == [1]
+    with pytest.raises(ConfigError, match=r"device: there is no 'cuda:2', torch sees 2 GPU\(s\): 0 to 1"):
+        find_device("cuda:2")
+    monkeypatch.setattr("atoll.experiment.setup.launched", lambda: True)
+    with pytest.raises(ConfigError, match=r"under torchrun every process has a GPU of its own"):
+        find_device("cuda:1")
 
 
 def test_what_can_be_run_is_run_with_a_note() -> None:

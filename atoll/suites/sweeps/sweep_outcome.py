@@ -61,6 +61,12 @@ class Sweep:
 
         return write(self.done(), Path(out) if out is not None else self.folder / REPORT)
 
+    def tables(self) -> list[Path]:
+        """Write the final table of the same cells for papers and programs: table.md, table.tex, table.csv."""
+        from atoll.report import write_table
+
+        return [write_table(self.done(), self.folder / f"table.{kind}") for kind in ("md", "tex", "csv")]
+
     def done(self) -> list[Path]:
         """The folders of the cells that are done."""
         return [self.folders[cell.name] for cell in self.cells if reached_end(self.states[cell.name])]

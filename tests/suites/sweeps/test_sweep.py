@@ -282,7 +282,7 @@ def test_the_lock_of_a_dead_sweep_is_no_obstacle(tmp_path: Path, monkeypatch: py
         ({"jobs": 0}, "--jobs: must be a whole number above 0"),
         ({"executor": "slurm"}, "--executor: must be 'local' or 'ray'"),
         ({"address": "auto"}, "--address: is the address of a Ray cluster. Add --executor ray"),
-        ({"device": "tpu"}, "device: must be 'auto', 'cpu' or 'cuda'"),
+        ({"device": "tpu"}, "device: must be 'auto', 'cpu', 'cuda' or one GPU"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_written(tmp_path: Path, given: Any, words: str) -> None:
@@ -529,6 +529,17 @@ def test_the_command_ends_with_a_table_over_seeds_and_a_report(sh: Shell, tmp_pa
     assert (code, err) == (0, "")
     assert re.search(r"fedavg lr=0.2 +2 +\d+\.\d ± *\d+\.\d", out)  # two seeds, a mean and an interval
     assert "4 of 4: lr=0.2,seed=1 finished, accuracy 0." in out
+    lines = (tmp_path / "runs/e/table.csv").read_text().splitlines()
+    assert lines[0] == "method,seed,rounds,status,accuracy,loss,train_loss,folder"
+    assert len(lines) == 5
+    assert "| fedavg lr=0.2 | 2 |" in (tmp_path / "runs/e/table.md").read_text()
+    assert "\\toprule" in (tmp_path / "runs/e/table.tex").read_text()
+    (tmp_path / "runs/e/report.html").unlink()
+    again = sh("report runs/e --table mine.md")
+    assert again.code == 0
+    assert "Report: runs/e/report.html" in again.out
+    assert (tmp_path / "mine.md").read_text() == (tmp_path / "runs/e/table.md").read_text()
+    assert "--table: 'mine.doc' must end in .md, .tex, .csv." in sh("report runs/e --table mine.doc").err
     assert "Cells:  runs/e/cells" in out
     assert "Report: runs/e/report.html" in out
     assert "fedavg lr=0.1" in (tmp_path / "runs" / "e" / "report.html").read_text()

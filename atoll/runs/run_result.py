@@ -5,10 +5,14 @@ from __future__ import annotations
 import shutil
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atoll.records import REPORT, RunFolder
+from atoll.runs import run_views
 from atoll.tree import Tree
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _BOOKS = {"round", "train_loss", "bytes", "cohort", "settings", "dropped", "model", "seconds", "privacy"}
 _BOOKS |= {"realigned", "unchanged", "diagnostics"}
@@ -59,6 +63,18 @@ class Run:
         from atoll.report import write  # matplotlib is slow to import
 
         return write([self.folder], Path(out) if out is not None else self.folder / REPORT)
+
+    def frame(self) -> Any:
+        """The record as a pandas frame: a row for each round, a column for each number (`clients.accuracy.mean`)."""
+        return run_views.frame(self.history)
+
+    def plot(self, *metrics: str) -> Figure:
+        """A matplotlib figure of these numbers by round; of the first metric and the training loss if none is named."""
+        label = str(self.info["label"])
+        return run_views.figure(self.history, run_views.chosen(self.history, metrics), label)
+
+    def _repr_html_(self) -> str:
+        return run_views.as_html(str(self.info["label"]), self.status, self.final, str(self.folder))
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{k} {v:.4g}" for k, v in self.final.items() if isinstance(v, float))

@@ -28,6 +28,7 @@ class Run:
         self.info: dict[str, Any] = self._contents["info"] if contents else self._files.info
         self.history: list[dict[str, Any]] = self._contents["history"] if contents else self._files.record()
         self.error: Exception | None = None  # why it failed, where others went on (`run_together`)
+        self._temporary = temporary
         if temporary:  # the folder lives as long as its run
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
@@ -74,7 +75,7 @@ class Run:
         return run_views.figure(self.history, run_views.chosen(self.history, metrics), label)
 
     def _repr_html_(self) -> str:
-        return run_views.as_html(str(self.info["label"]), self.status, self.final, str(self.folder))
+        return run_views.as_html(str(self.info["label"]), self.status, self.final, "" if self._temporary else str(self.folder))
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{k} {v:.4g}" for k, v in self.final.items() if isinstance(v, float))

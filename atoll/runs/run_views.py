@@ -45,7 +45,7 @@ def figure(history: History, metrics: Sequence[str], title: str) -> Figure:
     """Numbers of the record by round, each in a panel of its own."""
     from matplotlib.figure import Figure
 
-    class Shown(Figure):
+    class RunFigure(Figure):
         """Shown by a notebook that has not imported pyplot."""
 
         def _repr_png_(self) -> bytes:
@@ -54,7 +54,7 @@ def figure(history: History, metrics: Sequence[str], title: str) -> Figure:
             return picture.getvalue()
 
     lines = [flat(entry) for entry in history]
-    drawn = Shown(figsize=(4.8 * len(metrics), 3.0), layout="constrained")
+    drawn = RunFigure(figsize=(4.8 * len(metrics), 3.0), layout="constrained")
     for name, axes in zip(metrics, drawn.subplots(1, len(metrics), squeeze=False)[0], strict=True):
         points = [(line["round"], line[name]) for line in lines if line.get(name) is not None]
         axes.plot(*zip(*points, strict=True), marker="." if len(points) < 30 else "")

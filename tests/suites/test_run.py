@@ -34,7 +34,7 @@ from atoll.suites import Bench, parse, prepare, read
 from atoll.suites.collect import trace
 from atoll.suites.skew import skew
 from atoll.suites.suite_progress import SuiteBar, TimeLeft
-from atoll.suites.sweeps import Events
+from atoll.suites.sweeps import CellLines, Events
 from atoll.suites.sweeps.signals import deadline, terminable
 from atoll.suites.terminal import describe_suites, second_stage
 from tests.support.waiting import until
@@ -465,13 +465,13 @@ def test_a_failed_cell_is_reported_and_the_status_is_1(tmp_path: Path, monkeypat
 
 
 def test_an_interrupted_command_prints_the_one_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(self: SuiteBar, names: Sequence[str], done: int, rounds: int, entry: Any) -> None:
+    def stop(self: CellLines, names: Sequence[str], done: int, rounds: int, entry: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     folder = tmp_path / "my results"
     words = ["bench", str(FILE), "--only", "main:*/fedavg", "--set", "label=it's mine"]
     with monkeypatch.context() as patched:
-        patched.setattr(SuiteBar, "round", stop)
+        patched.setattr(CellLines, "round", stop)
         status, said = typed(patched, *words, "--out", str(folder))
     assert status == 130
     command = shlex.split(said.partition("Go on with:\n")[2].strip().partition("\n")[0])

@@ -1,0 +1,38 @@
+"""The notebooks under examples/ run as they stand, and are kept with what they printed."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.notebooks import executed
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples").glob("*.ipynb"))
+
+
+def kinds(notebook: dict[str, Any]) -> list[list[list[str]]]:
+    """What kinds of output every code cell has: numbers may differ between machines."""
+    codes = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    return [[sorted(o.get("data", {"text": ""})) for o in cell["outputs"]] for cell in codes]
+
+
+def test_there_is_one_for_a_model_for_files_and_for_an_algorithm() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["own_algorithm", "own_csv", "own_model"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_was_committed_with_outputs_and_without_paths_of_a_machine(path: Path) -> None:
+    text = path.read_text()
+    assert any(kinds(json.loads(text)))
+    assert "/tmp/" not in text
+    assert "False" not in [x for c in json.loads(text)["cells"] for o in c.get("outputs", []) for x in o.get("data", {}).get("text/plain", [])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_prints_what_it_was_kept_with(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "careful", raising=False)
+    before = json.loads(path.read_text())
+    assert kinds(executed(path)) == kinds(before)

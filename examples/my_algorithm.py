@@ -1,7 +1,6 @@
 """An algorithm of one's own, outside the package: FedAvg that weighs clients by the root of their examples.
 
-PYTHONPATH=examples atoll check my_algorithm:RootAvg
-PYTHONPATH=examples atoll run examples/my_algorithm.toml
+cd examples && atoll check my_algorithm:RootAvg && atoll run my_algorithm.toml
 """
 
 from dataclasses import dataclass

@@ -75,7 +75,9 @@ class Run:
         return run_views.figure(self.history, run_views.chosen(self.history, metrics), label)
 
     def _repr_html_(self) -> str:
-        return run_views.as_html(str(self.info["label"]), self.status, self.final, "" if self._temporary else str(self.folder))
+        return run_views.as_html(
+            str(self.info["label"]), self.status, self.final, "" if self._temporary else str(self.folder)
+        )
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{k} {v:.4g}" for k, v in self.final.items() if isinstance(v, float))

@@ -59,7 +59,9 @@ def test_a_plot_shows_the_recorded_numbers(run: atoll.Run, tmp_path: Path) -> No
 
 
 def test_a_plot_of_what_was_not_recorded_says_what_was(run: atoll.Run) -> None:
-    with pytest.raises(ConfigError, match=r"plot: 'acuracy' is not recorded. Did you mean '?accuracy'?\? There are: train_loss"):
+    with pytest.raises(
+        ConfigError, match=r"plot: 'acuracy' is not recorded. Did you mean '?accuracy'?\? There are: train_loss"
+    ):
         run.plot("acuracy")
 
 

@@ -1,6 +1,7 @@
 """The notebooks under examples/ run as they stand, and are kept with what they printed."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import pytest
 
 from tests.support.notebooks import executed
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples").glob("*.ipynb"))
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
 
 def kinds(notebook: dict[str, Any]) -> list[list[list[str]]]:
@@ -27,7 +29,27 @@ def test_a_notebook_was_committed_with_outputs_and_without_paths_of_a_machine(pa
     text = path.read_text()
     assert any(kinds(json.loads(text)))
     assert "/tmp/" not in text
-    assert "False" not in [x for c in json.loads(text)["cells"] for o in c.get("outputs", []) for x in o.get("data", {}).get("text/plain", [])]
+    assert "False" not in [
+        x
+        for c in json.loads(text)["cells"]
+        for o in c.get("outputs", [])
+        for x in o.get("data", {}).get("text/plain", [])
+    ]
+
+
+@pytest.mark.slow
+def test_the_page_on_python_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    readme, page = ((ROOT / name).read_text() for name in ("README.md", "docs/python.md"))
+    Path("my.toml").write_text(blocks(readme, "toml")[0])
+    names: dict[str, Any] = {}
+    for block in blocks(page, "python"):
+        exec(block, names)
+    assert len(Path("log.csv").read_text().splitlines()) > 1
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
 
 
 @pytest.mark.slow

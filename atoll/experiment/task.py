@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -13,21 +14,33 @@ from atoll.errors import ConfigError, DataError
 from atoll.experiment.experiment import Experiment, StopTable
 from atoll.experiment.messages import did_you_mean
 from atoll.schedules import Schedule
-from atoll.tasks import Classification, Loss, NextToken, Objective, Regression, Supervised, metrics_for
+from atoll.tasks import (
+    Classification,
+    Loss,
+    NextToken,
+    Objective,
+    Regression,
+    Supervised,
+    batch_loss,
+    metrics_for,
+)
 from atoll.tree import Tree
 
+_PROBED = 256  # examples, and classes, that a loss of one's own is tried on
 TRAIN_LOSS = "train_loss"  # of the clients' own examples; all other metrics are of the test data
 
 
 def make_task(experiment: Experiment, dataset: Dataset, module: nn.Module, loss: Loss | None) -> Supervised:
     """The model and its loss, or why they do not go with the data."""
-    objective = _objective(dataset, tuple(experiment.task.top_k), loss)
+    objective = _objective(dataset, tuple(experiment.task.top_k))
     try:
         task = Supervised(module, objective, _example(dataset), experiment.task.batch_norm)
     except ConfigError as e:
         if dataset.kind == "regression" and whole_numbers(dataset):
             raise ConfigError(f"{e} The targets are whole numbers: if they are classes, give them as integers.") from e
         raise
+    if loss is not None:
+        task.objective = _with_loss(task.objective, loss, task.outputs, dataset.train["y"])
     _check_gradient(task, _example(dataset))
     return task
 
@@ -75,33 +88,22 @@ def whole_numbers(dataset: Dataset) -> bool:
     return y.shape[1:] == (1,) and bool((y == y.round()).all() and (y >= 0).all()) and len(y.unique()) <= 100
 
 
-def _objective(dataset: Dataset, top_k: tuple[int, ...], loss: Loss | None) -> Objective:
-    own = None if loss is None else _checked(loss)
+def _objective(dataset: Dataset, top_k: tuple[int, ...]) -> Objective:
     if dataset.kind == "classification":
-        return Classification(dataset.outputs, top_k, own)
-    if dataset.kind == "regression":
-        return Regression(own)
-    if own is not None:
-        raise ConfigError("loss: next tokens are always scored by cross-entropy. Leave it out.")
-    return NextToken(dataset.outputs)
+        return Classification(dataset.outputs, top_k)
+    return Regression() if dataset.kind == "regression" else NextToken(dataset.outputs)
 
 
-def _checked(loss: Loss) -> Loss:
-    """The loss; what goes wrong in it is said to be its own."""
-    if not callable(loss):
-        raise ConfigError(f"loss: must be a function of outputs and targets (got {type(loss).__name__}).")
-
-    def own(out: Tensor, y: Tensor) -> Tensor:
-        try:
-            value = loss(out, y)
-        except (RuntimeError, TypeError, ValueError, IndexError) as e:
-            what = f"outputs of shape {tuple(out.shape)} and targets of shape {tuple(y.shape)}"
-            raise ConfigError(f"loss: failed on {what}: {e}") from e
-        if not isinstance(value, Tensor):
-            raise ConfigError(f"loss: gives a {type(value).__name__}, but must give a tensor with one number.")
-        return value
-
-    return own
+def _with_loss(objective: Objective, loss: Loss, outputs: tuple[int, ...], y: Tensor) -> Objective:
+    """With a loss of one's own, tried on outputs of the model's shape and on every class that there is."""
+    generator = torch.Generator().manual_seed(0)
+    if isinstance(objective, Classification):
+        y = torch.cat([y[:_PROBED], torch.arange(min(objective.classes, _PROBED))])
+        return replace(objective, loss=batch_loss(loss, 3 * torch.randn(len(y), *outputs, generator=generator), y))
+    if isinstance(objective, Regression):
+        y = y[:_PROBED]
+        return replace(objective, loss=batch_loss(loss, 3 * torch.randn(y.shape, generator=generator), y))
+    raise ConfigError("loss: next tokens are always scored by cross-entropy. Leave it out.")
 
 
 def _example(dataset: Dataset) -> Tree:

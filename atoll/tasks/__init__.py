@@ -1,15 +1,17 @@
 """What is learned: any module plus a loss, the shipped models, and the metrics."""
 
-from atoll.tasks.dp_sgd import PrivateTask, leak_error, unsupported_layers
+from atoll.tasks.dp_sgd import PrivateTask, leak_error, unsupported_parts
 from atoll.tasks.ghost import ghost_layers
+from atoll.tasks.losses import BatchLoss, Loss, batch_loss
 from atoll.tasks.metrics import METRICS, Metric, metrics_for, spread
 from atoll.tasks.models import MODELS
-from atoll.tasks.objectives import Classification, Loss, NextToken, Objective, Regression
+from atoll.tasks.objectives import Classification, NextToken, Objective, Regression
 from atoll.tasks.supervised import Supervised
 
 __all__ = [
     "METRICS",
     "MODELS",
+    "BatchLoss",
     "Classification",
     "Loss",
     "Metric",
@@ -18,9 +20,10 @@ __all__ = [
     "PrivateTask",
     "Regression",
     "Supervised",
+    "batch_loss",
     "ghost_layers",
     "leak_error",
     "metrics_for",
     "spread",
-    "unsupported_layers",
+    "unsupported_parts",
 ]

@@ -31,7 +31,7 @@ class Metric(Protocol):
 
 @dataclass(frozen=True)
 class Ratio:
-    """Sum of one column over the sum of the weights."""
+    """Sum of one column over the sum of the weights: its own, where it has such a column."""
 
     column: str
     better: Literal["higher", "lower"] = "lower"
@@ -43,7 +43,7 @@ class Ratio:
 
     def by_group(self, columns: Columns, group: Groups, groups: int) -> NDArray[np.float64]:
         above = np.bincount(group, columns[self.column], groups)
-        below = np.bincount(group, columns["weight"], groups)
+        below = np.bincount(group, columns.get(f"{self.column}_weight", columns["weight"]), groups)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             value = above / below
             return np.exp(value) if self.exponential else value

@@ -50,13 +50,11 @@ class Supervised:
 
     def step_needs(self) -> StepNeeds:
         """What training on a batch takes."""
-        return StepNeeds(key=self.keyed)
+        return StepNeeds(key=self.keyed, whole_because=self.objective.loss.whole_because)
 
     def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
         out, renewed = self._forward(params, buffers, batch, training=True)
-        sums, weights = self.objective.losses(out, batch["y"])
-        mask = batch["mask"]
-        return (sums * mask).sum() / (weights * mask).sum().clamp(min=1e-6), renewed
+        return self.objective.batch_loss(out, batch["y"], batch["mask"]), renewed
 
     def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         out, _ = self._forward(params, buffers, batch, training=False)
@@ -154,12 +152,15 @@ class Supervised:
         learned = self.init(rng.key(0))
         there = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         constant = {k: v for k, v in there.items() if k not in learned["params"] and k not in learned["buffers"]}
-        return type(self.model), type(self.objective), self.batch_norm, tree.digest(constant)
+        kinds = type(self.model), type(self.objective), type(self.objective.loss)
+        return *kinds, self.batch_norm, tree.digest(constant)
 
     def to(self, device: torch.device) -> Supervised:
         """The same task with the module's constants on another device."""
         self._device = device
         self.model.to(device)
+        if self.objective.loss.module is not None:
+            self.objective.loss.module.to(device)
         return self
 
     def _forward(
@@ -207,7 +208,7 @@ class Supervised:
         problem = self.objective.refuse(out, example["y"])
         if problem:
             raise ConfigError(f"task.model: {problem}.")
-        self.objective.losses(out, example["y"])
+        self.outputs = tuple(out.shape[1:])
         changed = {k for k, v in self.model.named_buffers() if not torch.equal(v, before[k])}
         for k, v in self.model.named_buffers():
             v.data.copy_(before[k])

@@ -27,6 +27,7 @@ class TaskTable(Table):
     """[task]: the model and how it is measured."""
 
     model: Annotated[Entry | None, Of("models")] = None  # None: follows from the data
+    loss: Annotated[Entry | None, Of("losses")] = None  # None: cross-entropy of classes, squared error of numbers
     batch_norm: Literal["average", "local", "recompute", "freeze", "group"] = "average"
     top_k: list[Count] = Field(default=[])
 

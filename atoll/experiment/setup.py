@@ -153,6 +153,8 @@ def assemble(
 ) -> Setup:
     """Put data, clients and a model together with what the experiment says of the rest."""
     where = find_device(device)
+    if (experiment.task.loss or {}).get("weight") == "balanced":
+        dataset = replace(dataset, fitted=", ".join(filter(None, (dataset.fitted, "class counts"))))
     dataset = noisy(dataset, partition, rng.key(experiment.seed, "feature noise"))
     training, held = _held_out(experiment, partition)
     choice = build(ENGINES, experiment.engine, where="engine")

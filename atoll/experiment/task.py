@@ -13,8 +13,10 @@ from atoll.data import Dataset
 from atoll.errors import ConfigError, DataError
 from atoll.experiment.experiment import Experiment, StopTable
 from atoll.experiment.messages import did_you_mean
+from atoll.experiment.registry import build
 from atoll.schedules import Schedule
 from atoll.tasks import (
+    LOSSES,
     Classification,
     Loss,
     NextToken,
@@ -39,6 +41,9 @@ def make_task(experiment: Experiment, dataset: Dataset, module: nn.Module, loss:
         if dataset.kind == "regression" and whole_numbers(dataset):
             raise ConfigError(f"{e} The targets are whole numbers: if they are classes, give them as integers.") from e
         raise
+    if loss is None and experiment.task.loss is not None:
+        given = {"targets": dataset.train["y"], "outputs": dataset.outputs}
+        loss = build(LOSSES, experiment.task.loss, where="task.loss", **given)
     if loss is not None:
         task.objective = _with_loss(task.objective, loss, task.outputs, dataset.train["y"])
     _check_gradient(task, _example(dataset))

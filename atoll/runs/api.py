@@ -91,7 +91,7 @@ def simulate(
     device: Device = "auto",
     transforms: Sequence[Entry | str] = (),
     reducer: Entry | str = "mean",
-    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+    loss: Callable[[Tensor, Tensor], Tensor] | Entry | str | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     watch: Watcher = silent,
@@ -103,7 +103,8 @@ def simulate(
     `clients` is a list of index arrays, one per client, or a partition entry such as
     `{"name": "dirichlet", "clients": 20, "alpha": 0.3}`. `cohort` is None (everyone), a number (that many, without
     replacement) or an entry. `loss(outputs, targets)` replaces the usual one (cross-entropy for classes, squared error
-    for numbers); it is taken example by example. Without `out` the run's folder goes when the `Run` goes.
+    for numbers): torch's own or any function of a batch, or an entry as in a file,
+    `{"name": "cross_entropy", "weight": "balanced"}`. Without `out` the run's folder goes when the `Run` goes.
     Further tables of the file go by name: `evaluate={"every": 5}`, `round="gossip"`.
     Under torchrun every process must hand over the same model and data: draw them from a seed.
     """
@@ -111,12 +112,14 @@ def simulate(
     dataset = Dataset.from_arrays(*pair(data, "data"), test=None if test is None else pair(test, "test"))
     module = make_module(model, seed)
     partition = None if isinstance(clients, str | Mapping) else listed(clients, dataset)
+    own = None if isinstance(loss, str | Mapping) else loss
+    task = {"model": named(module, own), **({"loss": loss} if isinstance(loss, str | Mapping) else {})}
     given = {"rounds": rounds, "seed": seed, "algorithm": algorithm, "reducer": reducer, "engine": engine}
     made_here = {
         "data": {"name": ARRAYS, "digest": dataset.digest()},
         "partition": {"name": CLIENTS, "digest": partition.digest()} if partition else clients,
         "cohort": cohort_entry(cohort),
-        "task": merged(tables.pop("task", {}), {"model": named(module, loss)}),
+        "task": merged(tables.pop("task", {}), task),
         "local": merged({"epochs": epochs, "batch": batch, "shuffle": shuffle}, tables.pop("local", {})),
         "transform": transforms if isinstance(transforms, str | Mapping) else list(transforms),
         "checkpoint": {"every": 0} if out is None else {},
@@ -124,7 +127,7 @@ def simulate(
     experiment = Experiment.parse({**given, **made_here, **tables})
 
     def build(where: Device) -> Setup:
-        return assemble(experiment, dataset, partition or make_partition(experiment, dataset), module, where, loss)
+        return assemble(experiment, dataset, partition or make_partition(experiment, dataset), module, where, own)
 
     with world.reporting_failure(), _place(out, world) as folder:
         return _done(world, folder, experiment, resume, device, watch, build, temporary=out is None)

@@ -5,10 +5,12 @@ from atoll.tasks.ghost import ghost_layers
 from atoll.tasks.losses import BatchLoss, Loss, batch_loss
 from atoll.tasks.metrics import METRICS, Metric, metrics_for, spread
 from atoll.tasks.models import MODELS
+from atoll.tasks.named_losses import LOSSES
 from atoll.tasks.objectives import Classification, NextToken, Objective, Regression
 from atoll.tasks.supervised import Supervised
 
 __all__ = [
+    "LOSSES",
     "METRICS",
     "MODELS",
     "BatchLoss",

@@ -134,3 +134,17 @@ def test_numbers_have_torch_s_losses_too(engine: str) -> None:
     model.load_state_dict(done.params)
     assert done.final["loss"] == pytest.approx(positive(model(X[41:]), y[41:]).item(), rel=1e-5)
     assert done.info["engine"]["name"] == engine
+
+
+def test_a_file_can_name_the_loss() -> None:
+    balanced = 41 / (3 * torch.bincount(Y[:41]))
+    for entry, loss in {
+        "weights": ({"name": "cross_entropy", "weight": WEIGHT.tolist()}, EXACT["weight"]),
+        "balanced": ({"name": "cross_entropy", "weight": "balanced"}, nn.CrossEntropyLoss(weight=balanced)),
+        "focal": ("focal", focal),
+    }.values():
+        done = simulate(loss=entry, engine="loop")
+        for k, v in fedavg(loss).state_dict().items():
+            assert torch.allclose(done.params[k], v, atol=1e-6, rtol=1e-5), entry
+    with pytest.raises(ConfigError, match=r"task\.loss\.weight: has 2 numbers for 3 outputs. Give one for each"):
+        simulate(loss={"name": "cross_entropy", "weight": [1, 2]})

@@ -24,7 +24,6 @@ from atoll.tasks import (
     Regression,
     Supervised,
     batch_loss,
-    metrics_for,
 )
 from atoll.tree import Tree
 
@@ -36,7 +35,7 @@ def make_task(experiment: Experiment, dataset: Dataset, module: nn.Module, loss:
     """The model and its loss, or why they do not go with the data."""
     objective = _objective(dataset, tuple(experiment.task.top_k))
     try:
-        task = Supervised(module, objective, _example(dataset), experiment.task.batch_norm)
+        task = Supervised(module, objective, example_batch(dataset), experiment.task.batch_norm)
     except ConfigError as e:
         if dataset.kind == "regression" and whole_numbers(dataset):
             raise ConfigError(f"{e} The targets are whole numbers: if they are classes, give them as integers.") from e
@@ -46,7 +45,7 @@ def make_task(experiment: Experiment, dataset: Dataset, module: nn.Module, loss:
         loss = build(LOSSES, experiment.task.loss, where="task.loss", **given)
     if loss is not None:
         task.objective = _with_loss(task.objective, loss, task.outputs, dataset.train["y"])
-    _check_gradient(task, _example(dataset))
+    _check_gradient(task, example_batch(dataset))
     return task
 
 
@@ -61,16 +60,6 @@ def _check_gradient(task: Supervised, example: Tree) -> None:
         loss, _ = task.loss(params, model["buffers"], batch)
     if not loss.requires_grad:
         raise ConfigError("loss: does not depend on the model's parameters. Do not detach or round the outputs.")
-
-
-def measured(task: Supervised, dataset: Dataset) -> list[str]:
-    """The names of the numbers that a record will hold for the server's model."""
-    if dataset.test is None:
-        return [TRAIN_LOSS]
-    model = task.init(rng.key(0))
-    with torch.no_grad():
-        columns = task.measure(model["params"], model["buffers"], _example(dataset))
-    return [*metrics_for(dataset.kind, columns), TRAIN_LOSS]
 
 
 def check_metrics(names: Sequence[str], stop: StopTable | None, schedules: Sequence[Schedule]) -> None:
@@ -106,12 +95,15 @@ def _with_loss(objective: Objective, loss: Loss, outputs: tuple[int, ...], y: Te
         y = torch.cat([y[:_PROBED], torch.arange(min(objective.classes, _PROBED))])
         return replace(objective, loss=batch_loss(loss, 3 * torch.randn(len(y), *outputs, generator=generator), y))
     if isinstance(objective, Regression):
+        labels = isinstance(loss, nn.BCEWithLogitsLoss) and y.shape[1] > 1 and bool(((y == 0) | (y == 1)).all())
         y = y[:_PROBED]
-        return replace(objective, loss=batch_loss(loss, 3 * torch.randn(y.shape, generator=generator), y))
+        own = batch_loss(loss, 3 * torch.randn(y.shape, generator=generator), y)
+        return replace(objective, loss=own, labels=labels)
     raise ConfigError("loss: next tokens are always scored by cross-entropy. Leave it out.")
 
 
-def _example(dataset: Dataset) -> Tree:
+def example_batch(dataset: Dataset) -> Tree:
+    """A few examples as a model gets them."""
     batch = dataset.decode(tree.rows(dataset.train, slice(0, 4)))
     if not isinstance(batch, dict) or "x" not in batch:
         raise DataError(f"data {dataset.name!r}, decode: must give a dict with 'x' and 'y'.")

@@ -17,7 +17,18 @@ from atoll.experiment import Device, Entry, Experiment, Setup, assemble, find_de
 from atoll.records import Info, RunFolder, ended
 from atoll.runs.lifecycle import claim, default_folder, run_all, same_device
 from atoll.runs.progress import Watcher, silent
-from atoll.runs.python_inputs import ARRAYS, CLIENTS, cohort_entry, listed, make_module, merged, named, pair
+from atoll.runs.python_inputs import (
+    ARRAYS,
+    CLIENTS,
+    asked_metrics,
+    cohort_entry,
+    listed,
+    make_module,
+    merged,
+    named,
+    named_functions,
+    pair,
+)
 from atoll.runs.run_result import Run
 
 
@@ -92,6 +103,7 @@ def simulate(
     transforms: Sequence[Entry | str] = (),
     reducer: Entry | str = "mean",
     loss: Callable[[Tensor, Tensor], Tensor] | Entry | str | None = None,
+    metrics: Sequence[Any] | Mapping[str, Any] = (),
     out: Path | str | None = None,
     resume: bool = False,
     watch: Watcher = silent,
@@ -104,7 +116,9 @@ def simulate(
     `{"name": "dirichlet", "clients": 20, "alpha": 0.3}`. `cohort` is None (everyone), a number (that many, without
     replacement) or an entry. `loss(outputs, targets)` replaces the usual one (cross-entropy for classes, squared error
     for numbers): torch's own or any function of a batch, or an entry as in a file,
-    `{"name": "cross_entropy", "weight": "balanced"}`. Without `out` the run's folder goes when the `Run` goes.
+    `{"name": "cross_entropy", "weight": "balanced"}`.
+    `metrics` are measured beside the usual ones: names, or functions of scores and targets; in a dict one may stand
+    with its direction, `{"cost": (cost, "lower")}`. Without `out` the run's folder goes when the `Run` goes.
     Further tables of the file go by name: `evaluate={"every": 5}`, `round="gossip"`.
     Under torchrun every process must hand over the same model and data: draw them from a seed.
     """
@@ -121,13 +135,15 @@ def simulate(
         "cohort": cohort_entry(cohort),
         "task": merged(tables.pop("task", {}), task),
         "local": merged({"epochs": epochs, "batch": batch, "shuffle": shuffle}, tables.pop("local", {})),
+        "evaluate": merged(tables.pop("evaluate", {}), asked_metrics(metrics)),
         "transform": transforms if isinstance(transforms, str | Mapping) else list(transforms),
         "checkpoint": {"every": 0} if out is None else {},
     }
     experiment = Experiment.parse({**given, **made_here, **tables})
 
     def build(where: Device) -> Setup:
-        return assemble(experiment, dataset, partition or make_partition(experiment, dataset), module, where, own)
+        held = partition or make_partition(experiment, dataset)
+        return assemble(experiment, dataset, held, module, where, own, named_functions(metrics))
 
     with world.reporting_failure(), _place(out, world) as folder:
         return _done(world, folder, experiment, resume, device, watch, build, temporary=out is None)

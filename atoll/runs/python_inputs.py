@@ -61,6 +61,21 @@ def named(module: nn.Module, loss: Callable[..., Any] | None) -> Entry:
     return entry if loss is None else {**entry, "loss": getattr(loss, "__name__", type(loss).__name__)}
 
 
+def named_functions(metrics: Any) -> dict[str, Any]:
+    """Metrics that are functions, by name."""
+    if isinstance(metrics, Mapping):
+        return dict(metrics)
+    return {m.__name__: m for m in metrics if not isinstance(m, str)}
+
+
+def asked_metrics(metrics: Any) -> Entry:
+    """What the record says of them."""
+    names = (
+        list(metrics) if isinstance(metrics, Mapping) else [m if isinstance(m, str) else m.__name__ for m in metrics]
+    )
+    return {"metrics": names} if names else {}
+
+
 def cohort_entry(cohort: int | Entry | str | None) -> Entry | str:
     """None is everyone, a number is that many."""
     if cohort is None:

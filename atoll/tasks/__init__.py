@@ -3,7 +3,7 @@
 from atoll.tasks.dp_sgd import PrivateTask, leak_error, unsupported_parts
 from atoll.tasks.ghost import ghost_layers
 from atoll.tasks.losses import BatchLoss, Loss, batch_loss
-from atoll.tasks.metrics import METRICS, Metric, metrics_for, spread
+from atoll.tasks.metrics import METRICS, Better, Metric, ScoreFunction, better, metrics_for, spread
 from atoll.tasks.models import MODELS
 from atoll.tasks.named_losses import LOSSES
 from atoll.tasks.objectives import Classification, NextToken, Objective, Regression
@@ -14,6 +14,7 @@ __all__ = [
     "METRICS",
     "MODELS",
     "BatchLoss",
+    "Better",
     "Classification",
     "Loss",
     "Metric",
@@ -21,8 +22,10 @@ __all__ = [
     "Objective",
     "PrivateTask",
     "Regression",
+    "ScoreFunction",
     "Supervised",
     "batch_loss",
+    "better",
     "ghost_layers",
     "leak_error",
     "metrics_for",

@@ -57,6 +57,7 @@ class Classification:
     classes: int
     top: tuple[int, ...] = ()
     loss: BatchLoss = ExampleLoss(_cross_entropy)
+    extra: frozenset[str] = frozenset()  # columns beyond the usual ones, that metrics ask for
 
     def batch_loss(self, out: Tensor, y: Tensor, mask: Tensor) -> Tensor:
         return self.loss.batch(out, y, mask)
@@ -71,7 +72,20 @@ class Classification:
             measured[f"top{k}"] = (out.topk(min(k, self.classes), -1).indices == y[:, None]).any(-1).float()
         if self.classes == 2:
             measured |= {"score": out[:, 1] - out[:, 0], "label": y.float()}
-        return measured
+        return {**measured, **self._extra(out, y)} if self.extra else measured
+
+    def _extra(self, out: Tensor, y: Tensor) -> Tree:
+        chances = out.float().softmax(-1)
+        one_hot = F.one_hot(y, out.shape[1])
+        squares = (chances - one_hot) ** 2
+        known = {
+            "predicted": out.argmax(-1).float(),
+            "label": y.float(),
+            "confidence": chances.amax(-1),
+            "brier": squares[:, 1] if self.classes == 2 else squares.sum(-1),
+            **_families(out, y),
+        }
+        return known if "out0" in self.extra else {k: v for k, v in known.items() if k in self.extra}
 
     def refuse(self, out: Tensor, y: Tensor) -> str | None:
         if out.dim() != 2 or out.shape[1] < self.classes:
@@ -81,9 +95,11 @@ class Classification:
 
 @dataclass(frozen=True)
 class Regression:
-    """Squared error; mean over the outputs of an example."""
+    """Squared error; mean over the outputs of an example. `labels`: each output says whether a label is there."""
 
     loss: BatchLoss = ExampleLoss(_squared_error)
+    extra: frozenset[str] = frozenset()
+    labels: bool = False
 
     def batch_loss(self, out: Tensor, y: Tensor, mask: Tensor) -> Tensor:
         return self.loss.batch(out.reshape(y.shape), y, mask)
@@ -92,8 +108,11 @@ class Regression:
         return self.loss.examples(out.reshape(y.shape), y)
 
     def columns(self, out: Tensor, y: Tensor) -> Tree:
-        error = out.reshape(y.shape) - y
-        return {**_loss_columns(self, out, y), "squared": _rowwise(error**2), "absolute": _rowwise(error.abs())}
+        out, usual = out.reshape(y.shape), _loss_columns(self, out, y)
+        if self.labels:
+            return {**usual, "correct": ((out > 0) == (y > 0)).all(-1).float(), **_families(out, y)}
+        usual |= {"squared": _rowwise((out - y) ** 2), "absolute": _rowwise((out - y).abs())}
+        return {**usual, **_families(out, y)} if "out0" in self.extra else usual
 
     def refuse(self, out: Tensor, y: Tensor) -> str | None:
         if out.numel() != y.numel() or out.shape[0] != y.shape[0]:
@@ -127,6 +146,12 @@ class NextToken:
             wanted = (*y.shape, self.vocabulary)
             return f"the model's outputs are {tuple(out.shape)}; next-token targets need {wanted}"
         return None
+
+
+def _families(out: Tensor, y: Tensor) -> Tree:
+    """All outputs and targets, a column each."""
+    named = (("out", out.reshape(len(out), -1)), ("y", y.reshape(len(y), -1).float()))
+    return {f"{name}{k}": column for name, x in named for k, column in enumerate(x.unbind(1))}
 
 
 def _loss_columns(objective: Objective, out: Tensor, y: Tensor) -> Tree:

@@ -39,7 +39,7 @@ class Supervised:
         self._lock = threading.Lock()
         self._takes = tuple(example["x"].shape[1:]), example["x"].dtype
         self._renewed = self._probe(example)
-        self._device = torch.device("cpu")
+        self.device = torch.device("cpu")
         self.compute_dtype: torch.dtype | None = None  # what the model computes in, if not in what its weights are
 
     def init(self, key: Tensor) -> Model:
@@ -88,9 +88,9 @@ class Supervised:
             return hook
 
         handles = [model.get_submodule(name).register_forward_pre_hook(record(name)) for name in names]
-        x = torch.zeros(rows, *self._takes[0], dtype=self._takes[1], device=self._device)
+        x = torch.zeros(rows, *self._takes[0], dtype=self._takes[1], device=self.device)
         try:
-            self._try({"x": x, "mask": torch.ones(rows, device=self._device)})
+            self._try({"x": x, "mask": torch.ones(rows, device=self.device)})
         finally:
             for handle in handles:
                 handle.remove()
@@ -157,7 +157,7 @@ class Supervised:
 
     def to(self, device: torch.device) -> Supervised:
         """The same task with the module's constants on another device."""
-        self._device = device
+        self.device = device
         self.model.to(device)
         if self.objective.loss.module is not None:
             self.objective.loss.module.to(device)

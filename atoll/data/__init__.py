@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from atoll.data.arrays import InputKind
 from atoll.data.availability import Available, available
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels, Same
@@ -58,6 +59,7 @@ __all__ = [
     "Fixed",
     "FixedWithReplacement",
     "Fraction",
+    "InputKind",
     "Partition",
     "Partitioner",
     "Pixels",

@@ -76,12 +76,11 @@ def _device_data(setup: Setup, columns: Tree, test: Tree | None) -> DeviceData:
         [name for task in tasks for name in task.mutable_buffers],
         any(task.is_stochastic for task in tasks),
     )
+    unstackable = next((need.whole_because for need in needs if need.whole_because), None)
     if stochastic:
         unstackable = "the model draws random numbers of its own (F.dropout instead of nn.Dropout?)"
     elif mutable:
         unstackable = f"the model changes its buffer {mutable[0]!r} in place"
-    else:
-        unstackable = next((need.whole_because for need in needs if need.whole_because), None)
     return DeviceData(
         columns,
         setup.dataset.training_decode,

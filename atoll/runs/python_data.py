@@ -1,0 +1,119 @@
+"""The data that a Python program hands over: arrays, sparse matrices, tables with categories, torch's data sets."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import Dataset as TorchDataset
+
+from atoll.data import Dataset, InputKind
+from atoll.errors import ConfigError, DataError
+from atoll.runs.table_inputs import Table
+from atoll.tree import Tree
+
+_DENSE_BYTES = 4 << 30  # of a sparse matrix written out
+_ITEMS = 1024  # of a data set at a time
+
+
+def make_dataset(
+    data: Any,
+    test: Any,
+    kind: InputKind | None = None,
+    module: nn.Module | None = None,
+    augment: Callable[[Tree], Tree] | None = None,
+) -> Dataset:
+    """The data set itself, or one of what was given; whole numbers that go into an embedding are tokens."""
+    if isinstance(data, Dataset):
+        if test is not None or kind is not None:
+            raise ConfigError(
+                "data: is a Dataset, which says its test data and its kind itself. Leave test and kind out."
+            )
+        return data.check() if augment is None else replace(data, augment=augment).check()
+    x, y, table = _inputs(*_pair(data, "data"), None, "data x")
+    held = None
+    if test is not None:
+        held = _inputs(*_pair(test, "test"), table, "test x")[:2]
+    if kind is None and module is not None and _is_whole(x) and _embeds(module):
+        kind = "tokens"
+    dataset = Dataset.from_arrays(x, y, test=held, kind=kind)
+    return dataset if augment is None else replace(dataset, augment=augment)
+
+
+def _inputs(x: Any, y: Any, like: Table | None, where: str) -> tuple[Any, Any, Table | None]:
+    """Inputs and targets as arrays; of a table also its categories, which the test data must go by."""
+    pandas = sys.modules.get("pandas")  # who hands over a frame has imported it
+    if pandas is not None and isinstance(x, pandas.DataFrame):
+        columns = {str(name): np.asarray(x[name]) for name in x.columns}
+        table = like or Table.of(columns)
+        return table.encode(columns, where), y, table
+    if isinstance(x, dict):
+        raise DataError(
+            f"{where}: is a dict of {', '.join(map(str, x))}. A model gets one array: put them side by side "
+            "(torch.stack([ids, mask], 1)) and take them apart in the module's forward."
+        )
+    return (_dense(x, where) if sparse.issparse(x) or _is_sparse_tensor(x) else x), y, None
+
+
+def _dense(x: Any, where: str) -> Any:
+    """A sparse matrix written out, if that is not too much."""
+    need = 4 * int(np.prod(x.shape, dtype=np.float64))
+    if need > _DENSE_BYTES:
+        raise DataError(
+            f"{where}: is sparse, and {need / 1e9:.1f} GB when written out ({x.shape[0]:,} x {x.shape[1]:,}). "
+            "Keep fewer columns (sklearn's TruncatedSVD, SelectKBest), or fewer rows."
+        )
+    return x.to_dense() if isinstance(x, Tensor) else x.astype(np.float32).toarray()
+
+
+def _is_sparse_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.layout != torch.strided
+
+
+def _pair(data: Any, where: str) -> tuple[Any, Any]:
+    if isinstance(data, DataLoader):
+        return _materialised(data.dataset, data.collate_fn, where)
+    if isinstance(data, TorchDataset):
+        return _materialised(data, default_collate, where)
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise ConfigError(
+            f"{where}: must be a pair of arrays (x, y), the inputs and what is to be predicted, a torch data set or "
+            "loader of such pairs, or an atoll.data.Dataset."
+        )
+    return data[0], data[1]
+
+
+def _materialised(data: Any, collate: Callable[[Any], Any] | None, where: str) -> tuple[Any, Any]:
+    """Every item once, in order, as two columns."""
+    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+        return data.tensors[0], data.tensors[1]
+    if isinstance(data, IterableDataset):
+        raise ConfigError(f"{where}: has no length, so its rows cannot be given to clients. Read it into arrays first.")
+    parts = []
+    for start in range(0, len(data), _ITEMS):
+        items = [data[i] for i in range(start, min(len(data), start + _ITEMS))]
+        parts.append((collate or default_collate)(items))
+    if not parts or not isinstance(parts[0], list | tuple) or len(parts[0]) != 2:
+        found = type(parts[0]).__name__ if parts else "nothing"
+        raise ConfigError(
+            f"{where}: its items must be pairs (x, y), but a batch of them is {found}. Map them to pairs."
+        )
+    return torch.cat([torch.as_tensor(x) for x, _ in parts]), torch.cat([torch.as_tensor(y) for _, y in parts])
+
+
+def _is_whole(x: Any) -> bool:
+    kind = x.dtype if isinstance(x, Tensor) else np.asarray(x).dtype
+    return not kind.is_floating_point if isinstance(kind, torch.dtype) else kind.kind in "iu"
+
+
+def _embeds(module: nn.Module) -> bool:
+    """Is its first layer an embedding?"""
+    layers = [m for m in module.modules() if not list(m.children())]
+    return bool(layers) and isinstance(layers[0], nn.Embedding | nn.EmbeddingBag)

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from atoll.data import Dataset, InputKind
 from atoll.errors import ConfigError, DataError
-from atoll.runs.table_inputs import Table
+from atoll.runs.table_inputs import TableCategories
 from atoll.tree import Tree
 
 _DENSE_BYTES = 4 << 30  # of a sparse matrix written out
@@ -47,12 +47,12 @@ def make_dataset(
     return dataset if augment is None else replace(dataset, augment=augment)
 
 
-def _inputs(x: Any, y: Any, like: Table | None, where: str) -> tuple[Any, Any, Table | None]:
+def _inputs(x: Any, y: Any, like: TableCategories | None, where: str) -> tuple[Any, Any, TableCategories | None]:
     """Inputs and targets as arrays; of a table also its categories, which the test data must go by."""
     pandas = sys.modules.get("pandas")  # who hands over a frame has imported it
     if pandas is not None and isinstance(x, pandas.DataFrame):
         columns = {str(name): np.asarray(x[name]) for name in x.columns}
-        table = like or Table.of(columns)
+        table = like or TableCategories.of(columns)
         return table.encode(columns, where), y, table
     if isinstance(x, dict):
         raise DataError(

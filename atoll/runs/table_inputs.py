@@ -13,13 +13,13 @@ from atoll.errors import DataError
 
 
 @dataclass(frozen=True)
-class Table:
+class TableCategories:
     """The columns of a table in order, and the categories of those that hold text."""
 
     categories: Mapping[str, tuple[Any, ...] | None]  # None: a column of numbers
 
     @classmethod
-    def of(cls, columns: Mapping[str, NDArray[Any]]) -> Table:
+    def of(cls, columns: Mapping[str, NDArray[Any]]) -> TableCategories:
         return cls({name: _categories(x) for name, x in columns.items()})
 
     def encode(self, columns: Mapping[str, NDArray[Any]], where: str) -> NDArray[np.float32]:

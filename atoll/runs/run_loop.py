@@ -99,7 +99,7 @@ class RunLoop:
             if self.world.any(interrupted.is_set()) and done < rounds:
                 return self._ended("interrupted")
             if done < rounds and schedule.turn(done) and self.world.first(schedule.due):
-                schedule.write(self.state.checkpoint)
+                schedule.write(self._checkpoint)
                 if self.checkpointed is not None:
                     self.world.first(self.checkpointed)
         return self._ended("finished")
@@ -115,8 +115,13 @@ class RunLoop:
 
     def _ended(self, why: str) -> str:
         self.world.first(lambda: self.folder.save_model(self.state.model()))
-        self.state.checkpoint()
+        self._checkpoint()
         return why
+
+    def _checkpoint(self) -> None:
+        """What a run goes on from, and before it what was measured by then: a resume does not measure that again."""
+        self.write_clients.flush()
+        self.state.checkpoint()
 
     def resume(self) -> None:
         """Go back to the last checkpoint, and to what listeners had heard by then; without one, to the beginning."""

@@ -23,7 +23,7 @@ from atoll.engines.threads import Threads
 from atoll.engines.vector import Vector
 
 Count = Annotated[int, Field(ge=0)]
-Gigabytes = Annotated[float, Field(gt=0)]
+Gigabytes = Annotated[float, Field(gt=0, le=1e6)]
 Compile = bool | Literal["auto"]
 _SMALL = 5e7  # operations of a step that are done before a second thread has begun
 

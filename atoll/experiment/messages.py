@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from atoll.experiment import toml
 from atoll.experiment.arguments import Argument
+from atoll.experiment.limits import beyond
 from atoll.experiment.type_names import has_choice, sentence, shown
 from atoll.records.upgrade import renamed
 
@@ -124,6 +125,8 @@ def mistakes(argument: Argument, value: Any, at: str) -> list[str]:
     """Everything that is wrong with a plain value."""
     wanted = sentence(argument.type)
     whole = f"{at}: must be {wanted} (got {shown(value)}).{_instead(wanted, value)}"
+    if excess := beyond(argument.type, value, at):
+        return excess
     try:
         argument.read(value)
     except TypeError:

@@ -15,6 +15,7 @@ from atoll.core import Context, Outcome
 from atoll.engines import Choice, arithmetic
 from atoll.engines.ranks import ALONE, World
 from atoll.errors import DivergenceError, RankError
+from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.setup import Setup
 from atoll.phases import phase
 from atoll.records import RunFolder
@@ -40,6 +41,7 @@ Around = Callable[[int, int], AbstractContextManager[None]]  # of a round's numb
 class RunLoop:
     """Makes a run's rounds: `plan` is what comes, `state` what is left."""
 
+    @fits_in_memory()
     def __init__(
         self,
         setup: Setup,

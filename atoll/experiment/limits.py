@@ -1,0 +1,84 @@
+"""How large and how small a number in a file may be, where its own type does not say."""
+
+import types
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+import annotated_types as at
+from pydantic.fields import FieldInfo
+
+from atoll.errors import ConfigError
+
+MOST = 10**9  # clients, epochs, rows, widths: of anything that is counted
+WHOLE = 2**63 - 1  # other whole numbers, such as seeds: what 64 bits hold
+LARGEST, SMALLEST = 3.4e38, 1.2e-38  # what float32, in which settings travel, still tells from infinity and from 0
+DEEPEST = 20  # tables in tables
+
+T = TypeVar("T")
+_UNIONS = (Union, types.UnionType)
+
+
+def beyond(annotation: Any, value: Any, where: str) -> list[str]:
+    """Every number in the value that is out of all bounds, in words."""
+    kinds = dict(_number_types(annotation))
+    return [f"{place}: {what}" for place, n in _numbers(value, where) if (what := _excess(kinds, n))]
+
+
+def _excess(kinds: dict[type, bool], number: float) -> str | None:
+    """What is wrong with a number; `kinds`: the types of number that it may be, and whether they count something."""
+    if float in kinds:
+        if abs(number) > LARGEST:
+            return f"must be at most {LARGEST:g} in size (got {number:.3g})." if isinstance(number, float) else _TOO_LONG
+        tiny = f"must be 0 or at least {SMALLEST:g} in size (got {number:.3g})."
+        return tiny if 0 < abs(number) < SMALLEST else None
+    if int not in kinds or not isinstance(number, int):
+        return None
+    most = MOST if kinds[int] else WHOLE
+    return f"must be at most {most} (got {_short(number)})." if abs(number) > most else None
+
+
+_TOO_LONG = f"must be at most {LARGEST:g} in size (got a number of more than 38 digits)."
+
+
+def _short(number: int) -> str:
+    text = str(number)
+    return text if len(text) <= 24 else f"a number of {len(text)} digits"
+
+
+def _number_types(annotation: Any, marks: tuple[Any, ...] = ()) -> Iterator[tuple[type, bool]]:
+    """The number types in an annotation without an upper bound of their own: does a lower one say that they count?"""
+    if get_origin(annotation) is Annotated:
+        inner, *own = get_args(annotation)
+        own = [m for mark in own for m in ((mark, *mark.metadata) if isinstance(mark, FieldInfo) else (mark,))]
+        yield from _number_types(inner, (*marks, *own))
+    elif annotation in (int, float):
+        if not any(isinstance(m, at.Le | at.Lt) for m in marks):
+            yield annotation, any(isinstance(m, at.Ge | at.Gt) for m in marks)
+    elif get_origin(annotation) is not None:
+        inherited = marks if get_origin(annotation) in _UNIONS else ()
+        for inner in get_args(annotation):
+            yield from _number_types(inner, inherited)
+
+
+def _numbers(value: Any, where: str) -> Iterator[tuple[str, float]]:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield where, value
+    elif isinstance(value, Mapping | list | tuple):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for key, inner in items:
+            yield from _numbers(inner, f"{where}.{key}")
+
+
+def shallow(table: T, where: str) -> T:
+    """A table that is not nested too deeply, found without recursion, which has an end of its own."""
+    level: list[Any] = [table]
+    for _ in range(DEEPEST):
+        inner = [x.values() if isinstance(x, Mapping) else x for x in level if isinstance(x, Mapping | list | tuple)]
+        level = [y for x in inner for y in x]
+    if level:
+        raise ConfigError(nested_too_deep(where))
+    return table
+
+
+def nested_too_deep(where: str) -> str:
+    return f"{where}: has tables or lists nested deeper than {DEEPEST}. An experiment needs no more than 5: see to its brackets."

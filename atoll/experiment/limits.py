@@ -2,12 +2,14 @@
 
 import types
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import annotated_types as at
 from pydantic.fields import FieldInfo
 
 from atoll.errors import ConfigError
+from atoll.experiment.type_names import shown
 
 MOST = 10**9  # clients, epochs, rows, widths: of anything that is counted
 WHOLE = 2**63 - 1  # other whole numbers, such as seeds: what 64 bits hold
@@ -18,31 +20,22 @@ T = TypeVar("T")
 _UNIONS = (Union, types.UnionType)
 
 
-def beyond(annotation: Any, value: Any, where: str) -> list[str]:
-    """Every number in the value that is out of all bounds, in words."""
+def beyond(annotation: Any, value: Any, where: str) -> list[tuple[str, str]]:
+    """Every number in the value that is out of all bounds: where it is, and what is wrong with it."""
     kinds = dict(_number_types(annotation))
-    return [f"{place}: {what}" for place, n in _numbers(value, where) if (what := _excess(kinds, n))]
+    return [(place, what) for place, n in _numbers(value, where) if (what := _excess(kinds, n))]
 
 
 def _excess(kinds: dict[type, bool], number: float) -> str | None:
     """What is wrong with a number; `kinds`: the types of number that it may be, and whether they count something."""
-    if float in kinds:
-        if abs(number) > LARGEST:
-            return f"must be at most {LARGEST:g} in size (got {number:.3g})." if isinstance(number, float) else _TOO_LONG
-        tiny = f"must be 0 or at least {SMALLEST:g} in size (got {number:.3g})."
-        return tiny if 0 < abs(number) < SMALLEST else None
-    if int not in kinds or not isinstance(number, int):
-        return None
-    most = MOST if kinds[int] else WHOLE
-    return f"must be at most {most} (got {_short(number)})." if abs(number) > most else None
-
-
-_TOO_LONG = f"must be at most {LARGEST:g} in size (got a number of more than 38 digits)."
-
-
-def _short(number: int) -> str:
-    text = str(number)
-    return text if len(text) <= 24 else f"a number of {len(text)} digits"
+    if number in (inf, -inf):
+        return None  # is said in other words
+    most = LARGEST if float in kinds else MOST if kinds.get(int) else WHOLE
+    if kinds and abs(number) > most:
+        bound = f"at most {most:,}" if number > 0 else f"at least {-most:,}"
+        return f"must be {bound} (got {shown(number)}), which is more than any run can use."
+    tiny = float in kinds and 0 < abs(number) < SMALLEST
+    return f"must be further from 0 (got {shown(number)}): {SMALLEST} is the least that counts." if tiny else None
 
 
 def _number_types(annotation: Any, marks: tuple[Any, ...] = ()) -> Iterator[tuple[type, bool]]:

@@ -126,7 +126,7 @@ def mistakes(argument: Argument, value: Any, at: str) -> list[str]:
     wanted = sentence(argument.type)
     whole = f"{at}: must be {wanted} (got {shown(value)}).{_instead(wanted, value)}"
     if excess := beyond(argument.type, value, at):
-        return excess
+        return [f"{place}: {what}{_hint(place)}" for place, what in excess]
     try:
         argument.read(value)
     except TypeError:

@@ -117,7 +117,7 @@ def _option(draw: random.Random, table: Table) -> None:
     entry = table.get(key)
     if isinstance(entry, str):
         entry = table[key] = {"name": entry}
-    if isinstance(entry, dict) and entry.get("name") in CATALOGUE[kind]:
+    if isinstance(entry, dict) and entry.get("name") in list(CATALOGUE[kind]):
         known = schema(CATALOGUE[kind][entry["name"]], GIVEN.get(kind, ()))
         for name in draw.sample(sorted(known), min(1, len(known))):
             entry[name] = _a_value(draw, known[name].default if not known[name].required else example(known[name]))

@@ -24,7 +24,9 @@ def test_100_000_users_are_refused_at_once_with_what_would_fit(sixteen_gib: None
         DATA["synthetic"](users=100_000)
     assert time.perf_counter() - before < 5
     said = str(e.value)
-    assert said.startswith("data.users: 100,000 users hold 44,635,075 examples of 60 numbers, about 12.7 GiB; a quarter")
+    assert said.startswith(
+        "data.users: 100,000 users hold 44,635,075 examples of 60 numbers, about 12.7 GiB; a quarter"
+    )
     assert "is 4.0 GiB. Set data.users = 31515, or data.largest = 200 to cap the examples of each." in said
 
 

@@ -22,14 +22,23 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "epochs": ({"local": {"epochs": 2**62}}, r"local\.epochs: must be at most 1,000,000,000 .*use local\.max_steps"),
     "batch": ({"local": {"batch": 2**80}}, r"local\.batch: must be at most .* 0 means all examples"),
     "rows or all": ({"evaluate": {"rows": 2**62}}, r"evaluate\.rows: must be at most 1,000,000,000"),
-    "server_lr": ({"algorithm": {"name": "fedavg", "lr": 0.1, "server_lr": 1e300}}, r"server_lr: must be at most 3\.4e\+38"),
-    "lr of many digits": ({"algorithm": {"name": "fedavg", "lr": 10**400}}, r"algorithm\.lr: must be at most 3\.4e\+38"),
+    "server_lr": (
+        {"algorithm": {"name": "fedavg", "lr": 0.1, "server_lr": 1e300}},
+        r"server_lr: must be at most 3\.4e\+38",
+    ),
+    "lr of many digits": (
+        {"algorithm": {"name": "fedavg", "lr": 10**400}},
+        r"algorithm\.lr: must be at most 3\.4e\+38",
+    ),
     "alpha": ({"partition": {"name": "dirichlet", "clients": 4, "alpha": 1e-300}}, r"alpha: must be further from 0"),
     "memory_gb": ({"engine": {"name": "auto", "memory_gb": 1e308}}, r"memory_gb: must be at most 1000000"),
     "workers": ({"engine": {"name": "threads", "workers": 10**5}}, r"workers: must be at most 1024"),
     "seed": ({"seed": 2**63}, r"seed: must be below 9223372036854775808"),
     "seed of the data": ({"data": {"name": "synthetic", "seed": -(2**70)}}, r"data\.seed: must be at least -9,223"),
-    "in a list": ({"task": {"model": {"name": "mlp", "widths": [8, 10**12]}}}, r"task\.model\.widths\.1: must be at most"),
+    "in a list": (
+        {"task": {"model": {"name": "mlp", "widths": [8, 10**12]}}},
+        r"task\.model\.widths\.1: must be at most",
+    ),
     "draws": ({"cohort": {"name": "fixed_with_replacement", "size": 10**8}}, r"cohort\.size: must be at most 10000000"),
     "infinity": ({"algorithm": {"name": "fedavg", "lr": float("inf")}}, r"lr: must be a finite number"),
 }
@@ -73,7 +82,10 @@ def test_so_is_a_dict_that_is() -> None:
     [MemoryError(), OverflowError("int too big"), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")],
 )
 def test_what_does_not_fit_in_memory_is_a_setting_that_is_too_large(accident: Exception) -> None:
-    with pytest.raises(ConfigError, match=r"experiment: needs more memory than there is .*this machine has"), fits_in_memory():
+    with (
+        pytest.raises(ConfigError, match=r"experiment: needs more memory than there is .*this machine has"),
+        fits_in_memory(),
+    ):
         raise accident
 
 

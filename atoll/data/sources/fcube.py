@@ -13,6 +13,7 @@ from atoll.rng import host
 
 _BYTES = 250  # of a point at the peak: coordinates in float64 and float32, random words, keys
 
+
 def fcube(points: Annotated[int, Field(ge=2)] = 1000, seed: int = 0) -> Dataset:
     """FCUBE: points of a cube, two classes by the sign of x1; four parties with two opposite octants each.
 

@@ -238,14 +238,18 @@ def test_nothing_here_unpickles():
         assert "allow_pickle" not in text
 
 
-@pytest.mark.parametrize("accident", [StopIteration(), MemoryError(), RecursionError("deep"), KeyError("x"), ValueError()])
+@pytest.mark.parametrize(
+    "accident", [StopIteration(), MemoryError(), RecursionError("deep"), KeyError("x"), ValueError()]
+)
 def test_whatever_a_parser_raises_is_a_refusal_of_the_file(accident, tmp_path):
     def read(path: safe_read.Path, share: float = 0.1) -> Dataset:
         raise accident
 
     guarded = safe_read.at_the_door("mine", read)
     assert inspect.signature(guarded) == inspect.signature(read)  # the signature is the schema
-    with pytest.raises(DataError, match=r"a\.mine: .*\. (Write or fetch it again|Use fewer or smaller examples)\.$") as e:
+    with pytest.raises(
+        DataError, match=r"a\.mine: .*\. (Write or fetch it again|Use fewer or smaller examples)\.$"
+    ) as e:
         guarded(path=tmp_path / "a.mine")
     assert e.value.__cause__ is accident
 

@@ -11,9 +11,10 @@ Because the past is an argument, a resumed run needs no schedule state: the reco
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -22,20 +23,24 @@ Rounds = Annotated[int, Field(ge=1)]
 Number = Annotated[float, Field(ge=0)]
 
 
-class Schedule(Protocol):
+class Schedule(ABC):
     """A number for every round (the first is round 0)."""
 
+    @abstractmethod
     def value(self, round: int, history: History) -> float:
         """The setting in this round, given the record of the rounds before it."""
-        ...
 
     def finished(self, history: History) -> bool:
         """Should training stop?"""
-        ...
+        return False
+
+    def metrics(self) -> tuple[str, ...]:
+        """What it waits for in the record: a run that does not measure it is refused."""
+        return ()
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(Schedule):
     """The same number in every round."""
 
     start: Number
@@ -43,12 +48,9 @@ class Constant:
     def value(self, round: int, history: History) -> float:
         return self.start
 
-    def finished(self, history: History) -> bool:
-        return False
-
 
 @dataclass(frozen=True)
-class Step:
+class Step(Schedule):
     """Times `factor` after every `every` rounds."""
 
     start: Number
@@ -58,12 +60,9 @@ class Step:
     def value(self, round: int, history: History) -> float:
         return self.start * self.factor ** (round // self.every)
 
-    def finished(self, history: History) -> bool:
-        return False
-
 
 @dataclass(frozen=True)
-class Cosine:
+class Cosine(Schedule):
     """Half a cosine from `start` to `end` over `over` rounds, then `end`."""
 
     start: Number
@@ -74,12 +73,9 @@ class Cosine:
         part = min(round / self.over, 1.0)
         return self.end + (self.start - self.end) * (1 + math.cos(math.pi * part)) / 2
 
-    def finished(self, history: History) -> bool:
-        return False
-
 
 @dataclass(frozen=True)
-class Warmup:
+class Warmup(Schedule):
     """Up in equal steps to `start` over `over` rounds, then constant, or a cosine to `end` at round `until`."""
 
     start: Number
@@ -94,12 +90,9 @@ class Warmup:
             return self.start
         return Cosine(self.start, self.until - self.over, self.end).value(round - self.over, history)
 
-    def finished(self, history: History) -> bool:
-        return False
-
 
 @dataclass(frozen=True)
-class Plateau:
+class Plateau(Schedule):
     """Times `factor` when `metric` has not improved for `patience` evaluations; stop at reduction number `stop`.
 
     OARF's rule: factor 0.1, and training ends when the rate would be reduced the fourth time. `stop = 0`: never.
@@ -119,6 +112,9 @@ class Plateau:
     def finished(self, history: History) -> bool:
         return self.stop > 0 and self.reductions(history) >= self.stop
 
+    def metrics(self) -> tuple[str, ...]:
+        return (self.metric,)
+
     def reductions(self, history: History) -> int:
         """How often the rate has been reduced so far (torch's ReduceLROnPlateau, relative threshold)."""
         best, bad, count = math.inf, 0, 0
@@ -137,7 +133,7 @@ class Plateau:
 
 
 @dataclass(frozen=True)
-class Follow:
+class Follow(Schedule):
     """Up by `change` when `metric` got worse, down when it improved `patience` evaluations in a row; 0 to `most`.
 
     For mu: pfl-research's AdaFedProx, which looks at the loss of held-out data. Nothing of the clients is in it, so
@@ -168,8 +164,8 @@ class Follow:
             last = value
         return now
 
-    def finished(self, history: History) -> bool:
-        return False
+    def metrics(self) -> tuple[str, ...]:
+        return (self.metric,)
 
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {

@@ -53,17 +53,14 @@ def zeros_like(tree: Tree) -> Tree:
 
 
 def add(a: Tree, b: Tree) -> Tree:
-    """A + b."""
     return map(torch.add, a, b)  # type: ignore[no-any-return]
 
 
 def sub(a: Tree, b: Tree) -> Tree:
-    """A - b."""
     return map(torch.sub, a, b)  # type: ignore[no-any-return]
 
 
 def scale(tree: Tree, by: float | Tensor) -> Tree:
-    """By * tree."""
     return map(lambda x: x * by, tree)  # type: ignore[no-any-return]
 
 
@@ -120,6 +117,11 @@ def cat(trees: list[Tree]) -> Tree:
 def to(tree: Tree, device: torch.device | str) -> Tree:
     """The tree on another device."""
     return map(lambda x: x.to(device), tree)  # type: ignore[no-any-return]
+
+
+def device(tree: Tree) -> torch.device:
+    """Where its tensors are; the CPU, if it has none."""
+    return next((x.device for x in leaves(tree)), torch.device("cpu"))
 
 
 def count(tree: Tree) -> int:

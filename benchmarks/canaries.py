@@ -16,9 +16,7 @@ from atoll import rng
 from atoll.attacks import Canaries
 from atoll.core import Chain, Participation, Spec, Total
 from atoll.privacy import gaussian_epsilon
-from atoll.transforms.clip import ClipL2
-from atoll.transforms.noise import GaussianNoise
-from atoll.transforms.weights import EqualWeights
+from atoll.transforms import ClipL2, EqualWeights, GaussianNoise
 from atoll.tree import Tree
 
 ROUNDS = 4

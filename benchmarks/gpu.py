@@ -24,12 +24,9 @@ import torch
 import torch.nn.functional as F
 
 import atoll
-from atoll.data import Dataset
-from atoll.data.decode import Pixels
+from atoll.data import Dataset, Pixels
 from atoll.experiment import Experiment
-from atoll.runs import Bar
-from atoll.runs.progress import silent
-from atoll.runs.run_stacked import run_together
+from atoll.runs import Bar, run_together, silent
 from atoll.tasks import MODELS
 
 PFL: dict[str, Any] = {

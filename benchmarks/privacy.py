@@ -31,11 +31,9 @@ from unittest.mock import patch
 import torch
 
 from atoll.data import Dataset, Partition
-from atoll.experiment import Experiment
-from atoll.experiment.setup import assemble
+from atoll.experiment import Experiment, assemble
 from atoll.records import RunFolder
-from atoll.runs import RunLoop
-from atoll.runs.environment import hardware
+from atoll.runs import RunLoop, hardware
 from atoll.tasks import MODELS
 
 CLIP: dict[str, Any] = {"name": "clip_l2", "max_norm": 0.4}

@@ -24,11 +24,9 @@ from torch.distributed import TCPStore
 
 from atoll.data import Dataset, Partition
 from atoll.engines.ranks import Ranked, Schedule, greedy, in_turn, join
-from atoll.experiment import Experiment
-from atoll.experiment.setup import assemble, find_device
+from atoll.experiment import Experiment, assemble, find_device
 from atoll.records import RunFolder
-from atoll.runs import RunLoop
-from atoll.runs.environment import hardware
+from atoll.runs import RunLoop, hardware
 from atoll.tasks import MODELS
 
 SCHEDULES: dict[str, Schedule] = {"in turn": in_turn, "by cost": greedy}

@@ -24,11 +24,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atoll.data import Dataset, Partition
-from atoll.experiment import Experiment
-from atoll.experiment.setup import assemble
+from atoll.experiment import Experiment, assemble
 from atoll.records import RunFolder
-from atoll.runs import RunLoop
-from atoll.runs.environment import hardware
+from atoll.runs import RunLoop, hardware
 from atoll.tasks import MODELS
 
 

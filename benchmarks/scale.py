@@ -33,11 +33,9 @@ from torch import nn
 from atoll import tree
 from atoll.data import Dataset, Partition
 from atoll.engines import RowStore
-from atoll.experiment import Experiment
-from atoll.experiment.setup import assemble
+from atoll.experiment import Experiment, assemble
 from atoll.records import RunFolder
-from atoll.runs import RunLoop
-from atoll.runs.environment import hardware
+from atoll.runs import RunLoop, hardware
 
 ROWS = 10_000  # of the table that all clients' rows are taken from
 EACH = 10  # rows of a client

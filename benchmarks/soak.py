@@ -2,8 +2,8 @@
 
     python benchmarks/soak.py --minutes 10 [--seed 0] [--only kills cuts experiments files]
 
-Every case has one good end or two: a killed run ends with the bits of an undisturbed one; a folder with a file cut short
-does so too, or is refused; an experiment is set up or refused; a data file is read or refused. Refused means by an
+Every case has one good end or two: a killed run ends with the bits of an undisturbed one; a folder with a file that was
+cut does so too, or is refused; an experiment is set up or refused; a data file is read or refused. Refused means by an
 AtollError. Anything else (another error, other bits, a crash, no end within a minute) is a fault: it is printed, and
 the program ends with 1. Children have limits on memory and time.
 """

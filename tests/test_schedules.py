@@ -12,9 +12,9 @@ import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau, StepLR
 
 import atoll
-from atoll.core.settings import extract, resolve, schedules
+from atoll.core import extract, resolve, schedules_in
 from atoll.errors import ConfigError
-from atoll.experiment.experiment import StopTable
+from atoll.experiment import StopTable
 from atoll.runs.stopping import Stopping
 from atoll.schedules import SCHEDULES, Constant, Cosine, Follow, Plateau, Step, Warmup
 from atoll.transforms import TRANSFORMS
@@ -129,7 +129,7 @@ def test_following_reads_evaluations_not_rounds() -> None:
 
 def test_a_schedule_is_found_resolved_and_extracted_wherever_a_number_stands() -> None:
     clip = TRANSFORMS["clip_l2"](max_norm=Step(4.0, every=1, factor=0.5))
-    assert schedules([clip, (clip,)]) == [clip.max_norm, clip.max_norm]
+    assert schedules_in([clip, (clip,)]) == [clip.max_norm, clip.max_norm]
     assert resolve((clip,), 2, [])[0].max_norm == 1.0
     assert float(extract(resolve(clip, 1, []))["max_norm"]) == 2.0
     assert resolve(resolve(clip, 2, []), 5, []).max_norm == 1.0  # a number stays what it is

@@ -12,12 +12,15 @@ from atoll.algorithms.fednova import FedNova
 from atoll.algorithms.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
 from atoll.algorithms.fedprox import FedProx
 from atoll.algorithms.fedsgd import FedSGD
+from atoll.algorithms.local import model_of
 from atoll.algorithms.local_only import LocalOnly
 from atoll.algorithms.moon import Moon
-from atoll.algorithms.optimizers import OPTIMIZERS
+from atoll.algorithms.optimizers import OPTIMIZERS, Optimizer, sgd
 from atoll.algorithms.partial_sharing import fedbn, fedper
 from atoll.algorithms.published import scaffold
 from atoll.algorithms.reptile import reptile
+from atoll.algorithms.scaffold import Scaffold
+from atoll.algorithms.wrappers import LocalStatistics, Snapshot, Statistics, keep_statistics_local
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
     "fedsgd": FedSGD,
@@ -40,4 +43,33 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "centralised": Centralised,
 }
 
-__all__ = ["ALGORITHMS", "OPTIMIZERS"]
+__all__ = [
+    "ALGORITHMS",
+    "OPTIMIZERS",
+    "AdaFedProx",
+    "Centralised",
+    "Ditto",
+    "FedAvg",
+    "FedDyn",
+    "FedNova",
+    "FedProx",
+    "FedSGD",
+    "LocalOnly",
+    "LocalStatistics",
+    "Moon",
+    "Optimizer",
+    "Scaffold",
+    "Snapshot",
+    "Statistics",
+    "fedadagrad",
+    "fedadam",
+    "fedavgm",
+    "fedbn",
+    "fedper",
+    "fedyogi",
+    "keep_statistics_local",
+    "model_of",
+    "reptile",
+    "scaffold",
+    "sgd",
+]

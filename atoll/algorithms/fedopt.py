@@ -9,8 +9,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.algorithms.local import begin, delta_update, descend, equal_weight, gradient, model_of, move
 from atoll.algorithms.optimizers import PLAIN_SGD, SGD, Optimizer
-from atoll.core import Info, Model, Positive, Task, Total, Traits, Update
-from atoll.core.settings import Fraction
+from atoll.core import Fraction, Info, Model, Positive, Task, Total, Traits, Update
 from atoll.tree import Tree
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from atoll import tree
-from atoll.core.settings import Fraction, Positive, Unsigned
+from atoll.core import Fraction, Positive, Unsigned
 from atoll.tree import Tree
 
 

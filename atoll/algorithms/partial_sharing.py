@@ -65,11 +65,7 @@ class PartialSharing:
 
 
 def fedper(
-    task: Task,
-    lr: Positive,
-    keep: tuple[str, ...] = (),
-    optimizer: Optimizer = PLAIN_SGD,
-    server_lr: Positive = 1.0,
+    task: Task, lr: Positive, keep: tuple[str, ...] = (), optimizer: Optimizer = PLAIN_SGD, server_lr: Positive = 1.0
 ) -> PartialSharing:
     """The last layer stays with the client, the rest is FedAvg (Arivazhagan et al., 2019).
 
@@ -79,11 +75,7 @@ def fedper(
 
 
 def fedbn(
-    task: Task,
-    lr: Positive,
-    keep: tuple[str, ...] = (),
-    optimizer: Optimizer = PLAIN_SGD,
-    server_lr: Positive = 1.0,
+    task: Task, lr: Positive, keep: tuple[str, ...] = (), optimizer: Optimizer = PLAIN_SGD, server_lr: Positive = 1.0
 ) -> PartialSharing:
     """Normalisation layers stay with the client, the rest is FedAvg (Li et al., 2021).
 

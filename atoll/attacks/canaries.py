@@ -18,8 +18,7 @@ from atoll.attacks import canary_sampling as turns
 from atoll.attacks import canary_updates
 from atoll.attacks.canary_updates import Places
 from atoll.attacks.onerun import best_bound
-from atoll.core.transform import Chain, Transform
-from atoll.core.types import Participation, Total
+from atoll.core import Chain, Participation, Total, Transform
 from atoll.errors import ConfigError
 from atoll.privacy import Banded, TreeAggregation
 from atoll.tree import Tree
@@ -53,13 +52,7 @@ class Canaries:
         return len(self.inside)
 
     def contribution(
-        self,
-        round: int,
-        how: Participation,
-        layers: Chain,
-        state: Tree,
-        key: Tensor,
-        often: Tensor | None = None,
+        self, round: int, how: Participation, layers: Chain, state: Tree, key: Tensor, often: Tensor | None = None
     ) -> Total | None:
         """What the canaries of this round add to the clients' total, before the server's side; None if none came.
 
@@ -132,7 +125,7 @@ class Canaries:
     def _expect(self, mine: Tensor, layers: Chain, state: Tree) -> None:
         """How this round's release is to be read, for the noise that is on it."""
         self._turns, self._coefficients = mine.double(), _banded_coefficients(layers, state)
-        if any(isinstance(t.simulated_event() or t.event(), TreeAggregation) for t in layers.transforms):
+        if any(isinstance(event, TreeAggregation) for event in layers.simulated_events() or layers.events()):
             self._turns = torch.ones_like(self._turns)  # noise that later rounds take back: everything is added up
 
     def _filtered(self, c: Tensor, seen: Tensor, mine: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,7 +143,8 @@ class Canaries:
 def _banded_coefficients(chain: Chain, state: Tree) -> Tensor | None:
     """Of banded noise, where there is some."""
     for i, transform in enumerate(chain.transforms):
-        if isinstance(transform.simulated_event() or transform.event(), Banded):
+        simulated = transform.simulates()
+        if isinstance(simulated.event if simulated else transform.event(), Banded):
             coefficients: Tensor = state[str(i)]["coefficients"].double()
             return coefficients
     return None
@@ -158,4 +152,4 @@ def _banded_coefficients(chain: Chain, state: Tree) -> Tensor | None:
 
 def without_noise(layers: Chain) -> Chain:
     """The chain with its mechanisms left out: its server side says what is known of everybody else's updates."""
-    return Chain(tuple(Transform() if layer.event() is not None else layer for layer in layers.transforms))
+    return Chain(tuple(Transform() if layer.mechanisms() else layer for layer in layers.transforms))

@@ -54,6 +54,9 @@ class CanaryAudit(Transform):
     def releases(self, invited: int) -> bool:
         return self.inner.releases(invited)
 
+    def mechanisms(self) -> list[Transform]:
+        return self.inner.mechanisms()
+
     def diagnostics(self, state: Tree) -> Tree:
         """The signal is that of the clients: canaries are no part of what is learned."""
         inner = self.inner.diagnostics(state["transforms"])

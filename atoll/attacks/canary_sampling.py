@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng
-from atoll.core.types import Participation
+from atoll.core import Participation
 from atoll.data import Sampler
 from atoll.errors import ConfigError
 

@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from atoll import rng, tree
-from atoll.core.transform import Chain, Transform
-from atoll.core.types import Total, Update
+from atoll.core import Chain, Total, Transform, Update
 from atoll.errors import ConfigError
 from atoll.tree import Tree
 

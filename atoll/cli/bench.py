@@ -108,8 +108,8 @@ def _exit_code(done: Bench) -> int:
 
 def workers(device: Where) -> int:
     """How many tasks at once: a core each as far as memory goes, and one on a GPU, which one task keeps busy."""
-    from atoll.experiment.setup import find_device
-    from atoll.runs.environment import hardware
+    from atoll.experiment import find_device
+    from atoll.runs import hardware
 
     here = find_device(device)
     known = hardware(here)

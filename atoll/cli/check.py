@@ -41,7 +41,7 @@ def check(
 
 def estimate(experiment: Experiment, device: Where, console: Console) -> None:
     """Build everything, time one round without keeping it, and print what a run would take."""
-    from atoll.experiment.setup import set_up
+    from atoll.experiment import set_up
     from atoll.records import RunFolder
     from atoll.runs import RunLoop
 

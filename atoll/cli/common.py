@@ -109,5 +109,5 @@ def imports() -> Iterator[None]:
 
 def world() -> World | None:
     """The world of ranks, if this command has joined one."""
-    ranks = sys.modules.get("atoll.engines.ranks.world")
+    ranks = sys.modules.get("atoll.engines.ranks")
     return ranks.joined() if ranks else None

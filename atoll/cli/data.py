@@ -39,7 +39,7 @@ def list_() -> None:
     with imports():
         from atoll.data.fetch import cache, cached_state
         from atoll.data.sources import RECIPES
-        from atoll.experiment.listing import meaning
+        from atoll.experiment import summary_line
 
     grid = Table(title="Data", title_justify="left", show_lines=True)
     grid.add_column("name", style="bold", no_wrap=True)
@@ -47,7 +47,7 @@ def list_() -> None:
     grid.add_column("MB", justify="right", no_wrap=True)
     grid.add_column("what it is, where it comes from, its terms", overflow="fold")
     for name, builder in _builders().items():
-        cell, recipe = Text(meaning(builder)), RECIPES.get(name)
+        cell, recipe = Text(summary_line(builder)), RECIPES.get(name)
         if recipe is None:
             grid.add_row(name, "your files" if _asks(builder) else "always", "", cell)
             continue
@@ -112,7 +112,7 @@ def show(
     """Shapes, classes and natural clients of a data set; sizes and skew of a partition of it."""
     with imports():
         from atoll.cli.data_facts import facts, skew
-        from atoll.experiment.registry import build
+        from atoll.experiment import build
 
     data = build(_builders(), with_options("data", {"name": name}, set_ or []), where="data").check()
     print_facts(name, facts(data))
@@ -141,10 +141,9 @@ def _asks(builder: Callable[..., Any]) -> bool:
 
 
 def _unknown(name: str, known: dict[str, Callable[..., Any]]) -> str:
-    from atoll.experiment.messages import near
+    from atoll.experiment import did_you_mean
 
-    meant = near(name, known)
-    guess = f" Did you mean {meant!r}?" if meant else ""
+    guess = did_you_mean(name, known)
     return f"data: {name!r} is not known.{guess} `atoll data list` prints the names."
 
 
@@ -152,8 +151,7 @@ def _partitioned(data: Dataset, entry: dict[str, Any] | None, seed: int) -> tupl
     """The clients, by the usual partition of the data unless another is named; and which one that is."""
     from atoll import rng
     from atoll.data import PARTITIONS
-    from atoll.experiment.defaults import usual_partition
-    from atoll.experiment.registry import build
+    from atoll.experiment import build, usual_partition
 
     entry = entry or usual_partition(data.name, data.keys)
     partitioner = build(PARTITIONS, entry, where="partition")

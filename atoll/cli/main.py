@@ -53,13 +53,13 @@ def main() -> None:
 def _rank_0_spoke() -> bool:
     """Is this another rank, and has rank 0 said what there is to say?"""
     world = common.world()
-    return world is not None and world.rank > 0 and world.notes is not None and world.notes.said()
+    return world is not None and world.rank > 0 and world.failures is not None and world.failures.rank_zero_explained()
 
 
 def _last_word() -> None:
     world = common.world()
-    if world is not None and world.rank == 0 and world.notes is not None:
-        world.notes.left()
+    if world is not None and world.rank == 0 and world.failures is not None:
+        world.failures.announce_exit()
 
 
 def _show(e: AtollError | OSError) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from atoll.experiment import Experiment, override
-from atoll.experiment.setup import Device
+from atoll.experiment import Device, Experiment, override
 from atoll.records import INTERRUPTED, RunFolder
 from atoll.runs import Bar, Run, run
 

@@ -4,7 +4,7 @@ from atoll.core.algorithm import Algorithm, missing_hooks
 from atoll.core.autograd import functional, gradient_and_value, is_functional
 from atoll.core.engine import ClientStates, Engine
 from atoll.core.protocol import Client, Protocol, Server
-from atoll.core.reducer import Reducer
+from atoll.core.reducer import Reducer, StackReducer
 from atoll.core.requests import (
     Columns,
     Evaluate,
@@ -17,25 +17,45 @@ from atoll.core.requests import (
     Train,
     Trained,
 )
-from atoll.core.round import Context, Outcome, Play, Round, Traffic, no_columns
-from atoll.core.settings import Positive, Share, Unsigned
-from atoll.core.task import GivesGradient, Model, SecondModel, Task
+from atoll.core.round import Context, Outcome, Play, Round, Traffic
+from atoll.core.settings import (
+    Derived,
+    Fraction,
+    Positive,
+    Scheduled,
+    ServerSide,
+    SetByBind,
+    Share,
+    Unsigned,
+    extract,
+    inject,
+    program_structure,
+    resolve,
+    schedules_in,
+    setting_names,
+)
+from atoll.core.table import Count, Seed, Table, Whole
+from atoll.core.task import GivesGradient, Model, SecondModel, StepNeeds, Task
 from atoll.core.traits import Traits
-from atoll.core.transform import Chain, Scaling, Spec, Transform
+from atoll.core.transform import Calibrated, Chain, Scaling, Simulated, Spec, Transform, transform_name
 from atoll.core.types import Cohort, Info, Participation, Stack, Total, Update
 
 __all__ = [
     "Algorithm",
+    "Calibrated",
     "Chain",
     "Client",
     "ClientStates",
     "Cohort",
     "Columns",
     "Context",
+    "Count",
+    "Derived",
     "Engine",
     "Evaluate",
     "Evaluated",
     "Exchange",
+    "Fraction",
     "GivesGradient",
     "Info",
     "Message",
@@ -51,11 +71,19 @@ __all__ = [
     "Request",
     "Round",
     "Scaling",
+    "Scheduled",
     "SecondModel",
+    "Seed",
     "Server",
+    "ServerSide",
+    "SetByBind",
     "Share",
+    "Simulated",
     "Spec",
     "Stack",
+    "StackReducer",
+    "StepNeeds",
+    "Table",
     "Task",
     "Total",
     "Traffic",
@@ -65,9 +93,16 @@ __all__ = [
     "Transform",
     "Unsigned",
     "Update",
+    "Whole",
+    "extract",
     "functional",
     "gradient_and_value",
+    "inject",
     "is_functional",
     "missing_hooks",
-    "no_columns",
+    "program_structure",
+    "resolve",
+    "schedules_in",
+    "setting_names",
+    "transform_name",
 ]

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from torch import Tensor
 
 from atoll.core.transform import Spec
-from atoll.core.types import Info, Total, Update
+from atoll.core.types import Info, Stack, Total, Update
 from atoll.tree import Tree
 
 P = TypeVar("P")  # what is known of some of the clients: a partial aggregate
@@ -56,3 +56,19 @@ class Reducer(ABC, Generic[P]):
     @abstractmethod
     def finish(self, partial: P, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
         """The total that the server applies, the new state, and diagnostics: whom it chose, what it dropped."""
+
+
+class StackReducer(Reducer[Stack]):
+    """Keeps every update as it came; `finish`, which sees them all, says what becomes of them."""
+
+    def spec(self) -> Spec:
+        return Spec(additive=False)
+
+    def zero(self, like: Tree) -> Stack:
+        return Stack.zero(like)
+
+    def lift(self, updates: Update, info: Info, key: Tensor) -> Stack:
+        return Stack(updates, info)
+
+    def merge(self, a: Stack, b: Stack) -> Stack:
+        return a.merge(b)

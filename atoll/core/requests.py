@@ -49,9 +49,7 @@ class Train:
     per_client: bool = False  # no common server: every client is sent its own
     staleness: Tensor | None = None  # (C,) rounds since each was sent its model; None: 0
     max_steps: int | None = None  # fewer steps than a client's examples give; 0: what it has before training
-    client_state: Literal["update", "read", "none"] = (
-        "update"  # is what a client keeps written, only read, or not there?
-    )
+    client_state: Literal["update", "read", "none"] = "update"  # what a client keeps: written, read, or not there
 
     def rows(self, index: slice | Tensor) -> Train:
         """The same for some of the clients."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-import torch
 from torch import Tensor
 
 from atoll.core.algorithm import Algorithm
@@ -99,8 +98,3 @@ class Round(ABC):
     def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
         """What these clients would be sent now, and the chain's state as they see it (rows with `per_client`)."""
         return ctx.algorithm.send(state["server"]), ctx.chain.client_view(state["chain"])
-
-
-def no_columns() -> Columns:
-    """Of a round without clients."""
-    return Columns(torch.zeros(0), torch.zeros(0, dtype=torch.bool), torch.zeros(0, dtype=torch.int64))

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Protocol, TypeVar, get_type_hints, runtime_ch
 import torch
 from pydantic import Field
 
-from atoll.core.transform import Transform
+from atoll.core.transform import Calibrated
 from atoll.schedules import History, Schedule
 from atoll.tree import Tree
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 _names: dict[type, tuple[str, ...]] = {}
 
 
-def names(cls: type) -> tuple[str, ...]:
+def setting_names(cls: type) -> tuple[str, ...]:
     """The fields of a dataclass that hold numeric settings."""
     if cls not in _names:
         hints = get_type_hints(cls, include_extras=True)
@@ -52,62 +52,63 @@ def names(cls: type) -> tuple[str, ...]:
     return _names[cls]
 
 
-def extract(thing: Any) -> Tree:
+def extract(node: Any) -> Tree:
     """The settings of a dataclass, and of the dataclasses and sequences in it, as a tree of 0-dim tensors."""
-    if isinstance(thing, list | tuple):
-        found = {str(i): extract(x) for i, x in enumerate(thing)}
-        return {k: v for k, v in found.items() if v}
-    if not is_dataclass(thing) or isinstance(thing, type):
+    if isinstance(node, list | tuple):
+        items = {str(i): extract(x) for i, x in enumerate(node)}
+        return {k: v for k, v in items.items() if v}
+    if not is_dataclass(node) or isinstance(node, type):
         return {}
-    own = {n: torch.as_tensor(getattr(thing, n), dtype=torch.float32) for n in names(type(thing))}
-    inner = {f.name: extract(getattr(thing, f.name)) for f in fields(thing) if f.name not in own}
+    own = {n: torch.as_tensor(getattr(node, n), dtype=torch.float32) for n in setting_names(type(node))}
+    inner = {f.name: extract(getattr(node, f.name)) for f in fields(node) if f.name not in own}
     return {**own, **{k: v for k, v in inner.items() if v}}
 
 
-def inject(thing: T, settings: Tree) -> T:
+def inject(node: T, settings: Tree) -> T:
     """The same dataclass with these values for its settings."""
     if not settings:
-        return thing
-    if isinstance(thing, list | tuple):
-        return type(thing)(inject(x, settings.get(str(i), {})) for i, x in enumerate(thing))  # type: ignore[return-value]
-    values = {k: inject(getattr(thing, k), v) if isinstance(v, dict) else v for k, v in settings.items()}
-    return replace(thing, **values)  # type: ignore[type-var]
+        return node
+    if isinstance(node, list | tuple):
+        return type(node)(inject(x, settings.get(str(i), {})) for i, x in enumerate(node))  # type: ignore[return-value]
+    values = {k: inject(getattr(node, k), v) if isinstance(v, dict) else v for k, v in settings.items()}
+    return replace(node, **values)  # type: ignore[type-var]
 
 
 def _metadata(hint: Any) -> tuple[Any, ...]:
     return tuple(getattr(hint, "__metadata__", ()))
 
 
-def resolve(thing: T, round: int, history: History) -> T:
+def resolve(node: T, round: int, history: History) -> T:
     """The same dataclass with every schedule replaced by its number in this round; itself, if it has none."""
-    if isinstance(thing, list | tuple):
-        parts = [resolve(x, round, history) for x in thing]
-        same = all(new is old for new, old in zip(parts, thing, strict=True))
-        return thing if same else type(thing)(parts)  # type: ignore[return-value]
-    if not is_dataclass(thing) or isinstance(thing, type):
-        return thing
+    if isinstance(node, list | tuple):
+        parts = [resolve(x, round, history) for x in node]
+        same = all(new is old for new, old in zip(parts, node, strict=True))
+        return node if same else type(node)(parts)  # type: ignore[return-value]
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
     changed = {}
-    for f in fields(thing):
-        old = getattr(thing, f.name)
+    for f in fields(node):
+        old = getattr(node, f.name)
         new = (
             old.value(round, history)
-            if f.name in names(type(thing)) and is_schedule(old)
+            if f.name in setting_names(type(node)) and isinstance(old, Schedule)
             else resolve(old, round, history)
         )
         if new is not old:
             changed[f.name] = new
-    return replace(thing, **changed) if changed else thing  # type: ignore[return-value]
+    return replace(node, **changed) if changed else node  # type: ignore[return-value]
 
 
-def schedules(thing: Any) -> list[Schedule]:
+def schedules_in(node: Any) -> list[Schedule]:
     """Every schedule in a dataclass, and in the dataclasses and sequences in it."""
-    if isinstance(thing, list | tuple):
-        return [s for x in thing for s in schedules(x)]
-    if not is_dataclass(thing) or isinstance(thing, type):
+    if isinstance(node, list | tuple):
+        return [s for x in node for s in schedules_in(x)]
+    if not is_dataclass(node) or isinstance(node, type):
         return []
-    own = [getattr(thing, n) for n in names(type(thing))]
-    inner = [s for f in fields(thing) if f.name not in names(type(thing)) for s in schedules(getattr(thing, f.name))]
-    return [s for s in own if is_schedule(s)] + inner
+    marked = setting_names(type(node))
+    own = [getattr(node, name) for name in marked]
+    inner = [s for f in fields(node) if f.name not in marked for s in schedules_in(getattr(node, f.name))]
+    return [s for s in own if isinstance(s, Schedule)] + inner
 
 
 @runtime_checkable
@@ -119,24 +120,19 @@ class Structured(Protocol):
         ...
 
 
-def structure(thing: Any) -> Hashable:
+def program_structure(node: Any) -> Hashable:
     """What is left of a dataclass without its numeric settings, which are data: equal for one and the same program."""
-    if isinstance(thing, Structured):
-        return thing.structure()
-    if is_dataclass(thing) and not isinstance(thing, type):
-        calibrated = thing.calibrated_options if isinstance(thing, Transform) else ()  # become a number at set-up
-        numbers = (*names(type(thing)), *calibrated)
-        hints = get_type_hints(type(thing), include_extras=True)
-        own = [f.name for f in fields(thing) if not any(isinstance(m, ServerSide) for m in _metadata(hints[f.name]))]
-        rest = ((name, structure(getattr(thing, name))) for name in own if name not in numbers)
-        return type(thing), tuple(rest)
-    if isinstance(thing, list | tuple):
-        return tuple(structure(x) for x in thing)
-    if isinstance(thing, dict):
-        return tuple((k, structure(v)) for k, v in thing.items())
-    return thing if isinstance(thing, str | int | float | None) else id(thing)
-
-
-def is_schedule(value: Any) -> bool:
-    """Is this a schedule rather than a number?"""
-    return hasattr(value, "value") and hasattr(value, "finished")
+    if isinstance(node, Structured):
+        return node.structure()
+    if is_dataclass(node) and not isinstance(node, type):
+        calibrated = node.calibrated_options if isinstance(node, Calibrated) else ()  # become a number at set-up
+        numbers = (*setting_names(type(node)), *calibrated)
+        hints = get_type_hints(type(node), include_extras=True)
+        own = [f.name for f in fields(node) if not any(isinstance(m, ServerSide) for m in _metadata(hints[f.name]))]
+        rest = ((name, program_structure(getattr(node, name))) for name in own if name not in numbers)
+        return type(node), tuple(rest)
+    if isinstance(node, list | tuple):
+        return tuple(program_structure(x) for x in node)
+    if isinstance(node, dict):
+        return tuple((k, program_structure(v)) for k, v in node.items())
+    return node if isinstance(node, str | int | float | None) else id(node)

@@ -1,5 +1,6 @@
 """What is learned."""
 
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
@@ -8,6 +9,14 @@ from atoll.tree import Tree
 
 # {"params": what gradients move, "buffers": what a forward pass renews (BatchNorm's statistics); often empty}
 Model: TypeAlias = Tree
+
+
+@dataclass(frozen=True)
+class StepNeeds:
+    """What training on one batch asks of an engine."""
+
+    key: bool = False  # of its own, for dropout or noise
+    example_gradients: bool = False  # a gradient for every example at a time, and not one for all
 
 
 class Task(Protocol):

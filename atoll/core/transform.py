@@ -38,11 +38,19 @@ class Spec:
     min_separation: int = 1  # rounds from one turn of a client to its next, at least, always in the same phase
 
 
+@dataclass(frozen=True)
+class Simulated:
+    """The larger system whose noise a run only imitates: simulation only."""
+
+    event: Any  # of one of its rounds
+    cohort: int | None = None  # clients in its sums; None for a local mechanism, whoever else takes part
+    min_separation: int = 1  # rounds from one turn of a client there to its next
+
+
 class Transform:
     """One transform: `client` on the way in, `server` on the way out. The identity, unless a hook says otherwise."""
 
     allowed_after_noise: ClassVar[bool] = False  # does it leave the sum alone that noise before it was measured for?
-    calibrated_options: ClassVar[tuple[str, ...]] = ()  # options that set-up turns into numbers, such as an epsilon
     keyed: ClassVar[bool] = True  # does the client's side draw? A key of its own takes a hundred operations to make
 
     # Is what its client's side does to an update of one number other than 0 independent of how many zeros are beside it
@@ -88,9 +96,13 @@ class Transform:
         """What a privacy accountant must know of one round of this run; None for nothing."""
         return None
 
-    def simulated_event(self) -> Any | None:
-        """The event of the larger system that this only simulates; None where the run is the real thing."""
+    def simulates(self) -> Simulated | None:
+        """The larger system that this only simulates; None where the run is the real thing."""
         return None
+
+    def mechanisms(self) -> list[Transform]:
+        """The transforms in it that an accountant must know of. One around others gives theirs."""
+        return [] if self.event() is None else [self]
 
 
 class Scaling(Transform, ABC):
@@ -105,6 +117,16 @@ class Scaling(Transform, ABC):
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         update, by = self.scaled(update, state)
         return update.scaled(by), own
+
+
+class Calibrated(Transform):
+    """A mechanism whose noise is a multiple of its sensitivity; or, in place of that, the least that keeps a budget."""
+
+    calibrated_options: ClassVar[tuple[str, ...]] = ("epsilon", "delta")  # set-up turns them into a noise multiplier
+
+    noise_multiplier: float  # NaN where a budget is given
+    epsilon: float | None
+    delta: float | None
 
 
 @dataclass(frozen=True)
@@ -169,16 +191,18 @@ class Chain(Transform):
     def has_server_side(self) -> bool:
         return any(_has(transform, "server") for transform in self.transforms)
 
+    def mechanisms(self) -> list[Transform]:
+        return [mechanism for transform in self.transforms for mechanism in transform.mechanisms()]
+
     def events(self) -> list[Any]:
         """What every mechanism of the chain did in a round, in order."""
-        return [e for e in (transform.event() for transform in self.transforms) if e is not None]
+        return [mechanism.event() for mechanism in self.mechanisms()]
 
     def simulated_events(self) -> list[Any]:
         """The same for the larger system that the chain stands for; empty where it is the real thing."""
-        if all(transform.simulated_event() is None for transform in self.transforms):
-            return []
-        found = (transform.simulated_event() or transform.event() for transform in self.transforms)
-        return [e for e in found if e is not None]
+        pairs = [(mechanism.simulates(), mechanism.event()) for mechanism in self.mechanisms()]
+        imitates = any(simulated is not None for simulated, _ in pairs)
+        return [simulated.event if simulated else event for simulated, event in pairs] if imitates else []
 
     def zeros(self, like: Tree, state: Tree, own: Tree) -> Tree:
         """Zeros in the shape of what arrives at the server."""
@@ -187,10 +211,10 @@ class Chain(Transform):
         return like
 
 
-def named(transform: Transform) -> str:
+def transform_name(transform: Transform) -> str:
     """What a file calls it.
 
-    >>> named(Chain())
+    >>> transform_name(Chain())
     'chain'
     """
     name = type(transform).__name__
@@ -212,12 +236,12 @@ def _check_after_noise(transform: Transform, spec: Spec) -> None:
     changes = _has(transform, "client") or _has(transform, "server")
     if spec.noise is not None and changes and not transform.allowed_after_noise:
         raise SpecError(
-            f"{named(transform)} changes what the noise before it was measured for: put it before the noise."
+            f"{transform_name(transform)} changes what the noise before it was measured for: put it before the noise."
         )
 
 
 def _passed_on(transform: Transform, like: Tree, state: Tree, own: Tree) -> Tree:
     """Zeros in the shape of what this transform hands to the next one: it may add a part of its own."""
-    device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
+    device = tree.device(like)
     update = Update(like, torch.ones((), device=device))
     return tree.zeros_like(transform.client(update, state, own, rng.key("like").to(device))[0].value)

@@ -29,9 +29,7 @@ class Info(NamedTuple):
     id: Tensor
     examples: Tensor
     steps: Tensor
-    staleness: Tensor = torch.zeros(
-        ()
-    )  # rounds that the server has made since it sent the model; 0 where all wait for each other
+    staleness: Tensor = torch.zeros(())  # rounds that the server has made since it sent the model
 
 
 @dataclass(frozen=True)
@@ -46,11 +44,10 @@ class Total:
     @classmethod
     def zero(cls, like: Tree) -> Total:
         """The sum over nobody, for updates like this one."""
-        device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
-        return cls(tree.zeros_like(like), torch.zeros((), device=device), torch.zeros((), device=device))
+        none = torch.zeros((), device=tree.device(like))
+        return cls(tree.zeros_like(like), none, none.clone())
 
     def merge(self, other: Total) -> Total:
-        """The total over both groups of clients."""
         return Total(tree.add(self.value, other.value), self.weight + other.weight, self.count + other.count)
 
     def mean(self) -> Tree:
@@ -68,13 +65,11 @@ class Stack:
     @classmethod
     def zero(cls, like: Tree) -> Stack:
         """A stack of nobody."""
-        device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
-        none = torch.zeros(0, device=device)
+        none = torch.zeros(0, device=tree.device(like))
         value = tree.map(lambda x: x.new_zeros((0, *x.shape)), like)
         return cls(Update(value, none), Info(none.long(), none, none, none))
 
     def merge(self, other: Stack) -> Stack:
-        """Both stacks as one."""
         a, b = self.updates, other.updates
         value = tree.cat([a.value, b.value]) if tree.leaves(a.value) else a.value
         info = Info(*(torch.cat([x, y]) for x, y in zip(self.info, other.info, strict=True)))

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atoll.core.types import Cohort
+from atoll.core import Cohort
 from atoll.data import batch_sampling
 from atoll.data.batch_sampling import Sampling
 from atoll.data.partition import Partition

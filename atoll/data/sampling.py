@@ -20,7 +20,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from atoll.core.types import Participation
+from atoll.core import Participation
 from atoll.errors import ConfigError
 from atoll.rng import host
 

@@ -3,10 +3,10 @@
 from atoll.engines.autotune import small
 from atoll.engines.budget import client_bytes, default_budget, total_bytes
 from atoll.engines.choice import ENGINES, Choice, make
-from atoll.engines.client_state import ClientStore, Kept, RowStore, together
+from atoll.engines.client_state import ClientStore, Kept, RowStore, join_pieces
 from atoll.engines.cpu_threads import cpu_threads
 from atoll.engines.device_data import Decode, DeviceData, EvaluationData
-from atoll.engines.evaluation import measure, measure_each
+from atoll.engines.evaluation import join_evaluated, measure, measure_each, measure_rows, measurement, metrics_by_group
 from atoll.engines.local import LocalEngine
 from atoll.engines.loop import Loop
 from atoll.engines.precision import arithmetic
@@ -34,10 +34,14 @@ __all__ = [
     "client_bytes",
     "cpu_threads",
     "default_budget",
+    "join_evaluated",
+    "join_pieces",
     "make",
     "measure",
     "measure_each",
+    "measure_rows",
+    "measurement",
+    "metrics_by_group",
     "small",
-    "together",
     "total_bytes",
 ]

@@ -25,18 +25,18 @@ def default_budget(device: torch.device) -> int:
 
 def activation_bytes(task: Task, model: Model, batch: Tree) -> int:
     """What autograd keeps of one client's forward pass."""
-    kept: dict[int, int] = {}
+    saved_bytes: dict[int, int] = {}
 
     def pack(x: Tensor) -> Tensor:
         storage = x.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
+        saved_bytes[storage.data_ptr()] = storage.nbytes()
         return x
 
     params = tree.map(lambda x: x.detach().requires_grad_(), model["params"])
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         task.loss(params, model["buffers"], batch)
     own = {x.untyped_storage().data_ptr() for x in tree.leaves(params)}
-    return sum(n for p, n in kept.items() if p not in own)
+    return sum(n for p, n in saved_bytes.items() if p not in own)
 
 
 def client_bytes(task: Task, model: Model, batch: Tree, carry: Tree, memory: Tree) -> int:

@@ -35,7 +35,6 @@ class Captured:
         self.shapes: dict[Any, Any] = {}
 
     def __call__(self, *args: Any) -> Tree:
-        """`f(*args)`."""
         if heard():
             with functional():
                 return self.f(*args)
@@ -82,12 +81,12 @@ class Captured:
         try:
             from torch._inductor import compile as inductor
 
-            made: Any = inductor(graph, [x.detach() for x in flat])
-            made(*[x.detach() for x in flat])
+            compiled: Any = inductor(graph, [x.detach() for x in flat])
+            compiled(*[x.detach() for x in flat])
         except Exception as e:  # whatever a compiler may raise, the kernels one by one still work
             self.refused = f"{type(e).__name__}: {str(e).strip().splitlines()[0][:160] if str(e).strip() else ''}"
             return None
-        return made  # type: ignore[no-any-return]
+        return compiled  # type: ignore[no-any-return]
 
 
 def _signature(structure: Any, flat: list[Tensor]) -> Any:

@@ -80,10 +80,7 @@ def vector(
 
 
 def threads(
-    workers: Workers = 0,
-    memory_gb: Gigabytes | None = None,
-    precision: Precision = "tf32",
-    spill: str | None = None,
+    workers: Workers = 0, memory_gb: Gigabytes | None = None, precision: Precision = "tf32", spill: str | None = None
 ) -> Choice:
     """Clients side by side, one single-threaded worker per core: for convolutions on a CPU."""
     return Choice("threads", memory_gb=memory_gb, workers=workers, precision=precision, spill=spill)

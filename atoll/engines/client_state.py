@@ -135,7 +135,7 @@ class Kept:
             yield self.held, self.rows
 
 
-def together(pieces: Iterable[tuple[Tensor, Tree]], layout: Layout) -> Tree:
+def join_pieces(pieces: Iterable[tuple[Tensor, Tree]], layout: Layout) -> Tree:
     """Pieces of a checkpoint as one: {"ids", "rows"}."""
     parts = [(ids.clone(), tree.map(torch.clone, rows)) for ids, rows in pieces]
     none = tree.map(lambda x: x[None][:0].cpu(), layout.first)

@@ -55,16 +55,18 @@ def evaluate(data: EvaluationData | None, request: Evaluate, models: Models, sta
         return evaluate_own(data, request, models, stacked)
     asked = measurement(data, request)
     columns = measure_rows(data, asked, asked.rows)
-    return finished(data, columns, asked.owner, asked.groups)
+    return metrics_by_group(data, columns, asked.owner, asked.groups)
 
 
 def evaluate_own(data: EvaluationData, request: Evaluate, models: Models, stacked: bool) -> Evaluated:
     """Metrics of what each client itself predicts with, a block of clients at a time."""
     assert request.snapshot is not None
-    return joined([_block(data, request.on, part, models, stacked) for part in _blocks(request.snapshot, data.block)])
+    return join_evaluated(
+        [_block(data, request.on, part, models, stacked) for part in _blocks(request.snapshot, data.block)]
+    )
 
 
-def joined(parts: Sequence[Evaluated]) -> Evaluated:
+def join_evaluated(parts: Sequence[Evaluated]) -> Evaluated:
     """Several groups of clients, one after the other."""
     if not parts:
         return Evaluated({}, np.zeros(0, np.bool_))
@@ -72,7 +74,7 @@ def joined(parts: Sequence[Evaluated]) -> Evaluated:
     return Evaluated(metrics, np.concatenate([p.finite for p in parts]))
 
 
-def finished(data: EvaluationData, columns: Columns, owner: Owners, groups: int) -> Evaluated:
+def metrics_by_group(data: EvaluationData, columns: Columns, owner: Owners, groups: int) -> Evaluated:
     """Columns of statistics as metrics of each group."""
     metrics = {k: m.by_group(columns, owner, groups) for k, m in data.metrics(columns).items()}
     return Evaluated(metrics, np.ones(groups, np.bool_))
@@ -155,7 +157,7 @@ def _block(data: EvaluationData, on: str, snapshot: Train, models: Models, stack
     else:  # nobody's is finite: anybody's will do for the names of the columns
         own = tree.stack(snapshot.program.like, clients)
     rows, owner = measure_each(data.task, data.decode, columns, own, plan, count, stacked)
-    result = finished(data, rows, owner, clients)
+    result = metrics_by_group(data, rows, owner, clients)
     metrics = {k: np.where(good.numpy(), v, np.nan) for k, v in result.metrics.items()} if on == "own" else None
     return Evaluated(result.metrics if metrics is None else metrics, good.numpy())
 
@@ -188,6 +190,6 @@ def _measured(task: Task, decode: Decode, columns: Tree, model: Model, rows: Ten
 
 def _arrays(parts: list[Any], keep: Tensor) -> Columns:
     """To the host in one piece."""
-    joined = tree.cat(parts)
-    whole = torch.stack([v.double() for v in joined.values()]).cpu().numpy()
-    return dict(zip(joined, whole if bool(keep.all()) else whole[:, keep.numpy()], strict=True))
+    columns = tree.cat(parts)
+    whole = torch.stack([v.double() for v in columns.values()]).cpu().numpy()
+    return dict(zip(columns, whole if bool(keep.all()) else whole[:, keep.numpy()], strict=True))

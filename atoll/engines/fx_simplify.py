@@ -71,8 +71,8 @@ def _value(node: Node, device: torch.device) -> Tensor | None:
     if known is None:
         return None
     if node.target in _MADE and not node.all_input_nodes:
-        made: Any = node.target
-        return made(*node.args, **node.kwargs)  # type: ignore[no-any-return]
+        constructor: Any = node.target
+        return constructor(*node.args, **node.kwargs)  # type: ignore[no-any-return]
     if node.target in _FILLED:
         return torch.full(known.shape, _FILLED[node.target], dtype=known.dtype, device=device)
     return None
@@ -108,8 +108,8 @@ def _same(node: Node, ones: set[Node]) -> Node | None:
 
 
 def _known(node: Node) -> Any:
-    found = node.meta.get("tensor_meta")
-    return found if hasattr(found, "shape") else None
+    metadata = node.meta.get("tensor_meta")
+    return metadata if hasattr(metadata, "shape") else None
 
 
 def _shape(node: Node) -> Any:

@@ -39,7 +39,6 @@ class LocalEngine(Engine):
         """Every client's program, and the reducer."""
 
     def evaluate(self, request: Evaluate) -> Evaluated:
-        """Metrics of models."""
         return evaluate(self.data.evaluation, request, self._models, stacked=self.stacks)
 
     @property

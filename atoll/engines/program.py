@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Cohort, Info, Program, Train, Update
-from atoll.core.settings import inject
+from atoll.core import Cohort, Info, Program, Train, Update, inject
 from atoll.engines.client_state import ClientStore
 from atoll.engines.device_data import Decode
 from atoll.phases import phase

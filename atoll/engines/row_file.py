@@ -85,13 +85,13 @@ class RowFile:
 
     def read(self, ids: Tensor) -> Tree:
         """Copies of these rows, stacked. Pages are let go of as we go, so that resident memory stays flat."""
-        found = tree.map(lambda x: torch.empty((len(ids), *x.shape), dtype=x.dtype), self.layout.first)
+        rows = tree.map(lambda x: torch.empty((len(ids), *x.shape), dtype=x.dtype), self.layout.first)
         step = min(_ROWS, self.layout.fitting(_BLOCK))
         for at in range(0, len(ids), step):
             block = self.layout.views(self._rows[ids[at : at + step].numpy()])
-            tree.map(lambda to, x, at=at: to[at : at + step].copy_(x), found, block)
+            tree.map(lambda to, x, at=at: to[at : at + step].copy_(x), rows, block)
             self._map.madvise(mmap.MADV_DONTNEED)  # of a shared file: what is in it stays
-        return found  # type: ignore[no-any-return]
+        return rows  # type: ignore[no-any-return]
 
     def write(self, ids: Tensor, rows: Tree) -> None:
         """Keep these rows."""

@@ -12,9 +12,8 @@ from typing import Any, get_origin
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
-from atoll.algorithms.optimizers import Optimizer
-from atoll.core import SecondModel
-from atoll.core.settings import Scheduled, SetByBind
+from atoll.algorithms import Optimizer
+from atoll.core import Scheduled, SecondModel, SetByBind
 from atoll.errors import ConfigError
 from atoll.experiment.type_names import bare, marks, words
 
@@ -42,7 +41,6 @@ class Argument:
 
     @property
     def required(self) -> bool:
-        """Is there no default?"""
         return self.default is _REQUIRED
 
     @cached_property
@@ -53,7 +51,6 @@ class Argument:
 
     @cached_property
     def many(self) -> bool:
-        """Is it a list?"""
         return get_origin(bare(self.type)) is list
 
     @cached_property

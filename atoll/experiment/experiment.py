@@ -13,15 +13,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from atoll.core.table import Count, Seed, Table, Whole
+from atoll.core import Count, Seed, Table, Whole
 from atoll.errors import ConfigError
 from atoll.experiment import toml
 from atoll.experiment.arguments import Of, schema
 from atoll.experiment.limits import shallow
 from atoll.experiment.registry import Entry, check_options
-from atoll.experiment.type_names import shown
+from atoll.experiment.type_names import short_toml
 from atoll.privacy.run import LocalPrivacyTable, PrivacyTable
-from atoll.records.upgrade import digest
+from atoll.records import experiment_digest
 
 
 class TaskTable(Table):
@@ -103,7 +103,7 @@ class Experiment(BaseModel):
     def parse(cls, raw: Mapping[str, Any]) -> Experiment:
         """The experiment, or one ConfigError with everything that is wrong."""
         if not isinstance(raw, Mapping):
-            raise ConfigError(f"experiment: must be a table (got {shown(raw)}). Start with rounds = 50.")
+            raise ConfigError(f"experiment: must be a table (got {short_toml(raw)}). Start with rounds = 50.")
         if "sweep" in raw:
             raise ConfigError("sweep: this file has a [sweep] table: use atoll sweep (atoll.sweep.run from Python).")
         return cls(**{str(k): v for k, v in shallow(raw, "experiment").items()})
@@ -114,7 +114,7 @@ class Experiment(BaseModel):
 
     def digest(self) -> str:
         """A short fingerprint: the same for the same experiment, however it was written."""
-        return digest(self.complete())
+        return experiment_digest(self.complete())
 
     def to_toml(self) -> str:
         """A file that reads back as this experiment."""

@@ -10,8 +10,8 @@ from typing import Any
 from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.limits import nested_too_deep, shallow
-from atoll.experiment.messages import near
-from atoll.experiment.type_names import shown
+from atoll.experiment.messages import closest_name
+from atoll.experiment.type_names import short_toml
 
 # What is usually meant by a line that cannot be read, most telling first.
 _SLIPS = [
@@ -63,11 +63,11 @@ def override(raw: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, An
         keys = [key.strip() for key in path.split(".")]
         if not is_there or not all(keys):
             raise ConfigError(f"--set {assignment}: must be path=value. Example: --set algorithm.lr=0.05")
-        put(changed, keys, _value(value.strip(), f"--set {path.strip()}"), f"--set {assignment}")
+        set_at_path(changed, keys, _value(value.strip(), f"--set {path.strip()}"), f"--set {assignment}")
     return changed
 
 
-def put(inside: Any, keys: Sequence[str], value: Any, said: str) -> None:
+def set_at_path(inside: Any, keys: Sequence[str], value: Any, said: str) -> None:
     """Change the value at a path, in place; `said` is how a refusal begins."""
     for i, key in enumerate(keys):
         place, last = ".".join(keys[: i + 1]), i == len(keys) - 1
@@ -76,7 +76,7 @@ def put(inside: Any, keys: Sequence[str], value: Any, said: str) -> None:
         elif isinstance(inside, dict):
             step = key
         else:
-            what = f"{'.'.join(keys[:i])} is {shown(inside)}, not a table"
+            what = f"{'.'.join(keys[:i])} is {short_toml(inside)}, not a table"
             raise ConfigError(f"{said}: {what}. Set {'.'.join(keys[:i])} itself.")
         if last:
             inside[step] = value
@@ -151,7 +151,7 @@ def _beside(path: Path) -> str:
     if not path.parent.is_dir():
         return f" There is no folder {path.parent} either."
     files = [p.name for p in path.parent.iterdir() if p.is_file()]
-    meant = near(path.name, files)
+    meant = closest_name(path.name, files)
     return f" Did you mean {path.with_name(meant)}?" if meant else ""
 
 

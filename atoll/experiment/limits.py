@@ -9,7 +9,7 @@ import annotated_types as at
 from pydantic.fields import FieldInfo
 
 from atoll.errors import ConfigError
-from atoll.experiment.type_names import shown
+from atoll.experiment.type_names import short_toml
 
 MOST = 10**9  # clients, epochs, rows, widths: of anything that is counted
 WHOLE = 2**63 - 1  # other whole numbers, such as seeds: what 64 bits hold
@@ -33,9 +33,9 @@ def _excess(kinds: dict[type, bool], number: float) -> str | None:
     most = LARGEST if float in kinds else MOST if kinds.get(int) else WHOLE
     if kinds and abs(number) > most:
         bound = f"at most {most:,}" if number > 0 else f"at least {-most:,}"
-        return f"must be {bound} (got {shown(number)}), which is more than any run can use."
+        return f"must be {bound} (got {short_toml(number)}), which is more than any run can use."
     tiny = float in kinds and 0 < abs(number) < SMALLEST
-    return f"must be further from 0 (got {shown(number)}): {SMALLEST} is the least that counts." if tiny else None
+    return f"must be further from 0 (got {short_toml(number)}): {SMALLEST} is the least that counts." if tiny else None
 
 
 def _number_types(annotation: Any, marks: tuple[Any, ...] = ()) -> Iterator[tuple[type, bool]]:
@@ -74,4 +74,4 @@ def shallow(table: T, where: str) -> T:
 
 
 def nested_too_deep(where: str) -> str:
-    return f"{where}: has tables or lists nested deeper than {DEEPEST}. An experiment needs no more than 5: see to its brackets."
+    return f"{where}: has tables or lists nested deeper than {DEEPEST}. None needs more than 5: see to its brackets."

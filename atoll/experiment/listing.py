@@ -9,9 +9,9 @@ from pydantic.fields import FieldInfo
 from atoll.errors import ConfigError
 from atoll.experiment.arguments import Argument, Builder, schema
 from atoll.experiment.catalogue import CATALOGUE, GIVEN
-from atoll.experiment.messages import near
+from atoll.experiment.messages import did_you_mean
 from atoll.experiment.registry import as_entry
-from atoll.experiment.type_names import marks, shown
+from atoll.experiment.type_names import marks, short_toml
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ weight_decay = 0.0: number >= 0, or a schedule
     """
     if kind not in CATALOGUE:
         known = [*CATALOGUE, "suites"]
-        meant = near(kind, known)
-        guess = f" Did you mean {meant!r}?" if meant else ""
+        guess = did_you_mean(kind, known)
         raise ConfigError(f"list: {kind!r} is not known.{guess} Known: {', '.join(known)}.")
     given = GIVEN.get(kind, frozenset())
     return [
-        Item(name, meaning(b), [_option(a) for a in schema(b, given).values()]) for name, b in CATALOGUE[kind].items()
+        Item(name, summary_line(b), [_option(a) for a in schema(b, given).values()])
+        for name, b in CATALOGUE[kind].items()
     ]
 
 
-def meaning(builder: Builder) -> str:
+def summary_line(builder: Builder) -> str:
     """The first line of what the builder says about itself."""
     return (inspect.getdoc(builder) or "").partition("\n")[0]
 
@@ -73,4 +73,4 @@ def _default(argument: Argument) -> str | None:
     value: Any = argument.default
     if argument.kind and not argument.many:
         value = as_entry(CATALOGUE[argument.kind], value)
-    return None if value is None else shown(value)
+    return None if value is None else short_toml(value)

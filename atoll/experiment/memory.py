@@ -25,6 +25,6 @@ def fits_in_memory() -> Iterator[None]:
 def _too_large(e: Exception) -> ConfigError:
     what = str(e).partition("\n")[0][:200] or type(e).__name__
     return ConfigError(
-        f"experiment: needs more memory than there is ({what}; this machine has {gib(machine_memory())}). Make smaller what "
-        "is large: data, cohort.size, local.batch, local.epochs, task.model, or evaluate.rows."
+        f"experiment: needs more memory than there is ({what}; this machine has {gib(machine_memory())}). "
+        "Make smaller what is large: data, cohort.size, local.batch, local.epochs, task.model, or evaluate.rows."
     )

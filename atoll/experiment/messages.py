@@ -11,8 +11,8 @@ from pydantic_core import ErrorDetails
 from atoll.experiment import toml
 from atoll.experiment.arguments import Argument
 from atoll.experiment.limits import beyond
-from atoll.experiment.type_names import has_choice, sentence, shown
-from atoll.records.upgrade import renamed
+from atoll.experiment.type_names import has_choice, sentence, short_toml
+from atoll.records import renamed_option
 
 # More than the bound itself says, by the place of the value.
 HINTS = {
@@ -68,10 +68,10 @@ _ALSO = {"learning_rate": "lr", "client_lr": "lr", "eta": "lr"}  # what others c
 _TOP = ("rounds", "seed", "label", "on_divergence")
 
 
-def near(word: object, known: Iterable[str]) -> str | None:
+def closest_name(word: object, known: Iterable[str]) -> str | None:
     """The known word that is most like this one.
 
-    >>> near("fedprx", ["fedavg", "fedprox"])
+    >>> closest_name("fedprx", ["fedavg", "fedprox"])
     'fedprox'
     """
     spelt = {k.lower(): k for k in known}
@@ -81,29 +81,34 @@ def near(word: object, known: Iterable[str]) -> str | None:
     return spelt[found[0]] if found else None
 
 
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """The question, to be put behind a message; nothing where no word is near."""
+    meant = closest_name(word, known)
+    return f" Did you mean {meant!r}?" if meant else ""
+
+
 def unknown_name(at: str, name: str, known: Collection[str]) -> str:
     """A name that is in no dict."""
-    meant = near(name, known)
-    guess = f" Did you mean {meant!r}?" if meant else ""
-    if not meant and (dotted := re.fullmatch(r"(\w+(?:\.\w+)*)\.(\w+)", name)):
+    guess = did_you_mean(name, known)
+    if not guess and (dotted := re.fullmatch(r"(\w+(?:\.\w+)*)\.(\w+)", name)):
         guess = f" For code of your own write '{dotted[1]}:{dotted[2]}'."
     return f"{at}: {name!r} is not known.{guess} Known: {', '.join(known)}."
 
 
 def unknown_option(at: str, key: str, owner: str, known: Collection[str]) -> str:
     """A key that is no argument."""
-    if now := renamed(owner, key):
+    if now := renamed_option(owner, key):
         return f"{at}: is called {now} now."
     if not known:
         return f"{at}: is not an option of {owner}, which has none.{_misplaced(key, owner)}"
-    meant = near(key, known)
+    meant = closest_name(key, known)
     guess = f" Did you mean {meant}?" if meant else _misplaced(key, owner)
     return f"{at}: is not an option of {owner}.{guess} Options: {', '.join(known)}."
 
 
 def intended(key: str, owner: str, known: Iterable[str]) -> str | None:
     """The option that was meant: what it is called now, or what it is most like."""
-    return renamed(owner, key) or near(key, known)
+    return renamed_option(owner, key) or closest_name(key, known)
 
 
 def missing(at: str, owner: str, argument: Argument) -> str:
@@ -124,7 +129,7 @@ def example(argument: Argument) -> Any:
 def mistakes(argument: Argument, value: Any, at: str) -> list[str]:
     """Everything that is wrong with a plain value."""
     wanted = sentence(argument.type)
-    whole = f"{at}: must be {wanted} (got {shown(value)}).{_instead(wanted, value)}"
+    whole = f"{at}: must be {wanted} (got {short_toml(value)}).{_instead(wanted, value)}"
     if excess := beyond(argument.type, value, at):
         return [f"{place}: {what}{_hint(place)}" for place, what in excess]
     try:
@@ -142,14 +147,14 @@ def _explain(error: ErrorDetails, at: str) -> str:
     place = ".".join([at, *map(str, error["loc"])])
     if kind in _BROKEN:
         bound = _BROKEN[kind].format(**{k: _short(v) for k, v in error.get("ctx", {}).items()})
-        return f"{place}: must be {bound} (got {shown(got)}).{_hint(place)}"
+        return f"{place}: must be {bound} (got {short_toml(got)}).{_hint(place)}"
     if kind in _LENGTH:
         count = _LENGTH[kind].format(**error["ctx"])
         return f"{place}: must have {count} items (got {len(got)})."
     if kind == "literal_error":
-        return f"{place}: must be {error['ctx']['expected']} (got {shown(got)}).{_choice(got, error)}"
+        return f"{place}: must be {error['ctx']['expected']} (got {short_toml(got)}).{_choice(got, error)}"
     wanted = _TYPES.get(kind.rsplit("_", 1)[0], error["msg"])
-    return f"{place}: must be {wanted} (got {shown(got)}).{_instead(wanted, got)}"
+    return f"{place}: must be {wanted} (got {short_toml(got)}).{_instead(wanted, got)}"
 
 
 def _short(bound: Any) -> Any:
@@ -168,8 +173,7 @@ def _misplaced(key: str, owner: str) -> str:
 
 
 def _choice(got: Any, error: ErrorDetails) -> str:
-    meant = near(got, re.findall(r"'([^']*)'", error["ctx"]["expected"]))
-    return f" Did you mean {meant!r}?" if meant else ""
+    return did_you_mean(got, re.findall(r"'([^']*)'", error["ctx"]["expected"]))
 
 
 def _instead(wanted: str, got: Any) -> str:
@@ -181,8 +185,8 @@ def _instead(wanted: str, got: Any) -> str:
     if wanted == "true or false" and str(got).lower() in ("true", "false"):
         return f" Write {str(got).lower()} without quotes."
     if wanted == "text" and not isinstance(got, bool | str | list | dict | None):
-        return f' Write "{shown(got)}" in quotes.'
-    return f" Write [{shown(got)}]." if wanted == "a list" and not isinstance(got, dict) else ""
+        return f' Write "{short_toml(got)}" in quotes.'
+    return f" Write [{short_toml(got)}]." if wanted == "a list" and not isinstance(got, dict) else ""
 
 
 def _number(text: str, wanted: str) -> bool:

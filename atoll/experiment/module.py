@@ -15,8 +15,7 @@ from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.registry import Entry, build
 from atoll.experiment.task import make_task
-from atoll.tasks import MODELS, Supervised
-from atoll.tasks.objectives import Loss
+from atoll.tasks import MODELS, Loss, Supervised
 
 
 def make_module(entry: Entry, dataset: Dataset, where: str, key: Tensor) -> nn.Module:
@@ -26,13 +25,13 @@ def make_module(entry: Entry, dataset: Dataset, where: str, key: Tensor) -> nn.M
             f"{where}.vocabulary: {entry['vocabulary']:,} is too small for {dataset.name}, which has "
             f"{dataset.vocabulary:,} tokens. Use vocabulary = {dataset.vocabulary}."
         )
-    with seeded(key):
+    with seeded_torch(key):
         found: nn.Module = build(MODELS, entry, where=where, inputs=dataset.inputs, outputs=dataset.outputs)
     return found
 
 
 @contextmanager
-def seeded(key: Tensor) -> Iterator[None]:
+def seeded_torch(key: Tensor) -> Iterator[None]:
     """Inside, torch's own generator draws from the key; outside, it is as if nothing had been drawn."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed((int(key[0]) << 31) ^ int(key[1]))

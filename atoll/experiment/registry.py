@@ -17,8 +17,9 @@ from pydantic import BaseModel
 from atoll.errors import ConfigError
 from atoll.experiment.arguments import Argument, schema
 from atoll.experiment.catalogue import CATALOGUE, GIVEN, Registry
-from atoll.experiment.messages import EXAMPLES, intended, missing, mistakes, near, unknown_name, unknown_option
-from atoll.experiment.type_names import shown
+from atoll.experiment.messages import EXAMPLES, closest_name, intended, missing, mistakes, unknown_name, unknown_option
+from atoll.experiment.type_names import short_toml
+from atoll.schedules import Schedule
 
 Entry = dict[str, Any]  # {"name": ..., and its options}
 Nested = Mapping[str, Callable[[Entry, str], Any]]  # of a kind in the catalogue: from an entry and where it stands
@@ -30,7 +31,9 @@ def check(registry: Registry, entry: Any, where: str, given: Collection[str] = (
     options = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(options, Mapping):
         first = EXAMPLES.get(where, {"name": next(iter(registry))})["name"]
-        return {}, [f'{where}: must be a name or a table with a name (got {shown(entry)}). Example: name = "{first}"']
+        return {}, [
+            f'{where}: must be a name or a table with a name (got {short_toml(entry)}). Example: name = "{first}"'
+        ]
     name = options.get("name")
     try:
         arguments = _arguments(registry, name, f"{where}.name", given)
@@ -48,18 +51,18 @@ def build(registry: Registry, entry: Any, *, where: str, nested: Nested | None =
     clean, problems = check(registry, entry, where, given)
     if problems:
         raise ConfigError(problems)
-    builder = find(registry, clean["name"], f"{where}.name")
+    builder = find_builder(registry, clean["name"], f"{where}.name")
     arguments, wanted = schema(builder, given), inspect.signature(builder).parameters
     options = {k: _make(arguments[k], v, f"{where}.{k}", nested or {}) for k, v in clean.items() if k != "name"}
     return builder(**{k: v for k, v in given.items() if k in wanted}, **options)
 
 
-def find(registry: Registry, name: Any, at: str) -> Callable[..., Any]:
+def find_builder(registry: Registry, name: Any, at: str) -> Callable[..., Any]:
     """The builder of that name, or the one at an import path such as "my_lab.algorithms:Mine"."""
     if name is None:
         raise ConfigError(f'{at}: is missing. Example: name = "{next(iter(registry))}". Known: {", ".join(registry)}.')
     if not isinstance(name, str):
-        raise ConfigError(f"{at}: must be text (got {shown(name)}). Known: {', '.join(registry)}.")
+        raise ConfigError(f"{at}: must be text (got {short_toml(name)}). Known: {', '.join(registry)}.")
     if name in registry:
         return registry[name]
     if ":" in name:
@@ -68,7 +71,7 @@ def find(registry: Registry, name: Any, at: str) -> Callable[..., Any]:
 
 
 def _arguments(registry: Registry, name: Any, at: str, given: Collection[str]) -> dict[str, Argument]:
-    builder = find(registry, name, at)
+    builder = find_builder(registry, name, at)
     try:
         return schema(builder, given)
     except ConfigError as e:
@@ -122,7 +125,7 @@ def _check_entries(argument: Argument, kind: str, value: Any, at: str) -> tuple[
         return check(registry, entry, at, given) if entry is not None else (None, [])
     if not isinstance(value, list | tuple):
         example = f'["{next(iter(registry))}"]' if kind != "transforms" else _CHAIN
-        return None, [f"{at}: must be a list (got {shown(value)}). Write {at} = {example}."]
+        return None, [f"{at}: must be a list (got {short_toml(value)}). Write {at} = {example}."]
     checked = [check(registry, entry, f"{at}.{i}", given) for i, entry in enumerate(value)]
     return [entry for entry, _ in checked], [p for _, problems in checked for p in problems]
 
@@ -130,7 +133,7 @@ def _check_entries(argument: Argument, kind: str, value: Any, at: str) -> tuple[
 def _check_table(table: type[BaseModel], value: Any, at: str) -> tuple[Any, list[str]]:
     options = value.model_dump() if isinstance(value, BaseModel) else value
     if not isinstance(options, Mapping):
-        return None, [f"{at}: must be a table (got {shown(value)}). Write [{at}] and its options below that."]
+        return None, [f"{at}: must be a table (got {short_toml(value)}). Write [{at}] and its options below that."]
     return check_options(schema(table), options, at, at)
 
 
@@ -152,8 +155,16 @@ def _make(argument: Argument, value: Any, at: str, nested: Nested) -> Any:
         make = nested.get(argument.kind) or _plainly(argument.kind)
         return [make(x, f"{at}.{i}") for i, x in enumerate(value)] if argument.many else make(value, at)
     if argument.scheduled and isinstance(value, Mapping):
-        return build(CATALOGUE["schedules"], value, where=at)
+        return _schedule(value, at)
     return argument.read(value)
+
+
+def _schedule(entry: Mapping[str, Any], at: str) -> Schedule:
+    made = build(CATALOGUE["schedules"], entry, where=at)
+    if not isinstance(made, Schedule):  # an import path may name anything
+        what = f"{entry['name']!r} gives a {type(made).__name__}, which is no schedule"
+        raise ConfigError(f"{at}.name: {what}. Derive it from atoll.schedules.Schedule, which says what one needs.")
+    return made
 
 
 def _plainly(kind: str) -> Callable[[Entry, str], Any]:
@@ -181,7 +192,7 @@ def _imported(name: str, at: str) -> Callable[..., Any]:
         raise ConfigError(f"{at}: importing {module!r} failed ({type(e).__name__}: {e}). Mend that module.") from e
     builder = getattr(found, attribute, None)
     if builder is None:
-        meant = near(attribute, [x for x in vars(found) if not x.startswith("_")])
+        meant = closest_name(attribute, [x for x in vars(found) if not x.startswith("_")])
         guess = f" Did you mean '{module}:{meant}'?" if meant else " Write 'module:Class'."
         raise ConfigError(f"{at}: {module!r} has no {attribute!r}.{guess}")
     if not callable(builder):

@@ -11,10 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from atoll import rng, tree
-from atoll.algorithms import ALGORITHMS
-from atoll.algorithms.wrappers import Snapshot, Statistics, keep_statistics_local
-from atoll.core import Algorithm, Chain, Info, Model, Participation, Reducer, Round, Spec, Transform, missing_hooks
-from atoll.core.settings import resolve, schedules
+from atoll.algorithms import ALGORITHMS, Snapshot, Statistics, keep_statistics_local
+from atoll.core import (
+    Algorithm,
+    Chain,
+    Info,
+    Model,
+    Participation,
+    Reducer,
+    Round,
+    Spec,
+    Transform,
+    missing_hooks,
+    resolve,
+    schedules_in,
+)
 from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
 from atoll.engines import ENGINES, Choice
 from atoll.errors import ConfigError
@@ -28,8 +39,7 @@ from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_
 from atoll.reducers import REDUCERS
 from atoll.rounds import ROUNDS, Recompute
 from atoll.schedules import Schedule
-from atoll.tasks import Supervised
-from atoll.tasks.objectives import Loss
+from atoll.tasks import Loss, PrivateTask, Supervised
 from atoll.transforms import TRANSFORMS
 from atoll.tree import Tree
 
@@ -82,7 +92,7 @@ class Setup:
 
     def schedules(self) -> list[Schedule]:
         """Every schedule of the experiment."""
-        return schedules(self.algorithm) + schedules(self.chain)
+        return schedules_in(self.algorithm) + schedules_in(self.chain)
 
     def update_like(self) -> Tree:
         """Zeros in the shape of one client's update."""
@@ -91,6 +101,11 @@ class Setup:
         one = torch.ones((), device=self.device)
         info = Info(torch.zeros((), dtype=torch.int64, device=self.device), one, one, 0 * one)
         return tree.zeros_like(now.finish(now.start(sent, own), sent, own, info)[0].value)
+
+    @property
+    def training_task(self) -> Supervised | PrivateTask:
+        """The task as clients train on it."""
+        return self.task if self.example_privacy is None else self.example_privacy.task
 
     @property
     def server_key(self) -> Tensor:
@@ -117,14 +132,14 @@ def set_up(
     experiment: Experiment, device: Device = "auto", dataset: Dataset | None = None, partition: Partition | None = None
 ) -> Setup:
     """Build what a file names, but for what is here already."""
-    dataset = dataset or loaded(experiment)
-    partition = partition or partitioned(experiment, dataset)
+    dataset = dataset or load_dataset(experiment)
+    partition = partition or make_partition(experiment, dataset)
     entry = experiment.task.model or usual_model(dataset.kind, dataset.inputs, dataset.vocabulary)
     module = make_module(entry, dataset, "task.model", rng.key(experiment.seed, "init"))
     return assemble(experiment, dataset, partition, module, device)
 
 
-def loaded(experiment: Experiment) -> Dataset:
+def load_dataset(experiment: Experiment) -> Dataset:
     """The data that the experiment names."""
     found: Dataset = build(DATA, experiment.data, where="data").check()
     return found
@@ -143,8 +158,8 @@ def assemble(
     where = find_device(device)
     dataset = noisy(dataset, partition, rng.key(experiment.seed, "feature noise"))
     training, held = _held_out(experiment, partition)
-    task = make_task(experiment, dataset, module, loss)
     choice = build(ENGINES, experiment.engine, where="engine")
+    task = make_task(experiment, dataset, module, loss)
     task.compute_dtype = torch.bfloat16 if choice.precision == "bfloat16" else None
     known = measured(task, dataset)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
@@ -155,50 +170,38 @@ def assemble(
     algorithm = _whole(experiment, learner(task=task.to(where)))
     if model["buffers"] and experiment.task.batch_norm == "local":
         algorithm = keep_statistics_local(algorithm)
-    pooled = algorithm.traits().pooled
+    population, sampler = _clients(experiment, training, algorithm.traits().pooled)
     local = experiment.local
-    population = Population(
-        training.pool() if pooled else training,
-        local.batch,
-        local.epochs,
-        local.shuffle,
-        local.max_steps,
-        local.privacy.sampling if local.privacy else "shuffled",
-    )
-    sampler = build(SAMPLERS, "everyone" if pooled else experiment.cohort, where="cohort")
-    sampler.check(population.size)
-    apart = getattr(sampler, "min_separation", 1)
+    participation = sampler.sample(population.size, 0, rng.key(experiment.seed, "cohort"))[1]
+    apart = participation.min_separation or 1
     private = make_example_privacy(
         local, experiment.rounds, dataset, task, model, population, apart, lambda t: learner(task=t)
     )
     algorithm = learner(task=private.task) if private else algorithm
     _check_repeats(experiment, algorithm, sampler)
-    transforms = tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform))
+    chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
     round = _round(experiment, task, model, algorithm)
+    reducer = round.reducer(build(REDUCERS, experiment.reducer, where="reducer"))
+    who = (experiment, dataset, partition, training, held, population, sampler)
+    notes = _notes(dataset, training, local.batch, experiment.evaluate.rows)
+    others = tuple(second.tasks.values())
     setup = Setup(
-        experiment,
-        dataset,
-        partition,
-        training,
-        held,
-        population,
-        sampler,
-        task,
-        model,
-        algorithm,
-        Chain(transforms),
-        round.reducer(build(REDUCERS, experiment.reducer, where="reducer")),
-        round,
-        choice,
-        where,
-        Snapshot(algorithm),
-        _notes(dataset, training, local.batch, experiment.evaluate.rows),
-        private,
-        second_models=tuple(second.tasks.values()),
+        *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others
     )
     check_metrics(known, experiment.stop, setup.schedules())
     chain, privacy, advice = plan_privacy(setup, [name for name in known if name != TRAIN_LOSS])
     return replace(setup, chain=chain, privacy=privacy, notes=[*setup.notes, *advice])
+
+
+def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple[Population, Any]:
+    """The population as the algorithm sees it, and who draws cohorts from it."""
+    local = experiment.local
+    sampling = local.privacy.sampling if local.privacy else "shuffled"
+    clients = training.pool() if pooled else training
+    population = Population(clients, local.batch, local.epochs, local.shuffle, local.max_steps, sampling)
+    sampler = build(SAMPLERS, "everyone" if pooled else experiment.cohort, where="cohort")
+    sampler.check(population.size)
+    return population, sampler
 
 
 def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Algorithm) -> Round:
@@ -240,7 +243,7 @@ def find_device(name: Device) -> torch.device:
     return torch.device("cuda" if name == "cuda" or (name == "auto" and there) else "cpu")
 
 
-def partitioned(experiment: Experiment, dataset: Dataset) -> Partition:
+def make_partition(experiment: Experiment, dataset: Dataset) -> Partition:
     """The clients that the experiment names, or the natural ones."""
     entry = experiment.partition or usual_partition(dataset.name, dataset.keys)
     partitioner = build(PARTITIONS, entry, where="partition")

@@ -11,10 +11,9 @@ from atoll import rng, tree
 from atoll.data import Dataset
 from atoll.errors import ConfigError, DataError
 from atoll.experiment.experiment import Experiment, StopTable
-from atoll.experiment.messages import near
+from atoll.experiment.messages import did_you_mean
 from atoll.schedules import Schedule
-from atoll.tasks import Classification, NextToken, Objective, Regression, Supervised, metrics_for
-from atoll.tasks.objectives import Loss
+from atoll.tasks import Classification, Loss, NextToken, Objective, Regression, Supervised, metrics_for
 from atoll.tree import Tree
 
 TRAIN_LOSS = "train_loss"  # of the clients' own examples; all other metrics are of the test data
@@ -59,12 +58,11 @@ def measured(task: Supervised, dataset: Dataset) -> list[str]:
 def check_metrics(names: Sequence[str], stop: StopTable | None, schedules: Sequence[Schedule]) -> None:
     """Refuse to wait for a number that never comes."""
     wanted = [("stop.metric", stop.metric)] if stop else []
-    wanted += [(f"{type(s).__name__.lower()}, metric", s.metric) for s in schedules if hasattr(s, "metric")]
+    wanted += [(f"{type(s).__name__.lower()}, metric", name) for s in schedules for name in s.metrics()]
     problems = []
     for where, name in wanted:
         if name not in names:
-            meant = near(name, names)
-            guess = f" Did you mean {meant!r}?" if meant else ""
+            guess = did_you_mean(name, names)
             why = " (there is no test data)" if list(names) == [TRAIN_LOSS] else ""
             problems.append(f"{where}: {name!r} is not measured{why}.{guess} Measured: {', '.join(names)}.")
     if problems:

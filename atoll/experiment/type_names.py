@@ -40,7 +40,6 @@ def marks(annotation: Any) -> Iterator[Any]:
 
 
 def is_union(annotation: Any) -> bool:
-    """Is this `A | B`?"""
     return get_origin(annotation) in (Union, types.UnionType)
 
 
@@ -76,7 +75,7 @@ def sentence(annotation: Any) -> str:
     return f"a {said}" if said.startswith(("number", "whole", "list", "table", "path")) else said
 
 
-def shown(value: Any) -> str:
+def short_toml(value: Any) -> str:
     """A value as it stands in a file, cut to a readable length."""
     text = "nothing" if value is None else toml.inline(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -50,8 +50,12 @@ def max_loss(term: Term) -> float:
     return term.count * event.epsilon
 
 
-def too_large_for_grid(term: Term) -> str | None:
+def why_not_on_grid(term: Term) -> str | None:
     """Why a grid of privacy losses cannot account this term; None where it can."""
+    if term.without_replacement is not None:
+        return "it has no bound for sampling without replacement. Use accountant = 'rdp', or sample by Poisson."
+    if not isinstance(term.event, Gaussian | Laplace | Pure | Approximate):
+        return f"{type(term.event).__name__} is bounded by its Rényi divergence. Use accountant = 'rdp'."
     instead = (
         "Use accountant = 'rdp'."
         if term.rate is None or isinstance(term.event, Gaussian)

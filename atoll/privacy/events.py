@@ -112,7 +112,8 @@ class Banded:
     bands and columns of length at most 1 (what `factorisation.banded` makes). A unit takes part at most
     `participations` times (None: as often as min_separation allows), never twice within `min_separation` rounds; with
     no more bands than that its columns do not overlap, so the sensitivity is the square root of the participations.
-    Where a coin decides at every turn ("cyclic_poisson"), each turn is one sampled Gaussian instead: see `terms`.
+    Where a coin decides at every turn ("cyclic_poisson"), each turn is one sampled Gaussian instead: see
+    `composition.flatten`.
     """
 
     noise_multiplier: float

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from atoll.privacy.accountant import Parts, delta_of, epsilon_of, max_loss, supported_terms, too_large_for_grid
+from atoll.privacy.accountant import Parts, delta_of, epsilon_of, max_loss, supported_terms, why_not_on_grid
 from atoll.privacy.composition import Plain, Term, flatten
 from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure
 from atoll.privacy.fast_pld import LossDistribution, subsampled_gaussian
@@ -23,14 +23,7 @@ class Pld:
     quick: bool = False  # Poisson-sampled Gaussians by our own arrays: for guesses and bounds, not for figures
 
     def supports(self, event: Event) -> str | None:
-        for term in flatten(event).terms:
-            if term.without_replacement is not None:
-                return "it has no bound for sampling without replacement. Use accountant = 'rdp', or sample by Poisson."
-            if not isinstance(term.event, Gaussian | Laplace | Pure | Approximate):
-                return f"{type(term.event).__name__} is bounded by its Rényi divergence. Use accountant = 'rdp'."
-            if why := too_large_for_grid(term):
-                return why
-        return None
+        return next((why for term in flatten(event).terms if (why := why_not_on_grid(term))), None)
 
     def epsilon(self, event: Event, delta: float) -> float:
         return epsilon_of(supported_terms(self, event), delta, self._epsilon)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.privacy.accountant import Parts, delta_of, epsilon_of, supported_terms, too_large_for_grid
+from atoll.privacy.accountant import Parts, delta_of, epsilon_of, supported_terms, why_not_on_grid
 from atoll.privacy.composition import Term, flatten
 from atoll.privacy.events import Approximate, Event, Gaussian, Laplace, Pure
 
@@ -24,13 +24,9 @@ class Prv:
 
     def supports(self, event: Event) -> str | None:
         for term in flatten(event).terms:
-            if term.without_replacement is not None:
-                return "it has no bound for sampling without replacement. Use accountant = 'rdp', or sample by Poisson."
             if term.rate is not None and not isinstance(term.event, Gaussian):
                 return f"no bound for Poisson-sampled {type(term.event).__name__}. Use accountant = 'pld'."
-            if not isinstance(term.event, Gaussian | Laplace | Pure | Approximate):
-                return f"{type(term.event).__name__} is bounded by its Rényi divergence. Use accountant = 'rdp'."
-            if why := too_large_for_grid(term):
+            if why := why_not_on_grid(term):
                 return why
         return None
 

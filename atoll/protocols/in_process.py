@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from atoll import rng, tree
+from atoll import rng
 from atoll.core import Client, Message, Protocol
 from atoll.tree import Tree
 
@@ -20,16 +20,6 @@ class Transcript:
 
     down: list[dict[int, Message]] = field(default_factory=list)
     up: list[dict[int, Message]] = field(default_factory=list)
-
-    @property
-    def bytes_up(self) -> int:
-        """From clients to the server."""
-        return sum(tree.nbytes(m.body) for step in self.up for m in step.values())
-
-    @property
-    def bytes_down(self) -> int:
-        """From the server to clients."""
-        return sum(tree.nbytes(m.body) for step in self.down for m in step.values())
 
 
 def run_protocol(

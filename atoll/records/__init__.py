@@ -39,7 +39,7 @@ from atoll.records.privacy_claims import (
     weakest_claims,
 )
 from atoll.records.privacy_labels import promised, promises_side_by_side, same_promises
-from atoll.records.published import Published, published_table, published_tables
+from atoll.records.published import Published, published_figure, published_table, published_tables
 from atoll.records.record_lines import RecordLine
 from atoll.records.results_file import read_results, write_results
 from atoll.records.run_folder import Info, RunFolder
@@ -58,7 +58,7 @@ from atoll.records.status import (
 )
 from atoll.records.suite_folder import SuiteFolder
 from atoll.records.sweep_folder import SweepFolder, keep_traceback
-from atoll.records.upgrade import upgraded_participation
+from atoll.records.upgrade import experiment_digest, renamed_option
 from atoll.records.versus_published import MeanOverSeeds, VersusPublished, compare_with_published
 
 __all__ = [
@@ -104,6 +104,7 @@ __all__ = [
     "compare_with_published",
     "contradicted",
     "ended",
+    "experiment_digest",
     "failed",
     "find",
     "finite_or_none",
@@ -114,12 +115,14 @@ __all__ = [
     "number_or_nan",
     "promised",
     "promises_side_by_side",
+    "published_figure",
     "published_table",
     "published_tables",
     "reached_end",
     "read_audit",
     "read_results",
     "read_runs",
+    "renamed_option",
     "replace_bytes",
     "replace_text",
     "results_below",
@@ -129,7 +132,6 @@ __all__ = [
     "shown_delta",
     "shown_upper",
     "stopped_early",
-    "upgraded_participation",
     "weakest_claims",
     "why_failed",
     "write_audit",

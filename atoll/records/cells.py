@@ -28,9 +28,7 @@ class Trace:
     validation: float | None = None  # the metric on examples kept from training, at the end
     partition: str = ""  # its digest: runs of one seed are paired if it is the same
     status: str = FINISHED
-    privacy: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # what it holds, as in run.json but shorter; {} for nothing
+    privacy: Mapping[str, Any] = field(default_factory=dict)  # what it holds, as in run.json but shorter
 
     @property
     def last(self) -> float:

@@ -10,7 +10,6 @@ from atoll.records.sweep_folder import SweepFolder
 
 
 def is_run(path: Path) -> bool:
-    """Is it the folder of one run?"""
     return RunFolder(path).exists()
 
 

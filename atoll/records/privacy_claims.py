@@ -156,7 +156,6 @@ def shown_delta(delta: float) -> str:
 
 
 def finite_or_none(value: Any) -> float | None:
-    """A finite number, or None."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if good else None
 

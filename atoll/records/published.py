@@ -71,13 +71,11 @@ class PublishedTable:
 
 
 def published_tables() -> tuple[str, ...]:
-    """The tables that there are."""
     return tuple(_sources())
 
 
 @cache
 def published_table(name: str) -> PublishedTable:
-    """A published table by its name."""
     if name not in _sources():
         raise ConfigError(
             f"reference: there is no published table {name!r}. There are: {', '.join(published_tables())}."

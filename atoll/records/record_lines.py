@@ -16,7 +16,6 @@ _TAIL = 1 << 20  # bytes in which the last line is looked for
 
 
 def line_of(entry: Mapping[str, Any]) -> str:
-    """A round as one line."""
     try:
         return json.dumps(entry, allow_nan=False) + "\n"
     except (ValueError, TypeError):  # a NaN or a number of numpy's: rare, and slower

@@ -19,7 +19,7 @@ from atoll.records import layout
 from atoll.records.atomic import as_json, is_draft, replace_file, replace_text, sync_file
 from atoll.records.lock import is_locked, locked_folder
 from atoll.records.record_lines import RecordLine, last_line, line_of, read_lines
-from atoll.records.upgrade import upgraded_info
+from atoll.records.upgrade import is_old, upgraded_info, upgraded_line
 
 Info = dict[str, Any]  # what run.json holds
 _INFO = {
@@ -60,8 +60,12 @@ class RunFolder:
         return (self.path / layout.RUN).is_file()
 
     def record(self) -> list[RecordLine]:
-        """Every whole line of the record."""
-        return read_lines(self.record_path)
+        """Every whole line of the record. Those of an older version are brought up to date, like `info`."""
+        lines = read_lines(self.record_path)
+        if not any(map(is_old, lines)) or not self.exists():
+            return lines
+        experiment = self.info["experiment"]
+        return [upgraded_line(line, experiment) for line in lines]
 
     def last_line(self) -> RecordLine:
         """How far a run is that another process may be at work on."""
@@ -78,7 +82,6 @@ class RunFolder:
 
     @property
     def clients_path(self) -> Path:
-        """For messages about it."""
         return self.path / layout.CLIENTS
 
     def phases(self) -> dict[str, Any] | None:
@@ -199,7 +202,6 @@ class RunFolder:
 
     @property
     def model_path(self) -> Path:
-        """For messages about it."""
         return self.path / layout.MODEL
 
     def save_checkpoint(self, state: Mapping[str, Any], client_state: str | None) -> None:
@@ -219,7 +221,6 @@ class RunFolder:
 
     @property
     def checkpoint_path(self) -> Path:
-        """For messages about it."""
         return self.path / layout.CHECKPOINT
 
     def stream_client_state(self, rounds: int, pieces: Iterable[Any]) -> str:

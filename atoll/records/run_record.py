@@ -62,7 +62,6 @@ class Record:
 
     @property
     def seed(self) -> int:
-        """The seed of this run."""
         return int(self.run["seed"])
 
     @property

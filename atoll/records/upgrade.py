@@ -36,6 +36,14 @@ RENAMED: dict[str, dict[str, str]] = {
     "weak_dp": _CLIP,
 }
 
+# The same for numbers that were found and not typed, and for server optimizers: in the settings of a record's lines.
+_FOUND = {"bound": "sensitivity"}
+_MECHANISMS = ("banded_noise", "discrete_gaussian", "gaussian_noise", "laplace_noise", "skellam", "tree_noise")
+_SETTINGS = {name: RENAMED[name] | _FOUND for name in _MECHANISMS} | {"privunit": _CLIP}
+_LAYERS, _TRANSFORMS = "chain.layers.", "chain.transforms."
+_ADAPTIVE = {f"algorithm.{name}": f"algorithm.server.{name}" for name in ("b1", "b2", "momentum", "tau")}
+_WITH_SERVER = ("fedadagrad", "fedadam", "fedavgm", "fedyogi")
+
 # Modules that records name because a program handed something over, or an attack trained its own models.
 _MOVED = {
     "atoll.runs.given:": "atoll.runs.python_inputs:",
@@ -43,7 +51,7 @@ _MOVED = {
 }
 
 
-def renamed(owner: str, option: str) -> str | None:
+def renamed_option(owner: str, option: str) -> str | None:
     """What an option of this entry or table is called now; None where it always was called so."""
     return RENAMED.get(owner, {}).get(option)
 
@@ -53,9 +61,27 @@ def upgraded(experiment: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _upgraded(value, key) for key, value in experiment.items()}
 
 
-def upgraded_participation(drawn: Mapping[str, Any]) -> dict[str, Any]:
-    """How a line of a record says that its cohort was drawn, in the names of today."""
-    return {_APART.get(key, key): value for key, value in drawn.items()}
+def is_old(line: Mapping[str, Any]) -> bool:
+    """May a line of a record have names of the first version?"""
+    settings, drawn = line.get("settings", {}), line.get("cohort", {}).get("how", {})
+    return any(k in _APART for k in drawn) or any(k.startswith(_LAYERS) or k in _ADAPTIVE for k in settings)
+
+
+def upgraded_line(line: Mapping[str, Any], experiment: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of the record of this experiment, in the names of today; itself where it has them already."""
+    settings = {_setting(name, experiment): value for name, value in line.get("settings", {}).items()}
+    drawn = {_APART.get(key, key): value for key, value in line["cohort"]["how"].items()}
+    return {**line, "cohort": {**line["cohort"], "how": drawn}, "settings": settings}
+
+
+def _setting(name: str, experiment: Mapping[str, Any]) -> str:
+    """Where a setting stands now: chain.layers.1.bound is chain.transforms.1.max_norm, if that one clips."""
+    if name.startswith(_LAYERS):
+        place, _, option = name.removeprefix(_LAYERS).partition(".")
+        owner = experiment["transform"][int(place)]["name"]
+        names = _SETTINGS.get(owner) or RENAMED.get(owner, {})
+        return f"{_TRANSFORMS}{place}.{names.get(option, option)}"
+    return _ADAPTIVE.get(name, name) if experiment["algorithm"]["name"] in _WITH_SERVER else name
 
 
 def upgraded_info(info: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,10 +89,10 @@ def upgraded_info(info: Mapping[str, Any]) -> dict[str, Any]:
     experiment = upgraded(info["experiment"])
     if experiment == info["experiment"]:
         return dict(info)
-    return {**info, "experiment": experiment, "digest": digest(experiment)}
+    return {**info, "experiment": experiment, "digest": experiment_digest(experiment)}
 
 
-def digest(experiment: Mapping[str, Any]) -> str:
+def experiment_digest(experiment: Mapping[str, Any]) -> str:
     """A short fingerprint of a complete experiment."""
     text = json.dumps(experiment, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

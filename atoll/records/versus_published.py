@@ -61,7 +61,6 @@ class PublishedGap:
 
     @property
     def within(self) -> bool:
-        """Is the difference allowed?"""
         return abs(self.difference) <= self.allowed
 
 

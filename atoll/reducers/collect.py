@@ -7,26 +7,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Info, Reducer, Spec, Stack, Total, Update
+from atoll.core import Stack, StackReducer, Total
 from atoll.reducers.mean import weighted_total
 from atoll.tree import Tree
 
 
 @dataclass(frozen=True)
-class Collect(Reducer[Stack]):
+class Collect(StackReducer):
     """Do not reduce before the end: the partial aggregate is the stack of all updates."""
-
-    def spec(self) -> Spec:
-        return Spec(additive=False)
-
-    def zero(self, like: Tree) -> Stack:
-        return Stack.zero(like)
-
-    def lift(self, updates: Update, info: Info, key: Tensor) -> Stack:
-        return Stack(updates, info)
-
-    def merge(self, a: Stack, b: Stack) -> Stack:
-        return a.merge(b)
 
     def finish(self, partial: Stack, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
         updates = partial.updates

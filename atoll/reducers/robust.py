@@ -9,47 +9,23 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Info, Reducer, Spec, Stack, Total, Update
+from atoll.core import Stack, StackReducer, Total
 from atoll.tree import Tree
 
 
 @dataclass(frozen=True)
-class Median(Reducer[Stack]):
+class Median(StackReducer):
     """The middle value of every coordinate; the mean of the two middle ones for an even number (Yin et al., 2018)."""
-
-    def spec(self) -> Spec:
-        return Spec(additive=False)
-
-    def zero(self, like: Tree) -> Stack:
-        return Stack.zero(like)
-
-    def lift(self, updates: Update, info: Info, key: Tensor) -> Stack:
-        return Stack(updates, info)
-
-    def merge(self, a: Stack, b: Stack) -> Stack:
-        return a.merge(b)
 
     def finish(self, partial: Stack, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
         return _unweighted(partial, _middle), state, {}
 
 
 @dataclass(frozen=True)
-class TrimmedMean(Reducer[Stack]):
+class TrimmedMean(StackReducer):
     """The mean of every coordinate without the `share` lowest and the `share` highest values (Yin et al., 2018)."""
 
     share: Annotated[float, Field(ge=0, lt=0.5)] = 0.1
-
-    def spec(self) -> Spec:
-        return Spec(additive=False)
-
-    def zero(self, like: Tree) -> Stack:
-        return Stack.zero(like)
-
-    def lift(self, updates: Update, info: Info, key: Tensor) -> Stack:
-        return Stack(updates, info)
-
-    def merge(self, a: Stack, b: Stack) -> Stack:
-        return a.merge(b)
 
     def finish(self, partial: Stack, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
         trimmed = int(self.share * len(partial))

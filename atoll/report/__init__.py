@@ -24,7 +24,7 @@ from atoll.report.render import rich_table
 from atoll.report.seed_groups import Group, group
 from atoll.report.settings import differing, flatten, short, show
 from atoll.report.terminal import summary
-from atoll.report.text_table import TextCell, TextRow, TextTable, numbers, row, texts
+from atoll.report.text_table import TextCell, TextRow, TextTable, number_columns, row, text_columns
 
 __all__ = [
     "Group",
@@ -39,7 +39,7 @@ __all__ = [
     "group",
     "group_claims",
     "known_metric",
-    "numbers",
+    "number_columns",
     "primary",
     "rich_table",
     "row",
@@ -49,6 +49,6 @@ __all__ = [
     "suite_metric",
     "summary",
     "table",
-    "texts",
+    "text_columns",
     "write",
 ]

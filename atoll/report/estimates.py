@@ -72,8 +72,8 @@ def phases(group: Group) -> list[str]:
     """The phases of a round, in the order in which they run, then any others."""
     lines = [line for record in group.records for line in record.rounds]
     timed = [(line.get("seconds") or {}).items() for line in lines]
-    found = dict.fromkeys(phase for line in timed for phase, s in line if not isinstance(s, dict))  # not by rank
-    return [phase for phase in PHASES if phase in found] + [phase for phase in found if phase not in PHASES]
+    recorded = dict.fromkeys(phase for line in timed for phase, s in line if not isinstance(s, dict))  # not by rank
+    return [phase for phase in PHASES if phase in recorded] + [phase for phase in recorded if phase not in PHASES]
 
 
 def seconds(group: Group, *only: str) -> Estimate | None:

@@ -9,7 +9,7 @@ from atoll.report.estimates import best, curve, per_round, seconds
 from atoll.report.gains import gain
 from atoll.report.metrics import MetricInfo
 from atoll.report.seed_groups import Group
-from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, numbers, row, texts
+from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, number_columns, row, text_columns
 from atoll.stats import Estimate
 
 BRIEF = {"last": "test", "worst": "worst 10%", "gain": "gain", "up": "MB up", "seconds": "s/round"}  # in a terminal
@@ -84,15 +84,15 @@ def page_table(final: Final) -> TextTable:
 def brief_table(final: Final) -> TextTable:
     """The columns that matter, within 80 characters."""
     columns = [one for one in final.columns if one.key in BRIEF]
-    heads = (*texts("run"), *numbers("seeds", *(BRIEF[one.key] for one in columns)))
+    heads = (*text_columns("run"), *number_columns("seeds", *(BRIEF[one.key] for one in columns)))
     rows = tuple(_row(one, columns, "  then tuned", digits=1) for one in final.rows)
-    said = {
+    notes = {
         "test: central test set, last round; ± half a 95 % t interval over seeds.": True,
         "worst 10%: mean of the worst-off tenth of the clients.": any(one.key == "worst" for one in columns),
         "gain: over training alone, mean over clients.": final.has_gain,
         "then tuned: the same clients after local training.": any(one.when == "after" for one in final.rows),
     }
-    return TextTable(heads, rows, final.metric.heading(), tuple(note for note, holds in said.items() if holds))
+    return TextTable(heads, rows, final.metric.heading(), tuple(note for note, holds in notes.items() if holds))
 
 
 def _row(one: FinalRow, columns: Sequence[Column], after: str, digits: int | None = None) -> TextRow:

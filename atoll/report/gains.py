@@ -34,9 +34,9 @@ def gain(group: Group, groups: Sequence[Group], metric: MetricInfo, when: str = 
     by_seed = [_gains(record, alone, metric, when) for record in group.records]
     if any(gains is None for gains in by_seed):
         return None
-    found = [gains for gains in by_seed if gains is not None]
-    mean = interval([float(np.mean(gains)) for gains in found])
-    share = interval([float(np.mean(np.array(gains) > 0)) for gains in found])
+    complete = [gains for gains in by_seed if gains is not None]
+    mean = interval([float(np.mean(gains)) for gains in complete])
+    share = interval([float(np.mean(np.array(gains) > 0)) for gains in complete])
     return Gain(mean, share) if mean and share else None
 
 

@@ -22,7 +22,7 @@ from atoll.report.privacy import MEANING, NOT_COVERED, alarms, section
 from atoll.report.privacy_plots import spending
 from atoll.report.render_html import fact_table, template
 from atoll.report.seed_groups import Group, group
-from atoll.report.text_table import TextTable, numbers, row, texts
+from atoll.report.text_table import TextTable, number_columns, row, text_columns
 
 
 def write(
@@ -79,16 +79,16 @@ def _scope(groups: Sequence[Group]) -> str:
     runs = sum(len(one.records) for one in groups)
     seeds = sorted({seed for one in groups for seed in one.seeds})
     rounds = prose.span(record.rounds[-1]["round"] for one in groups for record in one.records)
-    said = "1 seed, no interval" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}"
+    seeds_text = "1 seed, no interval" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}"
     counts = [prose.counted(len(groups), "group"), prose.counted(runs, "run")]
-    return " · ".join([*counts, f"{rounds} round{'' if rounds == '1' else 's'}", said])
+    return " · ".join([*counts, f"{rounds} round{'' if rounds == '1' else 's'}", seeds_text])
 
 
 def _others(groups: Sequence[Group]) -> TextTable | None:
     """Every plain number of the record at the last round, by group."""
     keys = dict.fromkeys(key for one in groups for record in one.records for key in central(record))
     plain = Column("", "", "", "")
-    found = {key: [curve(one, key).last for one in groups] for key in [*keys, "train_loss"]}
-    rows = tuple(row(key, *map(plain.cell, cells)) for key, cells in found.items() if any(cells))
-    heads = (*texts("recorded", kind="code"), *numbers(*(group.name for group in groups)))
+    by_key = {key: [curve(one, key).last for one in groups] for key in [*keys, "train_loss"]}
+    rows = tuple(row(key, *map(plain.cell, cells)) for key, cells in by_key.items() if any(cells))
+    heads = (*text_columns("recorded", kind="code"), *number_columns(*(group.name for group in groups)))
     return TextTable(heads, rows, style="wide") if rows else None

@@ -53,7 +53,7 @@ def notes(records: Sequence[Record], groups: Sequence[Group], final: Final) -> l
         *_repeated(records, groups),
         *_unfinished(groups),
         *_splits(groups),
-        *_told(groups),
+        *_own_notes(groups),
         *_gain(groups, final),
     ]
 
@@ -92,16 +92,19 @@ def _splits(groups: Sequence[Group]) -> list[str]:
     return [f"Not all groups split the data alike (seed {listed(uneven)}): their clients are not the same clients."]
 
 
-def _told(groups: Sequence[Group]) -> list[str]:
+def _own_notes(groups: Sequence[Group]) -> list[str]:
     """What the runs say of their own figures, once each: on how much they were measured, whose seconds they are."""
-    told: dict[str, dict[str, None]] = {}
+    groups_by_note: dict[str, dict[str, None]] = {}
     for group in groups:
         for record in group.records:
             capped = [note for note in record.run.get("notes", []) if "evaluate.rows" in note]
             stacked = "in a stack" in str(find(record.run, "engine", "reason") or "")
             for note in [*capped, *([_STACKED] if stacked else [])]:
-                told.setdefault(note, {})[group.name] = None
-    return [note if len(names) == len(groups) else f"{listed(list(names))}: {note}" for note, names in told.items()]
+                groups_by_note.setdefault(note, {})[group.name] = None
+    return [
+        note if len(names) == len(groups) else f"{listed(list(names))}: {note}"
+        for note, names in groups_by_note.items()
+    ]
 
 
 _STACKED = "These runs shared one stack: their seconds are those of the whole stack, not of one run alone."

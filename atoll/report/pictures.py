@@ -50,8 +50,8 @@ def sizes(counts: Counts) -> Plot:
     n = n.sum(1) if n.ndim == 2 else n
     if not len(n) or n.min() < 0:
         raise RecordError("pictures.sizes: needs the number of examples of each client. Give at least one.")
-    told = f"{len(n):,} clients: {n.min():,} to {n.max():,} examples, median {np.median(n):,.0f}"
-    return Plot("sizes", "Sizes", f"{told}.", f"A histogram of sizes. {told}.", lambda: _draw_sizes(n))
+    summary = f"{len(n):,} clients: {n.min():,} to {n.max():,} examples, median {np.median(n):,.0f}"
+    return Plot("sizes", "Sizes", f"{summary}.", f"A histogram of sizes. {summary}.", lambda: _draw_sizes(n))
 
 
 def noise(images: Floats, levels: Sequence[float]) -> Plot:
@@ -60,12 +60,12 @@ def noise(images: Floats, levels: Sequence[float]) -> Plot:
         raise RecordError(
             f"pictures.noise: images of shape {images.shape} for {len(levels)} levels. Give (levels, examples, H, W)."
         )
-    told = ", ".join(f"{level:.2g}" for level in levels)
+    deviations = ", ".join(f"{level:.2g}" for level in levels)
     return Plot(
         "noise",
         "Inputs with noise",
-        f"A column for each level of noise; standard deviation {told}. Values are cut to 0..1 to be shown.",
-        f"{images.shape[1]} examples with noise of standard deviation {told}.",
+        f"A column for each level of noise; standard deviation {deviations}. Values are cut to 0..1 to be shown.",
+        f"{images.shape[1]} examples with noise of standard deviation {deviations}.",
         lambda: _draw_noise(images, levels),
     )
 
@@ -75,8 +75,8 @@ def holdings(owner: Counts, parties: int) -> Plot:
     if owner.ndim != 2 or owner.min() < -1 or owner.max() >= parties:
         raise RecordError(f"pictures.holdings: needs parties 0..{parties - 1} by row and column, or -1 for nobody.")
     shared = int((owner >= 0).all(1).sum())
-    told = f"{parties} parties; {shared:,} of {len(owner):,} rows are held by all of them"
-    return Plot("holdings", "Columns by party", f"{told}.", f"{told}.", lambda: _draw_holdings(owner, parties))
+    summary = f"{parties} parties; {shared:,} of {len(owner):,} rows are held by all of them"
+    return Plot("holdings", "Columns by party", f"{summary}.", f"{summary}.", lambda: _draw_holdings(owner, parties))
 
 
 def page(title: str, plots: Sequence[Plot], facts: Sequence[tuple[str, str]] = (), lead: str = "") -> str:

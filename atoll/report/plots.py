@@ -48,14 +48,12 @@ class Plot:
     draw: Callable[[], Figure]
 
     def svg(self) -> str:
-        """For the page."""
         import matplotlib as mpl
 
         with mpl.rc_context(theme.RC):
             return theme.svg(self.draw(), self.name, self.alt)
 
     def picture(self, kind: Literal["png", "pdf"]) -> bytes:
-        """For a file."""
         import matplotlib as mpl
 
         with mpl.rc_context(theme.RC):
@@ -66,14 +64,14 @@ def plots(groups: Sequence[Group], metric: MetricInfo) -> list[Plot]:
     """Every figure for which there are numbers."""
     loss = LOSS if any(_by_round(group, LOSS) for group in groups) else TRAIN_LOSS
     measures = [metric] if metric.key == loss.key else [metric, loss]
-    found = [
+    candidates = [
         *(_round_plot(groups, measure) for measure in measures),
         _bytes_plot(groups, metric),
         _clients_plot(groups, metric, "before"),
         _clients_plot(groups, metric, "after"),
         _time_plot(groups),
     ]
-    return [plot for plot in found if plot is not None]
+    return [plot for plot in candidates if plot is not None]
 
 
 def _round_plot(groups: Sequence[Group], metric: MetricInfo) -> Plot | None:
@@ -123,35 +121,35 @@ def _time_plot(groups: Sequence[Group]) -> Plot | None:
     timed = [group for group in groups if phases(group)]
     if not timed:
         return None
-    said = "; ".join(f"{group.name} {_seconds(group):.3g} s" for group in timed)
+    totals = "; ".join(f"{group.name} {_seconds(group):.3g} s" for group in timed)
     return Plot(
         "time",
         "Time by phase",
         "Seconds per round, mean over all rounds and seeds, the first round included.",
-        f"Seconds per round: {said}.",
+        f"Seconds per round: {totals}.",
         lambda: _draw_time(timed),
     )
 
 
 def _by_round(group: Group, metric: MetricInfo) -> GroupLine | None:
-    found = curve(group, metric.key)
-    return as_line(group, found.rounds.astype(np.float64), found, metric)
+    recorded = curve(group, metric.key)
+    return as_line(group, recorded.rounds.astype(np.float64), recorded, metric)
 
 
 def _by_bytes(group: Group, metric: MetricInfo) -> GroupLine | None:
-    found, up, down = curve(group, metric.key), curve(group, "bytes", "up"), curve(group, "bytes", "down")
-    if not up.rounds.size or not np.isin(found.rounds, up.rounds).all():
+    recorded, up, down = curve(group, metric.key), curve(group, "bytes", "up"), curve(group, "bytes", "down")
+    if not up.rounds.size or not np.isin(recorded.rounds, up.rounds).all():
         return None
     sent = np.cumsum((up.values + down.values).mean(axis=0)) / 1e6
-    return as_line(group, sent[np.isin(up.rounds, found.rounds)], found, metric)
+    return as_line(group, sent[np.isin(up.rounds, recorded.rounds)], recorded, metric)
 
 
-def as_line(group: Group, x: Floats, found: SeedCurve, metric: MetricInfo) -> GroupLine | None:
+def as_line(group: Group, x: Floats, recorded: SeedCurve, metric: MetricInfo) -> GroupLine | None:
     """A recorded curve at these x; None where nothing was recorded."""
-    if not found.rounds.size:
+    if not recorded.rounds.size:
         return None
-    half = found.half
-    return GroupLine(group, x, found.mean * metric.scale, None if half is None else half * metric.scale)
+    half = recorded.half
+    return GroupLine(group, x, recorded.mean * metric.scale, None if half is None else half * metric.scale)
 
 
 def _over_clients(group: Group, metric: MetricInfo, when: str) -> GroupLine | None:
@@ -265,8 +263,8 @@ def _turn(phase: str) -> tuple[int, str]:
 
 
 def _seconds(group: Group, *only: str) -> float:
-    found = seconds(group, *only)
-    return found.mean if found else 0.0
+    estimate = seconds(group, *only)
+    return estimate.mean if estimate else 0.0
 
 
 def _legend(

@@ -21,7 +21,7 @@ from atoll.records import (
 )
 from atoll.report import prose
 from atoll.report.seed_groups import Group
-from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, numbers, row, texts
+from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, number_columns, row, text_columns
 
 NOT_COVERED = (
     "Training losses and metrics measured on clients' data in this report are not covered by epsilon: "
@@ -62,7 +62,7 @@ def section(groups: Sequence[Group]) -> Section | None:
         return None
     heads = (TextColumn(c, "number" if c in ("epsilon", "delta") else "text", COLUMNS[c]) for c in list(COLUMNS)[:-1])
     held = TextTable((TextColumn("run"), *heads), tuple(r for group in groups for r in _rows(group)), style="wide")
-    attacks = tuple(_attack(group, record, found) for group, record in records for found in record.attacks)
+    attacks = tuple(_attack(group, record, attack) for group, record in records for attack in record.attacks)
     return Section(held, _attacks(attacks) if attacks else None, tuple(alarms(groups)))
 
 
@@ -79,60 +79,60 @@ def alarms(groups: Sequence[Group]) -> list[str]:
 
 def contradictions(audited: Sequence[tuple[str, Sequence[Claim], Sequence[AttackBound]]]) -> list[str]:
     """What is said of the runs whose claims are below a bound that was found; more bounds may be so by chance."""
-    looked_at = sum(one.epsilon is not None for _, _, found in audited for one in found)
-    return [alarm(name, *pair, looked_at) for name, held, found in audited for pair in contradicted(held, found)]
+    looked_at = sum(one.epsilon is not None for _, _, bounds in audited for one in bounds)
+    return [alarm(name, *pair, looked_at) for name, held, bounds in audited for pair in contradicted(held, bounds)]
 
 
 def lines(groups: Sequence[Group]) -> list[str]:
     """For a terminal: one line for each claim, and what an audit found."""
-    said = []
+    sentences = []
     for group in groups:
         name = f"{group.name}: " if len(groups) > 1 else ""
-        found = group_claims(group)
-        said += [f"{name}{_told(claim, found)}" for claim in found]
+        claims = group_claims(group)
+        sentences += [f"{name}{_claim_text(claim, claims)}" for claim in claims]
         for level in LEVELS:
-            alone = "" if not found or level in _kinds(found) else f" ({ALONE} at this level)"
-            said += [f"{name}audit: {told}{alone}" for told in _audit(group, level)]
-    return said
+            alone = "" if not claims or level in _kinds(claims) else f" ({ALONE} at this level)"
+            sentences += [f"{name}audit: {finding}{alone}" for finding in _audit(group, level)]
+    return sentences
 
 
-def _told(claim: Claim, beside: Sequence[Claim]) -> str:
+def _claim_text(claim: Claim, beside: Sequence[Claim]) -> str:
     """The claim in a line; where one unit may be protected and another not, with the unit that is not."""
     several = {"client", "example"} <= {one.kind for one in beside}
     return f"{claim.unit} level: {claim.said}" if several and claim.epsilon is None else claim.said
 
 
 def _rows(group: Group) -> list[TextRow]:
-    found = group_claims(group)
+    claims = group_claims(group)
     audits = {level: _audit(group, level) for level in LEVELS}
-    if not found:
+    if not claims:
         return [_without(group.name, UNCLAIMED, audits["client"] + audits["example"])]
-    alone = [level for level in LEVELS if audits[level] and level not in _kinds(found)]
+    alone = [level for level in LEVELS if audits[level] and level not in _kinds(claims)]
     return [
-        *(_row(group.name, claim, found, audits) for claim in found),
+        *(_row(group.name, claim, claims, audits) for claim in claims),
         *(_without(group.name, f"{level} level: {ALONE}", audits[level]) for level in alone),
     ]
 
 
-def _row(name: str, claim: Claim, found: Sequence[Claim], audits: Mapping[str, tuple[str, ...]]) -> TextRow:
+def _row(name: str, claim: Claim, claims: Sequence[Claim], audits: Mapping[str, tuple[str, ...]]) -> TextRow:
     simulated = claim.kind == "simulates"
     audit = () if simulated else audits[claim.kind] or ("not audited",)
     name, style = (SIMULATION, "after") if simulated else (name, "")
     if claim.epsilon is None:
-        return _without(name, _told(claim, found), audit, style)
-    *told, assumed = claim_texts(claim).values()
+        return _without(name, _claim_text(claim, claims), audit, style)
+    *columns, assumed = claim_texts(claim).values()
     below = [TextCell(f"Audit: {line}") for line in audit]
-    return row(name, *told, style=style, below=[*below, TextCell(f"Assumed: {assumed}", hint=COLUMNS["assumed"])])
+    return row(name, *columns, style=style, below=[*below, TextCell(f"Assumed: {assumed}", hint=COLUMNS["assumed"])])
 
 
-def _without(name: str, said: str, audit: Sequence[str], style: str = "") -> TextRow:
+def _without(name: str, text: str, audit: Sequence[str], style: str = "") -> TextRow:
     """Words in place of an epsilon."""
     remarks = tuple(f"Audit: {line}" for line in audit)
-    return row(name, TextCell(said, remarks=remarks, span=len(COLUMNS) - 1), style=style)
+    return row(name, TextCell(text, remarks=remarks, span=len(COLUMNS) - 1), style=style)
 
 
-def _kinds(found: Sequence[Claim]) -> list[str]:
-    return [claim.kind for claim in found]
+def _kinds(claims: Sequence[Claim]) -> list[str]:
+    return [claim.kind for claim in claims]
 
 
 def claim_texts(claim: Claim) -> dict[str, str]:
@@ -141,7 +141,7 @@ def claim_texts(claim: Claim) -> dict[str, str]:
     calibrated = f"epsilon {target[0]:.6g} at delta {shown_delta(target[1])}" if target else ""
     budget = "" if claim.budget is None else f"budget {claim.budget:.6g}"
     rounds = "" if claim.rounds is None else f", {prose.counted(claim.rounds, 'round')}"
-    told = {
+    by_column = {
         "epsilon": f"{'simulates ' if claim.kind == 'simulates' else ''}{shown_upper(claim.epsilon or 0.0)}",
         "delta": shown_delta(claim.delta),
         "unit, adjacency": ", ".join(filter(None, [claim.unit, claim.adjacency])),
@@ -151,15 +151,15 @@ def claim_texts(claim: Claim) -> dict[str, str]:
         "noise chosen for": "; ".join(filter(None, [calibrated, budget])),
         "assumed": "; ".join(claim.assumed),
     }
-    return {column: told[column] or prose.MISSING for column in COLUMNS}
+    return {column: by_column[column] or prose.MISSING for column in COLUMNS}
 
 
 def _audit(group: Group, level: str) -> tuple[str, ...]:
     """The strongest bound of each attack on this unit over the seeds."""
-    found: dict[str, list[AttackBound]] = {}
+    by_attack: dict[str, list[AttackBound]] = {}
     for one in (one for record in group.records for one in _bounds(record) if one.level == level):
-        found.setdefault(one.name, []).append(one)
-    return tuple(_strongest(f"{name}, {level}", ones) for name, ones in found.items())
+        by_attack.setdefault(one.name, []).append(one)
+    return tuple(_strongest(f"{name}, {level}", ones) for name, ones in by_attack.items())
 
 
 def _strongest(name: str, ones: Sequence[AttackBound]) -> str:
@@ -176,9 +176,15 @@ def _bounds(record: Record) -> tuple[AttackBound, ...]:
 
 
 def _attacks(rows: tuple[TextRow, ...]) -> TextTable:
-    found = TextColumn("found at false alarms", hint="the share of members found at this share of false alarms")
+    detected = TextColumn("found at false alarms", hint="the share of members found at this share of false alarms")
     return TextTable(
-        (*texts("run"), *numbers("seed"), *texts("attack", "on", "AUC"), found, *texts("epsilon", "rests on", "note")),
+        (
+            *text_columns("run"),
+            *number_columns("seed"),
+            *text_columns("attack", "on", "AUC"),
+            detected,
+            *text_columns("epsilon", "rests on", "note"),
+        ),
         rows,
         notes=("AUC: 0.5 is a guess, 1 tells every member from the others. Bounds are lower bounds on epsilon.",),
         style="wide",
@@ -192,7 +198,7 @@ def _attack(group: Group, record: Record, table: Mapping[str, Any]) -> TextRow:
     between = f" ({both[0]:.3f} to {both[1]:.3f})" if len(both) == 2 and None not in both else ""
     rates = table.get("tpr_at_fpr")
     shown = rates.items() if isinstance(rates, Mapping) else ()
-    told = "; ".join(f"{rate:.3g} at {fpr}" for fpr, value in shown if (rate := finite_or_none(value)) is not None)
+    detected = "; ".join(f"{rate:.3g} at {fpr}" for fpr, value in shown if (rate := finite_or_none(value)) is not None)
     area = prose.MISSING if auc is None else f"{auc:.3f}{between}"
-    about = group.name, record.seed, bound.name, f"{bound.level}s", area, told or prose.MISSING
+    about = group.name, record.seed, bound.name, f"{bound.level}s", area, detected or prose.MISSING
     return row(*about, bound.said, bound.counts or prose.MISSING, table.get("note") or "")

@@ -31,8 +31,8 @@ SNR = MetricInfo("snr", "signal-to-noise ratio", higher_is_better=True)
 
 def spending(groups: Sequence[Group], metric: MetricInfo) -> list[Plot]:
     """Every figure on privacy for which there are numbers."""
-    found = [plot for kind in CLAIM_KINDS for plot in (_against(groups, metric, kind), _by_round(groups, kind))]
-    return [plot for plot in (*found, _snr(groups)) if plot is not None]
+    plots = [plot for kind in CLAIM_KINDS for plot in (_against(groups, metric, kind), _by_round(groups, kind))]
+    return [plot for plot in (*plots, _snr(groups)) if plot is not None]
 
 
 def epsilon_by_round(points: Sequence[tuple[int, float]], caption: str) -> Plot:
@@ -80,8 +80,8 @@ def _snr(groups: Sequence[Group]) -> Plot | None:
         [
             line
             for group in groups
-            if (found := curve(group, "privacy", "snr")).rounds.size
-            and (line := as_line(group, found.rounds.astype(np.float64), found, SNR))
+            if (snr := curve(group, "privacy", "snr")).rounds.size
+            and (line := as_line(group, snr.rounds.astype(np.float64), snr, SNR))
         ],
         groups,
         SNR,
@@ -97,8 +97,8 @@ def _spent(group: Group, kind: ClaimKind) -> SeedCurve | None:
     """Epsilon so far, of a group whose claim of this kind has one."""
     if not any(claim.kind == kind and claim.epsilon is not None for claim in group_claims(group)):
         return None
-    found = curve(group, "privacy", EPSILON_KEYS[kind])
-    return found if found.rounds.size and np.isfinite(found.values).all() else None
+    spent = curve(group, "privacy", EPSILON_KEYS[kind])
+    return spent if spent.rounds.size and np.isfinite(spent.values).all() else None
 
 
 def _epsilon_line(group: Group, kind: ClaimKind) -> GroupLine | None:
@@ -109,10 +109,10 @@ def _epsilon_line(group: Group, kind: ClaimKind) -> GroupLine | None:
 
 
 def _metric_line(group: Group, metric: MetricInfo, kind: ClaimKind) -> GroupLine | None:
-    spent, found = _spent(group, kind), curve(group, metric.key)
-    if spent is None or not np.isin(found.rounds, spent.rounds).all():
+    spent, measured = _spent(group, kind), curve(group, metric.key)
+    if spent is None or not np.isin(measured.rounds, spent.rounds).all():
         return None
-    return as_line(group, _largest(spent)[np.isin(spent.rounds, found.rounds)], found, metric)
+    return as_line(group, _largest(spent)[np.isin(spent.rounds, measured.rounds)], measured, metric)
 
 
 def _largest(spent: SeedCurve) -> Floats:
@@ -125,5 +125,5 @@ def _labelled(kind: ClaimKind) -> str:
 
 
 def _bound(kind: ClaimKind) -> str:
-    said = " An upper bound, which may be looser than the final one in the table."
-    return said + (f" {SIMULATION[0].upper()}{SIMULATION[1:]}." if kind == "simulates" else "")
+    note = " An upper bound, which may be looser than the final one in the table."
+    return note + (f" {SIMULATION[0].upper()}{SIMULATION[1:]}." if kind == "simulates" else "")

@@ -17,7 +17,6 @@ def first_up(text: str) -> str:
 
 
 def row_name(row: Sequence[str]) -> str:
-    """A row in one line."""
     return " / ".join(row) or "all"
 
 
@@ -46,8 +45,8 @@ def span(numbers: Iterable[int]) -> str:
     >>> span([3, 3]), span([2, 5, 3])
     ('3', '2 to 5')
     """
-    found = sorted(set(numbers))
-    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    distinct = sorted(set(numbers))
+    return str(distinct[0]) if len(distinct) == 1 else f"{distinct[0]} to {distinct[-1]}"
 
 
 def settings(chosen: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
 
-from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, row, texts
+from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, row, text_columns
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -29,7 +29,7 @@ def template(name: str) -> Template:
 
 def fact_table(pairs: Iterable[tuple[str, str]]) -> TextTable:
     """Names and values, without headings."""
-    return TextTable(texts("", ""), tuple(row(*pair) for pair in pairs))
+    return TextTable(text_columns("", ""), tuple(row(*pair) for pair in pairs))
 
 
 class _Place(NamedTuple):
@@ -84,8 +84,8 @@ def _row(places: Sequence[_Place], one: TextRow) -> Iterator[Markup]:
     rest = (_cell(cell, place) for cell, place in zip(cells, places[1:], strict=False))  # a cell may fill several
     yield _tag("tr", head, *rest, class_=one.style, title=one.hint)
     if one.below:
-        said = (_tag("div", cell.text, title=cell.hint) for cell in one.below)
-        yield _tag("tr", _tag("td", *said, colspan=len(places) - 1), class_="below")
+        notes = (_tag("div", cell.text, title=cell.hint) for cell in one.below)
+        yield _tag("tr", _tag("td", *notes, colspan=len(places) - 1), class_="below")
 
 
 def _cell(cell: TextCell, place: _Place) -> Markup:
@@ -107,8 +107,8 @@ def _entry(tag: str, cell: TextCell, place: _Place, **attributes: object) -> Mar
 
 def _content(cell: TextCell, place: _Place) -> Iterator[Markup | str]:
     if cell.mark:
-        sign, said = SIGNS[cell.mark]
-        yield _tag("span", sign, class_="mark", role="img", aria_label=said) + " "
+        sign, label = SIGNS[cell.mark]
+        yield _tag("span", sign, class_="mark", role="img", aria_label=label) + " "
     if place.column.kind == "score":
         yield cell.text if cell.value is None else _tag("span", cell.text, class_="mean")
         yield f" ± {cell.spread}" if cell.spread else ""

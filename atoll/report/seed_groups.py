@@ -21,7 +21,6 @@ class Group:
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds, sorted."""
         return [record.seed for record in self.records]
 
     @property

@@ -20,9 +20,9 @@ def summary(folders: Sequence[Path]) -> Printed:
     """The final table of these runs: print it with a rich console. What holds is not dim, what contradicts it loud."""
     records = read_runs(folders)
     groups = group(records)
-    found = final(groups, primary(records))
-    table = brief_table(found)
-    printed = rich_table(replace(table, notes=(*table.notes, *notes(records, groups, found))))
-    for line, style in [(said, "") for said in lines(groups)] + [(said, " bold red") for said in alarms(groups)]:
+    outcome = final(groups, primary(records))
+    table = brief_table(outcome)
+    printed = rich_table(replace(table, notes=(*table.notes, *notes(records, groups, outcome))))
+    for line, style in [(note, "") for note in lines(groups)] + [(note, " bold red") for note in alarms(groups)]:
         printed.caption = Text.assemble(printed.caption or "", Text(f"\n{line}", f"not dim{style}"))
     return printed

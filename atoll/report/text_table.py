@@ -37,7 +37,7 @@ class TextCell:
         '88.5 ± 0.8 (2 of 3 seeds)'
         """
         spread = f" ± {self.spread}" if self.spread else ""
-        return f"{self.text}{spread}{f' ({said})' if (said := '; '.join(self.remarks)) else ''}"
+        return f"{self.text}{spread}{f' ({remarks})' if (remarks := '; '.join(self.remarks)) else ''}"
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,12 @@ class TextTable:
         return replace(self, columns=heads, rows=tuple(rows), foot=None)
 
 
-def texts(*titles: str, kind: ColumnKind = "text", group: str = "") -> tuple[TextColumn, ...]:
-    """Columns of one kind."""
+def text_columns(*titles: str, kind: ColumnKind = "text", group: str = "") -> tuple[TextColumn, ...]:
     return tuple(TextColumn(title, kind, group=group) for title in titles)
 
 
-def numbers(*titles: str, group: str = "") -> tuple[TextColumn, ...]:
-    """Columns of numbers."""
-    return texts(*titles, kind="number", group=group)
+def number_columns(*titles: str, group: str = "") -> tuple[TextColumn, ...]:
+    return text_columns(*titles, kind="number", group=group)
 
 
 def row(*cells: object, style: str = "", hint: str = "", below: Iterable[TextCell] = ()) -> TextRow:

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.algorithms.local import model_of
+from atoll.algorithms import model_of
 from atoll.core import Algorithm, Context, Model, Outcome, Play, Reducer, Round, Stack, Total, Traffic
 from atoll.errors import ConfigError
 from atoll.reducers import Collect, Mean
@@ -44,8 +44,8 @@ class Gossip(Round):
     def check(self, algorithm: Algorithm) -> None:
         if algorithm.traits().pooled:
             raise ConfigError(
-                f"round.name: {type(algorithm).__name__} trains on all data in one place, and gossip has no such place. "
-                "Use round.name = 'central'."
+                f"round.name: {type(algorithm).__name__} trains on all data in one place, and gossip has no "
+                "such place. Use round.name = 'central'."
             )
         if algorithm.traits().counts_clients:
             raise ConfigError(
@@ -102,9 +102,8 @@ def _stepped(ctx: Context, state: Tree, nodes: Tensor, stack: Stack, key: Tensor
     here = nodes.to(_device(state))
     rows = {"server": tree.rows(state["server"], here), "value": stack.updates.value, "weight": stack.updates.weight}
     chain = tree.rows(state["chain"], here) if tree.leaves(state["chain"]) else state["chain"]
-    keys = [
-        (rng.fold_host(key, int(n)), rng.fold_name(key, "apply", int(n))) for n in nodes
-    ]  # for transforms, for apply
+    # For transforms, for apply.
+    keys = [(rng.fold_host(key, int(n)), rng.fold_name(key, "apply", int(n))) for n in nodes]
     if ctx.chain.has_server_side():  # which may do anything: one by one
         own = [_alone(ctx, tree.rows(rows, i), _row(chain, i), *pair) for i, pair in enumerate(keys)]
         new = tree.map(lambda *xs: torch.stack(xs), *own)

@@ -1,23 +1,35 @@
 """A run: its rounds, its folder, its state, and how to go on with it."""
 
 from atoll.runs.api import run, simulate
+from atoll.runs.checkpoint import read_checkpoint
 from atoll.runs.drivers import drive, on_promises
-from atoll.runs.progress import Bar, Watcher, silent
+from atoll.runs.environment import hardware, versions
+from atoll.runs.lifecycle import resumed_choice
+from atoll.runs.progress import Bar, LiveBar, Watcher, live_progress, metric_in, silent
 from atoll.runs.run_loop import RunLoop
 from atoll.runs.run_result import Run
 from atoll.runs.run_stacked import run_together
-from atoll.runs.stackable import why_not
+from atoll.runs.stackable import partition_names, stack_shape, why_not_stackable
 
 __all__ = [
     "Bar",
+    "LiveBar",
     "Run",
     "RunLoop",
     "Watcher",
     "drive",
+    "hardware",
+    "live_progress",
+    "metric_in",
     "on_promises",
+    "partition_names",
+    "read_checkpoint",
+    "resumed_choice",
     "run",
     "run_together",
     "silent",
     "simulate",
-    "why_not",
+    "stack_shape",
+    "versions",
+    "why_not_stackable",
 ]

@@ -13,12 +13,11 @@ from torch import Tensor, nn
 
 from atoll.data import Dataset, Partition
 from atoll.engines.ranks import World, join
-from atoll.experiment import Entry, Experiment, load
-from atoll.experiment.setup import Device, Setup, assemble, find_device, partitioned, set_up
+from atoll.experiment import Device, Entry, Experiment, Setup, assemble, find_device, load, make_partition, set_up
 from atoll.records import Info, RunFolder, ended
 from atoll.runs.lifecycle import claim, default_folder, run_all, same_device
 from atoll.runs.progress import Watcher, silent
-from atoll.runs.python_inputs import ARRAYS, cohort_entry, listed, made, merged, named, pair
+from atoll.runs.python_inputs import ARRAYS, CLIENTS, cohort_entry, listed, make_module, merged, named, pair
 from atoll.runs.run_result import Run
 
 
@@ -37,9 +36,9 @@ def run(
     process calls this alike, and gets the same `Run`.
     """
     world = join()
-    with world.told():
+    with world.reporting_failure():
         whole = _experiment(experiment)
-        folder = RunFolder(world.first(lambda: Path(out) if out is not None else default_folder(whole, resume)))
+        folder = RunFolder(world.on_rank_zero(lambda: Path(out) if out is not None else default_folder(whole, resume)))
         return _done(world, folder, whole, resume, device, watch, lambda where: set_up(whole, where), profile=profile)
 
 
@@ -61,18 +60,18 @@ def _done(
     profile: bool = False,
 ) -> Run:
     """What came of it, once there is nothing left to do."""
-    world.same("experiment", experiment.digest())
-    info: Info | None = world.first(lambda: claim(folder, experiment, resume))
+    world.check_same("experiment", experiment.digest())
+    info: Info | None = world.on_rank_zero(lambda: claim(folder, experiment, resume))
     if not ended(info):
-        device = world.first(lambda: same_device(info, device))
-        here = world.at(find_device(device))
-        run_all(here.in_line(lambda: build(device)), folder, info, watch, here, profile)
+        device = world.on_rank_zero(lambda: same_device(info, device))
+        here = world.on_device(find_device(device))
+        run_all(here.local_rank_zero_first(lambda: build(device)), folder, info, watch, here, profile)
     if world.size == 1:
         return Run(folder.path, temporary)
-    run = world.first(lambda: Run(folder.path))
-    params = world.share(run.params if world.rank == 0 else None)
-    told = {"info": run.info, "history": run.history, "params": params}
-    return Run(folder.path, temporary and world.rank == 0, told)
+    run = world.on_rank_zero(lambda: Run(folder.path))
+    params = world.broadcast_tree(run.params if world.rank == 0 else None)
+    contents = {"info": run.info, "history": run.history, "params": params}
+    return Run(folder.path, temporary and world.rank == 0, contents)
 
 
 def simulate(
@@ -110,32 +109,24 @@ def simulate(
     """
     world = join()
     dataset = Dataset.from_arrays(*pair(data, "data"), test=None if test is None else pair(test, "test"))
-    module = made(model, seed)
+    module = make_module(model, seed)
     partition = None if isinstance(clients, str | Mapping) else listed(clients, dataset)
-    experiment = Experiment.parse(
-        {
-            "rounds": rounds,
-            "seed": seed,
-            "data": {"name": ARRAYS, "digest": dataset.digest()},
-            "partition": {"name": "atoll.runs.python_inputs:clients", "digest": partition.digest()}
-            if partition
-            else clients,
-            "cohort": cohort_entry(cohort),
-            "task": merged(tables.pop("task", {}), {"model": named(module, loss)}),
-            "local": merged({"epochs": epochs, "batch": batch, "shuffle": shuffle}, tables.pop("local", {})),
-            "algorithm": algorithm,
-            "transform": transforms if isinstance(transforms, str | Mapping) else list(transforms),
-            "reducer": reducer,
-            "engine": engine,
-            "checkpoint": {"every": 0} if out is None else {},
-            **tables,
-        }
-    )
+    given = {"rounds": rounds, "seed": seed, "algorithm": algorithm, "reducer": reducer, "engine": engine}
+    made_here = {
+        "data": {"name": ARRAYS, "digest": dataset.digest()},
+        "partition": {"name": CLIENTS, "digest": partition.digest()} if partition else clients,
+        "cohort": cohort_entry(cohort),
+        "task": merged(tables.pop("task", {}), {"model": named(module, loss)}),
+        "local": merged({"epochs": epochs, "batch": batch, "shuffle": shuffle}, tables.pop("local", {})),
+        "transform": transforms if isinstance(transforms, str | Mapping) else list(transforms),
+        "checkpoint": {"every": 0} if out is None else {},
+    }
+    experiment = Experiment.parse({**given, **made_here, **tables})
 
     def build(where: Device) -> Setup:
-        return assemble(experiment, dataset, partition or partitioned(experiment, dataset), module, where, loss)
+        return assemble(experiment, dataset, partition or make_partition(experiment, dataset), module, where, loss)
 
-    with world.told(), _place(out, world) as folder:
+    with world.reporting_failure(), _place(out, world) as folder:
         return _done(world, folder, experiment, resume, device, watch, build, temporary=out is None)
 
 
@@ -145,7 +136,7 @@ def _place(out: Path | str | None, world: World) -> Iterator[RunFolder]:
     if out is not None:
         yield RunFolder(Path(out))
         return
-    place = world.first(lambda: Path(tempfile.mkdtemp(prefix="atoll-")))
+    place = world.on_rank_zero(lambda: Path(tempfile.mkdtemp(prefix="atoll-")))
     try:
         yield RunFolder(place)
     except BaseException:

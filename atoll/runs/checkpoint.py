@@ -40,13 +40,13 @@ class Saved:
 def write(folder: RunFolder, round: Tree, clients: ClientStates, layout: Layout, rounds: int) -> None:
     """Put the state after so many rounds in the place of the last checkpoint, in one step."""
     folder.settle()
-    kept = _write_rows(folder, clients, layout, rounds)
+    memory = _write_rows(folder, clients, layout, rounds)
     parts = {"round": round}
-    whole = {"parts": parts, "round": rounds, "memory": kept, "digest": _fingerprint(parts, kept)}
-    folder.save_checkpoint(whole, kept.get("file"))
+    whole = {"parts": parts, "round": rounds, "memory": memory, "digest": _fingerprint(parts, memory)}
+    folder.save_checkpoint(whole, memory.get("file"))
 
 
-def read(folder: RunFolder, first: Tree | None = None) -> Saved:
+def read_checkpoint(folder: RunFolder, first: Tree | None = None) -> Saved:
     """The state, after how many rounds it was written, and where the clients' state is.
 
     `first` is the run's state before its first round: what an older version did not keep is taken from there.
@@ -56,43 +56,43 @@ def read(folder: RunFolder, first: Tree | None = None) -> Saved:
         parts, memory = saved["parts"], saved["memory"]
         whole = _fingerprint(parts, memory) == saved["digest"]
         round = parts["round"] if "round" in parts else _upgraded(parts, first or {})
-        found = Saved(round, int(saved["round"]), memory)
+        checkpoint = Saved(round, int(saved["round"]), memory)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError):
         whole = False
     if not whole:
         raise RecordError(f"{folder.checkpoint_path}: is damaged (its contents are not what was written). {_NEW}")
-    return found
+    return checkpoint
 
 
 def _upgraded(parts: Tree, first: Tree) -> Tree:
     """A checkpoint of version 0.1: the server, the transforms' state, and canaries beside them."""
     chain = first.get("chain", {})
     if "canaries" in parts:
-        kept = {**chain.get("canaries", {}), **parts["canaries"]}
-        chain = {"transforms": _filled(parts["state"], chain.get("transforms", {})), "canaries": kept}
+        canaries = {**chain.get("canaries", {}), **parts["canaries"]}
+        chain = {"transforms": _filled(parts["state"], chain.get("transforms", {})), "canaries": canaries}
     else:
         chain = _filled(parts["state"], chain)
     return {**first, "server": parts["server"], "chain": chain}
 
 
-def _filled(kept: Tree, first: Tree) -> Tree:
+def _filled(saved: Tree, first: Tree) -> Tree:
     """What was kept, and what was not kept then as it is at first."""
-    new = {k: _filled(kept[k], v) if isinstance(v, dict) and k in kept else kept.get(k, v) for k, v in first.items()}
+    new = {k: _filled(saved[k], v) if isinstance(v, dict) and k in saved else saved.get(k, v) for k, v in first.items()}
     return new
 
 
 def rows(folder: RunFolder, saved: Saved, layout: Layout) -> Iterator[tuple[Tensor, Tree]]:
     """The clients' memory, a piece at a time; an error at the end, at the latest, if it is not what was written."""
-    kept = saved.memory
-    if not kept:
+    memory = saved.memory
+    if not memory:
         return
-    path = folder.path / kept["file"]
+    path = folder.path / memory["file"]
     damaged = RecordError(f"{path}: is damaged (its contents are not what was written). {_NEW}")
-    if kept["layout"] != layout.mark:
+    if memory["layout"] != layout.mark:
         raise damaged
     try:
         with path.open("rb") as f:
-            yield from _read_rows(f, kept, layout, damaged)
+            yield from _read_rows(f, memory, layout, damaged)
     except OSError as e:
         raise RecordError(f"{path}: cannot be read ({e.strerror}). {_NEW}") from e
 
@@ -112,7 +112,7 @@ def last(folder: RunFolder) -> str:
     if not folder.has_checkpoint():
         return "none was written yet"
     try:
-        return f"round {read(folder).rounds} in {folder.checkpoint_path}"
+        return f"round {read_checkpoint(folder).rounds} in {folder.checkpoint_path}"
     except RecordError:
         return "unreadable"
 
@@ -123,17 +123,17 @@ def _write_rows(folder: RunFolder, clients: ClientStates, layout: Layout, rounds
         return {}
     seen = hashlib.blake2b(digest_size=16)
 
-    def told(piece: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def hashed(piece: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         seen.update(piece.data)
         return piece
 
     pieces = chain([ids.numpy().astype("<i8")], (layout.pack(held) for _, held in clients.pieces()))
-    name = folder.stream_client_state(rounds, (told(p) for p in pieces))
+    name = folder.stream_client_state(rounds, (hashed(p) for p in pieces))
     return {"file": name, "clients": len(ids), "layout": layout.mark, "digest": seen.hexdigest()}
 
 
 def _read_rows(
-    f: BinaryIO, kept: dict[str, Any], layout: Layout, damaged: RecordError
+    f: BinaryIO, memory: dict[str, Any], layout: Layout, damaged: RecordError
 ) -> Iterator[tuple[Tensor, Tree]]:
     seen = hashlib.blake2b(digest_size=16)
 
@@ -144,14 +144,14 @@ def _read_rows(
         seen.update(piece)
         return piece
 
-    ids = torch.from_numpy(np.frombuffer(take(8 * kept["clients"]), "<i8"))
+    ids = torch.from_numpy(np.frombuffer(take(8 * memory["clients"]), "<i8"))
     for some in torch.split(ids, layout.fitting(_PIECE)):  # type: ignore[no-untyped-call]
         yield some, layout.views(np.frombuffer(take(len(some) * layout.width), np.uint8))
-    if f.read(1) or seen.hexdigest() != kept["digest"]:
+    if f.read(1) or seen.hexdigest() != memory["digest"]:
         raise damaged
 
 
-def _fingerprint(parts: Tree, kept: dict[str, Any]) -> str:
+def _fingerprint(parts: Tree, memory: dict[str, Any]) -> str:
     h = hashlib.blake2b(tree.digest(parts).encode(), digest_size=16)
-    h.update(repr(sorted(kept.items())).encode())
+    h.update(repr(sorted(memory.items())).encode())
     return h.hexdigest()

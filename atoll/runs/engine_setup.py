@@ -9,11 +9,10 @@ from typing import Any
 import torch
 
 from atoll import tree
-from atoll.core import Engine, Train
-from atoll.core.settings import resolve
+from atoll.core import Engine, Train, resolve
 from atoll.engines import Choice, DeviceData, LocalEngine, RowStore, batch_of, client_bytes, default_budget, make
 from atoll.engines.ranks import Ranked, ShardedStore, World, cores, deal
-from atoll.experiment.setup import Setup
+from atoll.experiment import Setup
 from atoll.runs.evaluate import evaluation_data
 from atoll.tree import Tree
 
@@ -71,8 +70,8 @@ def _store(setup: Setup, rows: Tree, budget: int, folder: Path, world: World) ->
 def _device_data(setup: Setup, columns: Tree, test: Tree | None) -> DeviceData:
     """What an engine works on, and why clients cannot be stacked, where that is known beforehand."""
     tasks = (setup.task, *setup.second_models)
-    noisy = setup.example_privacy is not None
-    keyed = any(task.keyed for task in tasks) or setup.dataset.augment is not None or noisy  # dropout, images, noise
+    needs = (task.step_needs() for task in (setup.training_task, *setup.second_models))
+    keyed = any(need.key for need in needs) or setup.dataset.augment is not None  # dropout, noise, images
     mutable, stochastic = (
         [name for task in tasks for name in task.mutable_buffers],
         any(task.is_stochastic for task in tasks),
@@ -101,7 +100,7 @@ def _one_client(setup: Setup, data: DeviceData, trial: Train, rows: Tree) -> int
     batch = batch_of(data.decode, data.columns, rows_of_data, torch.tensor(width, device=where), key)
     now = resolve(setup.algorithm, 0, [])
     sent = tree.rows(trial.sent, 0) if trial.per_client else trial.sent
-    gradients = 2 * width if setup.example_privacy else 0  # one for every example
+    gradients = 2 * width if setup.training_task.step_needs().example_gradients else 0
     each = gradients * tree.nbytes(setup.model["params"])
     return each + client_bytes(setup.task, setup.model, batch, now.start(sent, rows["algorithm"]), rows)
 
@@ -124,7 +123,7 @@ def _engine(
         made.append(make(choice, data, store, chunk, trial, setup.task.original))
         return made[0].name, made[0].notes, made[0].choice().get("chunk", chunk)
 
-    name, notes, own = world.first(decide)
+    name, notes, own = world.on_rank_zero(decide)
     if made:
         return made[0]
     return replace(make(replace(choice, name=name), data, store, own, trial, setup.task.original), notes=list(notes))

@@ -21,10 +21,10 @@ _PACKAGES = ("atoll", "torch", "numpy", "scipy", "scikit-learn", "pydantic")
 def code() -> str:
     """A digest of Atoll's own files: runs with the same one were made by the same code, whatever its version says."""
     package = Path(__file__).parent.parent
-    found = sha256()
+    hasher = sha256()
     for path in sorted(package.rglob("*.py")):
-        found.update(f"{path.relative_to(package).as_posix()}\0".encode() + path.read_bytes() + b"\0")
-    return found.hexdigest()[:12]
+        hasher.update(f"{path.relative_to(package).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return hasher.hexdigest()[:12]
 
 
 def versions() -> dict[str, str]:

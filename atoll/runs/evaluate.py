@@ -16,8 +16,7 @@ from atoll.core import Chain, Context, Evaluate, Evaluated, Program, Train
 from atoll.data import Partition, Population
 from atoll.engines import EvaluationData
 from atoll.errors import DivergenceError
-from atoll.experiment.experiment import EvaluateTable
-from atoll.experiment.setup import Setup
+from atoll.experiment import EvaluateTable, Setup
 from atoll.reducers import Collect
 from atoll.runs.drivers import Asking
 from atoll.tasks import metrics_for, spread
@@ -111,19 +110,10 @@ class Evaluator:
     ) -> Asking[Table]:
         """What each of these clients predicts with, before or after training."""
         sent, _ = self.setup.round.broadcast(ctx, state, ids)
-        snapshot = Train(
-            self.snapshot,
-            {"algorithm": {"inner": ctx.settings["algorithm"]}, "chain": {}},
-            sent,
-            {},
-            ids,
-            key,
-            key,
-            per_client=self.setup.round.per_client,
-            max_steps=None if trained else 0,
-            client_state="read",
-        )
-        pending = yield Evaluate(on, ids, snapshot=snapshot)
+        settings = {"algorithm": {"inner": ctx.settings["algorithm"]}, "chain": {}}
+        steps, per_client = None if trained else 0, self.setup.round.per_client
+        asked = Train(self.snapshot, settings, sent, {}, ids, key, key, per_client, None, steps, "read")
+        pending = yield Evaluate(on, ids, snapshot=asked)
         answer: Evaluated = pending.result()
         if not answer.finite.all() and self.setup.experiment.on_divergence == "stop":
             bad = ids.numpy()[~answer.finite].tolist()

@@ -16,9 +16,7 @@ from atoll.data import label_counts
 from atoll.engines import Choice
 from atoll.engines.ranks import ALONE, World
 from atoll.errors import RankError, RecordError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import Device, Setup
-from atoll.experiment.type_names import shown
+from atoll.experiment import Device, Experiment, Setup, short_toml
 from atoll.records import INTERRUPTED, RUNNING, Info, RunFolder, ended, failed
 from atoll.runs.drivers import Asking, drive
 from atoll.runs.environment import code, hardware, versions
@@ -48,10 +46,10 @@ def claim(folder: RunFolder, experiment: Experiment, resume: bool) -> Info | Non
 
 def _unlike(there: Any, yours: Any, at: str = "") -> str:
     """The first settings that differ, and how many more."""
-    found = list(_differences(there, yours, at))
-    told = [f"{key}: {shown(old)}, yours {shown(new)}" for key, old, new in found[:3]]
-    more = [f"{len(found) - 3} more"] if len(found) > 3 else []
-    return "; ".join([*told, *more]) or "its digest is another"
+    differences = list(_differences(there, yours, at))
+    listed = [f"{key}: {short_toml(old)}, yours {short_toml(new)}" for key, old, new in differences[:3]]
+    more = [f"{len(differences) - 3} more"] if len(differences) > 3 else []
+    return "; ".join([*listed, *more]) or "its digest is another"
 
 
 def _differences(there: Any, yours: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
@@ -94,7 +92,7 @@ def run_all(
 ) -> None:
     """All rounds that are left. The program's own random numbers are as they were when it is done."""
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
-        choice = kept_choice(info, folder, setup, world)
+        choice = resumed_choice(info, folder, setup, world)
         looked_at = Profile(folder, setup.device) if profile and world.rank == 0 else None
         loop = RunLoop(setup, folder, choice, world=world, around=None if looked_at is None else looked_at.round)
         drive(conduct(loop, info, watch), loop.engine)
@@ -103,23 +101,23 @@ def run_all(
 def conduct(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
     """All rounds that are left to a run, and what its folder says of them."""
     world, folder = loop.world, loop.folder
-    world.same("partition", loop.setup.partition.digest())
-    world.first(lambda: folder.create(_needed_bytes(loop)))
+    world.check_same("partition", loop.setup.partition.digest())
+    world.on_rank_zero(lambda: folder.create(_needed_bytes(loop)))
     with ExitStack() as held:
-        world.first(lambda: held.enter_context(folder.held()))
+        world.on_rank_zero(lambda: held.enter_context(folder.held()))
         yield from _advance(loop, info, watch)
 
 
 def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
     world = loop.world
     if info is None:
-        info = world.first(lambda: about(loop))
+        info = world.on_rank_zero(lambda: about(loop))
     else:
         loop.resume()
         info = {**info, "versions": _also(info.get("versions", {}))}
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
     write = _Status(loop, info)
-    world.first(lambda: write(RUNNING))
+    world.on_rank_zero(lambda: write(RUNNING))
     if loop.listeners:  # whoever is killed says what had been heard by the checkpoint
         loop.checkpointed = lambda: write(RUNNING, quick=True)
     try:
@@ -131,7 +129,7 @@ def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
             if world.rank == 0:
                 write(INTERRUPTED if isinstance(e, KeyboardInterrupt) else failed(type(e).__name__))
         raise
-    world.first(lambda: write(status))
+    world.on_rank_zero(lambda: write(status))
 
 
 class _Status:
@@ -199,7 +197,7 @@ def _label_counts(setup: Setup) -> list[list[int]] | None:
     return counts
 
 
-def kept_choice(
+def resumed_choice(
     info: Info | None, folder: RunFolder, setup: Setup | None = None, world: World = ALONE
 ) -> Choice | None:
     """A resumed run goes on with the engine it had; a new one has none yet.
@@ -221,7 +219,9 @@ def _needed_bytes(loop: RunLoop) -> int:
     """Two checkpoints (the old and the new), the model, the record, and the clients' state if it is a file here."""
     clients, rounds = loop.setup.population.size, loop.experiment.rounds
     cohort = max(1, len(loop.plan.sample(0)[0]))
-    kept = min(clients, rounds * cohort) * loop.state.layout.width
+    client_bytes = min(clients, rounds * cohort) * loop.state.layout.width
     here = loop.place.spills and loop.place.spill_folder == loop.folder.path
     lines = rounds * (2_000 + 8 * cohort)
-    return 2 * (tree.nbytes(loop.state.round) + kept) + here * kept + tree.nbytes(loop.setup.model) + lines
+    return (
+        2 * (tree.nbytes(loop.state.round) + client_bytes) + here * client_bytes + tree.nbytes(loop.setup.model) + lines
+    )

@@ -13,6 +13,7 @@ class Listener(Protocol):
     """Told of every round. `key` names its part of record lines and of run.json."""
 
     key: str
+    diagnostics: frozenset[str]  # of an outcome that its part of the line tells: they are written nowhere else
 
     def objects(self, number: int) -> str | None:
         """Why round `number` must not be made; None if it may."""

@@ -46,10 +46,10 @@ class Profile:
         from torch.profiler import ProfilerActivity, profile
 
         kinds = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if self.device.type == "cuda" else [])
-        with profile(activities=kinds) as found:
+        with profile(activities=kinds) as profiler:
             yield
         self.folder.profile.mkdir(parents=True, exist_ok=True)
-        found.export_chrome_trace(str(self.folder.trace))
+        profiler.export_chrome_trace(str(self.folder.trace))
 
     def phases(self) -> dict[str, float]:
         """Seconds of each phase in a mean round, in the order of a round."""

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 _SHOWN = ("accuracy", "auroc", "perplexity", "mse", "loss", "train_loss")
 
@@ -20,35 +27,49 @@ class Watcher(Protocol):
         ...
 
 
-class Bar:
+class LiveBar:
+    """Bars that stand on the terminal within a `with`; the last column is what was `seen`."""
+
+    bar: Progress
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+
+def live_progress(console: Console | None, left: ProgressColumn | None = None) -> Progress:
+    """What is done of how much, for how long, and how long it will take."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        left or TimeRemainingColumn(),
+        TextColumn("{task.fields[seen]}", markup=False),
+        console=console,
+    )
+
+
+def metric_in(entry: Mapping[str, Any]) -> str | None:
+    """The first of these that a line of the record has."""
+    return next((m for m in _SHOWN if isinstance(entry.get(m), float)), None)
+
+
+class Bar(LiveBar):
     """A progress bar on the terminal; `with Bar("fedavg") as bar: run(..., watch=bar)`."""
 
     def __init__(self, label: str, console: Console | None = None) -> None:
         self.label = label
         self.seen = ""
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[seen]}"),
-            console=console,
-        )
+        self.bar = live_progress(console)
         self.task = self.bar.add_task(label, total=None, seen="")
 
-    def __enter__(self) -> Bar:
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.bar.stop()
-
     def __call__(self, done: int, rounds: int, entry: Mapping[str, Any]) -> None:
-        name = next((m for m in _SHOWN if isinstance(entry.get(m), float)), None)
+        name = metric_in(entry)
         if name and (name != "train_loss" or not self.seen):
             self.seen = f"{name.replace('_', ' ')} {entry[name]:.4g}"
         self.bar.update(self.task, completed=done, total=rounds, seen=self.seen)

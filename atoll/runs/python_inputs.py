@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from atoll import rng, tree
 from atoll.data import Dataset, Partition
 from atoll.errors import ConfigError, PartitionError
-from atoll.experiment import Entry
-from atoll.experiment.module import seeded
+from atoll.experiment import Entry, seeded_torch
 
 ARRAYS, CLIENTS, MODULE = (f"{__name__}:{what}" for what in ("arrays", "clients", "module"))
 
@@ -42,27 +41,23 @@ def pair(data: Any, where: str) -> tuple[Any, Any]:
     return data[0], data[1]
 
 
-def made(model: Any, seed: int) -> nn.Module:
+def make_module(model: Any, seed: int) -> nn.Module:
     """The module, or the one that the function makes, drawn from the seed and nothing else."""
     if isinstance(model, nn.Module):
         return model
     if not callable(model):
         raise ConfigError(f"model: must be a torch module, or a function that makes one (got {type(model).__name__}).")
-    with seeded(rng.key(seed, "init")):
-        found = model()
-    if not isinstance(found, nn.Module):
-        raise ConfigError(f"model: the function gave a {type(found).__name__}, but must give a torch module.")
-    return found
+    with seeded_torch(rng.key(seed, "init")):
+        module = model()
+    if not isinstance(module, nn.Module):
+        raise ConfigError(f"model: the function gave a {type(module).__name__}, but must give a torch module.")
+    return module
 
 
 def named(module: nn.Module, loss: Callable[..., Any] | None) -> Entry:
     """The module as an entry: its kind, a fingerprint of where it starts, and the loss if there is one."""
     start = {k: v for k, v in module.state_dict().items() if isinstance(v, Tensor)}
-    entry: Entry = {
-        "name": MODULE,
-        "kind": type(module).__name__,
-        "digest": tree.digest(start),
-    }
+    entry: Entry = {"name": MODULE, "kind": type(module).__name__, "digest": tree.digest(start)}
     return entry if loss is None else {**entry, "loss": getattr(loss, "__name__", type(loss).__name__)}
 
 
@@ -89,16 +84,16 @@ def listed(clients: Any, dataset: Dataset) -> Partition:
         raise ConfigError(
             f"clients: must be a list of index arrays, or a partition such as 'iid' (got {type(clients).__name__})."
         ) from None
-    found = Partition.from_lists(rows, overlap=True).check(dataset.examples, overlap=True)
-    held = torch.bincount(found.indices)
+    partition = Partition.from_lists(rows, overlap=True).check(dataset.examples, overlap=True)
+    held = torch.bincount(partition.indices)
     if int(held.max()) > 1:
         row = int(held.argmax())
-        both = found.owners()[found.indices == row].tolist()
+        both = partition.owners()[partition.indices == row].tolist()
         raise PartitionError(
             f"clients: row {row} is held by clients {both[0]} and {both[1]}. Give every row to one client; "
             "if that is meant, pass clients=Partition.from_lists(..., overlap=True)."
         )
-    return found
+    return partition
 
 
 def _rows(client: Any, number: int) -> Tensor:

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Algorithm, Chain, Context, Participation, Program, Spec, Train
-from atoll.core.settings import extract, resolve
-from atoll.experiment.setup import Setup
+from atoll.core import Algorithm, Chain, Context, Participation, Program, Spec, Train, extract, resolve
+from atoll.experiment import Setup
 from atoll.tree import Tree
 
 

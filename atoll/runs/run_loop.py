@@ -15,8 +15,7 @@ from atoll.core import Context, Outcome
 from atoll.engines import Choice, arithmetic
 from atoll.engines.ranks import ALONE, World
 from atoll.errors import DivergenceError, RankError
-from atoll.experiment.memory import fits_in_memory
-from atoll.experiment.setup import Setup
+from atoll.experiment import Setup, fits_in_memory
 from atoll.phases import phase
 from atoll.records import RunFolder
 from atoll.rounds import client_key
@@ -27,7 +26,7 @@ from atoll.runs.evaluate import Evaluation, Evaluator
 from atoll.runs.interrupts import deferred_interrupts
 from atoll.runs.listener import Listener
 from atoll.runs.progress import Watcher
-from atoll.runs.record_line import as_read, line, named
+from atoll.runs.record_line import as_read, diagnostics, line, named
 from atoll.runs.round_plan import RoundPlan
 from atoll.runs.state import State
 from atoll.runs.stopping import Stopping
@@ -98,12 +97,12 @@ class RunLoop:
             done += 1
             if self.world.rank == 0:
                 watch(done, rounds, self.plan.history[-1])
-            if self.world.any(interrupted.is_set()) and done < rounds:
+            if self.world.any_rank(interrupted.is_set()) and done < rounds:
                 return self._ended("interrupted")
-            if done < rounds and schedule.turn(done) and self.world.first(schedule.due):
+            if done < rounds and schedule.turn(done) and self.world.on_rank_zero(schedule.due):
                 schedule.write(self._checkpoint)
                 if self.checkpointed is not None:
-                    self.world.first(self.checkpointed)
+                    self.world.on_rank_zero(self.checkpointed)
         return self._ended("finished")
 
     def _measured_enough(self) -> str | None:
@@ -116,7 +115,7 @@ class RunLoop:
         return next((why for listener in self.listeners if (why := listener.objects(number))), None)
 
     def _ended(self, why: str) -> str:
-        self.world.first(lambda: self.folder.save_model(self.state.model()))
+        self.world.on_rank_zero(lambda: self.folder.save_model(self.state.model()))
         self._checkpoint()
         return why
 
@@ -213,12 +212,14 @@ class RunLoop:
         entry["bytes"] = outcome.traffic._asdict()
         if dropped:
             entry["dropped"] = dropped
-        entry["model"] = self.state.digest()
+        entry["model"] = self.state.digest()  # has waited for the server's step, so that what follows need not
+        if said := diagnostics(outcome, {name for listener in self.listeners for name in listener.diagnostics}):
+            entry["diagnostics"] = said
         clock.lap("record")
         entry["seconds"] = {**clock.seconds, **self.engine.lap()}
         self.state.align(entry)
         each = None if evaluation is None else {"round": number + 1, **evaluation.each}
-        self.plan.history.append(as_read(self.world.first(lambda: self._written(entry, each))))
+        self.plan.history.append(as_read(self.world.on_rank_zero(lambda: self._written(entry, each))))
 
     def _written(self, entry: dict[str, Any], each: dict[str, Any] | None) -> dict[str, Any]:
         if each is not None:

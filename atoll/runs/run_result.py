@@ -11,18 +11,18 @@ from atoll.records import REPORT, RunFolder
 from atoll.tree import Tree
 
 _BOOKS = {"round", "train_loss", "bytes", "cohort", "settings", "dropped", "model", "seconds", "privacy"}
-_BOOKS |= {"realigned", "unchanged"}
+_BOOKS |= {"realigned", "unchanged", "diagnostics"}
 
 
 class Run:
     """A run that has ended (or was interrupted), read from its folder, or told by the rank that can read it."""
 
-    def __init__(self, folder: Path | str, temporary: bool = False, told: Tree | None = None) -> None:
+    def __init__(self, folder: Path | str, temporary: bool = False, contents: Tree | None = None) -> None:
         self.folder = Path(folder)
         self._files = RunFolder(self.folder)
-        self._told = told or {}
-        self.info: dict[str, Any] = self._told["info"] if told else self._files.info
-        self.history: list[dict[str, Any]] = self._told["history"] if told else self._files.record()
+        self._contents = contents or {}
+        self.info: dict[str, Any] = self._contents["info"] if contents else self._files.info
+        self.history: list[dict[str, Any]] = self._contents["history"] if contents else self._files.record()
         self.error: Exception | None = None  # why it failed, where others went on (`run_together`)
         if temporary:  # the folder lives as long as its run
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
@@ -30,7 +30,7 @@ class Run:
     @property
     def params(self) -> Tree:
         """The learned model, keyed like the module's state: `module.load_state_dict(run.params)`."""
-        return self._told["params"] if self._told else self._files.model()
+        return self._contents["params"] if self._contents else self._files.model()
 
     @property
     def final(self) -> dict[str, Any]:

@@ -14,19 +14,18 @@ from atoll.data import Partition
 from atoll.engines import Choice, arithmetic, default_budget
 from atoll.engines.ranks import launched
 from atoll.errors import AtollError, ConfigError, RecordError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import Device, Setup, find_device, loaded, partitioned, set_up
+from atoll.experiment import Device, Experiment, Setup, find_device, load_dataset, make_partition, set_up
 from atoll.records import Info, RunFolder, ended
 from atoll.runs.checkpoint_schedule import Sharing
 from atoll.runs.drivers import Asking, drive
 from atoll.runs.engine_setup import on_device
 from atoll.runs.interrupts import deferred_interrupts
-from atoll.runs.lifecycle import claim, conduct, kept_choice, same_device
+from atoll.runs.lifecycle import claim, conduct, resumed_choice, same_device
 from atoll.runs.lockstep import Lane, lockstep
 from atoll.runs.progress import Watcher, silent
 from atoll.runs.run_loop import RunLoop
 from atoll.runs.run_result import Run
-from atoll.runs.stackable import why_not
+from atoll.runs.stackable import why_not_stackable
 from atoll.tree import Tree
 
 Columns = tuple[Tree, Tree | None]
@@ -86,7 +85,6 @@ class _Cell:
             self.error = e
 
     def outcome(self) -> Run:
-        """What came of it."""
         run = Run(self.folder.path)
         run.error = self.error
         return run
@@ -99,24 +97,24 @@ def _check(experiments: Sequence[Experiment], folders: Sequence[Path]) -> None:
         raise ConfigError(f"folders: {len(folders)} for {len(experiments)} experiments. Give one to each.")
     if len({Path(f).resolve() for f in folders}) < len(folders):
         raise ConfigError("folders: one is named twice. Give every experiment a folder of its own.")
-    problem = why_not(experiments)
+    problem = why_not_stackable(experiments)
     if problem:
         raise ConfigError(problem)
 
 
 def _one_device(cells: Sequence[_Cell], asked: Device) -> Device:
     """Where all of them run; those that are resumed stay where they were."""
-    found = {find_device(same_device(c.info, asked)).type: same_device(c.info, asked) for c in cells}
-    if len(found) > 1:
-        raise RecordError(f"device: some of these runs were started on {' and some on '.join(found)}. Resume apart.")
-    return next(iter(found.values()))
+    devices = {find_device(same_device(c.info, asked)).type: same_device(c.info, asked) for c in cells}
+    if len(devices) > 1:
+        raise RecordError(f"device: some of these runs were started on {' and some on '.join(devices)}. Resume apart.")
+    return next(iter(devices.values()))
 
 
 def _run(cells: Sequence[_Cell], device: Device) -> None:
     setups = _set_up(cells, device)
     columns = on_device(setups[0])
     for cell, setup in zip(cells, setups, strict=True):
-        cell.setup, cell.choice = setup, kept_choice(cell.info, cell.folder)
+        cell.setup, cell.choice = setup, resumed_choice(cell.info, cell.folder)
     beside = [c for c in cells if c.choice is None or c.choice.name == "vector"]
     with deferred_interrupts() as interrupted:
         done = beside if len(beside) > 1 and _stack(beside, columns, interrupted) else []
@@ -130,17 +128,17 @@ def _run(cells: Sequence[_Cell], device: Device) -> None:
 
 def _set_up(cells: Sequence[_Cell], device: Device) -> list[Setup]:
     """All of them on one data set; partitions that are the same are made once."""
-    dataset = loaded(cells[0].experiment)
+    dataset = load_dataset(cells[0].experiment)
     known: dict[str, Partition] = {}
-    found = []
+    setups = []
     for e in (c.experiment for c in cells):
         name = json.dumps([e.seed, e.partition], sort_keys=True)
         if name not in known:
-            known[name] = partitioned(e, dataset)
+            known[name] = make_partition(e, dataset)
         if len(known) > 1 and any(p.noise is not None for p in known.values()):
             raise ConfigError("partition.name: feature noise belongs to one run's clients. Run these one by one.")
-        found.append(set_up(e, device, dataset, known[name]))
-    return found
+        setups.append(set_up(e, device, dataset, known[name]))
+    return setups
 
 
 def _stack(cells: Sequence[_Cell], columns: Columns, interrupted: Event) -> bool:

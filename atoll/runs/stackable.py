@@ -1,17 +1,21 @@
-"""Which experiments can run as one stack, told from their files alone."""
+"""Which experiments can run as one stack, told from their files alone.
+
+They must agree in their `stack_shape`. A seed is no part of it, nor is any number that engines take as data
+(`core/settings.py`): lr, mu, server_lr, momentum, a clip's bound. A number that decides what is built (momentum = 0 is
+plain SGD) is.
+"""
 
 from __future__ import annotations
 
 import inspect
 import json
 from collections.abc import Hashable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from atoll.algorithms import ALGORITHMS
-from atoll.core.settings import structure
-from atoll.experiment import Entry, Experiment
-from atoll.experiment.experiment import LocalTable
-from atoll.experiment.registry import Nested, build, find
+from atoll.core import program_structure
+from atoll.experiment import Entry, Experiment, Nested, build, find_builder
 from atoll.transforms import TRANSFORMS
 
 _SAME = {  # what stacked runs share, and why
@@ -24,73 +28,111 @@ _SAME = {  # what stacked runs share, and why
 }
 
 
-def why_not(experiments: Sequence[Experiment]) -> str | None:
+def why_not_stackable(experiments: Sequence[Experiment]) -> str | None:
     """Why these cannot run as one stack, beginning with the key that is in the way; None if they can.
 
     They may differ in numbers (`seed`, `rounds`, every numeric setting of algorithm, transforms and local privacy) and
     in what is done between rounds: `partition`, `cohort`, `evaluate`, `stop`, `checkpoint`, `label`, `on_divergence`.
     """
-    first = experiments[0]
+    first, *others = experiments
     name = first.engine["name"]
     if name not in ("auto", "vector"):
         return f"engine.name: {name!r} does not stack clients, so it cannot stack runs. Use 'vector' or 'auto'."
-    if (
-        any(_noisy(e.partition) for e in experiments)
-        and len({(e.seed, json.dumps(e.partition)) for e in experiments}) > 1
-    ):
+    wanted = stack_shape(first)
+    for other in others:
+        found = stack_shape(other)
+        for key in wanted:
+            if wanted[key] != found[key]:
+                return _difference(key, first, other)
+    return None
+
+
+def stack_shape(experiment: Experiment) -> dict[str, Hashable]:
+    """What the runs of one stack have in common, key by key."""
+    tables = _tables(experiment)
+    noisy = "noise" in partition_names(experiment.partition)
+    return {
+        **{key: _written(tables[key]) for key in _SAME},
+        "transform": tuple(entry["name"] for entry in experiment.transform),
+        **{where: _built(where, entry) for where, entry in _entries(experiment).items()},
+        "partition": _written([experiment.seed, experiment.partition]) if noisy else None,
+        "partition.clients": _clients(experiment),
+    }
+
+
+def partition_names(partition: Any) -> list[str]:
+    """The names of a partition and of those that it is composed of."""
+    if isinstance(partition, list):
+        return [name for part in partition for name in partition_names(part)]
+    return [str(partition.get("name")), *partition_names(partition.get("of"))] if isinstance(partition, dict) else []
+
+
+def _tables(experiment: Experiment) -> dict[str, Any]:
+    """The file, the numbers of local privacy left open: they are data to engines."""
+    tables, privacy = experiment.complete(), experiment.local.privacy
+    if privacy is not None:
+        tables["local"]["privacy"].update(dict.fromkeys(privacy.numbers))
+    return tables
+
+
+def _entries(experiment: Experiment) -> dict[str, Entry]:
+    """The entries that may differ in numbers, by where they stand."""
+    return {"algorithm": experiment.algorithm, **{f"transform.{i}": e for i, e in enumerate(experiment.transform)}}
+
+
+def _clients(experiment: Experiment) -> int | None:
+    """How many clients there are, where the algorithm knows the number."""
+    builder = find_builder(ALGORITHMS, experiment.algorithm["name"], "algorithm.name")
+    counts = "population" in inspect.signature(builder).parameters
+    return (experiment.partition or {}).get("clients") if counts else None
+
+
+_AS_WRITTEN: Nested = {"models": lambda entry, _: _written(entry)}
+
+
+def _built(where: str, entry: Entry) -> Hashable:
+    return _structure(where, _written(entry))
+
+
+@lru_cache(maxsize=1024)
+def _structure(where: str, written: str) -> Hashable:
+    """The entry as the program would build it, without its numbers; the entry as it is, where that needs a task."""
+    registry: Any = ALGORITHMS if where == "algorithm" else TRANSFORMS
+    try:
+        return program_structure(
+            build(registry, json.loads(written), where=where, nested=_AS_WRITTEN, task=None, population=1)
+        )
+    except Exception:  # a stranger's builder may raise anything
+        return written
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _difference(key: str, a: Experiment, b: Experiment) -> str:
+    """What is said of two experiments whose shapes differ in this key."""
+    if key == "transform":
+        return "transform: differs, but stacked runs must agree: their updates take the same way."
+    if key == "partition":
         return (
             "partition: feature noise belongs to the clients of one seed and partition, so runs that differ in these "
             "cannot share their data."
         )
-    for other in experiments[1:]:
-        problem = _difference(first, other)
-        if problem:
-            return problem
-    return None
+    if key == "partition.clients":
+        counts = f"{_clients(a)} and {_clients(b)}, but {a.algorithm['name']} counts its clients"
+        return f"partition.clients: {counts}: stacked runs must agree."
+    if key in _SAME:
+        option = next(_differing(_tables(a)[key], _tables(b)[key]))
+        return f"{key}.{option}: differs, but stacked runs must agree: {_SAME[key]}."
+    option = _structural(key, _entries(a)[key], _entries(b)[key])
+    return f"{key}.{option}: differs, but stacked runs may differ in numeric settings only."
 
 
-def without_numbers(local: LocalTable) -> LocalTable:
-    """The table with the numbers of its privacy left open: they are data to engines."""
-    if local.privacy is None:
-        return local
-    open_ = local.privacy.model_copy(update=dict.fromkeys(local.privacy.numbers))
-    return local.model_copy(update={"privacy": open_})
-
-
-def _difference(a: Experiment, b: Experiment) -> str | None:
-    for key, why in _SAME.items():
-        x, y = (without_numbers(e.local) if key == "local" else getattr(e, key) for e in (a, b))
-        if x != y:
-            return f"{_where(key, x, y)}: differs, but stacked runs must agree: {why}."
-    if [t["name"] for t in a.transform] != [t["name"] for t in b.transform]:
-        return "transform: differs, but stacked runs must agree: their updates take the same way."
-    pairs = [("algorithm", a.algorithm, b.algorithm)]
-    pairs += [(f"transform.{i}", x, y) for i, (x, y) in enumerate(zip(a.transform, b.transform, strict=True))]
-    for where, x, y in pairs:
-        option = _structural(where, x, y)
-        if option:
-            return f"{where}.{option}: differs, but stacked runs may differ in numeric settings only."
-    return _sizes(a, b)
-
-
-def _sizes(a: Experiment, b: Experiment) -> str | None:
-    """Algorithms that know how many clients there are must know the same number."""
-    builder = find(ALGORITHMS, a.algorithm["name"], "algorithm.name")
-    if "population" not in inspect.signature(builder).parameters:
-        return None
-    sizes = [(e.partition or {}).get("clients") for e in (a, b)]
-    if sizes[0] == sizes[1]:
-        return None
-    name = a.algorithm["name"]
-    return f"partition.clients: {sizes[0]} and {sizes[1]}, but {name} counts its clients: stacked runs must agree."
-
-
-def _structural(where: str, a: Entry, b: Entry) -> str | None:
+def _structural(where: str, a: Entry, b: Entry) -> str:
     """The first option whose change from one to the other is more than a new number."""
-    for key in _differing(a, b):
-        if key == "name" or _built(where, a) != _built(where, _changed(a, b, key)):
-            return key
-    return None if _built(where, a) == _built(where, b) else next(_differing(a, b))
+    alone = (k for k in _differing(a, b) if k == "name" or _built(where, a) != _built(where, _changed(a, b, k)))
+    return next(alone, next(_differing(a, b)))
 
 
 def _differing(a: Entry, b: Entry) -> Iterator[str]:
@@ -100,28 +142,3 @@ def _differing(a: Entry, b: Entry) -> Iterator[str]:
 def _changed(a: Entry, b: Entry, key: str) -> Entry:
     rest = {k: v for k, v in a.items() if k != key}
     return {**rest, key: b[key]} if key in b else rest
-
-
-_AS_WRITTEN: Nested = {"models": lambda entry, _: json.dumps(entry, sort_keys=True)}
-
-
-def _built(where: str, entry: Entry) -> Hashable:
-    """The entry as the program would build it, without its numbers; the entry as it is, where that needs a task."""
-    registry: Any = ALGORITHMS if where == "algorithm" else TRANSFORMS
-    try:
-        return structure(build(registry, entry, where=where, nested=_AS_WRITTEN, task=None, population=1))
-    except (AttributeError, TypeError, ValueError):
-        return json.dumps(entry, sort_keys=True)
-
-
-def _noisy(partition: Any) -> bool:
-    """Is there feature noise in the entry, or in those that it is composed of?"""
-    if isinstance(partition, list):
-        return any(_noisy(p) for p in partition)
-    return isinstance(partition, dict) and (partition.get("name") == "noise" or _noisy(partition.get("of")))
-
-
-def _where(key: str, a: Any, b: Any) -> str:
-    """The key, with the first option that differs."""
-    x, y = ({**v} if isinstance(v, dict) else v.model_dump() for v in (a, b))
-    return f"{key}.{next(_differing(x, y))}"

@@ -10,7 +10,7 @@ from atoll import tree
 from atoll.core import ClientStates, Engine
 from atoll.engines import Layout
 from atoll.engines.ranks import World
-from atoll.experiment.setup import Setup
+from atoll.experiment import Setup
 from atoll.records import RunFolder
 from atoll.runs import checkpoint
 from atoll.runs.checkpoint import Saved
@@ -45,14 +45,13 @@ class State:
         self._digesting = (round, tree.begin_digest(self.setup.round.model(round)))
 
     def digest(self) -> str:
-        """A fingerprint of the model."""
         asked = self._digesting
         return asked[1]() if asked is not None and asked[0] is self.round else self._digest(self.round)
 
     def checkpoint(self) -> None:
         """Write everything a resumed run needs; on rank 0, to which all client state comes."""
         clients = self.engine.state()
-        self.world.first(lambda: self._write(clients))
+        self.world.on_rank_zero(lambda: self._write(clients))
 
     def salvaged(self) -> str:
         """A rank was lost: keep the last whole round, unless client state went with it. Says where to go on from."""
@@ -69,20 +68,20 @@ class State:
     def resume(self) -> None:
         """Go back to the last checkpoint; without one, to the beginning."""
         saved: list[Saved] = []  # on rank 0, if there is a checkpoint
-        self.plan.history[:] = self.world.first(lambda: self._read(saved))
-        if not self.world.any(bool(saved)):
+        self.plan.history[:] = self.world.on_rank_zero(lambda: self._read(saved))
+        if not self.world.any_rank(bool(saved)):
             return
-        self._load(self.world.share(saved[0].round if saved else None))
+        self._load(self.world.broadcast_tree(saved[0].round if saved else None))
         self.engine.load(checkpoint.rows(self.folder, saved[0], self.layout) if saved else ())
 
     def align(self, entry: dict[str, Any]) -> None:
         """All ranks go on from rank 0's state. Sums are the same everywhere, but unlike processors may round unlike."""
         if self.world.size == 1:
             return
-        marks = self.world.gather(entry["model"])
+        marks = self.world.all_gather(entry["model"])
         astray = [rank for rank, mark in enumerate(marks) if mark != marks[0]]
         if astray:
-            self._load(self.world.share(self.round))
+            self._load(self.world.broadcast_tree(self.round))
             entry["realigned"] = astray
 
     def _load(self, round: Tree) -> None:
@@ -95,7 +94,7 @@ class State:
         """Put what the checkpoint holds into the list, and the record back to where it was."""
         if not self.folder.has_checkpoint():
             return self.folder.cut(0)
-        saved = checkpoint.read(self.folder, _on_host(self.round))
+        saved = checkpoint.read_checkpoint(self.folder, _on_host(self.round))
         checkpoint.belongs(self.folder, saved.rounds, self._digest(tree.to(saved.round, self.setup.device)))
         into.append(saved)
         return [as_read(entry) for entry in self.folder.cut(saved.rounds)]

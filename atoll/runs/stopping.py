@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from atoll.experiment.experiment import StopTable
+from atoll.experiment import StopTable
 from atoll.schedules import History, Schedule
 
 
@@ -22,8 +22,8 @@ class Stopping:
             return "the schedule has made its last reduction"
         if self.table is None:
             return None
-        found = [e[self.table.metric] for e in history if self.table.metric in e]
-        values = [math.nan if v is None else v for v in found]  # what is no number is never better
+        measured = [e[self.table.metric] for e in history if self.table.metric in e]
+        values = [math.nan if v is None else v for v in measured]  # what is no number is never better
         return self._verdict(self.table, values)
 
     def _verdict(self, table: StopTable, values: list[float]) -> str | None:

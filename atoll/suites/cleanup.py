@@ -10,7 +10,7 @@ from atoll.records import RunFolder, SuiteFolder, reached_end
 from atoll.suites.sweeps import Events, SweepCell
 
 
-class Tidying:
+class Tidying(Events):
     """Events of a suite's sweeps; also knows whether one was stopped."""
 
     def __init__(self, folder: Path, inner: Events, trials: Collection[str]) -> None:
@@ -22,16 +22,12 @@ class Tidying:
         """A stage begins: these are its cells, and these are left to run."""
         suite = SuiteFolder(self.folder)
         self._folders = {cell.name: (suite.run(cell), cell.digest in self.trials) for cell in left}
-        expected = getattr(self.inner, "expect", None)
-        if expected is not None:
-            expected(cells, left)
+        self.inner.expect(cells, left)
 
     def began(self, names: Sequence[str]) -> None:
-        """Pass it on."""
         self.inner.began(names)
 
     def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
-        """Pass it on."""
         self.inner.round(names, done, rounds, entry)
 
     def ended(self, name: str, state: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import RecordError
-from atoll.experiment.messages import near
+from atoll.experiment import did_you_mean
 from atoll.records import (
     Cell,
     Results,
@@ -42,7 +42,7 @@ def collect(
     """What came of a suite: the wanted places, and others that an earlier call has left in the folder."""
     reader = Reader(suite, SuiteFolder(folder), tuning)
     cells = [(job, reader.cell(job)) for job in jobs]
-    kept = [(job, cell) for job, cell in cells if job.place.key in wanted or cell.runs]
+    reported = [(job, cell) for job, cell in cells if job.place.key in wanted or cell.runs]
     titles = {b.name: b.title for b in suite.blocks if b.title}
     references = {b.name: b.reference for b in suite.blocks if b.reference is not None}
     return Results(
@@ -52,7 +52,7 @@ def collect(
         metric=suite.metric,
         higher=suite.higher,
         axes=suite.axes,
-        cells=tuple(cell for _, cell in kept),
+        cells=tuple(cell for _, cell in reported),
         about=suite.about,
         tuning=tuning,
         scale=suite.scale,
@@ -60,7 +60,7 @@ def collect(
         made={
             "command": command,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "data": _all(_data(job.place.base.get("data")) for job, _ in kept),
+            "data": _all(_data(job.place.base.get("data")) for job, _ in reported),
             **reader.machines(),
         },
         titles=titles,
@@ -131,7 +131,7 @@ class Reader:
         return self.read[cell.digest][0]
 
     def _traces(self, cells: Sequence[SweepCell]) -> tuple[Trace, ...]:
-        return tuple(found for cell in cells if (found := self.trace(cell)) is not None)
+        return tuple(trace for cell in cells if (trace := self.trace(cell)) is not None)
 
     def _why(self, cell: SweepCell) -> str | None:
         self.trace(cell)
@@ -148,21 +148,21 @@ class Reader:
         runs = self._traces(option.trials)
         if len(runs) < len(option.trials):
             return math.nan
-        found = [run.last if self.tuning == "paper" else run.validation for run in runs]
-        known = [math.nan if value is None else value for value in found]
+        scores = [run.last if self.tuning == "paper" else run.validation for run in runs]
+        known = [math.nan if value is None else value for value in scores]
         return math.fsum(known) / len(known) if all(map(math.isfinite, known)) else math.nan
 
     def _failed(self, job: CellPlan, option: Candidate | None) -> dict[str, str]:
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for cell in option.finals if option else ():
             if why := self._why(cell):
-                found[f"seed {cell.experiment.seed}"] = why
+                reasons[f"seed {cell.experiment.seed}"] = why
         for other in job.options if job.tuned else ():
             for cell in other.trials:
                 if (why := self._why(cell)) and (option is None or cell not in option.finals):
                     words = ", ".join(f"{path} = {value}" for path, value in other.settings.items())
-                    found[f"trial {words}"] = why
-        return found
+                    reasons[f"trial {words}"] = why
+        return reasons
 
     def _skew(self, job: CellPlan, option: Candidate | None) -> dict[str, float]:
         """Of the first run that is there: the clients are the same for all settings and methods of a seed."""
@@ -209,8 +209,7 @@ def _seconds(entry: Mapping[str, Any], without: Collection[str] = ()) -> float:
 
 def _never(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], metric: str) -> str:
     known = [key for key in (entries[-1] if entries else {}) if isinstance(entries[-1][key], float)]
-    meant = near(metric, known)
-    guess = f" Did you mean {meant!r}?" if meant else ""
+    guess = did_you_mean(metric, known)
     return f"metric: the runs of {info['label']} have no {metric!r}.{guess} They have {', '.join(known)}."
 
 
@@ -221,5 +220,5 @@ def _data(entry: Any) -> str | None:
 
 def _all(values: Any) -> Any:
     """The value that all have, or all values that there are."""
-    found = list(dict.fromkeys(values))
-    return found[0] if len(found) == 1 else (found or None)
+    distinct = list(dict.fromkeys(values))
+    return distinct[0] if len(distinct) == 1 else (distinct or None)

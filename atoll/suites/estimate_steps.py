@@ -11,8 +11,7 @@ from atoll.data import SAMPLERS, Dataset, Population
 from atoll.data.fetch import cached_state
 from atoll.data.sources import RECIPES
 from atoll.errors import AtollError
-from atoll.experiment import Experiment, build
-from atoll.experiment.setup import loaded, partitioned
+from atoll.experiment import Experiment, build, load_dataset, make_partition
 
 
 class Steps:
@@ -31,15 +30,15 @@ class Steps:
                 self._known[name] = self._round(experiment)
             except AtollError:
                 self._known[name] = None
-        found = self._known[name]
-        return None if found is None else found * experiment.rounds
+        steps = self._known[name]
+        return None if steps is None else steps * experiment.rounds
 
     def _round(self, experiment: Experiment) -> int | None:
         dataset = self._loaded(experiment)
         if dataset is None:
             return None
         local = experiment.local
-        partition = partitioned(experiment, dataset)
+        partition = make_partition(experiment, dataset)
         population = Population(partition, local.batch, local.epochs, local.shuffle, local.max_steps)
         sampler = build(SAMPLERS, experiment.cohort, where="cohort")
         ids, _ = sampler.sample(population.size, 0, rng.key(experiment.seed, "cohort"))
@@ -51,5 +50,5 @@ class Steps:
         if name not in self._data:
             recipe = RECIPES.get(experiment.data["name"])
             here = recipe is None or cached_state(recipe) is not None
-            self._data[name] = loaded(experiment) if here else None
+            self._data[name] = load_dataset(experiment) if here else None
         return self._data[name]

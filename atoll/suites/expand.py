@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.experiment.files import override
-from atoll.experiment.messages import near
+from atoll.experiment import closest_name, override
 from atoll.suites.merge_tables import merged
 from atoll.suites.suite import Block, Suite, Value, listed
 
@@ -46,12 +45,12 @@ def places(suite: Suite, overrides: Sequence[str] = (), seeds: int | None = None
 
     `overrides` such as "rounds=5" come after everything but tuned settings; `seeds` instead of the suite's number.
     """
-    found = [
+    candidates = [
         _place(suite, block, dict(zip(suite.axes, pick, strict=True)), overrides, seeds)
         for block in suite.blocks
         for pick in itertools.product(*(block.values[axis] for axis in suite.axes))
     ]
-    return only(found, suite.only, suite.axes, f"size.{suite.size}.only") if suite.only else found
+    return only(candidates, suite.only, suite.axes, f"size.{suite.size}.only") if suite.only else candidates
 
 
 def _place(suite: Suite, block: Block, path: dict[str, str], overrides: Sequence[str], seeds: int | None) -> Place:
@@ -84,7 +83,7 @@ def _stands_for(path: Mapping[str, str], values: Sequence[Value]) -> str | None:
     return "/".join(v.stands_for or name for name, v in zip(path.values(), values, strict=True))
 
 
-def only(found: Sequence[Place], patterns: Sequence[str], axes: Sequence[str], at: str = "--only") -> list[Place]:
+def only(candidates: Sequence[Place], patterns: Sequence[str], axes: Sequence[str], at: str = "--only") -> list[Place]:
     """The places that one of the patterns matches; a pattern that matches none is refused.
 
     `*` is anything and `?` any character; all others mean themselves. With or without the block in front:
@@ -92,13 +91,13 @@ def only(found: Sequence[Place], patterns: Sequence[str], axes: Sequence[str], a
     """
     matchers = {pattern: matcher(pattern) for pattern in patterns}
     problems = [
-        _nothing(pattern, found, axes, at)
+        _nothing(pattern, candidates, axes, at)
         for pattern, matches in matchers.items()
-        if not any(_matches(matches, place) for place in found)
+        if not any(_matches(matches, place) for place in candidates)
     ]
     if problems:
         raise ConfigError(problems)
-    return [place for place in found if not matchers or any(_matches(m, place) for m in matchers.values())]
+    return [place for place in candidates if not matchers or any(_matches(m, place) for m in matchers.values())]
 
 
 def matcher(pattern: str) -> re.Pattern[str]:
@@ -114,30 +113,30 @@ def _matches(pattern: re.Pattern[str], place: Place) -> bool:
     return bool(pattern.fullmatch(place.name) or pattern.fullmatch(f"{place.block}:{place.name}"))
 
 
-def _nothing(pattern: str, found: Sequence[Place], axes: Sequence[str], at: str) -> str:
+def _nothing(pattern: str, candidates: Sequence[Place], axes: Sequence[str], at: str) -> str:
     """What was meant, as far as that can be said value by value."""
     block, _, rest = pattern.rpartition(":")
-    blocks = list(dict.fromkeys(p.block for p in found))
-    known = [list(dict.fromkeys(p.path[axis] for p in found)) for axis in axes]
+    blocks = list(dict.fromkeys(p.block for p in candidates))
+    known = [list(dict.fromkeys(p.path[axis] for p in candidates)) for axis in axes]
     words = rest.split("/")
     meant = [_nearest(word, names) for word, names in zip(words, known, strict=False)] + words[len(known) :]
     head = f"{_nearest(block, blocks)}:" if block else ""
     wider = [head + "/".join([*meant[:-1], "*"])] if len(meant) > 1 else []
-    for said in (head + "/".join(meant), *wider, *_nearest_names(pattern, found)):
-        if any(_matches(matcher(said), p) for p in found):
-            guess = f" Did you mean {said!r}?"
+    for suggestion in (head + "/".join(meant), *wider, *_nearest_names(pattern, candidates)):
+        if any(_matches(matcher(suggestion), p) for p in candidates):
+            guess = f" Did you mean {suggestion!r}?"
             break
     else:
-        guess = f" A name is {'/'.join(axes)}, such as {found[0].name!r}." if found else ""
+        guess = f" A name is {'/'.join(axes)}, such as {candidates[0].name!r}." if candidates else ""
     lists = "; ".join(f"{axis}: {listed(names)}" for axis, names in zip(axes, known, strict=True))
-    return f"{at} {pattern!r}: matches none of the {len(found)} cells.{guess} Values of {lists}."
+    return f"{at} {pattern!r}: matches none of the {len(candidates)} cells.{guess} Values of {lists}."
 
 
 def _nearest(word: str, known: Sequence[str]) -> str:
     wild = any(c in word for c in "*?")
-    return word if wild or word in known else near(word, known) or word
+    return word if wild or word in known else closest_name(word, known) or word
 
 
-def _nearest_names(pattern: str, found: Sequence[Place]) -> list[str]:
-    meant = near(pattern, [p.name for p in found])
+def _nearest_names(pattern: str, candidates: Sequence[Place]) -> list[str]:
+    meant = closest_name(pattern, [p.name for p in candidates])
     return [meant] if meant else []

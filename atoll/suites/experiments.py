@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.files import put
+from atoll.experiment import Experiment, set_at_path
 from atoll.records import Tuning
 from atoll.report import short, show
 from atoll.suites.expand import Place
@@ -47,11 +46,11 @@ class CellPlan:
 def cell_plans(suite: Suite, places: Sequence[Place], tuning: Tuning) -> list[CellPlan]:
     """Every place with its experiments; or one ConfigError with everything that is wrong in any of them."""
     twice = _twice(places)
-    found: list[CellPlan] = []
+    plans: list[CellPlan] = []
     problems: dict[str, list[str]] = {}
     for place in places:
         try:
-            found.append(_job(suite, place, tuning, f"{place.block}-" if place.name in twice else ""))
+            plans.append(_job(suite, place, tuning, f"{place.block}-" if place.name in twice else ""))
         except ConfigError as e:
             for problem in e.problems:
                 problems.setdefault(problem, []).append(place.name)
@@ -59,7 +58,7 @@ def cell_plans(suite: Suite, places: Sequence[Place], tuning: Tuning) -> list[Ce
             problems[wrong] = [place.name] * len(places)  # it is the method's, wherever it stands
     if problems:
         raise ConfigError([_where(names, len(places)) + problem for problem, names in problems.items()])
-    return found
+    return plans
 
 
 def _job(suite: Suite, place: Place, tuning: Tuning, prefix: str) -> CellPlan:
@@ -92,7 +91,7 @@ def changed(base: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, A
     """The experiment with tuned settings."""
     raw = copy.deepcopy(dict(base))
     for path, value in settings.items():
-        put(raw, path.split("."), copy.deepcopy(value), f"grid.{path}")
+        set_at_path(raw, path.split("."), copy.deepcopy(value), f"grid.{path}")
     return raw
 
 
@@ -107,12 +106,12 @@ def _cells(
 ) -> tuple[SweepCell, ...]:
     """An experiment for each seed; checked once, since seeds that count up from a good one are good."""
     first = Experiment.parse({**base, "seed": seeds[0]})
-    found = []
+    cells = []
     for seed in seeds:
         experiment = first.model_copy(update={"seed": seed})
         name, coordinates = folder_name([*words, f"seed={seed}"]), {**place.path, **settings, "seed": seed}
-        found.append(SweepCell(name, coordinates, experiment, experiment.digest()))
-    return tuple(found)
+        cells.append(SweepCell(name, coordinates, experiment, experiment.digest()))
+    return tuple(cells)
 
 
 def folder_name(words: Sequence[str]) -> str:
@@ -146,13 +145,13 @@ def _where(names: Sequence[str], cells: int) -> str:
 
 def unique(cells: Sequence[SweepCell]) -> list[SweepCell]:
     """Cells that are the same experiment once, and every name once."""
-    found: dict[str, SweepCell] = {}
+    by_digest: dict[str, SweepCell] = {}
     taken: set[str] = set()
     for cell in cells:
-        if cell.digest in found:
+        if cell.digest in by_digest:
             continue
         names = (cell.name, *(f"{cell.name}~{i}" for i in range(2, len(cells) + 2)))
         name = next(n for n in names if n not in taken)
         taken.add(name)
-        found[cell.digest] = replace(cell, name=name)
-    return list(found.values())
+        by_digest[cell.digest] = replace(cell, name=name)
+    return list(by_digest.values())

@@ -15,10 +15,10 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     >>> merged({"algorithm": {"name": "fedavg", "lr": 0.1}}, {"algorithm": {"name": "fedprox", "mu": 1}})
     {'algorithm': {'name': 'fedprox', 'mu': 1}}
     """
-    found = copy.deepcopy(dict(below))
+    result = copy.deepcopy(dict(below))
     for key, value in above.items():
-        found[key] = _joined(found.get(key), copy.deepcopy(value))
-    return found
+        result[key] = _joined(result.get(key), copy.deepcopy(value))
+    return result
 
 
 def _joined(there: Any, value: Any) -> Any:

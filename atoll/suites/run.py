@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.experiment.setup import Device
+from atoll.experiment import Device
 from atoll.records import INTERRUPTED, Results, SuiteFolder, Tuning
 from atoll.suites.cleanup import Tidying
 from atoll.suites.collect import Reader, collect
-from atoll.suites.expand import Place, only, places
+from atoll.suites.expand import only as matching
+from atoll.suites.expand import places
 from atoll.suites.experiments import CellPlan, cell_plans, unique
 from atoll.suites.suite import FULL, Suite, read
 from atoll.suites.suite_outcome import Bench
-from atoll.suites.sweeps import Events, Executor, Quiet, Resources, SweepCell, SweepPlan, SweepTable, terminable
+from atoll.suites.sweeps import Events, Executor, Resources, SweepCell, SweepPlan, SweepTable, terminable
 from atoll.suites.sweeps import run as sweep
 
 
@@ -75,10 +76,10 @@ def prepare(
     sized = whole.at(size)
     how = tuning or sized.tuning
     own, asked = places(sized, overrides), places(sized, overrides, seeds)
-    picked = {place.key: place for place in _picked(asked, only, sized)}
+    picked = {place.key: place for place in matching(asked, only, sized.axes)}
     # What was not asked for now may be in the folder from before: with the seeds that the suite has.
-    made = cell_plans(sized, [picked.get(place.key, place) for place in own], how)
-    return Work(sized, how, made, set(picked), command(suite, size, only, seeds, tuning, overrides))
+    plans = cell_plans(sized, [picked.get(place.key, place) for place in own], how)
+    return Work(sized, how, plans, set(picked), command(suite, size, only, seeds, tuning, overrides))
 
 
 def run(
@@ -112,29 +113,30 @@ def run(
         work = prepare(suite, size=size, only=only, seeds=seeds, tuning=tuning, overrides=overrides)  # type: ignore[arg-type]
     folder = Path(out) if out is not None else default_folder(work.suite)
     SuiteFolder(folder).claim(resume)
-    told = Tidying(folder, events or Quiet(), work.only_trials())
+    tidying = Tidying(folder, events or Events(), work.only_trials())
     how = {"executor": executor, "jobs": jobs, "address": address, "device": device, "until": until}
     stages: list[Callable[[], list[SweepCell]]] = [work.first, lambda: work.second(folder)]
     with terminable():
         for stage in stages:
             with suppress(KeyboardInterrupt):
-                _stage(work, stage, folder, told, stack, how)
+                _stage(work, stage, folder, tidying, stack, how)
             SuiteFolder(folder).write(work.collect(folder))
-            if told.stopped or _over(until):
+            if tidying.stopped or _over(until):
                 break
-    return Bench(folder, work, told.stopped, _over(until))
+    return Bench(folder, work, tidying.stopped, _over(until))
 
 
 def _stage(
-    work: Work, stage: Callable[[], list[SweepCell]], folder: Path, told: Tidying, stack: bool, how: dict[str, Any]
+    work: Work, stage: Callable[[], list[SweepCell]], folder: Path, tidying: Tidying, stack: bool, how: dict[str, Any]
 ) -> None:
-    """What is left of these; an interrupt leaves `told.stopped`."""
-    told.stopped = True  # until it is known that nothing stopped it
+    """What is left of these; an interrupt leaves `tidying.stopped`."""
+    tidying.stopped = True  # until it is known that nothing stopped it
     cells = stage()
     left = SuiteFolder(folder).left(cells)
-    told.expect(cells, left)
-    plan = SweepPlan(SweepTable(_axes(work.suite), stack, Resources()), left)
-    told.stopped = bool(left) and sweep(plan, folder, resume=True, events=told, **how).status == INTERRUPTED
+    tidying.expect(cells, left)
+    axes = {axis: list(values) for axis, values in work.suite.values.items()}
+    plan = SweepPlan(SweepTable(axes, stack, Resources()), left)
+    tidying.stopped = bool(left) and sweep(plan, folder, resume=True, events=tidying, **how).status == INTERRUPTED
 
 
 def _over(until: float | None) -> bool:
@@ -171,14 +173,6 @@ def command(
 
 def _first(job: CellPlan) -> Collection[SweepCell]:
     return [c for option in job.options for c in option.trials] if job.tuned else job.options[0].finals
-
-
-def _picked(asked: Sequence[Place], patterns: Sequence[str], suite: Suite) -> list[Place]:
-    return only(asked, patterns, suite.axes)
-
-
-def _axes(suite: Suite) -> dict[str, list[str]]:
-    return {axis: list(values) for axis, values in suite.values.items()}
 
 
 def _check(seeds: int | None, tuning: str | None) -> None:

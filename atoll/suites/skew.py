@@ -27,33 +27,34 @@ def skew_of(dataset: Dataset, partition: Partition, entry: Mapping[str, Any] | N
     """How unlike the clients of this partition are; `entry` is the table that it was made from.
 
     >>> data = Dataset.from_arrays(np.zeros((4, 2), np.float32), np.array([0, 0, 1, 1]))
-    >>> found = skew_of(data, Partition.from_lists([[0, 1], [2, 3]]))
-    >>> found["emd"], found["effective_classes"], found["clients"]
+    >>> measures = skew_of(data, Partition.from_lists([[0, 1], [2, 3]]))
+    >>> measures["emd"], measures["effective_classes"], measures["clients"]
     (1.0, 1.0, 2.0)
     """
-    found = {"size_gini": size_gini(partition.sizes), "clients": float(partition.size)}
+    measures = {"size_gini": size_gini(partition.sizes), "clients": float(partition.size)}
     if partition.noise is not None:
-        found["noise"] = _level(entry) or float(partition.noise.max()) ** 2
+        measures["noise"] = _level(entry) or float(partition.noise.max()) ** 2
     if dataset.labels is None:
-        return found
-    return {**_labels(label_counts(partition, dataset.labels).numpy()), **found}
+        return measures
+    return {**_labels(label_counts(partition, dataset.labels).numpy()), **measures}
 
 
 def skew(info: Mapping[str, Any]) -> dict[str, float]:
     """The same of a run, from what its run.json says: what of it can be known.
 
-    >>> found = skew({"label_counts": [[2, 0], [0, 2]], "experiment": {"partition": {"name": "noise", "level": 0.1}}})
-    >>> found["emd"], found["size_gini"], found["effective_classes"], found["noise"]
+    >>> partition = {"name": "noise", "level": 0.1}
+    >>> measures = skew({"label_counts": [[2, 0], [0, 2]], "experiment": {"partition": partition}})
+    >>> measures["emd"], measures["size_gini"], measures["effective_classes"], measures["noise"]
     (1.0, 0.0, 1.0, 0.1)
     """
-    found: dict[str, float] = {}
+    measures: dict[str, float] = {}
     if info.get("label_counts"):
         counts = np.asarray(info["label_counts"], dtype=np.int64)
-        found |= {**_labels(counts), "size_gini": size_gini(torch.from_numpy(counts.sum(1)))}
+        measures |= {**_labels(counts), "size_gini": size_gini(torch.from_numpy(counts.sum(1)))}
     clients = info.get("partition", {}).get("clients")
-    found |= {} if clients is None else {"clients": float(clients)}
+    measures |= {} if clients is None else {"clients": float(clients)}
     level = _level(info.get("experiment", {}).get("partition"))
-    return found | ({} if level is None else {"noise": level})
+    return measures | ({} if level is None else {"noise": level})
 
 
 def _labels(counts: NDArray[np.int64]) -> dict[str, float]:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import ConfigError
+from atoll.experiment import did_you_mean
 from atoll.experiment import read as read_file
-from atoll.experiment.messages import near
 from atoll.records import Tuning
 from atoll.suites.tables import check
 
@@ -103,8 +103,7 @@ class Suite:
         """The suite at one of its sizes."""
         known = list(dict.fromkeys([*self.sizes, FULL]))
         if name not in known:
-            meant = near(name, known)
-            guess = f" Did you mean {meant!r}?" if meant else ""
+            guess = did_you_mean(name, known)
             raise ConfigError(f"--size: {self.name} has no size {name!r}.{guess} Sizes: {', '.join(known)}.")
         size = self.sizes.get(name, Size())
         blocks = [b if size.seeds is None else replace(b, seeds=None) for b in self.blocks]
@@ -136,8 +135,7 @@ def read(which: str | Path) -> Suite:
             return parse(read_file(path), str(which))
     if _is_path(which):
         return parse(read_file(which), Path(which).stem)
-    meant = near(str(which), known)
-    guess = f" Did you mean {meant!r}?" if meant else ""
+    guess = did_you_mean(str(which), known)
     listed = f" Suites: {', '.join(known)}." if known else ""
     raise ConfigError(f"suite: {str(which)!r} is not known.{guess}{listed} Or name a file: {which}.toml.")
 

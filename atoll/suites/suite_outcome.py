@@ -29,24 +29,24 @@ class Bench:
     @property
     def failed(self) -> dict[str, str]:
         """Cells of this call that failed, and why. A trial that diverged is not one: it has the worst score."""
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for cell in self.results.cells:
             if (cell.block, cell.name) in self.work.wanted:
                 whole = bool(cell.trials) and not cell.settings  # no trial is left to choose
-                found |= {f"{cell.name}, {k}": w for k, w in cell.failed.items() if whole or not _diverged(k, w)}
-        return found
+                reasons |= {f"{cell.name}, {k}": w for k, w in cell.failed.items() if whole or not _diverged(k, w)}
+        return reasons
 
     @cached_property
     def left(self) -> int:
         """Cells of this call that do not have all their runs yet, and have not failed either."""
         suite = SuiteFolder(self.folder)
         reader = Reader(self.work.suite, suite, self.work.tuning)
-        found = 0
+        unfinished = 0
         for job in self.work.chosen:
             option = reader.chosen(job)
             cells = option.finals if option else [c for o in job.options for c in o.trials]
-            found += not all(suite.over(cell) for cell in cells)
-        return found
+            unfinished += not all(suite.over(cell) for cell in cells)
+        return unfinished
 
     @property
     def status(self) -> str:

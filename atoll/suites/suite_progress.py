@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -16,7 +15,8 @@ from rich.text import Text
 
 from atoll.experiment import Experiment
 from atoll.records import FINISHED
-from atoll.suites.sweeps import CellsBar, SweepCell
+from atoll.runs import LiveBar
+from atoll.suites.sweeps import CellsBar, Events, SweepCell
 
 
 @dataclass
@@ -48,7 +48,6 @@ class TimeLeft:
         self.left = {cell.name: (kinds(cell.experiment), cell.experiment.rounds) for cell in cells}
 
     def began(self, names: Sequence[str]) -> None:
-        """A task begins with these."""
         for name in names:
             self.task[name], self.at[name] = tuple(names), self.now()
 
@@ -56,26 +55,25 @@ class TimeLeft:
         """A run has made a round; what has passed since its task was last heard of went into it."""
         if name not in self.left or name not in self.at:
             return
-        found, before = self.left[name]
+        kinds, before = self.left[name]
         spent, new = self.now() - self.at[name], max(0, before - (rounds - done))
         for other in self.task[name]:
             self.at[other] = self.now()
-        for kind in found:
+        for kind in kinds:
             pace = self.paces.setdefault(kind, RoundPace())
             pace.seconds, pace.rounds = pace.seconds + spent, pace.rounds + min(1, new)
-        self.left[name] = found, rounds - done
+        self.left[name] = kinds, rounds - done
 
     def ended(self, name: str) -> None:
-        """Nothing is left of it."""
         self.left.pop(name, None)
 
     @property
     def seconds(self) -> float:
         """What is left, with all workers at work; NaN as long as nothing was measured."""
-        return math.fsum(rounds * self._pace(found) for found, rounds in self.left.values()) / max(1, self.jobs)
+        return math.fsum(rounds * self._pace(kinds) for kinds, rounds in self.left.values()) / max(1, self.jobs)
 
-    def _pace(self, found: Sequence[str]) -> float:
-        known = (self.paces[kind].each for kind in found if kind in self.paces)
+    def _pace(self, kinds: Sequence[str]) -> float:
+        known = (self.paces[kind].each for kind in kinds if kind in self.paces)
         return next((pace for pace in known if math.isfinite(pace)), math.nan)
 
 
@@ -101,47 +99,36 @@ def words(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-class SuiteBar:
+class SuiteBar(LiveBar, Events):
     """`with SuiteBar(later, jobs) as bar: atoll.bench.run(..., events=bar)`; `later` are runs of the second stage."""
 
     def __init__(self, later: Sequence[SweepCell], jobs: int = 1, console: Console | None = None) -> None:
         self.later = list(later)
         self.estimate = TimeLeft(jobs)
         self.cells = CellsBar(0, console, _Left(self.estimate))
-        self.cells.bar.update(self.cells.whole, description="runs")
+        self.bar = self.cells.bar
+        self.bar.update(self.cells.whole, description="runs")
         self.known: set[str] = set()  # runs of the stages so far
-
-    def __enter__(self) -> SuiteBar:
-        self.cells.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.cells.__exit__(kind, value, where)
 
     def expect(self, cells: Sequence[SweepCell], left: Sequence[SweepCell]) -> None:
         """A stage begins with these cells, of which some are left to run."""
         later, self.later = ([], []) if self.known else (self.later, self.later)
         self.known |= {cell.name for cell in cells}
         self.estimate.expect([*left, *later])
-        self.cells.bar.update(self.cells.whole, total=len(self.known) + len(later))
+        self.bar.update(self.cells.whole, total=len(self.known) + len(later))
         for name in {cell.name for cell in cells} - {cell.name for cell in left}:
             self.cells.ended(name, FINISHED)
 
     def began(self, names: Sequence[str]) -> None:
-        """A bar of its own."""
         self.estimate.began(names)
         self.cells.began(names)
 
     def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
-        """One more round of it."""
         for name in names:
             self.estimate.round(name, done, rounds)
         self.cells.round(names, done, rounds, entry)
 
     def ended(self, name: str, state: str) -> None:
-        """Its bar goes."""
         self.estimate.ended(name)
         self.cells.ended(name, state)
 

@@ -9,12 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from atoll.core.table import Count, Table
+from atoll.core import Count, Table
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment, schema
-from atoll.experiment.messages import near, unknown_option
-from atoll.experiment.registry import check_options
-from atoll.experiment.type_names import shown
+from atoll.experiment import Experiment, check_options, did_you_mean, schema, short_toml, unknown_option
 from atoll.tasks import METRICS
 
 Words = Annotated[list[str], Field(min_length=1)]
@@ -119,7 +116,7 @@ def part(table: Mapping[str, Any], at: str, also: Collection[str] = ()) -> list[
         if key == "seed" and also:
             problems.append(f"{at}.seed: seeds are the same for all cells, so that they are paired. Set base.seed.")
         elif inside is not None and not isinstance(value, Mapping):
-            problems.append(f"{at}.{key}: must be a table (got {shown(value)}).")
+            problems.append(f"{at}.{key}: must be a table (got {short_toml(value)}).")
         elif inside is not None:
             options = schema(inside)
             problems += [unknown_option(f"{at}.{key}.{k}", k, key, options) for k in value if k not in options]
@@ -132,8 +129,7 @@ def _axes(axes: Sequence[str], values: Mapping[str, Any]) -> list[str]:
     problems += [f"axes: {axis!r} is a key of every block. Call the axis something else." for axis in sorted(taken)]
     for axis in values:
         if axis not in axes:
-            meant = near(axis, axes)
-            guess = f" Did you mean {meant!r}?" if meant else ""
+            guess = did_you_mean(axis, axes)
             problems.append(f"value.{axis}: {axis!r} is none of the axes.{guess} Axes: {', '.join(axes)}.")
     for axis in dict.fromkeys(axes):
         there = values.get(axis)
@@ -148,8 +144,7 @@ def _metric(metric: str) -> list[str]:
     name = rest[0] if head in ("clients", "after") and len(rest) == 2 else metric
     if name in METRICS or re.fullmatch(r"top\d+_accuracy", name) or name == "train_loss":
         return []
-    meant = near(name, METRICS)
-    guess = f" Did you mean {meant!r}?" if meant else ""
+    guess = did_you_mean(name, METRICS)
     return [f"metric: {metric!r} is not known.{guess} Known: {', '.join(METRICS)}, topK_accuracy."]
 
 
@@ -158,25 +153,26 @@ def _reference(at: str, name: str | None) -> list[str]:
     if not name or not folder.is_dir():
         return []
     known = sorted(p.name.removesuffix(".csv") for p in folder.iterdir() if p.name.endswith(".csv"))
-    meant = near(name, known)
-    guess = f" Did you mean {meant!r}?" if meant else ""
+    guess = did_you_mean(name, known)
     return [] if name in known else [f"{at}: {name!r} is not known.{guess} Known: {', '.join(known)}."]
 
 
 def _values(axes: Sequence[str], tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     problems: list[str] = []
     for axis in axes:
         there = tables.get(axis)
-        found[axis] = {}
+        values[axis] = {}
         for name, table in there.items() if isinstance(there, Mapping) else ():
             at = f"value.{axis}.{name}"
             if not isinstance(table, Mapping):
-                problems.append(f"{at}: must be a table (got {shown(table)}). Write [{at}] and what it changes below.")
+                problems.append(
+                    f"{at}: must be a table (got {short_toml(table)}). Write [{at}] and what it changes below."
+                )
                 continue
-            found[axis][name], wrong = _value(table, at, last=axis == axes[-1])
+            values[axis][name], wrong = _value(table, at, last=axis == axes[-1])
             problems += wrong + _name(at, name)
-    return found, problems
+    return values, problems
 
 
 def _name(at: str, name: str) -> list[str]:
@@ -218,7 +214,7 @@ def _grid(grid: Mapping[str, Any], at: str) -> list[str]:
         if first not in schema(Experiment):
             problems.append(unknown_option(f"{at}.{path}", first, "an experiment", schema(Experiment)))
         elif not isinstance(values, list) or not values:
-            problems.append(f"{at}.{path}: must be a list of values (got {shown(values)}). Example: [0.01, 0.1]")
+            problems.append(f"{at}.{path}: must be a list of values (got {short_toml(values)}). Example: [0.01, 0.1]")
         elif any(value in values[:i] for i, value in enumerate(values)):
             problems.append(f"{at}.{path}: holds a value twice, which would waste a trial. Keep one.")
     return problems
@@ -231,10 +227,10 @@ def _blocks(
     plain = [
         {k: v for k, v in t.items() if k in BlockTable.model_fields} if isinstance(t, Mapping) else t for t in tables
     ]
-    found, problems = _each(BlockTable, plain, "block", "a block")
-    names = [b.get("name") for b in found]
+    blocks, problems = _each(BlockTable, plain, "block", "a block")
+    names = [b.get("name") for b in blocks]
     problems += [f"block: {n!r} is the name of two blocks." for n in dict.fromkeys(names) if n and names.count(n) > 1]
-    for i, (table, clean) in enumerate(zip(tables, found, strict=True)):
+    for i, (table, clean) in enumerate(zip(tables, blocks, strict=True)):
         at = f"block.{clean.get('name', i)}"
         strange = [k for k in table if k not in known] if isinstance(table, Mapping) else []
         problems += [unknown_option(f"{at}.{k}", k, "a block", known) for k in strange]
@@ -243,46 +239,47 @@ def _blocks(
             if axis in table:
                 clean[axis] = table[axis]
                 problems += _chosen(table[axis], f"{at}.{axis}", values.get(axis, {}), "value of this axis")
-    return found, problems
+    return blocks, problems
 
 
 def _chosen(names: Any, at: str, known: Collection[str], what: str) -> list[str]:
     if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
-        return [f"{at}: must be a list of values (got {shown(names)}). To take all of them leave it out."]
+        return [f"{at}: must be a list of values (got {short_toml(names)}). To take all of them leave it out."]
     problems = [f"{at}: {n!r} is there twice. Keep one." for n in dict.fromkeys(names) if names.count(n) > 1]
     for name in names:
         if name not in known:
-            meant = near(name, known)
-            guess = f" Did you mean {meant!r}?" if meant else ""
+            guess = did_you_mean(name, known)
             problems.append(f"{at}: {name!r} is no {what}.{guess} Known: {', '.join(known)}.")
     return problems
 
 
 def _each(kind: type[Table], tables: Sequence[Any], at: str, owner: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Every table of a list, checked."""
-    found: list[dict[str, Any]] = []
+    checked: list[dict[str, Any]] = []
     problems: list[str] = []
     for i, table in enumerate(tables):
         if not isinstance(table, Mapping):
-            problems.append(f"{at}.{i}: must be a table (got {shown(table)}). Write [[{at}]] with double brackets.")
-            found.append({})
+            problems.append(
+                f"{at}.{i}: must be a table (got {short_toml(table)}). Write [[{at}]] with double brackets."
+            )
+            checked.append({})
             continue
         clean, wrong = check_options(schema(kind), table, f"{at}.{table.get('name', i)}", owner)
-        found.append(clean)
+        checked.append(clean)
         problems += wrong
-    return found, problems
+    return checked, problems
 
 
 def _sizes(tables: Mapping[str, Any], blocks: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    found: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
     problems: list[str] = []
     for name, table in tables.items():
         at = f"size.{name}"
         if not isinstance(table, Mapping):
-            problems.append(f"{at}: must be a table (got {shown(table)}). Write [{at}] and what it changes below.")
+            problems.append(f"{at}: must be a table (got {short_toml(table)}). Write [{at}] and what it changes below.")
             continue
-        found[name], wrong = check_options(schema(SizeTable), table, at, "a size")
-        problems += wrong + part(found[name].get("base", {}), f"{at}.base")
-        chosen = found[name].get("blocks")
+        sizes[name], wrong = check_options(schema(SizeTable), table, at, "a size")
+        problems += wrong + part(sizes[name].get("base", {}), f"{at}.base")
+        chosen = sizes[name].get("blocks")
         problems += _chosen(chosen, f"{at}.blocks", blocks, "block") if chosen else []
-    return found, problems
+    return sizes, problems

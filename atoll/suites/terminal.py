@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from atoll.records import SuiteFolder
-from atoll.report import TextTable, counted, numbers, rich_table, row, texts
+from atoll.report import TextTable, counted, number_columns, rich_table, row, text_columns
 from atoll.suites.estimate_steps import Steps
 from atoll.suites.experiments import CellPlan
 from atoll.suites.run import Work, prepare
@@ -29,13 +29,13 @@ def plan_table(work: Work, folder: SuiteFolder) -> tuple[Table, str]:
         whole.append(number)
         name = f"{job.place.block}:{job.place.name}" if blocks else job.place.name
         rows.append(row(name, str(len(trials)), str(len(finals)), str(done), _big(number)))
-    heads = (*texts("cell"), *numbers("trials", "runs", "done", "steps"))
+    heads = (*text_columns("cell"), *number_columns("trials", "runs", "done", "steps"))
     return rich_table(TextTable(heads, tuple(rows), _title(work))), _line(work, folder, whole)
 
 
 def _all(job: CellPlan) -> list[SweepCell]:
-    found = {c.digest: c for option in job.options for c in (*option.trials, *option.finals)}
-    return list(found.values())
+    by_digest = {c.digest: c for option in job.options for c in (*option.trials, *option.finals)}
+    return list(by_digest.values())
 
 
 def second_stage(work: Work) -> list[SweepCell]:
@@ -59,8 +59,8 @@ def _line(work: Work, folder: SuiteFolder, steps: Sequence[int | None]) -> str:
 
 
 def _steps(cells: Sequence[SweepCell], steps: Steps) -> int | None:
-    found = [steps(cell.experiment) for cell in cells]
-    return None if None in found else sum(n for n in found if n is not None)
+    counts = [steps(cell.experiment) for cell in cells]
+    return None if None in counts else sum(n for n in counts if n is not None)
 
 
 def _big(number: int | None) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from atoll import rng, tree
-from atoll.core import Model, Positive, Task, Unsigned, functional, gradient_and_value, is_functional
+from atoll.core import Model, Positive, StepNeeds, Task, Unsigned, functional, gradient_and_value, is_functional
 from atoll.errors import ConfigError
 from atoll.tasks.ghost import GhostLayer, clipped_gradient_sum
 from atoll.tasks.layers import BatchNorm
@@ -108,6 +108,10 @@ class PrivateTask:
             return key  # type: ignore[no-any-return]
         place = torch.arange(len(batch["mask"]), device=key.device)
         return torch.stack(rng.threefry(key[0], key[1], place, torch.full_like(place, _EXAMPLES)), -1)
+
+    def step_needs(self) -> StepNeeds:
+        """What training on a batch takes: noise has a key, whether or not the model draws."""
+        return StepNeeds(key=True, example_gradients=True)
 
     def init(self, key: Tensor) -> Model:
         return self.task.init(key)

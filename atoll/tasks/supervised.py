@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from atoll import rng, tree
-from atoll.core import Model
+from atoll.core import Model, StepNeeds
 from atoll.errors import ConfigError
 from atoll.tasks.layers import BatchNorm, BatchNormPolicy, forward_pass, keyed, last_linear, make_stackable, norm_names
 from atoll.tasks.objectives import Objective
@@ -47,6 +47,10 @@ class Supervised:
         state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         params = {k: v.detach().clone() for k, v in self.model.named_parameters() if v.requires_grad}
         return {"params": params, "buffers": {k: state[k].detach().clone() for k in self._renewed}}
+
+    def step_needs(self) -> StepNeeds:
+        """What training on a batch takes."""
+        return StepNeeds(key=self.keyed)
 
     def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
         out, renewed = self._forward(params, buffers, batch, training=True)

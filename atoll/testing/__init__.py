@@ -4,7 +4,7 @@ Each check returns the names of what was passed, or raises a ConformanceError th
 found, what was expected, and what usually causes it.
 
 >>> from atoll.testing import check_algorithm
->>> from atoll.algorithms.fedprox import FedProx
+>>> from atoll.algorithms import FedProx
 >>> for name in check_algorithm(FedProx, mu=0.1): print(name)  # doctest: +ELLIPSIS
 declares its traits, and wrappers keep them
 hooks are pure and keep the structure of every state

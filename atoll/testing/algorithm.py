@@ -11,9 +11,8 @@ from typing import Any, get_args
 import torch
 
 from atoll import tree
-from atoll.algorithms.wrappers import LocalStatistics, Snapshot
-from atoll.core import Algorithm, SecondModel, missing_hooks
-from atoll.core.settings import resolve
+from atoll.algorithms import LocalStatistics, Snapshot
+from atoll.core import Algorithm, SecondModel, missing_hooks, resolve
 from atoll.engines import Loop, Threads, cpu_threads
 from atoll.errors import ConformanceError
 from atoll.reducers import Collect
@@ -28,7 +27,7 @@ Builder = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Case:
+class AlgorithmCase:
     """An algorithm under test, and what is claimed of it."""
 
     builder: Builder
@@ -86,15 +85,15 @@ def check_algorithm(
     SGD. `control`: the server's state and every client's have an entry of this name, and the server's is
     the mean over all clients. `rounds` is how long it may take to get to the optimum.
 
-    >>> from atoll.algorithms.fedavg import FedAvg
+    >>> from atoll.algorithms import FedAvg
     >>> "learns" in check_algorithm(FedAvg, exact=False, alone=True)
     True
     """
-    case = Case(builder, options, lr, exact, sampled, alone, control, rounds)
+    case = AlgorithmCase(builder, options, lr, exact, sampled, alone, control, rounds)
     return [name for check in CHECKS for name in [check(case)] if name]
 
 
-def declares_its_traits(case: Case) -> str:
+def declares_its_traits(case: AlgorithmCase) -> str:
     """Before anything runs, and through every wrapper that a run may put around it."""
     algorithm = case.on(quadratics())
     missing = missing_hooks(algorithm)
@@ -106,7 +105,7 @@ def declares_its_traits(case: Case) -> str:
     return "declares its traits, and wrappers keep them"
 
 
-def hooks_keep_their_word(case: Case) -> str:
+def hooks_keep_their_word(case: AlgorithmCase) -> str:
     """Pure hooks, states that keep their structure, and nothing but tensors in them."""
     for problem in (quadratics(), network()):
         algorithm = resolve(case.on(problem), 0, [])
@@ -114,7 +113,7 @@ def hooks_keep_their_word(case: Case) -> str:
     return "hooks are pure and keep the structure of every state"
 
 
-def same_on_every_engine(case: Case) -> str:
+def same_on_every_engine(case: AlgorithmCase) -> str:
     """Loop, stack, chunks of the stack, and threads; ragged clients, partial batches, some of them absent."""
     truth = case.trial(Loop)
     cause = "a division by 0, or a rate that is too high; try lr=0.05"
@@ -135,7 +134,7 @@ def same_on_every_engine(case: Case) -> str:
     return "same on every engine and in every chunk"
 
 
-def same_in_any_order(case: Case) -> str | None:
+def same_in_any_order(case: AlgorithmCase) -> str | None:
     """A cohort is a set; and two runs are equal bit for bit."""
     forth, again = case.trial(), case.trial()
     cause = "torch.randn or a counter in the object; draw from a key instead"
@@ -146,7 +145,7 @@ def same_in_any_order(case: Case) -> str | None:
     return "same in any order of the cohort, and bit for bit when run again"
 
 
-def absent_clients_stay(case: Case) -> str | None:
+def absent_clients_stay(case: AlgorithmCase) -> str | None:
     """Who does not take part keeps its state; who does gets its own."""
     problem = quadratics()
     made = train(problem, case.on(problem), 2)
@@ -161,7 +160,7 @@ def absent_clients_stay(case: Case) -> str | None:
     return "absent clients keep their state"
 
 
-def no_rate_no_move(case: Case) -> str:
+def no_rate_no_move(case: AlgorithmCase) -> str:
     """A vanishing learning rate leaves every model where it is."""
     problem = quadratics()
     made = train(problem, case.on(problem, lr=1e-12), 3)
@@ -170,7 +169,7 @@ def no_rate_no_move(case: Case) -> str:
     return "a vanishing lr moves nothing"
 
 
-def learns(case: Case) -> str:
+def learns(case: AlgorithmCase) -> str:
     """What the clients predict with gets better on the quadratics."""
     problem = quadratics()
     made = train(problem, case.on(problem), 0)
@@ -184,7 +183,7 @@ def learns(case: Case) -> str:
     return "learns"
 
 
-def same_in_the_mirror(case: Case) -> str:
+def same_in_the_mirror(case: AlgorithmCase) -> str:
     """Training does not depend on which way is up: a problem and its mirror image give mirror images.
 
     About 0 for everyone; what claims to be exact may not depend on the origin either.
@@ -198,7 +197,7 @@ def same_in_the_mirror(case: Case) -> str:
     return "a mirrored problem gives the mirrored model"
 
 
-def control_is_the_mean(case: Case) -> str | None:
+def control_is_the_mean(case: AlgorithmCase) -> str | None:
     """The server's control is the mean of all clients', those never seen included."""
     if case.control is None:
         return None
@@ -214,7 +213,7 @@ def control_is_the_mean(case: Case) -> str | None:
     return what
 
 
-def alone_is_sgd(case: Case) -> str | None:
+def alone_is_sgd(case: AlgorithmCase) -> str | None:
     """One client, three rounds of four steps each: the server lands where the client's own SGD does."""
     problem = quadratics().only(3)
     found = flat(case.train(problem, 3).server["params"])
@@ -236,17 +235,17 @@ def alone_is_sgd(case: Case) -> str | None:
     return None
 
 
-def reaches_the_optimum(case: Case) -> str | None:
+def reaches_the_optimum(case: AlgorithmCase) -> str | None:
     """With everyone present."""
     return _optimum(case, 0)
 
 
-def reaches_the_optimum_sampled(case: Case) -> str | None:
+def reaches_the_optimum_sampled(case: AlgorithmCase) -> str | None:
     """With half of the clients in each round: exposes biased controls and client states that are not kept."""
     return _optimum(case, 3) if case.sampled and case.exact else None
 
 
-CHECKS: tuple[Callable[[Case], str | None], ...] = (
+CHECKS: tuple[Callable[[AlgorithmCase], str | None], ...] = (
     declares_its_traits,
     hooks_keep_their_word,
     absent_clients_stay,
@@ -262,7 +261,7 @@ CHECKS: tuple[Callable[[Case], str | None], ...] = (
 )
 
 
-def _optimum(case: Case, size: int) -> str | None:
+def _optimum(case: AlgorithmCase, size: int) -> str | None:
     name = "reaches the true optimum" + (f" with {size} of 6 clients a round" if size else "")
     problem = quadratics()
     rounds = 2 * case.rounds if size else case.rounds // (2 if case.exact is False else 1)

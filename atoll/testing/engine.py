@@ -9,16 +9,14 @@ from typing import Any
 import torch
 
 from atoll import tree
-from atoll.algorithms.fedavg import FedAvg
-from atoll.algorithms.optimizers import sgd
-from atoll.algorithms.scaffold import Scaffold
+from atoll.algorithms import FedAvg, Scaffold, sgd
 from atoll.core import Algorithm, Chain, Trained
 from atoll.engines import Loop, cpu_threads
 from atoll.reducers import Collect
 from atoll.testing.assertions import need, need_close, need_same
 from atoll.testing.harness import EngineFactory, Federation, federation, some, train
 from atoll.testing.problems import SIZES, Problem, network, quadratics
-from atoll.transforms.compress import TopK
+from atoll.transforms import TopK
 from atoll.tree import Tree
 
 

@@ -10,9 +10,22 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.algorithms.wrappers import Snapshot
-from atoll.core import Algorithm, Chain, Context, Engine, Info, Outcome, Participation, Program, Reducer, Round, Train
-from atoll.core.settings import extract, resolve
+from atoll.algorithms import Snapshot
+from atoll.core import (
+    Algorithm,
+    Chain,
+    Context,
+    Engine,
+    Info,
+    Outcome,
+    Participation,
+    Program,
+    Reducer,
+    Round,
+    Train,
+    extract,
+    resolve,
+)
 from atoll.data import Population, Same
 from atoll.engines import ClientStore, DeviceData, Loop, RowStore, Vector
 from atoll.reducers import Collect, Mean
@@ -47,7 +60,6 @@ class Federation:
 
     @property
     def algorithm(self) -> Algorithm:
-        """What is learned with."""
         return self.program.algorithm
 
     @property
@@ -90,7 +102,6 @@ class Federation:
         return ctx.train(sent, seen, who, key, per_client=self.round.per_client, **more)
 
     def everyone(self) -> range:
-        """All clients."""
         return range(self.store.size)
 
     def rows(self) -> Tree:
@@ -101,18 +112,8 @@ class Federation:
         """What every client would predict with now, stacked."""
         request = self.request(self.everyone())
         settings = {"algorithm": {"inner": request.settings["algorithm"]}, "chain": {}}
-        look = Train(
-            Program(Snapshot(self.algorithm), Chain(), Collect(), self.problem.model),
-            settings,
-            request.sent,
-            {},
-            request.ids,
-            request.key,
-            request.order,
-            per_client=request.per_client,
-            max_steps=0,
-            client_state="read",
-        )
+        program = Program(Snapshot(self.algorithm), Chain(), Collect(), self.problem.model)
+        look = replace(request, program=program, settings=settings, state={}, max_steps=0, client_state="read")
         value: Tree = Loop(device_data(self.problem, self.algorithm), self.store).run(look).partial.updates.value
         return value
 

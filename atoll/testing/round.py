@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.algorithms.fedavg import FedAvg
-from atoll.algorithms.wrappers import Statistics, keep_statistics_local
+from atoll.algorithms import FedAvg, Statistics, keep_statistics_local
 from atoll.core import (
     Algorithm,
     Chain,

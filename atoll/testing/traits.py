@@ -25,8 +25,7 @@ def check_traits(algorithm: Algorithm) -> None:
 def check_wrapper(wrap: Wrapper, inner: Algorithm) -> None:
     """A wrapper keeps every trait of what it wraps: it may only make models personal or partial.
 
-    >>> from atoll.algorithms.wrappers import LocalStatistics
-    >>> from atoll.algorithms.centralised import Centralised
+    >>> from atoll.algorithms import Centralised, LocalStatistics
     >>> check_wrapper(LocalStatistics, Centralised(task=None, lr=0.1))
     """
     within, around = asdict(inner.traits()), asdict(wrap(inner).traits())

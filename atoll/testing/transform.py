@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from atoll import rng, tree
-from atoll.core import Spec, Total, Transform, Update
-from atoll.core.settings import extract, inject, resolve
+from atoll.core import Spec, Total, Transform, Update, extract, inject, resolve
 from atoll.errors import ConformanceError, SpecError
 from atoll.testing.assertions import distance, need, need_close, need_same, need_shape
 from atoll.tree import Tree
@@ -23,7 +22,7 @@ _SCALES = (1.0, 1e6, 1e-6, 0.0, 30.0)  # of the updates of five clients: huge, t
 
 
 @dataclass(frozen=True)
-class Case:
+class TransformCase:
     """A bound transform, what was certain before it and after it, and what it starts with."""
 
     bound: Transform
@@ -70,7 +69,7 @@ def check_transform(transform: Transform, spec: Spec | None = None) -> list[str]
     `spec` is what is certain before it: nothing, unless given, or (if it refuses that) a bound of 1 and equal weights,
     or (if it refuses that too) integers.
 
-    >>> from atoll.transforms.clip import ClipL2
+    >>> from atoll.transforms import ClipL2
     >>> "keeps its bound" in check_transform(ClipL2(max_norm=0.5))
     True
     """
@@ -78,7 +77,7 @@ def check_transform(transform: Transform, spec: Spec | None = None) -> list[str]
     return [name for check in CHECKS for name in [check(case)] if name]
 
 
-def pure(case: Case) -> str:
+def pure(case: TransformCase) -> str:
     """Both sides leave what they are given alone and give the same for the same key."""
     updates, memory, keys = case.updates(), case.five(), _keys()
     before = tree.digest({"u": updates._asdict(), "m": memory, "s": case.state})
@@ -98,7 +97,7 @@ def pure(case: Case) -> str:
     return "pure, and keyed"
 
 
-def keeps_structure(case: Case) -> str:
+def keeps_structure(case: TransformCase) -> str:
     """Updates, memories and totals keep their keys, shapes and types, and stay finite."""
     updates, memory = case.updates(), case.five()
     new, kept = case.clients(updates, memory, _keys())
@@ -117,7 +116,7 @@ def keeps_structure(case: Case) -> str:
     return "keeps the structure of updates and totals"
 
 
-def same_stacked(case: Case) -> str:
+def same_stacked(case: TransformCase) -> str:
     """One client at a time and all under vmap are the same, also with settings as tensors."""
     updates, memory, keys = case.updates(), case.five(), _keys()
     truth = _tree(*case.clients(updates, memory, keys))
@@ -133,7 +132,7 @@ def same_stacked(case: Case) -> str:
     return "same stacked as one by one"
 
 
-def keeps_bound(case: Case) -> str | None:
+def keeps_bound(case: TransformCase) -> str | None:
     """No update is longer than the bounds that `bind` gave out, whatever came in (residues wrap around, and may be)."""
     bounds = [(f, b) for f, b in ((tree.norm, case.after.l2), (_l1, case.after.l1)) if b is not None]
     if not bounds or case.after.domain == "modular":
@@ -148,7 +147,7 @@ def keeps_bound(case: Case) -> str | None:
     return "keeps its bound"
 
 
-def keeps_equal_weights(case: Case) -> str | None:
+def keeps_equal_weights(case: TransformCase) -> str | None:
     """All weights are alike if `bind` says so, and untouched if it does not."""
     updates = case.updates()
     new = case.clients(updates, case.five(), _keys())[0].weight
@@ -162,7 +161,7 @@ def keeps_equal_weights(case: Case) -> str | None:
     return None
 
 
-def draws_apart(case: Case) -> str | None:
+def draws_apart(case: TransformCase) -> str | None:
     """Where it draws: another key is another draw, and two equal tensors get different ones."""
     updates, memory = case.updates(), case.five()
     delta = updates.value["delta"]
@@ -180,7 +179,7 @@ def draws_apart(case: Case) -> str | None:
     return "another key is another draw, for every tensor" if drawing else None
 
 
-def feedback_loses_nothing(case: Case) -> str | None:
+def feedback_loses_nothing(case: TransformCase) -> str | None:
     """What was sent and what is still held back add up to what came in."""
     if "residual" not in case.memory:
         return None
@@ -197,7 +196,17 @@ def feedback_loses_nothing(case: Case) -> str | None:
     return "what is held back is not lost"
 
 
-CHECKS: tuple[Callable[[Case], str | None], ...] = (
+def accounts_for_noise(case: TransformCase) -> str | None:
+    """Where `bind` says that there is noise, an accountant hears of a mechanism; and nowhere else."""
+    events = [mechanism.event() for mechanism in case.bound.mechanisms()]
+    noisy = case.after.noise is not None and case.before.noise is None
+    cause = "noise without an event(), or a transform around others that does not give their mechanisms()"
+    wanted = "an event for the noise in its spec" if noisy else "no event, as there is no noise in its spec"
+    need(bool(events) == noisy, "an account hears of its noise", events, wanted, cause)
+    return "an account hears of its noise" if noisy else None
+
+
+CHECKS: tuple[Callable[[TransformCase], str | None], ...] = (
     pure,
     keeps_structure,
     same_stacked,
@@ -205,10 +214,11 @@ CHECKS: tuple[Callable[[Case], str | None], ...] = (
     keeps_equal_weights,
     draws_apart,
     feedback_loses_nothing,
+    accounts_for_noise,
 )
 
 
-def _bound(transform: Transform, spec: Spec | None) -> Case:
+def _bound(transform: Transform, spec: Spec | None) -> TransformCase:
     tried = [spec] if spec is not None else [Spec(), _STRONG, _INTEGER]
     for i, before in enumerate(tried):
         try:
@@ -217,9 +227,9 @@ def _bound(transform: Transform, spec: Spec | None) -> Case:
             if i == len(tried) - 1:
                 raise ConformanceError(f"can be bound: refuses {before} ({e}). Give check_transform a spec.") from e
             continue
-        like = tree.rows(Case(bound, before, after, {}, {}).updates().value, 0)
+        like = tree.rows(TransformCase(bound, before, after, {}, {}).updates().value, 0)
         state, memory = bound.init(tree.zeros_like(like))
-        return Case(bound, before, after, state, memory)
+        return TransformCase(bound, before, after, state, memory)
     raise AssertionError("unreachable")
 
 

@@ -38,4 +38,4 @@ TRANSFORMS: dict[str, type[Transform]] = {
     "top_k": TopK,
 }
 
-__all__ = ["TRANSFORMS"]
+__all__ = ["TRANSFORMS", "TopK"]

@@ -10,8 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Positive, Scaling, Share, Spec, Total, Transform, Unsigned, Update
-from atoll.core.settings import Derived, Scheduled
+from atoll.core import Derived, Positive, Scaling, Scheduled, Share, Spec, Total, Transform, Unsigned, Update
 from atoll.errors import ConfigError
 from atoll.transforms.clip import SAFE, l2_norm
 from atoll.transforms.requirements import check_number, needs_equal_weights, needs_real, needs_sum
@@ -52,8 +51,7 @@ class AdaptiveClip(Scaling):
         return replace(self, unit=unit), replace(spec, l2=(1.0 - self.count_share) ** -0.5, l1=None, size=size)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
-        return {"bound": torch.tensor(float(self.initial_max_norm), device=device)}, {}
+        return {"bound": torch.tensor(float(self.initial_max_norm), device=tree.device(like))}, {}
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
         norm, bound = l2_norm(update.value), _clamped(state["bound"])

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Spec, Total, Transform
-from atoll.core.settings import Derived, SetByBind
+from atoll.core import SetByBind, Spec, Total, Transform
 from atoll.errors import ConfigError, SpecError
 from atoll.privacy import Banded, Event, TreeAggregation, banded
 from atoll.rng import dp
-from atoll.transforms.noise import CALIBRATED, Clients, Epsilon, actual_event, checked_sensitivity, noise_share
-from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm
-from atoll.transforms.requirements import Delta, check_noise_stated
+from atoll.transforms.noise import Clients, MeasuredNoise
+from atoll.transforms.release import fixed_denominator, signal_norm
 from atoll.tree import Tree
 
 Constant = Annotated[float, Field(ge=0)]  # the same in every round: the events are of the whole run
@@ -30,7 +28,7 @@ _NAN = float("nan")
 
 
 @dataclass(frozen=True)
-class BandedNoise(NoisySum):
+class BandedNoise(MeasuredNoise):
     """Banded matrix factorisation: noise C^-1 z, x_t = (z_t - sum_k c_k x_(t-k)) / c_0 (Choquette-Choo et al., 2023).
 
     C has `bands` coefficients of length 1, the best for prefix sums over the run. z has deviation noise_multiplier x
@@ -40,31 +38,24 @@ class BandedNoise(NoisySum):
     given).
     """
 
-    allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
-
-    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
+    name: ClassVar[str] = "banded_noise"
 
     noise_multiplier: Constant = _NAN
     bands: Annotated[int, Field(ge=0)] = 0  # 0: as many as a client waits rounds for its next turn
-    noise_cohort: Clients | None = None
     min_separation: Clients | None = None
-    epsilon: Epsilon | None = None
-    delta: Delta | None = None
-    sensitivity: Derived = _NAN
     rounds: DerivedInt = 0
     participation_gap: DerivedInt = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise_stated("banded_noise", self.noise_multiplier, self.epsilon)
-        bound = checked_sensitivity(spec, "banded_noise", "l2")
-        participation_gap, rounds = self._participation_gap(spec), needs_rounds(spec, "banded_noise")
+        bound = self.checked_sensitivity(spec)
+        participation_gap, rounds = self._participation_gap(spec), needs_rounds(spec, self.name)
         bands = self.bands or min(participation_gap, rounds)
         noise = self.noise_multiplier * bound / banded(rounds, bands)[0]
         terms = {"sensitivity": bound, "rounds": rounds, "participation_gap": participation_gap, "bands": bands}
         return replace(self, **(terms | fixed_denominator(spec))), replace(spec, noise=noise)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        c = torch.tensor(banded(self.rounds, self.bands), dtype=torch.float64, device=_device(like))
+        c = torch.tensor(banded(self.rounds, self.bands), dtype=torch.float64, device=tree.device(like))
         past = torch.zeros((len(c) - 1, tree.count(like)), device=c.device)  # no more than rounds
         return {"coefficients": c, "past": past, **super().init(like)[0]}, {}
 
@@ -73,23 +64,19 @@ class BandedNoise(NoisySum):
         z = dp.flat_noise(total.value, key, dp.normal, dp.fast_bits)
         x = (z - c[1:] @ past) / c[0]
         recent = torch.cat([x[None], past[:-1]])[: len(past)]
-        std = self.noise_multiplier * self.sensitivity * noise_share(total, self.noise_cohort)
         new = {**state, "past": recent, "signal": signal_norm(total.value)}
-        return replace(total, value=dp.add_flat(total.value, std * x)), new
+        return replace(total, value=dp.add_flat(total.value, self.scale(total) * x)), new
 
-    def event(self) -> Event:
-        return actual_event("banded_noise", self.noise_multiplier, self.noise_cohort, self._event())
+    def separation(self) -> int:
+        return self.participation_gap
 
-    def simulated_event(self) -> Event | None:
-        return None if self.noise_cohort is None else self._event()
-
-    def _event(self) -> Event:
+    def mechanism(self) -> Event:
         return Banded(float(self.noise_multiplier), self.bands, self.participation_gap, self.rounds)
 
     def _participation_gap(self, spec: Spec) -> int:
         stated = self.noise_cohort is None or self.min_separation is not None
         simulated_gap = self.min_separation if stated or not self.bands else self.bands
-        participation_gap = checked_gap(spec, "banded_noise", self.noise_cohort, simulated_gap)
+        participation_gap = checked_gap(spec, self.name, self.noise_cohort, simulated_gap)
         if participation_gap < self.bands:
             raise SpecError(
                 f"banded_noise: {self.bands} bands need a client to wait {self.bands} rounds for its next turn, and "
@@ -100,7 +87,7 @@ class BandedNoise(NoisySum):
 
 
 @dataclass(frozen=True)
-class TreeNoise(NoisySum):
+class TreeNoise(MeasuredNoise):
     """Binary tree aggregation: noise on every node of a tree over rounds, log2(t) + 1 of them in a prefix sum.
 
     Round t completes a node of level j, j the number of ones that t ends in: its fresh noise replaces that of the j
@@ -109,32 +96,25 @@ class TreeNoise(NoisySum):
     banded_noise.
     """
 
-    allowed_after_noise: ClassVar[bool] = True
-
-    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
+    name: ClassVar[str] = "tree_noise"
 
     noise_multiplier: Constant = _NAN
     restart: Clients | None = None
-    noise_cohort: Clients | None = None
     min_separation: Clients | None = None
-    epsilon: Epsilon | None = None
-    delta: Delta | None = None
-    sensitivity: Derived = _NAN
     rounds: DerivedInt = 0
     participation_gap: DerivedInt = 0
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        check_noise_stated("tree_noise", self.noise_multiplier, self.epsilon)
-        bound, rounds = checked_sensitivity(spec, "tree_noise", "l2"), needs_rounds(spec, "tree_noise")
+        bound, rounds = self.checked_sensitivity(spec), needs_rounds(spec, self.name)
         noise = self.noise_multiplier * bound * (self._levels(rounds) + 1) ** 0.5
-        participation_gap = checked_gap(spec, "tree_noise", self.noise_cohort, self.min_separation)
+        participation_gap = checked_gap(spec, self.name, self.noise_cohort, self.min_separation)
         terms = {"sensitivity": bound, "rounds": rounds, "participation_gap": participation_gap}
         return replace(self, **(terms | fixed_denominator(spec))), replace(spec, noise=noise)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         levels = self._levels(self.rounds)
-        nodes = torch.zeros((levels, tree.count(like)), device=_device(like))
-        number = torch.zeros((), dtype=torch.int64, device=_device(like))
+        nodes = torch.zeros((levels, tree.count(like)), device=tree.device(like))
+        number = torch.zeros((), dtype=torch.int64, device=tree.device(like))
         return {"round": number, "nodes": nodes, **super().init(like)[0]}, {}
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
@@ -144,17 +124,13 @@ class TreeNoise(NoisySum):
         # What an earlier tree left on a level is written over before it could be taken away.
         x = z - _below(at, len(state["nodes"])) @ state["nodes"]
         nodes = _carried(at, z, state["nodes"])
-        std = self.noise_multiplier * self.sensitivity * noise_share(total, self.noise_cohort)
         new = {"round": state["round"] + 1, "nodes": nodes, "signal": signal_norm(total.value)}
-        return replace(total, value=dp.add_flat(total.value, std * x)), new
+        return replace(total, value=dp.add_flat(total.value, self.scale(total) * x)), new
 
-    def event(self) -> Event:
-        return actual_event("tree_noise", self.noise_multiplier, self.noise_cohort, self._event())
+    def separation(self) -> int:
+        return self.participation_gap
 
-    def simulated_event(self) -> Event | None:
-        return None if self.noise_cohort is None else self._event()
-
-    def _event(self) -> Event:
+    def mechanism(self) -> Event:
         return TreeAggregation(
             float(self.noise_multiplier), self.rounds, self.participation_gap, restart=self.restart, pattern="cyclic"
         )
@@ -194,7 +170,3 @@ def _carried(at: Tensor, new: Tensor, old: Tensor) -> Tensor:
 def _powers(at: Tensor, levels: int, more: int) -> Tensor:
     powers: Tensor = 2 ** (torch.arange(levels, device=at.device) + more)
     return powers
-
-
-def _device(like: Tree) -> Any:
-    return next((x.device for x in tree.leaves(like)), torch.device("cpu"))

@@ -9,12 +9,11 @@ from typing import Annotated, ClassVar
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Spec, Total, Transform, Unsigned
-from atoll.core.settings import Derived, SetByBind
+from atoll.core import Calibrated, Derived, SetByBind, Spec, Total, Transform, Unsigned
 from atoll.privacy import DistributedDiscreteGaussian, DistributedSkellam, Event
 from atoll.rng import BitSource, dp
 from atoll.transforms.discrete_sampling import Distribution, cumulative_table, sample_integers
-from atoll.transforms.noise import CALIBRATED, Epsilon, actual_event
+from atoll.transforms.noise import Epsilon, actual_event
 from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm
 from atoll.transforms.requirements import (
     Delta,
@@ -33,7 +32,7 @@ _NAN = float("nan")
 
 
 @dataclass(frozen=True)
-class DiscreteGaussian(NoisySum):
+class DiscreteGaussian(NoisySum, Calibrated):
     """Discrete Gaussian noise on a sum of integers: P(k) ~ exp(-k^2 / 2 s^2), s = noise_multiplier x sensitivity.
 
     Every client of a secure sum adds its share, of variance s^2 / clients (Canonne et al., 2020; Kairouz, Liu and
@@ -41,8 +40,6 @@ class DiscreteGaussian(NoisySum):
     """
 
     allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
-
-    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
 
     noise_multiplier: Unsigned = _NAN
     epsilon: Epsilon | None = None
@@ -70,15 +67,13 @@ class DiscreteGaussian(NoisySum):
 
 
 @dataclass(frozen=True)
-class Skellam(NoisySum):
+class Skellam(NoisySum, Calibrated):
     """Skellam noise on a sum of integers: the difference of two Poisson numbers, variance (noise_multiplier x l2)^2.
 
     Every client of a secure sum adds its share, and shares add up to it exactly (Agarwal, Kairouz and Liu, 2021).
     """
 
-    allowed_after_noise: ClassVar[bool] = True
-
-    calibrated_options: ClassVar[tuple[str, ...]] = CALIBRATED
+    allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
 
     noise_multiplier: Unsigned = _NAN
     epsilon: Epsilon | None = None

@@ -12,8 +12,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from atoll.core import Positive, Spec, Total, Transform, Update
-from atoll.core.settings import Derived
+from atoll.core import Derived, Positive, Simulated, Spec, Total, Transform, Update
 from atoll.errors import ConfigError
 from atoll.privacy import Approximate, Event, NotPrivate, Pure, gaussian_delta
 from atoll.rng import dp
@@ -118,8 +117,6 @@ class ApproximateLocal(NoisySum):
     accurate as one that does.
     """
 
-    allowed_after_noise: ClassVar[bool] = True
-
     epsilon: Positive
     mechanism: Literal["gaussian", "laplace", "privunit"] = "privunit"
     delta: Delta = 1e-6
@@ -140,10 +137,9 @@ class ApproximateLocal(NoisySum):
     def event(self) -> Event:
         return NotPrivate("approximate_local: the noise of a local mechanism was added to the sum. Simulation only.")
 
-    def simulated_event(self) -> Event:
-        if self.mechanism == "gaussian":
-            return Approximate(float(self.epsilon), self.delta)
-        return Pure(float(self.epsilon))
+    def simulates(self) -> Simulated:
+        epsilon = float(self.epsilon)
+        return Simulated(Approximate(epsilon, self.delta) if self.mechanism == "gaussian" else Pure(epsilon))
 
     def _std(self, bound: float, spec: Spec) -> float:
         if self.mechanism == "laplace":

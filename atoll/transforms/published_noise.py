@@ -29,6 +29,7 @@ class WeakDp(NoisySum):
     worth the name, so it has none.
     """
 
+    allowed_after_noise: ClassVar[bool] = False  # it clips
     keeps_zeros: ClassVar[bool] = True
     keyed: ClassVar[bool] = False
 

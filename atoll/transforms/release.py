@@ -1,14 +1,13 @@
 """What every mechanism on the sum does besides its noise."""
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Spec, Total, Transform
-from atoll.core.settings import ServerSide, SetByBind
+from atoll.core import ServerSide, SetByBind, Spec, Total, Transform
 from atoll.tree import Tree
 
 
@@ -20,12 +19,13 @@ class NoisySum(Transform):
     availability trace says who comes) the clients that were invited count, whether or not they could be used.
     """
 
+    allowed_after_noise: ClassVar[bool] = True  # `bind` refuses, and knows why
+
     expected: Annotated[float | None, SetByBind(), ServerSide()] = field(default=None, kw_only=True, repr=False)
     fixed: Annotated[bool, SetByBind(), ServerSide()] = field(default=False, kw_only=True, repr=False)
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        device = next((x.device for x in tree.leaves(like)), torch.device("cpu"))
-        return {"signal": torch.zeros((), dtype=torch.float64, device=device)}, {}
+        return {"signal": torch.zeros((), dtype=torch.float64, device=tree.device(like))}, {}
 
     def releases(self, invited: int) -> bool:
         return self.fixed and (self.expected is not None or invited > 0)

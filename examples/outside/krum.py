@@ -10,26 +10,14 @@ import torch
 from pydantic import Field
 
 from atoll import tree
-from atoll.core import Reducer, Spec, Stack, Total
+from atoll.core import StackReducer, Total
 
 
 @dataclass(frozen=True)
-class Krum(Reducer[Stack]):
+class Krum(StackReducer):
     """Of n updates the one whose n - f - 2 nearest others are nearest, by squared distance; f = `byzantine`."""
 
     byzantine: Annotated[int, Field(ge=0)] = 1
-
-    def spec(self):
-        return Spec(additive=False)
-
-    def zero(self, like):
-        return Stack.zero(like)
-
-    def lift(self, updates, info, key):
-        return Stack(updates, info)
-
-    def merge(self, a, b):
-        return a.merge(b)
 
     def finish(self, partial, state, key):
         if not len(partial):

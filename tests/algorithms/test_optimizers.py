@@ -8,7 +8,7 @@ import torch
 
 from atoll import tree
 from atoll.algorithms.optimizers import OPTIMIZERS, SGD, Decayed, Momentum, adam, adamw, sgd
-from atoll.core.settings import extract, inject
+from atoll.core import extract, inject
 from atoll.testing.assertions import shapes
 from atoll.tree import Tree
 

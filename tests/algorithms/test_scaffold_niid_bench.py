@@ -18,7 +18,7 @@ from atoll.algorithms.published import scaffold
 from atoll.algorithms.scaffold import Scaffold
 from atoll.errors import ConfigError, ConformanceError
 from atoll.experiment import Experiment
-from atoll.runs.run_stacked import run_together
+from atoll.runs import run_together
 from atoll.testing import check_algorithm
 from atoll.testing.assertions import distance
 from atoll.testing.harness import some, train

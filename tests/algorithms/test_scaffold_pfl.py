@@ -14,8 +14,7 @@ from atoll import tree
 from atoll.algorithms.published import scaffold
 from atoll.algorithms.scaffold import Scaffold
 from atoll.errors import ConformanceError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import set_up
+from atoll.experiment import Experiment, set_up
 from atoll.records import RunFolder
 from atoll.runs import RunLoop
 from atoll.testing import check_algorithm

@@ -2,10 +2,8 @@
 
 import json
 import math
-import shlex
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -21,12 +19,11 @@ from atoll import records
 from atoll.analysis.advise import OTHER_DATA, Setting, Target, advise, distance, settings, target
 from atoll.analysis.advise.advice import certainty, words
 from atoll.analysis.advise.evidence import read_evidence
-from atoll.cli import main
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import loaded, partitioned
+from atoll.experiment import Experiment, load_dataset, make_partition
 from atoll.records import Cell, Results, Trace
 from atoll.suites.skew import skew_of
+from tests.support.shell import Shell, shell
 
 IID = {
     "emd": 0.05,
@@ -282,8 +279,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     raw = {**atoll.experiment.read(place / "e.toml"), "sweep": axes}
     runs = atoll.sweep.run(raw, place / "grid").runs
     experiment = Experiment.parse(runs[0].info["experiment"])
-    data = loaded(experiment)
-    skew = skew_of(data, partitioned(experiment, data), experiment.partition)
+    data = load_dataset(experiment)
+    skew = skew_of(data, make_partition(experiment, data), experiment.partition)
     cells = [
         Cell("main", {"data": "digits", "partition": "dirichlet(0.5)", "algorithm": name},
              tuple(_trace(run) for run in runs if run.info["label"] == name), skew=skew)
@@ -301,32 +298,12 @@ def _trace(run: Any) -> Trace:
     return Trace(run.info["seed"], *rest, partition=run.info["partition"]["digest"])
 
 
-@dataclass
-class Said:
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
-def sh(measured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Said]:
-    monkeypatch.chdir(measured)
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def run(command: str) -> Said:
-        monkeypatch.setattr(sys, "argv", ["atoll", *shlex.split(command)])
-        with pytest.raises(SystemExit) as e:
-            main.main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return Said(e.value.code if isinstance(e.value.code, int) else 0, out, err)
-
-    return run
+def sh(measured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return shell(measured, monkeypatch, capsys, 160)
 
 
-def test_a_file_a_run_and_a_name_with_a_partition_are_the_same_question(
-    measured: Path, sh: Callable[[str], Said]
-) -> None:
+def test_a_file_a_run_and_a_name_with_a_partition_are_the_same_question(measured: Path, sh: Shell) -> None:
     run = next(measured.glob("grid/cells/*seed=0*"))
     answers = [
         sh("advise e.toml --json a.json --evidence results"),
@@ -346,17 +323,17 @@ def test_a_file_a_run_and_a_name_with_a_partition_are_the_same_question(
     )
 
 
-def test_results_here_are_the_usual_evidence(sh: Callable[[str], Said]) -> None:
+def test_results_here_are_the_usual_evidence(sh: Shell) -> None:
     assert "Use fedavgm" in sh("advise e.toml").out
 
 
-def test_changes_of_the_file_change_the_question(sh: Callable[[str], Said]) -> None:
+def test_changes_of_the_file_change_the_question(sh: Shell) -> None:
     done = sh("advise e.toml --set 'partition={name=\"classes\", clients=5, per_client=1}' --evidence results")
     assert done.code == 0
     assert "No evidence: the nearest of 1 measured settings is" in done.out
 
 
-def test_mistakes_are_said_plainly(sh: Callable[[str], Said]) -> None:
+def test_mistakes_are_said_plainly(sh: Shell) -> None:
     done = sh("advise digits --alpha 0.5")
     assert (done.code, "--partition: is missing" in done.err) == (2, True)
     assert "go with data by name" in sh("advise e.toml --partition iid --clients 3").err

@@ -2,9 +2,7 @@
 
 import json
 import math
-import shlex
 import shutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,11 +21,11 @@ from atoll.analysis.compare.load_side import SeedRun, Side
 from atoll.analysis.diff import must_agree, parting, words
 from atoll.analysis.diff.gaps import gaps, same
 from atoll.analysis.diff.lines import compared
-from atoll.cli import main
 from atoll.data import Partition
 from atoll.data.partition import Iid
 from atoll.errors import ConfigError, RecordError
 from atoll.records import Cell, Results, Trace
+from tests.support.shell import Shell, shell
 
 BASE: dict[str, Any] = {
     "rounds": 4,
@@ -575,27 +573,9 @@ def test_every_run_is_in_a_pair_or_left_out(runs: list[tuple[int, int, bool]]) -
 # ------------------------------------------------------------------------------------------------------ the command
 
 
-@dataclass
-class Said:
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
-def sh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Said]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def run(command: str) -> Said:
-        monkeypatch.setattr(sys, "argv", ["atoll", *shlex.split(command)])
-        with pytest.raises(SystemExit) as e:
-            main.main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return Said(e.value.code if isinstance(e.value.code, int) else 0, out, err)
-
-    return run
+def sh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return shell(tmp_path, monkeypatch, capsys, 160)
 
 
 @pytest.fixture(scope="module")
@@ -607,7 +587,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return atoll.sweep.run(raw, tmp_path_factory.mktemp("swept") / "grid").folder
 
 
-def test_two_methods_of_a_sweep_are_compared_by_what_else_varies(swept: Path, sh: Callable[[str], Said]) -> None:
+def test_two_methods_of_a_sweep_are_compared_by_what_else_varies(swept: Path, sh: Shell) -> None:
     done = sh(f"compare {swept}@fedavg {swept}@fedavgm --json out/found.json")
     assert (done.code, done.err) == (0, "")
     assert "alpha=0.1" in done.out
@@ -620,7 +600,7 @@ def test_two_methods_of_a_sweep_are_compared_by_what_else_varies(swept: Path, sh
     assert found["rows"][0]["a"] == pytest.approx(np.mean(by_hand))
 
 
-def test_folders_of_runs_and_patterns_are_sides_too(swept: Path, sh: Callable[[str], Said]) -> None:
+def test_folders_of_runs_and_patterns_are_sides_too(swept: Path, sh: Shell) -> None:
     whole = sh(f"compare {swept} {swept / 'cells'}").out
     assert whole.count("equal") >= 4
     by_pattern = sh(f"compare '{swept}/cells/fedavg,*' '{swept}/cells/fedavgm,*'").out
@@ -628,7 +608,7 @@ def test_folders_of_runs_and_patterns_are_sides_too(swept: Path, sh: Callable[[s
     assert by_pattern.splitlines()[:8] == by_method.splitlines()[:8]
 
 
-def test_suites_are_compared_from_their_files(sh: Callable[[str], Said], tmp_path: Path) -> None:
+def test_suites_are_compared_from_their_files(sh: Shell, tmp_path: Path) -> None:
     results.write_results(suite(OURS), tmp_path / "a" / "results.json")
     results.write_results(suite(THEIRS), tmp_path / "b.json")
     done = sh("compare a b.json --rope 0.02")
@@ -637,7 +617,7 @@ def test_suites_are_compared_from_their_files(sh: Callable[[str], Said], tmp_pat
     assert "A better" in done.out
 
 
-def test_two_runs_are_told_apart_and_the_exit_status_says_so(ran: Make, sh: Callable[[str], Said]) -> None:
+def test_two_runs_are_told_apart_and_the_exit_status_says_so(ran: Make, sh: Shell) -> None:
     a, other = ran(), ran(algorithm={"name": "fedavg", "lr": 0.2})
     noisy, stacked = ran(**NOISY), ran(**NOISY, engine="vector")
     assert (sh(f"compare {a} {a} --same").code, sh(f"compare {noisy} {stacked} --same --json f.json").code) == (0, 1)
@@ -654,7 +634,7 @@ def test_two_runs_are_told_apart_and_the_exit_status_says_so(ran: Make, sh: Call
     assert "initial model not known" in sh(f"compare {a} {other} --no-replay").out
 
 
-def test_mistakes_are_said_plainly(ran: Make, swept: Path, sh: Callable[[str], Said], tmp_path: Path) -> None:
+def test_mistakes_are_said_plainly(ran: Make, swept: Path, sh: Shell, tmp_path: Path) -> None:
     done = sh("compare a b c")
     assert (done.code, "takes two sides (got 3)" in done.err) == (2, True)
     assert "nowhere: is not there, or holds no runs" in sh(f"compare {ran()} nowhere").err

@@ -8,10 +8,11 @@ to five standard errors.
 from dataclasses import dataclass, replace
 
 import pytest
+import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.attacks import Canaries
+from atoll.attacks import Canaries, Planted
 from atoll.core import Participation, Spec, Total, Transform, Update
 from atoll.data.sampling import Cyclic, Everyone, FixedWithReplacement, Poisson, Sampler
 from atoll.privacy import Analytic, Composed, Gaussian, Pld, Sampled, gaussian_epsilon
@@ -23,7 +24,7 @@ from atoll.transforms.integers import FixedPoint, SecureSum
 from atoll.transforms.local_noise import LocalGaussian
 from atoll.transforms.noise import GaussianNoise, LaplaceNoise
 from atoll.tree import Tree
-from tests.support.canary_rounds import DELTA, audited, like
+from tests.support.canary_rounds import DELTA, audited, chain_of, like
 
 
 def told_apart(canaries: Canaries) -> float:
@@ -79,6 +80,13 @@ def test_honest_noise_passes(seed: int) -> None:
         "guesses": found["guesses"],
         "correct": found["correct"],
     }
+
+
+def test_an_account_hears_of_the_noise_that_canaries_stand_around() -> None:
+    chain = chain_of(ClipL2(0.5), GaussianNoise(2.0), spec=Spec())
+    planted = Planted.plant(4, like(400), Everyone(), 8, 0, torch.device("cpu"))
+    audit = planted.around(chain, 0, Participation("everyone", 8, size=8))
+    assert [mechanism.event() for mechanism in audit.mechanisms()] == [Gaussian(2.0)]
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -18,8 +18,7 @@ from atoll.attacks.membership.random_half import Half, coins
 from atoll.attacks.membership.shadow import lira_scores, plan
 from atoll.attacks.membership_metrics import judge
 from atoll.errors import ConfigError, DivergenceError, PartitionError, RecordError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import partitioned
+from atoll.experiment import Experiment, make_partition
 from atoll.runs import Run
 
 RANDOM_LABELS = "tests.support.random_labels:random_labels"
@@ -137,7 +136,7 @@ def test_held_out_examples_are_better_others_than_the_test_data(tmp_path: Path) 
     rows = run.setup.training.indices.unique()
     everyone = set(rows.tolist())
     for p in parts:
-        assert partitioned(p.experiment, run.setup.dataset).digest() == p.half.digest()
+        assert make_partition(p.experiment, run.setup.dataset).digest() == p.half.digest()
         assert rows[torch.from_numpy(p.inside)].tolist() == sorted(p.half.indices.tolist())
     assert set(parts[1].half.indices.tolist()) | set(parts[2].half.indices.tolist()) == everyone
 
@@ -156,7 +155,7 @@ def test_everyone_is_in_exactly_half_of_the_shadows(level: Any) -> None:
 def test_a_file_makes_the_same_half_as_the_plan(by_heart: FinishedRun, level: Any, tmp_path: Path) -> None:
     part = plan(by_heart, level, 4, 1, tmp_path)[2]
     again = Experiment.parse(json.loads(json.dumps(part.experiment.complete())))
-    made = partitioned(again, by_heart.setup.dataset)
+    made = make_partition(again, by_heart.setup.dataset)
     assert made.digest() == part.half.digest()
     assert made.size == 12  # those who are left out are still there, with nothing
     whole, inside = by_heart.setup.training, part.inside

@@ -5,16 +5,15 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import atoll
-from atoll.cli import check, main
+from atoll.cli import check
 from atoll.experiment import CATALOGUE
 from atoll.runs import Run
+from tests.support.shell import Shell, shell
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 FILE = """
@@ -40,33 +39,11 @@ lr = 0.1
 """
 
 
-@dataclass
-class Said:
-    code: int
-    out: str
-    err: str
-
-
-Shell = Callable[[str], Said]
-
-
 @pytest.fixture
 def sh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
     """Type a command in a folder of its own, with an experiment in e.toml."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
     (tmp_path / "e.toml").write_text(FILE)
-
-    def run(command: str) -> Said:
-        monkeypatch.setattr(sys, "argv", ["atoll", *shlex.split(command)])
-        with pytest.raises(SystemExit) as e:
-            main.main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        code = e.value.code
-        return Said(code if isinstance(code, int) else 0, out, err)
-
-    return run
+    return shell(tmp_path, monkeypatch, capsys)
 
 
 def test_run_prints_a_table_and_where_everything_is(sh: Shell, tmp_path: Path) -> None:

@@ -98,6 +98,10 @@ def test_a_list_is_read_again_when_the_package_or_the_file_is_another(
     assert reads == ["models"] * 3
 
 
+def test_tests_keep_no_list_in_the_cache_of_the_user() -> None:
+    assert not listing._cache().is_relative_to(Path.home() / ".cache")
+
+
 def test_a_list_is_printed_where_nothing_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "atoll").write_text("a file where a folder should be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

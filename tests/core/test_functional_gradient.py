@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
-from atoll.core.autograd import functional, gradient_and_value
+from atoll.core import functional, gradient_and_value
 from atoll.tree import Tree
 
 

@@ -7,7 +7,7 @@ import torch
 
 from atoll import rng, tree
 from atoll.algorithms.fedavg import FedAvg
-from atoll.core import Columns, Pending, Train, Trained, no_columns
+from atoll.core import Columns, Pending, Train, Trained
 from atoll.testing.harness import federation
 from atoll.testing.problems import network
 
@@ -66,11 +66,6 @@ def test_what_is_done_is_what_was_promised() -> None:
     answer = object()
     pending = Pending.done(answer)
     assert pending.result() is pending.promised is answer
-
-
-def test_a_round_without_clients_has_empty_columns() -> None:
-    assert [len(column) for column in no_columns()] == [0, 0, 0]
-    assert no_columns().finite.dtype == torch.bool
 
 
 def test_a_request_is_told_apart_by_who_it_is_and_not_by_its_tensors() -> None:

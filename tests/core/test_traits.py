@@ -15,7 +15,7 @@ from atoll.core import Algorithm, Model, Traits
 from atoll.errors import ConfigError, ConformanceError
 from atoll.experiment.experiment import TaskTable
 from atoll.testing import CLAIMS, check_algorithm, check_wrapper
-from atoll.testing.algorithm import Case
+from atoll.testing.algorithm import AlgorithmCase
 from atoll.testing.problems import network
 from atoll.tree import Tree
 
@@ -23,7 +23,7 @@ SIZES = [5, 23, 4, 11, 9]
 CLIENTS = [list(range(sum(SIZES[:i]), sum(SIZES[: i + 1]))) for i in range(len(SIZES))]
 POLICIES = get_args(TaskTable.model_fields["batch_norm"].annotation)
 OPTIONS = {name: {k: v for k, v in claims.items() if k in ("mu", "alpha")} for name, claims in CLAIMS.items()}
-BUILT = {name: Case(builder, OPTIONS[name]).on(network()) for name, builder in ALGORITHMS.items()}
+BUILT = {name: AlgorithmCase(builder, OPTIONS[name]).on(network()) for name, builder in ALGORITHMS.items()}
 POOLED = [name for name, algorithm in BUILT.items() if algorithm.traits().pooled]
 WRAPPERS = [
     x for x in vars(wrappers).values() if isinstance(x, type) and is_dataclass(x) and fields(x)[0].name == "inner"

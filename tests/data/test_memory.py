@@ -40,9 +40,9 @@ def test_what_is_advised_would_fit(sixteen_gib: None) -> None:
 
 @pytest.mark.parametrize("options", [{"users": 10**9}, {"dimensions": 10**9}, {"classes": 10**9}])
 def test_whatever_is_too_large_is_refused(options: dict[str, int], sixteen_gib: None) -> None:
-    with pytest.raises(DataError, match="about .* GiB; a quarter of this machine's memory is 4.0 GiB. Set "):
+    with pytest.raises(DataError, match=r"about .* GiB; a quarter of this machine's memory is 4\.0 GiB\. Set "):
         DATA["synthetic"](**options)
-    with pytest.raises(DataError, match="data.points: 4,000,000,000 points"):
+    with pytest.raises(DataError, match=r"data\.points: 4,000,000,000 points"):
         DATA["fcube"](points=10**9)
 
 

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, create_model
 from scipy import stats
 
 from atoll import rng
-from atoll.core.types import Participation
+from atoll.core import Participation
 from atoll.data import SAMPLERS
 from atoll.data.sampling import Cyclic, CyclicPoisson, Everyone, Fixed, FixedWithReplacement, Fraction, Poisson
 from atoll.errors import ConfigError

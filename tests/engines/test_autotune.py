@@ -1,23 +1,24 @@
 """Choosing the fastest engine: a rule for dense models, else engines whose speed we set, on a clock of their own."""
 
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import atoll
 from atoll.algorithms.scaffold import Scaffold
-from atoll.core import ClientStates, Engine, Pending, Request, Train, Trained
-from atoll.engines import ENGINES, Loop, Threads, Vector, autotune, choice, cpu_threads, make
-from atoll.engines.autotune import fastest, is_dense, measure, small
+from atoll.core import Engine, Pending, Request, Train, Trained
+from atoll.engines import ENGINES, Loop, Threads, Vector, autotune, choice, cpu_threads, make, small
+from atoll.engines.autotune import fastest, is_dense, measure
+from atoll.engines.capture import Captured
 from atoll.tasks.models import MODELS
 from atoll.testing.harness import Federation, federation
 from atoll.testing.problems import network
-from atoll.tree import Tree
+from tests.support.stateless_engine import StatelessEngine
 from tests.tasks.test_models import build
 
 DENSE = {"linear", "logistic", "mlp"}
@@ -34,7 +35,7 @@ class Time:
         return self.now
 
 
-class Paced(Engine):
+class Paced(StatelessEngine):
     """Takes so many seconds for each call, by the number of the call; the last one again and again."""
 
     name = "paced"
@@ -49,15 +50,6 @@ class Paced(Engine):
         self.clock.now += self.seconds[min(len(self.seen), len(self.seconds) - 1)]
         self.seen.append(request)
         return Pending.done(cast(Trained, None))
-
-    def state(self) -> ClientStates:
-        raise NotImplementedError
-
-    def load(self, pieces: Iterable[tuple[Tensor, Tree]]) -> None:
-        raise NotImplementedError
-
-    def choice(self) -> dict[str, Any]:
-        return {}
 
 
 @pytest.fixture
@@ -137,6 +129,16 @@ def test_of_two_that_are_as_good_the_first_stays(clock: Time) -> None:
 def test_what_an_engine_makes_in_its_first_turn_does_not_count(clock: Time) -> None:
     engines = {"captures": Paced(clock, 0.9, 0.01), "does not": Paced(clock, 0.1)}
     assert measure(engines, trial()) == pytest.approx({"captures": 0.01 / 16, "does not": 0.1 / 16})
+
+
+def test_a_stack_is_measured_with_its_steps_captured_as_they_are_in_a_run() -> None:
+    problem = replace(network().only(3), batch=1)
+    one = federation(problem, Scaffold(problem.task, 0.1, population=1), Vector)
+    measure({"vector": one.engine}, one.request([0]))
+    assert isinstance(one.engine, Vector)
+    (program,) = one.engine._stacked.values()
+    assert isinstance(program.step, Captured)
+    assert program.step.graphs
 
 
 def test_a_machine_that_is_busy_for_most_of_the_time_does_not_decide(clock: Time) -> None:

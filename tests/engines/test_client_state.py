@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import atoll
 from atoll import tree
 from atoll.algorithms.scaffold import Scaffold
-from atoll.engines import Kept, Layout, Loop, RowStore, Threads, Vector, together
+from atoll.engines import Kept, Layout, Loop, RowStore, Threads, Vector, join_pieces
 from atoll.errors import RecordError, TrainingError
 from atoll.records import RunFolder
 from atoll.runs import checkpoint
@@ -193,7 +193,7 @@ def test_an_engine_goes_back_to_what_it_held(engine: Any) -> None:
     problem = network()
     made = federation(problem, Scaffold(problem.task, 0.1, population=6), engine)
     made.run([3, 1])
-    held = together(made.engine.state().pieces(), made.store.layout)
+    held = join_pieces(made.engine.state().pieces(), made.store.layout)
     before = tree.digest(made.rows())
     assert made.engine.state().ids().tolist() == held["ids"].tolist() == [1, 3]
     made.run([0, 3])
@@ -202,10 +202,10 @@ def test_an_engine_goes_back_to_what_it_held(engine: Any) -> None:
     assert tree.digest(made.rows()) == before
     assert made.engine.state().ids().tolist() == [1, 3]
     kept = Kept(held["ids"], held["rows"], made.store.layout)
-    assert tree.digest(together(kept.pieces(), kept.layout)) == tree.digest(held)
+    assert tree.digest(join_pieces(kept.pieces(), kept.layout)) == tree.digest(held)
     made.engine.load(())
     assert not len(made.engine.state().ids())
-    assert not len(together(made.engine.state().pieces(), made.store.layout)["ids"])
+    assert not len(join_pieces(made.engine.state().pieces(), made.store.layout)["ids"])
 
 
 # --------------------------------------------------------------------------------------------------------- a full disk
@@ -261,7 +261,7 @@ def saved(tmp_path: Path, touched: int, budget: int = 10**6) -> tuple[RunFolder,
 def test_a_checkpoint_holds_the_touched_rows_and_only_those(tmp_path: Path, budget: int) -> None:
     folder, store = saved(tmp_path, 50, budget)
     assert (folder.path / "memory-7.rows").stat().st_size == 50 * (8 + store.layout.width)
-    found = checkpoint.read(folder)
+    found = checkpoint.read_checkpoint(folder)
     assert found.rounds == 7
     other = RowStore(store.first, store.size, CPU, 1 << 40 if budget == 0 else 0, tmp_path)
     other.write(torch.tensor([9]), {"x": torch.ones(1, 1000)})
@@ -292,7 +292,7 @@ def test_memory_that_is_not_what_was_written_is_refused(tmp_path: Path, how: str
         whole[-1] ^= 1 if how == "a bit" else 0
         path.write_bytes({"cut": whole[:-1], "longer": whole + b"\0", "a bit": whole}[how])
     with pytest.raises(RecordError, match=r"memory-7\.rows: .*Start again in a new folder"):
-        list(checkpoint.rows(folder, checkpoint.read(folder), layout))
+        list(checkpoint.rows(folder, checkpoint.read_checkpoint(folder), layout))
 
 
 @pytest.mark.slow
@@ -381,8 +381,7 @@ def test_a_run_that_spilled_resumes_exactly(tmp_path: Path) -> None:
 
 def test_space_is_asked_for_what_the_cohorts_can_touch(tmp_path: Path) -> None:
     """Ten rounds of 4 touch at most 40 of the clients, however many there are."""
-    from atoll.experiment import Experiment
-    from atoll.experiment.setup import set_up
+    from atoll.experiment import Experiment, set_up
     from atoll.runs import RunLoop
     from atoll.runs.lifecycle import _needed_bytes
 

@@ -21,8 +21,7 @@ from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.fedprox import FedProx
 from atoll.algorithms.optimizers import sgd
 from atoll.algorithms.scaffold import Scaffold
-from atoll.core import Exchange
-from atoll.core.settings import extract
+from atoll.core import Exchange, extract
 from atoll.data import Partition, Same
 from atoll.engines import Loop, RowStore, Threads, Vector
 from atoll.engines.capture import Captured

@@ -35,6 +35,7 @@ from atoll.rounds import Central
 from atoll.runs import Run
 from atoll.tree import Tree
 from tests.support.marks import slow
+from tests.support.waiting import until
 
 ROOT = Path(atoll.__file__).parents[1]
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -496,14 +497,6 @@ LONG = experiment(rounds=24, algorithm={"name": "scaffold", "lr": 0.1}, checkpoi
 def lines(folder: Path) -> int:
     path = folder / "record.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-def until(reached: Callable[[], bool], at_work: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 120
-    while not reached():
-        assert at_work(), "ended before the moment came"
-        assert time.monotonic() < limit, "the moment never came"
-        time.sleep(1e-3)
 
 
 def command_line(rank: int, words: list[str], out: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from atoll.core.autograd import functional, gradient_and_value
+from atoll.core import functional, gradient_and_value
 from atoll.engines.fx_simplify import lean
 from atoll.engines.record_kernels import record
 

@@ -367,6 +367,12 @@ def test_build_makes_schedules() -> None:
     assert algorithm == FedAvg(None, lr=Cosine(0.1, 50), optimizer=SGD())  # type: ignore[arg-type]
 
 
+def test_an_import_path_to_what_is_no_schedule_is_refused() -> None:
+    entry = {"name": "fedavg", "lr": {"name": "atoll.transforms.clip:ClipL2", "max_norm": 0.1}}
+    with pytest.raises(ConfigError, match=r"algorithm.lr.name: .* gives a ClipL2, which is no schedule"):
+        build(CATALOGUE["algorithms"], entry, where="algorithm", task=None)
+
+
 def test_build_refuses_what_check_refuses() -> None:
     with pytest.raises(ConfigError, match=re.escape("x.max_norm: must be above 0 (got 0).")):
         build(CATALOGUE["transforms"], {"name": "clip_l2", "max_norm": 0}, where="x")

@@ -10,14 +10,9 @@ import torch
 import atoll
 from atoll import rng, tree
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.arguments import schema
-from atoll.experiment.catalogue import GIVEN
-from atoll.experiment.setup import set_up
+from atoll.experiment import GIVEN, Experiment, schema, set_up
 from atoll.records import RunFolder
-from atoll.runs.run_loop import RunLoop
-from atoll.runs.run_stacked import run_together
-from atoll.runs.stackable import why_not
+from atoll.runs import RunLoop, run_together, why_not_stackable
 from atoll.testing import check_algorithm
 from atoll.testing.assertions import distance
 from tests.support.paths import ROOT
@@ -124,7 +119,7 @@ def test_seeds_run_as_one_stack_and_other_widths_do_not(tmp_path: Path) -> None:
         alone = atoll.run(e, tmp_path / "alone" / f"{e.seed}")
         assert distance(server_of(run), server_of(alone)) < 1e-4
     wider = Experiment.parse(experiment({"name": "mlp", "widths": [33]}))
-    assert str(why_not([given[0], wider])).startswith("algorithm.teacher: differs")
+    assert str(why_not_stackable([given[0], wider])).startswith("algorithm.teacher: differs")
 
 
 @pytest.mark.parametrize(

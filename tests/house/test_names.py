@@ -6,12 +6,6 @@ from pathlib import Path
 
 from tests.house.test_rooms import ROOT, room_of
 
-# What is still called alike. Take out what you rename; put nothing in.
-CLASSES_CALLED_ALIKE = {
-    "Case",  # testing/algorithm.py, testing/transform.py
-}
-FILES_CALLED_ALIKE: set[str] = set()
-
 
 def classes(paths: list[Path]) -> dict[str, list[str]]:
     """The files of every public class, by its name."""
@@ -38,16 +32,12 @@ def modules() -> list[Path]:
 
 def test_no_two_public_classes_have_one_name() -> None:
     alike = {name: files for name, files in classes(modules()).items() if len(files) > 1}
-    new = {name: files for name, files in alike.items() if name not in CLASSES_CALLED_ALIKE}
-    assert not new, f"rename all but one, after what they hold: {new}"
-    assert alike.keys() >= CLASSES_CALLED_ALIKE, f"take out of the list: {CLASSES_CALLED_ALIKE - alike.keys()}"
+    assert not alike, f"rename all but one, after what they hold: {alike}"
 
 
 def test_no_file_is_called_alike_in_more_than_two_rooms() -> None:
     alike = {stem: found for stem, found in rooms(modules()).items() if len(found) > 2}
-    new = {stem: found for stem, found in alike.items() if stem not in FILES_CALLED_ALIKE}
-    assert not new, f"rename them, after what they are for: {new}"
-    assert alike.keys() >= FILES_CALLED_ALIKE, f"take out of the list: {FILES_CALLED_ALIKE - alike.keys()}"
+    assert not alike, f"rename them, after what they are for: {alike}"
 
 
 def test_the_test_itself_sees_classes_that_are_called_alike(tmp_path: Path) -> None:

@@ -11,18 +11,37 @@ import torch
 
 import atoll
 from atoll import tree
-from atoll.core import Participation
+from atoll.core import Participation, setting_names
 from atoll.errors import ConfigError, RecordError
 from atoll.experiment import CATALOGUE, Experiment, schema
 from atoll.privacy.run import LocalPrivacyTable
 from atoll.records import RunFolder, SweepFolder, read_runs
-from atoll.records.upgrade import RENAMED, digest, upgraded, upgraded_participation
+from atoll.records.upgrade import RENAMED, experiment_digest, is_old, upgraded, upgraded_line
 from atoll.runs import Run
 from atoll.suites.sweeps.axes import expand
 from tests.support.paths import GOLDEN
 
 OLD = GOLDEN / "old_runs"
 OPTIONS = [(owner, old, new) for owner, names in RENAMED.items() for old, new in names.items()]
+SETTINGS = {  # of transforms, as lines of the first version named them: `names` of their classes at 19607cd
+    "clip_l2": ["bound"],
+    "clip_per_layer": ["bound"],
+    "clip_l1": ["bound"],
+    "adaptive_clip": ["start", "quantile", "rate", "count_share", "unit"],
+    "gaussian_noise": ["multiplier", "bound"],
+    "laplace_noise": ["multiplier", "bound"],
+    "banded_noise": ["bound"],
+    "tree_noise": ["bound"],
+    "fixed_point": ["step"],
+    "discrete_gaussian": ["multiplier", "bound"],
+    "skellam": ["multiplier", "bound", "l1"],
+    "local_gaussian": ["epsilon", "std"],
+    "local_laplace": ["epsilon", "scale"],
+    "privunit": ["epsilon", "bound", "lean", "above", "mean"],
+    "approximate_local": ["epsilon", "std"],
+    "weak_dp": ["bound", "std"],
+    "nbafl": ["bound", "epsilon"],
+}
 BASE: dict[str, Any] = {
     "rounds": 2,
     "data": "digits",
@@ -89,14 +108,47 @@ def test_names_of_others_are_left_alone() -> None:
 
 def test_the_digest_is_that_of_the_experiment() -> None:
     experiment = Experiment.parse(BASE)
-    assert digest(experiment.complete()) == experiment.digest()
+    assert experiment_digest(experiment.complete()) == experiment.digest()
 
 
-def test_a_line_of_an_old_record_says_how_its_cohort_was_drawn() -> None:
-    line = json.loads((OLD / "half" / "record.jsonl").read_text().splitlines()[0])
-    how = Participation(**upgraded_participation(line["cohort"]["how"]))
-    assert how == Participation("cyclic", 6, size=2, min_separation=3)
-    assert upgraded_participation({"scheme": "fixed", "min_separation": 2}) == {"scheme": "fixed", "min_separation": 2}
+def test_a_line_of_an_old_record_is_read_in_the_names_of_today() -> None:
+    line = RunFolder(OLD / "half").record()[0]
+    assert Participation(**line["cohort"]["how"]) == Participation("cyclic", 6, size=2, min_separation=3)
+    assert line["settings"] == {
+        "algorithm.lr": 0.1,
+        "algorithm.server_lr": 1.0,
+        "chain.transforms.1.max_norm": 0.5,
+        "chain.transforms.2.noise_multiplier": 0.3,
+        "chain.transforms.2.sensitivity": 0.5,
+    }
+    assert upgraded_line(line, RunFolder(OLD / "half").info["experiment"]) == line
+    assert not is_old(line)
+
+
+@pytest.mark.parametrize("name", [name for name in CATALOGUE["transforms"] if name in SETTINGS])
+def test_a_setting_of_an_old_line_is_one_that_the_transform_has(name: str) -> None:
+    builder = CATALOGUE["transforms"][name]
+    experiment = {"transform": [{"name": "equal_weights"}, {"name": name}], "algorithm": {"name": "fedavg"}}
+    written = {"cohort": {"how": {}}, "settings": {f"chain.layers.1.{old}": 1.0 for old in SETTINGS[name]}}
+    assert is_old(written)
+    found = upgraded_line(written, experiment)["settings"]
+    assert list(found) == [f"chain.transforms.1.{new}" for new in setting_names(builder)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "upgrades"), [("fedadam", True), ("mine:Own", False)])
+def test_settings_of_a_server_optimizer_stand_where_it_is_now(name: str, upgrades: bool) -> None:
+    line = {"cohort": {"how": {}}, "settings": {"algorithm.lr": 0.1, "algorithm.b1": 0.9}}
+    found = upgraded_line(line, {"transform": [], "algorithm": {"name": name}})["settings"]
+    assert found == {"algorithm.lr": 0.1, "algorithm.server.b1" if upgrades else "algorithm.b1": 0.9}
+
+
+def test_an_old_run_that_was_resumed_has_one_spelling_in_all_lines(tmp_path: Path) -> None:
+    shutil.copytree(OLD / "half", tmp_path / "run")
+    runpy.run_path(str(OLD / "make.py"))["simulate"](tmp_path / "run", OURS, resume=True)
+    written = [json.loads(line) for line in (tmp_path / "run" / "record.jsonl").read_text().splitlines()]
+    assert len(written) == 6
+    assert len({tuple(line["settings"]) for line in written}) == 1
+    assert len({tuple(line["cohort"]["how"]) for line in written}) == 1
 
 
 def test_an_old_run_is_resumed_to_the_model_that_it_would_have_had(tmp_path: Path) -> None:
@@ -141,8 +193,12 @@ def test_an_old_cell_of_a_sweep_is_found_again(tmp_path: Path) -> None:
     (cell,) = expand({**BASE, "transform": chain, "sweep": {"transform.2.noise_multiplier": [0.5]}})
     run = atoll.run(cell.experiment, tmp_path / "cells" / "multiplier=0.5-old")
     info = {**run.info, "experiment": _old(run.info["experiment"])}
-    (run.folder / "run.json").write_text(json.dumps({**info, "digest": digest(info["experiment"])}))
-    listed = {"name": "multiplier=0.5", "digest": digest(info["experiment"]), "folder": "cells/multiplier=0.5-old"}
+    (run.folder / "run.json").write_text(json.dumps({**info, "digest": experiment_digest(info["experiment"])}))
+    listed = {
+        "name": "multiplier=0.5",
+        "digest": experiment_digest(info["experiment"]),
+        "folder": "cells/multiplier=0.5-old",
+    }
     content = {"format": 1, "axes": {}, "cells": [{**listed, "state": "finished"}], "others": []}
     (tmp_path / "sweep.json").write_text(json.dumps(content))
 

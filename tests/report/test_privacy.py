@@ -14,9 +14,9 @@ from pydantic_core import PydanticUndefined
 from rich.console import Console
 
 from atoll import report
-from atoll.core.table import Table
+from atoll.core import Table
 from atoll.errors import RecordError
-from atoll.experiment.experiment import StopTable
+from atoll.experiment import StopTable
 from atoll.privacy.run import LocalPrivacyTable, PrivacyTable, SimulateTable
 from atoll.records import audits, read_runs
 from atoll.records.privacy_claims import (
@@ -36,7 +36,8 @@ from atoll.report.metrics import ACCURACY
 from atoll.report.privacy_plots import spending
 from atoll.report.seed_groups import group
 from atoll.report.settings import DEFAULTS
-from tests.report.test_report import Loads, write_run
+from tests.report.test_report import write_run
+from tests.support.page_parser import Loads
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 CANARIES = "canaries (Steinke, Nasr, Jagielski, 2023)"

@@ -12,13 +12,13 @@ from rich.console import Console
 from atoll.report import render, text_table
 from atoll.report.render import csv, latex, markdown, rich_table
 from atoll.report.render_html import html
-from atoll.report.text_table import TextCell, TextColumn, TextTable, numbers, row, texts
+from atoll.report.text_table import TextCell, TextColumn, TextTable, number_columns, row, text_columns
 
 BEST = TextCell("88.5", "0.8", "best", detail="86.5 to 90.5", value=88.512)
 NEAR = TextCell("88.1", "12.5", "near", remarks=("2 of 3 seeds",), hint="out of memory", value=88.1)
 FAILED = TextCell("failed", detail="out of memory", style="failed")
 SCORES = TextTable(
-    (*texts("data"), *texts("fedavg", "scaffold", kind="score")),
+    (*text_columns("data"), *text_columns("fedavg", "scaffold", kind="score")),
     (row("iid", BEST, NEAR), row("skewed", FAILED, TextCell("—", style="soft", hint="not part of the suite"))),
     title="images, last round",
     notes=("A note.",),
@@ -71,7 +71,7 @@ def test_a_terminal_has_the_title_the_scores_and_the_notes() -> None:
 
 def test_numbers_in_a_terminal_stand_under_each_other() -> None:
     rows = (row("a", TextCell("61.0", "12.7")), row("b", TextCell("5.0", "0.1")), row("c", "60.0"), row("d", "—"))
-    lines = printed(TextTable((*texts("run"), *numbers("test")), rows))
+    lines = printed(TextTable((*text_columns("run"), *number_columns("test")), rows))
     assert lines[-5:-1] == ["  a    61.0 ±12.7", "  b     5.0 ± 0.1", "  c    60.0", "  d       —"]
 
 
@@ -87,7 +87,7 @@ def test_a_page_has_the_detail_the_remark_and_the_hint() -> None:
 
 
 def test_columns_with_a_common_heading_have_two_lines_of_headings() -> None:
-    table = TextTable((TextColumn("run"), *numbers("mean", "std", group="clients")), (row("a", "1", "2"),))
+    table = TextTable((TextColumn("run"), *number_columns("mean", "std", group="clients")), (row("a", "1", "2"),))
     page = html(table)
     assert (
         '<tr><th scope="col" rowspan="2">run</th><th scope="colgroup" colspan="2" class="first">clients</th></tr>'
@@ -98,7 +98,9 @@ def test_columns_with_a_common_heading_have_two_lines_of_headings() -> None:
 
 
 def test_a_column_with_spreads_keeps_room_for_them_in_every_row() -> None:
-    table = TextTable((*texts("run"), *numbers("x")), (row("a", TextCell("1", "2")), row("b", "3"), row("c", "")))
+    table = TextTable(
+        (*text_columns("run"), *number_columns("x")), (row("a", TextCell("1", "2")), row("b", "3"), row("c", ""))
+    )
     page = html(table)
     assert '<td class="number">1 <span class="half">± 2</span></td>' in page
     assert '<td class="number">3 <span class="half"></span></td>' in page
@@ -108,23 +110,25 @@ def test_a_column_with_spreads_keeps_room_for_them_in_every_row() -> None:
 def test_words_may_stand_for_all_cells_and_lines_below_a_row() -> None:
     said = TextCell("not private: why", remarks=("Audit: none",), span=2)
     rows = (row("a", said, style="after"), row("b", "1", "2", below=[TextCell("Assumed: x", hint="rests on")]))
-    page = html(TextTable(texts("run", "epsilon", "delta"), rows))
+    page = html(TextTable(text_columns("run", "epsilon", "delta"), rows))
     assert (
         '<tr class="after"><th scope="row">a</th><td colspan="2"><strong>not private: why</strong><br>Audit: none</td>'
         in page
     )
     assert '<th scope="row" rowspan="2">b</th><td>1</td><td>2</td></tr>' in page
     assert '<tr class="below"><td colspan="2"><div title="rests on">Assumed: x</div></td></tr>' in page
-    assert "| a | not private: why (Audit: none) |  |" in markdown(TextTable(texts("run", "epsilon", "delta"), rows))
+    assert "| a | not private: why (Audit: none) |  |" in markdown(
+        TextTable(text_columns("run", "epsilon", "delta"), rows)
+    )
 
 
 def test_code_is_set_as_code_with_the_whole_of_it_as_a_hint() -> None:
-    table = TextTable(texts("key", "digest", kind="code"), (row("a.b", TextCell("0123", hint="012345")),))
+    table = TextTable(text_columns("key", "digest", kind="code"), (row("a.b", TextCell("0123", hint="012345")),))
     assert '<th scope="row"><code>a.b</code></th><td><code title="012345">0123</code></td>' in html(table)
 
 
 def test_a_table_without_headings_has_none() -> None:
-    assert "thead" not in html(TextTable(texts("", ""), (row("cpu", "2 cores"),)))
+    assert "thead" not in html(TextTable(text_columns("", ""), (row("cpu", "2 cores"),)))
 
 
 class Tags(HTMLParser):
@@ -139,7 +143,7 @@ class Tags(HTMLParser):
 @given(st.text(max_size=20))
 def test_whatever_a_cell_says_is_text(said: str) -> None:
     cell = TextCell(said, said, "near", said, (said,), said, value=1.0)
-    table = TextTable((TextColumn(said or "x"), *texts(said, kind="score")), (row(said, cell),), said, (said,))
+    table = TextTable((TextColumn(said or "x"), *text_columns(said, kind="score")), (row(said, cell),), said, (said,))
     tags = Tags()
     tags.feed(html(table))
     assert tags.seen <= {"table", "caption", "span", "thead", "tr", "th", "tbody", "td", "small"}

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from atoll.report.metrics import ACCURACY, PREFERRED, primary
 from atoll.report.plots import plots
 from atoll.report.prose import significant
 from atoll.report.seed_groups import group
+from tests.support.page_parser import Loads
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 MSE = next(metric for metric in PREFERRED if metric.key == "mse")
@@ -385,22 +385,6 @@ def test_the_lead_says_when_intervals_overlap(tmp_path: Path) -> None:
     assert "high, 53.00 ± 2.48 %. Its interval overlaps that of fedavg" in close
     clear = notes.lead(final(group(read_runs(near + far)), ACCURACY))
     assert "Its interval overlaps no other." in clear
-
-
-class Loads(HTMLParser):
-    """Everything a page would fetch, every id, and every tag."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fetched: list[str] = []
-        self.ids: list[str] = []
-        self.tags: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.tags.append(tag)
-        self.ids += [given["id"] or ""] if "id" in given else []
-        self.fetched += [v or "" for k, v in attrs if k in ("src", "srcset", "href", "xlink:href", "data", "action")]
 
 
 @pytest.mark.figures

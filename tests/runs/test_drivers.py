@@ -28,10 +28,12 @@ from atoll.core import (
 )
 from atoll.engines import Loop
 from atoll.rounds import Central, Gossip, Recompute
-from atoll.runs.drivers import Asking, Stopwatch, drive, on_promises
+from atoll.runs import drive, on_promises
+from atoll.runs.drivers import Asking, Stopwatch
 from atoll.testing.harness import Federation, federation
 from atoll.testing.problems import network
 from atoll.tree import Tree
+from tests.support.stateless_engine import StatelessEngine
 
 
 class Wrapped(Engine):
@@ -138,7 +140,7 @@ def test_of_two_requests_the_second_is_asked_for_with_what_really_came_of_the_fi
 
 
 @dataclass
-class Words(Engine):
+class Words(StatelessEngine):
     """Answers a message with its words in capitals, after it has promised something else."""
 
     promises: dict[str, str] = field(default_factory=dict)
@@ -154,15 +156,6 @@ class Words(Engine):
         truth = text.upper()
         promised = self.promises.get(text, truth)
         return Pending.done(truth) if promised == truth else Pending(promised, lambda: truth)
-
-    def state(self) -> ClientStates:
-        raise NotImplementedError
-
-    def load(self, pieces: Iterable[tuple[Tensor, Tree]]) -> None:
-        raise NotImplementedError
-
-    def choice(self) -> dict[str, Any]:
-        return {}
 
 
 def say(text: str) -> Request:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import atoll
 from atoll import rng
 from atoll.data import Partition
-from atoll.experiment.experiment import EvaluateTable
+from atoll.experiment import EvaluateTable
 from atoll.runs.evaluate import _own_rows
 from atoll.tasks import spread
 

@@ -18,8 +18,7 @@ import torch
 import atoll
 from atoll import tree
 from atoll.errors import RecordError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import set_up
+from atoll.experiment import Experiment, set_up
 from atoll.records import RunFolder, clean
 from atoll.runs import Run, RunLoop
 from atoll.runs import environment as machine

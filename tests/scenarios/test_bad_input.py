@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 import atoll
 from atoll.errors import AtollError, ConfigError, DataError, DivergenceError, PartitionError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import set_up
+from atoll.experiment import Experiment, set_up
 
 N = 20
 X = torch.randn(N, 4, generator=torch.Generator().manual_seed(0))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import atoll
 from atoll import rng
-from atoll.core.types import Participation
+from atoll.core import Participation
 from atoll.data.sampling import CyclicPoisson
 from atoll.errors import ConfigError
 from atoll.privacy import (

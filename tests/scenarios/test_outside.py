@@ -10,6 +10,9 @@ import torch
 
 import atoll
 from atoll.algorithms.fedavg import FedAvg
+from atoll.experiment import Experiment
+from atoll.records import read_runs
+from atoll.runs import Watcher, run_together
 from atoll.testing import check_protocol, check_reducer, check_round
 from atoll.testing.harness import federation
 from atoll.testing.problems import Problem, flat, quadratics
@@ -107,17 +110,68 @@ class GoneError(Exception):
     """What a test stops a run with."""
 
 
-def test_fedbuff_runs_by_its_import_path_and_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
-    def gone(done: int, rounds: int, line: object) -> None:
-        if done == 7:
+def gone_after(rounds: int) -> Watcher:
+    def watch(done: int, of: int, line: object) -> None:
+        if done == rounds:
             raise GoneError
 
+    return watch
+
+
+def krum_experiment(seed: int, **more: Any) -> Experiment:
+    toy = {
+        "rounds": 4,
+        "data": "digits",
+        "partition": {"name": "iid", "clients": 8},
+        "cohort": {"name": "fixed", "size": 5},
+        "task": {"model": "linear"},
+        "local": {"max_steps": 2},
+        "algorithm": {"name": "fedavg", "lr": 0.1},
+        "reducer": {"name": "krum:Krum", "byzantine": 1},
+        "engine": "vector",
+    }
+    return Experiment.parse({**toy, "seed": seed, **more})
+
+
+def chosen(folder: Path) -> list[int]:
+    lines = read_runs([folder])[0].rounds
+    assert all(line["diagnostics"]["chosen"] in line["cohort"]["ids"] for line in lines)
+    return [line["diagnostics"]["chosen"] for line in lines]
+
+
+def test_the_record_says_in_every_round_whom_krum_chose(tmp_path: Path) -> None:
+    run = simulate(tmp_path / "one", reducer="krum:Krum", engine="loop")
+    found = chosen(tmp_path / "one")
+    assert len(found) == 6
+    assert len(set(found)) > 1
+    assert "diagnostics" not in run.final
+    assert read_runs([tmp_path / "one"])[0].series("diagnostics", "chosen").values.tolist() == found
+
+
+def test_runs_in_lockstep_record_whom_krum_chose_in_each(tmp_path: Path) -> None:
+    run_together([krum_experiment(seed) for seed in (0, 1)], [tmp_path / f"stack{seed}" for seed in (0, 1)])
+    for seed in (0, 1):
+        atoll.run(krum_experiment(seed), tmp_path / f"alone{seed}")
+        assert chosen(tmp_path / f"stack{seed}") == chosen(tmp_path / f"alone{seed}")
+    assert chosen(tmp_path / "stack0") != chosen(tmp_path / "stack1")
+
+
+def test_a_resumed_run_records_whom_krum_chose(tmp_path: Path) -> None:
+    given = krum_experiment(0, checkpoint={"every": 2})
+    atoll.run(given, tmp_path / "whole")
+    with pytest.raises(GoneError):
+        atoll.run(given, tmp_path / "half", watch=gone_after(3))
+    atoll.run(given, tmp_path / "half", resume=True)
+    assert chosen(tmp_path / "half") == chosen(tmp_path / "whole")
+
+
+def test_fedbuff_runs_by_its_import_path_and_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     given = {"round": {"name": "fedbuff:FedBuff", "concurrency": 4}, "cohort": {"name": "fixed", "size": 2}}
     given |= {"rounds": 12, "checkpoint": {"every": 3}}
     whole = simulate(tmp_path / "whole", **given)
     assert whole.final["accuracy"] > 0.6
     assert [entry["cohort"]["size"] for entry in whole.history] == [2] * 12
     with pytest.raises(GoneError):
-        simulate(tmp_path / "half", watch=gone, **given)
+        simulate(tmp_path / "half", watch=gone_after(7), **given)
     resumed = simulate(tmp_path / "half", resume=True, **given)
     assert [entry["model"] for entry in resumed.history] == [entry["model"] for entry in whole.history]

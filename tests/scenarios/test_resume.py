@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from atoll.experiment import Experiment
 from atoll.runs import Run
 from atoll.tree import Tree
 from tests.support.marks import slow, slow_among
+from tests.support.waiting import until
 
 EVERY = 3
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -209,15 +209,6 @@ def test_a_number_that_is_none_counts_the_same_before_and_after(tmp_path: Path, 
 def lines(folder: Path) -> int:
     path = folder / "record.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-def until(reached: Callable[[], bool], at_work: Callable[[], bool]) -> None:
-    """Wait for the moment; a process that ends by itself was too fast, or failed."""
-    limit = time.monotonic() + 180
-    while not reached():
-        assert at_work(), "ended before the moment came"
-        assert time.monotonic() < limit, "the moment never came"
-        time.sleep(2e-4)  # leave the core to it
 
 
 LONG = experiment(rounds=36, engine="auto", task={"model": {"name": "mlp", "widths": [200], "dropout": 0.3}})

@@ -22,8 +22,7 @@ from atoll.data.availability import Available
 from atoll.data.sampling import Cyclic, CyclicPoisson, Fixed, FixedWithReplacement, Fraction, Poisson
 from atoll.data.sources.synthetic import synthetic
 from atoll.errors import PartitionError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import Setup, assemble
+from atoll.experiment import Experiment, Setup, assemble
 from atoll.records import RunFolder
 from atoll.rng import host
 from atoll.runs import RunLoop

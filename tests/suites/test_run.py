@@ -26,18 +26,18 @@ from atoll.cli import common
 from atoll.cli import main as cli
 from atoll.data.measures import label_skew
 from atoll.errors import AtollError, ConfigError, RecordError
-from atoll.experiment import override
+from atoll.experiment import override, set_up
 from atoll.experiment import read as read_file
-from atoll.experiment.setup import set_up
 from atoll.records import Cell, Results, RunFolder, Trace
 from atoll.report.suite import summary
 from atoll.suites import Bench, parse, prepare, read
 from atoll.suites.collect import trace
 from atoll.suites.skew import skew
 from atoll.suites.suite_progress import SuiteBar, TimeLeft
-from atoll.suites.sweeps import Quiet
+from atoll.suites.sweeps import Events
 from atoll.suites.sweeps.signals import deadline, terminable
 from atoll.suites.terminal import describe_suites, second_stage
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 FILE = Path(__file__).parent / "digits.toml"
@@ -47,7 +47,7 @@ PROCESSES.set_forkserver_preload(["atoll.cli.bench", "atoll.suites", "sklearn.da
 MAIN = ["main:*"]
 
 
-class Log(Quiet):
+class Log(Events):
     """What happened, written down; and something to do at a moment."""
 
     def __init__(self, then: Callable[[str, int], None] | None = None) -> None:
@@ -324,14 +324,6 @@ def go(folder: Path) -> None:
 
 def lines(folder: Path) -> int:
     return sum(path.read_bytes().count(b"\n") for path in folder.glob("cells/*/record.jsonl"))
-
-
-def until(reached: Callable[[], bool], at_work: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 120
-    while not reached():
-        assert at_work(), "ended before the moment came"
-        assert time.monotonic() < limit, "the moment never came"
-        time.sleep(1e-3)
 
 
 @pytest.mark.slow

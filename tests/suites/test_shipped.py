@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import atoll
-from atoll.experiment import Experiment
-from atoll.experiment.setup import set_up
+from atoll.experiment import Experiment, set_up
 from atoll.records.published import published_figure, published_table, published_tables
 from atoll.suites import expand, read
 from tests.support.marks import slow_but

@@ -11,8 +11,7 @@ import atoll
 from atoll import tree
 from atoll.experiment import Experiment
 from atoll.privacy import Banded, Composed, Gaussian, Pld, Sampled
-from atoll.runs.run_stacked import run_together
-from atoll.runs.stackable import why_not
+from atoll.runs import run_together, why_not_stackable
 from atoll.suites import expand, read
 from atoll.suites.sweeps.axes import SweepCell
 from atoll.suites.sweeps.stacking import stackable
@@ -59,7 +58,7 @@ def test_a_larger_budget_is_learned_better(tmp_path: Path) -> None:
 def test_runs_that_differ_in_epsilon_share_a_stack_and_are_what_they_are_alone(row: str, tmp_path: Path) -> None:
     cohort = {"name": "cyclic", "size": 36, "min_separation": 4} if row == "banded" else {"name": "everyone"}
     cells = digits(row, 1, 16, seeds=1, rounds=4, cohort=cohort)
-    assert why_not(cells) is None
+    assert why_not_stackable(cells) is None
     assert len(stackable([SweepCell(str(i), {}, e, e.digest()) for i, e in enumerate(cells)])) == 1
     stacked = run_together(cells, [tmp_path / f"stacked {i}" for i in range(2)])
     for i, (cell, run) in enumerate(zip(cells, stacked, strict=True)):

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from atoll import tree
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment, override
+from atoll.experiment import Experiment, override, set_up
 from atoll.experiment import read as read_file
-from atoll.experiment.setup import set_up
 from atoll.records import RunFolder
 from atoll.runs import RunLoop
 from atoll.suites import parse, prepare, read

@@ -22,9 +22,9 @@ from atoll.core import Cohort, functional
 from atoll.data import Dataset, Partition, Population
 from atoll.engines import Loop, Threads, Vector
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import Setup, assemble
-from atoll.runs.run_stacked import run_together
+from atoll.experiment import Experiment, Setup, assemble
+from atoll.runs import run_together
+from atoll.schedules import Schedule
 from atoll.tasks import Classification, Regression, Supervised
 from atoll.tasks.dp_sgd import PrivateTask
 from atoll.testing.harness import federation
@@ -316,6 +316,12 @@ def test_the_seed_decides_the_noise_and_no_noise_is_ordinary_training() -> None:
     assert gap(quiet, plain) < 1e-5
 
 
+@pytest.mark.parametrize("engine", ["loop", "vector"])
+def test_noise_has_keys_where_nothing_else_draws(engine: str) -> None:
+    runs = [simulate(engine, module=mlp(), seed=seed, batch=0, cohort="everyone", rounds=1) for seed in (0, 1)]
+    assert gap(*runs) > 1e-3
+
+
 def test_runs_that_go_together_have_each_their_own_noise(tmp_path: Path) -> None:
     def given(seed: int) -> Experiment:
         privacy = {"max_norm": 1.0, "noise_multiplier": 1.0, "sampling": "poisson"}
@@ -352,16 +358,13 @@ class Greedy(FedAvg):
 
 
 @dataclass(frozen=True)
-class Nosy:
+class Nosy(Schedule):
     """Follows the last training loss."""
 
     start: float
 
     def value(self, round: int, history: Sequence[Mapping[str, Any]]) -> float:
         return self.start if round == 0 else float(history[-1]["train_loss"])
-
-    def finished(self, history: Sequence[Mapping[str, Any]]) -> bool:
-        return False
 
 
 NORM = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 2))

@@ -2,7 +2,7 @@
 
 import doctest
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -16,6 +16,7 @@ from atoll.algorithms import ALGORITHMS
 from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.local import delta_update, descend, gradient, move
 from atoll.core import (
+    Chain,
     ClientStates,
     Cohort,
     Engine,
@@ -32,14 +33,16 @@ from atoll.core import (
 )
 from atoll.data.partition import PARTITIONS, Iid, Partition
 from atoll.engines import ENGINES, Choice, ClientStore, DeviceData, LocalEngine, Loop, Threads, Vector, make
-from atoll.engines.program import ClientRows
+from atoll.engines.one_by_one import ClientInputs
 from atoll.errors import ConformanceError
+from atoll.privacy import Event, Gaussian
 from atoll.reducers import REDUCERS, Mean, Median
 from atoll.testing import CLAIMS, check_algorithm, check_engine, check_partition, check_reducer, check_transform, engine
 from atoll.transforms import TRANSFORMS
 from atoll.transforms.clip import ClipL2
 from atoll.transforms.compress import TopK
 from atoll.transforms.noise import GaussianNoise
+from atoll.transforms.weights import EqualWeights
 from atoll.tree import Tree
 from tests.support.marks import slow_but
 
@@ -396,9 +399,38 @@ class Asks(Transform):
         return (update._replace(value=tree.scale(update.value, 0.5)) if tree.norm(update.value) > 1 else update), own
 
 
+@dataclass(frozen=True)
+class HidesNoise(Transform):
+    """Around another, whose noise no accountant hears of."""
+
+    inner: Transform
+
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        inner, spec = self.inner.bind(spec)
+        return replace(self, inner=inner), spec
+
+    def init(self, like: Tree) -> tuple[Tree, Tree]:
+        return self.inner.init(like)
+
+    def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
+        return self.inner.server(total, state, key)
+
+
+class GivesNoise(HidesNoise):
+    def mechanisms(self) -> list[Transform]:
+        return self.inner.mechanisms()
+
+
+class ClaimsNoise(ClipL2):
+    def event(self) -> Event:
+        return Gaussian(1.0)
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
+        (HidesNoise(GaussianNoise(1.0)), "an account hears of its noise"),
+        (ClaimsNoise(0.5), "an account hears of its noise"),
         (LyingBound(), "keeps its bound"),
         (PerTensor(), "keeps its bound"),
         (LyingSum(0.5), "keeps its bound"),
@@ -418,6 +450,13 @@ def test_a_wrong_transform_is_refused_by_name(wrong: Transform, words: str) -> N
     with pytest.raises(ConformanceError) as refused:
         check_transform(wrong)
     assert str(refused.value).startswith(words)
+
+
+def test_an_account_hears_of_noise_inside_of_other_transforms() -> None:
+    assert "an account hears of its noise" in check_transform(GivesNoise(GaussianNoise(1.0)))
+    inner = Chain((EqualWeights(), ClipL2(0.5), GivesNoise(GaussianNoise(2.0))))
+    bound, _ = Chain((inner,)).bind(Spec())
+    assert bound.events() == [Gaussian(2.0)]
 
 
 def test_a_transform_that_refuses_everything_asks_for_a_spec() -> None:
@@ -554,9 +593,9 @@ class ForgetsMemory(Loop):
 class WritesAtOnce(Loop):
     """Which copy of a client that was drawn twice comes first makes a difference."""
 
-    def _client(self, steps: Any, request: Train, cohort: Cohort, c: int, rows: ClientRows, *rest: Any) -> Tree:
-        rows.repeated = False
-        return super()._client(steps, request, cohort, c, rows, *rest)
+    def clients(self, given: ClientInputs) -> Iterator[Tree]:
+        given.rows.repeated = False
+        return super().clients(given)
 
 
 class WeighsNobody(Loop):

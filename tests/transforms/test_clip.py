@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from torch.func import vmap
 
 from atoll import rng, tree
-from atoll.core import Chain, Spec, Total, Transform, Update
-from atoll.core.settings import extract, inject
+from atoll.core import Chain, Spec, Total, Transform, Update, extract, inject
 from atoll.errors import ConfigError
 from atoll.transforms.adaptive import AdaptiveClip
 from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers, ClipPerLayer, l2_norm

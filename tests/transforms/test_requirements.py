@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from atoll import rng, tree
-from atoll.core import Chain, Spec, Total, Transform, Update
+from atoll.core import Chain, Simulated, Spec, Total, Transform, Update
 from atoll.errors import ConfigError, ConformanceError, SpecError
 from atoll.privacy.events import (
     Approximate,
@@ -181,7 +181,7 @@ EVENTS: list[tuple[list[Any], Any]] = [
 def test_a_mechanism_says_what_it_did(layers: list[Any], event: Any) -> None:
     made, spec = bound(*layers)
     assert made.events() == [event]
-    assert all(layer.simulated_event() is None for layer in made.transforms)
+    assert all(layer.simulates() is None for layer in made.transforms)
     assert spec.noise is not None
 
 
@@ -213,7 +213,8 @@ def test_a_simulation_says_what_it_stands_for() -> None:
     }
     for (name, _), (options, event) in simulated.items():
         made, _ = bound(*CLIP1, (name, {**options, "noise_cohort": 1000}))
-        assert made.transforms[-1].simulated_event() == event
+        system = made.transforms[-1].simulates()
+        assert system == Simulated(event, cohort=1000, min_separation=options.get("min_separation", 1))
         assert isinstance(made.transforms[-1].event(), NotPrivate)
 
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from atoll import rng, tree
-from atoll.core import Chain, Spec, Total, Transform, Update
-from atoll.core.settings import extract, inject
+from atoll.core import Chain, Spec, Total, Transform, Update, extract, inject
 from atoll.errors import SpecError
 from atoll.experiment import build
 from atoll.reducers import REDUCERS, Collect

@@ -34,7 +34,6 @@ class Advice:
     nearest: float | None  # the distance of the nearest of all
 
     def plain(self) -> dict[str, Any]:
-        """As JSON takes it."""
         return {**asdict(self), "words": words(self)}
 
 
@@ -69,25 +68,25 @@ def certainty(setting: Setting) -> str:
     return "probable" if setting.p_better >= LIKELY else "undecided"
 
 
-def words(found: Advice) -> list[str]:
+def words(advice: Advice) -> list[str]:
     """The advice in plain English."""
-    if found.method is None:
-        return [_nothing(found)]
-    return [*_said(found.near[0]), *_others(found)]
+    if advice.method is None:
+        return [_nothing(advice)]
+    return [*_nearest_text(advice.near[0]), *_others(advice)]
 
 
-def _nothing(found: Advice) -> str:
-    if not found.considered:
+def _nothing(advice: Advice) -> str:
+    if not advice.considered:
         return "No evidence: no measured setting has two methods on two seeds or more. Run a suite: atoll bench."
-    if found.nearest is None:
-        return f"No evidence: none of the {found.considered} measured settings says how unlike its clients are."
+    if advice.nearest is None:
+        return f"No evidence: none of the {advice.considered} measured settings says how unlike its clients are."
     return (
-        f"No evidence: the nearest of {found.considered} measured settings is {found.nearest:.2f} away, "
-        f"further than {found.within:g}."
+        f"No evidence: the nearest of {advice.considered} measured settings is {advice.nearest:.2f} away, "
+        f"further than {advice.within:g}."
     )
 
 
-def _said(near: Near) -> Iterator[str]:
+def _nearest_text(near: Near) -> Iterator[str]:
     s, second = near.setting, near.setting.scores[1].method
     margin, scale = s.margin, s.scale
     assert margin.half is not None
@@ -127,14 +126,14 @@ def _more(s: Setting) -> str:
     return f"{more} more seed{'' if more == 1 else 's'}"
 
 
-def _others(found: Advice) -> Iterator[str]:
-    others = found.near[1:]
-    same = sum(n.setting.best == found.method for n in others)
+def _others(advice: Advice) -> Iterator[str]:
+    others = advice.near[1:]
+    same = sum(n.setting.best == advice.method for n in others)
     if len(others) == 1:
         yield f"The next nearest setting has {'the same' if same else 'another'} winner."
     elif others:
         yield f"Of the {len(others)} next nearest settings, {same} {'has' if same == 1 else 'have'} the same winner."
     if unlike := sum(n.distance.other_privacy for n in others):
-        has = "no mechanism for privacy" if found.target.private else "a mechanism for privacy"
+        has = "no mechanism for privacy" if advice.target.private else "a mechanism for privacy"
         which = "It" if len(others) == 1 else f"{unlike} of them"
         yield f"{which} had {has}, unlike what is asked about."

@@ -8,33 +8,37 @@ from rich.console import Group, RenderableType
 
 from atoll.analysis.advise.advice import Advice, Near
 from atoll.analysis.advise.distance import KINDS
-from atoll.report import TextCell, TextRow, TextTable, numbers, rich_table, row, texts
+from atoll.report import TextCell, TextRow, TextTable, number_columns, rich_table, row, text_columns
 
 _AXES = [axis for axes in KINDS.values() for axis in axes]
 _SHORT = {"jensen_shannon": "js", "effective_classes": "classes", "size_gini": "size gini"}
 
 
-def shown(found: Advice) -> RenderableType:
+def shown(advice: Advice) -> RenderableType:
     """The table, or two: print it with a rich console."""
-    tables = [_skews(found), _evidence(found)] if found.near else [_skews(found)]
+    tables = [_skews(advice), _evidence(advice)] if advice.near else [_skews(advice)]
     return Group(*map(rich_table, tables))
 
 
-def _skews(found: Advice) -> TextTable:
+def _skews(advice: Advice) -> TextTable:
     """How unlike the clients are, here and there."""
-    heads = (*texts(""), *numbers(*(_SHORT.get(axis, axis) for axis in _AXES), "distance"))
-    near = (_skew(one.setting.row, one.setting.skew, f"{one.distance.total:.2f}") for one in found.near)
-    rows = (_skew("asked about", found.target.skew, ""), *near)
-    return TextTable(heads, rows, f"How unlike the clients are: {found.target.name}")
+    heads = (*text_columns(""), *number_columns(*(_SHORT.get(axis, axis) for axis in _AXES), "distance"))
+    near = (_skew(one.setting.row, one.setting.skew, f"{one.distance.total:.2f}") for one in advice.near)
+    rows = (_skew("asked about", advice.target.skew, ""), *near)
+    return TextTable(heads, rows, f"How unlike the clients are: {advice.target.name}")
 
 
 def _skew(name: str, skew: Mapping[str, float], far: str) -> TextRow:
     return row(name, *(f"{skew[axis]:.3g}" if axis in skew else "-" for axis in _AXES), far)
 
 
-def _evidence(found: Advice) -> TextTable:
-    heads = (*texts("setting", "best", "second"), *numbers("margin", "p(better)", "seeds"), *texts("digests"))
-    return TextTable(heads, tuple(map(_row, found.near)), "What did best there")
+def _evidence(advice: Advice) -> TextTable:
+    heads = (
+        *text_columns("setting", "best", "second"),
+        *number_columns("margin", "p(better)", "seeds"),
+        *text_columns("digests"),
+    )
+    return TextTable(heads, tuple(map(_row, advice.near)), "What did best there")
 
 
 def _row(near: Near) -> TextRow:

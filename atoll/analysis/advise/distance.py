@@ -65,15 +65,15 @@ def distance(
 def axes(skew: Mapping[str, float]) -> dict[str, float]:
     """The numbers of a skew, each so that a gap of 1 is as far as can be (or, of clients, a hundred times as many)."""
     known = {key: _cut(value) for key, value in skew.items() if value is not None and math.isfinite(value)}
-    found: dict[str, float] = {key: known[key] for key in ("jensen_shannon", "size_gini") if key in known}
+    positions: dict[str, float] = {key: known[key] for key in ("jensen_shannon", "size_gini") if key in known}
     if "emd" in known:
-        found["emd"] = known["emd"] / 2
+        positions["emd"] = known["emd"] / 2
     classes = known.get("classes", 1.0)  # without it, a share already
     if 0 < known.get("effective_classes", 0) <= classes:
-        found["effective_classes"] = known["effective_classes"] / classes
+        positions["effective_classes"] = known["effective_classes"] / classes
     if known.get("clients", 0) > 0:
-        found["clients"] = math.log10(known["clients"]) / 2
-    return {**found, "noise": math.sqrt(max(0.0, known.get("noise", 0.0)))}
+        positions["clients"] = math.log10(known["clients"]) / 2
+    return {**positions, "noise": math.sqrt(max(0.0, known.get("noise", 0.0)))}
 
 
 def _cut(value: float) -> float:

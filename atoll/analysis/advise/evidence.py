@@ -66,35 +66,35 @@ class Setting:
 def default_evidence() -> list[Path]:
     """results/ here, and beside the package where it is a repository."""
     beside = Path(__file__).parents[3] / "results"
-    found = {place.resolve(): place for place in (Path("results"), beside) if place.is_dir()}
-    return list(found.values())
+    places = {place.resolve(): place for place in (Path("results"), beside) if place.is_dir()}
+    return list(places.values())
 
 
 def read_evidence(paths: Sequence[Path]) -> tuple[list[Results], list[str]]:
     """Every results.json at or below these paths, and what could not be read."""
-    found: dict[Path, Results] = {}
+    results: dict[Path, Results] = {}
     notes = []
     for path in paths:
         for file in results_below(path):
             try:
-                found[file.resolve()] = read_results(file)
+                results[file.resolve()] = read_results(file)
             except RecordError as e:
                 notes.append(str(e))
-    return list(found.values()), notes
+    return list(results.values()), notes
 
 
 def settings(results: Sequence[Results], when: When = "last", rope: float | None = None) -> list[Setting]:
     """Every row with two methods or more on two seeds or more; the same row in two files counts once."""
-    found = {}
+    unique = {}
     for one in results:
         if one.axes[-1] not in _METHODS:
             continue
         for block in one.blocks():
             for cells in one.rows(block).values():
-                made = _setting(one, list(cells.values()), when, rope)
-                if made is not None:
-                    found[made.name, made.block, tuple(score.digests for score in made.scores)] = made
-    return [found[key] for key in sorted(found)]
+                setting = _setting(one, list(cells.values()), when, rope)
+                if setting is not None:
+                    unique[setting.name, setting.block, tuple(score.digests for score in setting.scores)] = setting
+    return [unique[key] for key in sorted(unique)]
 
 
 def _setting(one: Results, cells: Sequence[Cell], when: When, rope: float | None) -> Setting | None:

@@ -9,10 +9,7 @@ from typing import Any
 
 from atoll.core import Transform
 from atoll.errors import AtollError, ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.files import load, override
-from atoll.experiment.registry import build
-from atoll.experiment.setup import loaded, partitioned
+from atoll.experiment import Experiment, build, load, load_dataset, make_partition, override
 from atoll.records import RunFolder
 from atoll.suites import skew, skew_of
 from atoll.transforms import TRANSFORMS
@@ -54,10 +51,10 @@ def target(
 
 
 def _measured(name: str, experiment: Experiment) -> Target:
-    dataset = loaded(experiment)
-    clients = partitioned(experiment, dataset)
-    found = skew_of(dataset, clients, experiment.partition)
-    return Target(name, str(experiment.data["name"]), found, clients.digest(), _private(experiment))
+    dataset = load_dataset(experiment)
+    clients = make_partition(experiment, dataset)
+    skew = skew_of(dataset, clients, experiment.partition)
+    return Target(name, str(experiment.data["name"]), skew, clients.digest(), _private(experiment))
 
 
 def _private(experiment: Experiment) -> bool:

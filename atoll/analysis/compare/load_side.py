@@ -63,21 +63,21 @@ class Side:
         """A series for every setting, of the values of the metric."""
         if self.results is not None:
             return [_of_cell(cell, when, metric.higher_is_better) for cell in self._cells(self.results)]
-        return [_of_group(found, metric, when) for found in group(self._records())]
+        return [_of_group(members, metric, when) for members in group(self._records())]
 
-    def _cells(self, found: Results) -> list[Cell]:
-        cells = [cell for cell in found.cells if cell.runs and self._picked(cell.method, cell.name)]
+    def _cells(self, results: Results) -> list[Cell]:
+        cells = [cell for cell in results.cells if cell.runs and self._picked(cell.method, cell.name)]
         if not cells:
-            known = ", ".join(dict.fromkeys(cell.method for cell in found.cells))
+            known = ", ".join(dict.fromkeys(cell.method for cell in results.cells))
             raise RecordError(f"{self.name}: has no cell with runs that matches. Methods: {known or 'none'}.")
         return cells
 
     def _records(self) -> list[Record]:
-        found = [r for r in self.records if self._picked(r.algorithm, r.label)]
-        if not found:
+        picked = [r for r in self.records if self._picked(r.algorithm, r.label)]
+        if not picked:
             known = ", ".join(dict.fromkeys(r.algorithm for r in self.records))
             raise RecordError(f"{self.name}: has no run that matches. Algorithms: {known}.")
-        return found
+        return picked
 
     def _picked(self, *names: str) -> bool:
         return self.pick is None or any(fnmatchcase(name, self.pick) for name in names)
@@ -111,9 +111,9 @@ def metric_of(sides: Sequence[Side], asked: str | None) -> MetricInfo:
     """What is compared: what was asked for, the suites' own metric, or the first that all runs have."""
     suites = [side.results for side in sides if side.results is not None]
     if suites:
-        found = {(r.metric, r.higher, r.scale) for r in suites}
-        if len({f[0] for f in found}) > 1 or (asked and {asked} != {f[0] for f in found}):
-            names = ", ".join(sorted(f[0] for f in found))
+        metrics = {(r.metric, r.higher, r.scale) for r in suites}
+        if len({f[0] for f in metrics}) > 1 or (asked and {asked} != {f[0] for f in metrics}):
+            names = ", ".join(sorted(f[0] for f in metrics))
             raise ConfigError(f"--metric: a suite's results hold one metric (here {names}; asked for: {asked}).")
         return suite_metric(suites[0])
     records = [record for side in sides for record in side.records]
@@ -125,9 +125,11 @@ def _of_cell(cell: Cell, when: When, higher: bool) -> SettingRuns:
     return SettingRuns({"block": cell.block, **cell.path}, runs, cell_claims(cell))
 
 
-def _of_group(found: Group, metric: MetricInfo, when: When) -> SettingRuns:
-    place = {key: value for key, value in found.settings.items() if key != "label"}
-    return SettingRuns(place, tuple(_of_record(record, metric, when) for record in found.records), group_claims(found))
+def _of_group(members: Group, metric: MetricInfo, when: When) -> SettingRuns:
+    place = {key: value for key, value in members.settings.items() if key != "label"}
+    return SettingRuns(
+        place, tuple(_of_record(record, metric, when) for record in members.records), group_claims(members)
+    )
 
 
 def _of_record(record: Record, metric: MetricInfo, when: When) -> SeedRun:

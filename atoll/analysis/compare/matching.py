@@ -61,9 +61,9 @@ def match(a: Sequence[SettingRuns], b: Sequence[SettingRuns]) -> Matched:
 
 
 def _varying(a: Sequence[SettingRuns], b: Sequence[SettingRuns]) -> list[str]:
-    found = [key for side in (a, b) for key in differing([series.place for series in side])]
+    varying = [key for side in (a, b) for key in differing([series.place for series in side])]
     order = dict.fromkeys(key for series in (*a, *b) for key in series.place)
-    return [key for key in order if key in found]
+    return [key for key in order if key in varying]
 
 
 def _key(series: SettingRuns, keys: Sequence[str]) -> Key:

@@ -64,7 +64,6 @@ class Comparison:
     privacy: tuple[str, ...] = ()  # what the sides promise, where one has an epsilon
 
     def plain(self) -> dict[str, Any]:
-        """As JSON takes it."""
         return asdict(self)
 
 
@@ -75,16 +74,16 @@ def compare(
     if rope is not None and rope < 0:
         raise ConfigError(f"--rope: must be 0 or above (got {rope:g}).")
     measure = metric_of((a, b), metric)
-    found = match(a.series(measure, when), b.series(measure, when))
-    if not found.rows:
+    matched = match(a.series(measure, when), b.series(measure, when))
+    if not matched.rows:
         raise RecordError(
-            "\n".join([f"{a.name}, {b.name}: nothing to pair. Run both with the same seeds.", *found.left_out])
+            "\n".join([f"{a.name}, {b.name}: nothing to pair. Run both with the same seeds.", *matched.left_out])
         )
-    rows = tuple(_row(row, measure, rope, rho) for row in found.rows)
+    rows = tuple(_row(row, measure, rope, rho) for row in matched.rows)
     method = a.method if a.method == b.method else ""
     totals = _totals(rows, method, measure.higher_is_better)
-    told = _privacy(found.rows)
-    return Comparison(a.name, b.name, measure, when, rho, rows, totals, found.left_out, found.differing, told)
+    privacy = _privacy(matched.rows)
+    return Comparison(a.name, b.name, measure, when, rho, rows, totals, matched.left_out, matched.differing, privacy)
 
 
 def _privacy(rows: Sequence[Match]) -> tuple[str, ...]:
@@ -94,7 +93,7 @@ def _privacy(rows: Sequence[Match]) -> tuple[str, ...]:
         named.setdefault(row.privacy, []).append(row.name)
     if len(named) == 1:
         return tuple(filter(None, named))
-    return tuple(f"{', '.join(names)}: {said}" for said, names in named.items() if said)
+    return tuple(f"{', '.join(names)}: {promise}" for promise, names in named.items() if promise)
 
 
 def _row(row: Match, metric: MetricInfo, rope: float | None, rho: float) -> ComparedRow:
@@ -116,13 +115,13 @@ def _totals(rows: Sequence[ComparedRow], method: str, higher: bool) -> tuple[Wil
     for row in rows:
         families.setdefault(str(row.place.get(method, "all rows")), []).append(row)
     tested = {name: members for name, members in families.items() if len(members) > 1}
-    found = {name: wilcoxon([r.a for r in rs], [r.b for r in rs]) for name, rs in tested.items()}
-    if not found:
+    tests = {name: wilcoxon([r.a for r in rs], [r.b for r in rs]) for name, rs in tested.items()}
+    if not tests:
         return ()
-    corrected = holm([test.p for test in found.values()])
+    corrected = holm([test.p for test in tests.values()])
     return tuple(
         WilcoxonOverRows(name, len(tested[name]), _ahead(tested[name], higher), test.p, float(p), test.smallest)
-        for (name, test), p in zip(found.items(), corrected, strict=True)
+        for (name, test), p in zip(tests.items(), corrected, strict=True)
     )
 
 

@@ -13,13 +13,13 @@ from atoll.report import show
 _FEW = 4
 
 
-def words(found: Parting) -> list[str]:
+def words(parting: Parting) -> list[str]:
     """A line for each thing that is known."""
-    return [*_verdict(found), *_asked(found), *_paired(found), *_machines(found)]
+    return [*_verdict(parting), *_asked(parting), *_paired(parting), *_machines(parting)]
 
 
-def _verdict(found: Parting) -> Iterator[str]:
-    lines, replay = found.lines, found.replay
+def _verdict(parting: Parting) -> Iterator[str]:
+    lines, replay = parting.lines, parting.replay
     if lines.same:
         yield f"The same: all {lines.rounds[0]} rounds, every model bit for bit, every key of the record but seconds."
         return
@@ -28,45 +28,45 @@ def _verdict(found: Parting) -> Iterator[str]:
         yield f"The same as far as both go: {short} rounds. A has {lines.rounds[0]} rounds, B has {lines.rounds[1]}."
         return
     if lines.first is not None and (lines.model is None or lines.first.round < lines.model):
-        yield from _only_records(found)
+        yield from _only_records(parting)
     if lines.model is not None:
         yield f"The models part in round {lines.model}{_before(lines.model)}."
-        yield from _in_line(found)
-        yield from _replayed(found, replay) if replay else [f"No client is named: {found.unknown.rstrip('.')}."]
+        yield from _in_line(parting)
+        yield from _replayed(parting, replay) if replay else [f"No client is named: {parting.unknown.rstrip('.')}."]
 
 
-def _only_records(found: Parting) -> Iterator[str]:
-    lines, first, replay = found.lines, found.lines.first, found.replay
+def _only_records(parting: Parting) -> Iterator[str]:
+    lines, first, replay = parting.lines, parting.lines.first, parting.replay
     assert first is not None
     models = "all models are the same" if lines.model is None else f"the models are the same until round {lines.model}"
-    values = f"{first.key} is {_said(first.a)} in A, {_said(first.b)} in B"
+    values = f"{first.key} is {_value_text(first.a)} in A, {_value_text(first.b)} in B"
     yield f"The records part in round {first.round}, where {models}: {values}."
     if len(lines.keys) > 1:
         yield f"Other keys that differ in that round: {_few(lines.keys[1:])}."
     if replay is not None and replay.round == first.round:
-        for name, line, said in (("A", replay.lines[0], first.a), ("B", replay.lines[1], first.b)):
+        for name, line, recorded in (("A", replay.lines[0], first.a), ("B", replay.lines[1], first.b)):
             value = _at(line, first.key)
-            agrees = "as its record says" if value == said else "which is not what its record says"
-            yield f"Run again, {name} has {_said(value)} there, {agrees}."
+            agrees = "as its record says" if value == recorded else "which is not what its record says"
+            yield f"Run again, {name} has {_value_text(value)} there, {agrees}."
 
 
-def _in_line(found: Parting) -> Iterator[str]:
+def _in_line(parting: Parting) -> Iterator[str]:
     """What the records say of the round where the models part."""
-    first, model = found.lines.first, found.lines.model
+    first, model = parting.lines.first, parting.lines.model
     if first is None or first.round != model:
         yield "The record of that round is otherwise the same."
         return
-    asked = [key for key in found.lines.keys if key.startswith(("settings.", "cohort."))]
+    asked = [key for key in parting.lines.keys if key.startswith(("settings.", "cohort."))]
     if asked:
         yield f"In that round the records differ in what was asked: {_few(asked)}."
 
 
-def _replayed(found: Parting, replay: Replay) -> Iterator[str]:
+def _replayed(parting: Parting, replay: Replay) -> Iterator[str]:
     for name, began in zip("AB", replay.began, strict=True):
         if began:
             yield f"{name} was run again from its checkpoint after round {began}."
     if replay.parted and replay.first is not None:
-        if replay.round != found.lines.model:
+        if replay.round != parting.lines.model:
             yield f"Run again here, they part in round {replay.round} already."
         yield from _first(replay.first)
     else:
@@ -97,27 +97,27 @@ def _first(first: First) -> Iterator[str]:
         yield "Float noise: the same sums, taken in another order."
 
 
-def _asked(found: Parting) -> Iterator[str]:
-    if found.settings:
-        shown = [f"{key} ({show(a)} / {show(b)})" for key, (a, b) in found.settings.items()]
+def _asked(parting: Parting) -> Iterator[str]:
+    if parting.settings:
+        shown = [f"{key} ({show(a)} / {show(b)})" for key, (a, b) in parting.settings.items()]
         yield f"Settings that differ (A / B): {', '.join(shown)}."
     else:
         yield "The experiments are the same."
 
 
-def _paired(found: Parting) -> Iterator[str]:
-    facts = {"partition": found.partition, "initial model": found.initial, "cohorts": found.lines.cohorts}
-    said = [f"{name} {_same(value)}" for name, value in facts.items()]
-    verdict = {True: "Paired", False: "Not paired", None: "Perhaps paired"}[found.paired]
-    yield f"{verdict}: {', '.join(said)}."
+def _paired(parting: Parting) -> Iterator[str]:
+    facts = {"partition": parting.partition, "initial model": parting.initial, "cohorts": parting.lines.cohorts}
+    verdicts = [f"{name} {_same(value)}" for name, value in facts.items()]
+    verdict = {True: "Paired", False: "Not paired", None: "Perhaps paired"}[parting.paired]
+    yield f"{verdict}: {', '.join(verdicts)}."
 
 
-def _machines(found: Parting) -> Iterator[str]:
-    replay = found.replay
+def _machines(parting: Parting) -> Iterator[str]:
+    replay = parting.replay
     odd = replay is not None and (not replay.parted or replay.agrees != (None, None))
-    if not found.parted or not found.machines or not (odd or found.lines.model is not None):
+    if not parting.parted or not parting.machines or not (odd or parting.lines.model is not None):
         return
-    for key, (a, b, here) in found.machines.items():
+    for key, (a, b, here) in parting.machines.items():
         yield f"{key}: {show(a)} (A), {show(b)} (B)" + ("" if key.startswith("engine") else f", {show(here)} (here)")
 
 
@@ -129,7 +129,7 @@ def _same(value: bool | None) -> str:
     return {True: "the same", False: "another", None: "not known"}[value]
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     text = "missing" if value is None else str(value)
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -14,7 +14,7 @@ from atoll.analysis.diff.replay import Replay, initial, replay, set_up_again
 from atoll.errors import AtollError
 from atoll.records import RunFolder, find
 from atoll.report import differing, flatten
-from atoll.runs.environment import hardware, versions
+from atoll.runs import hardware, versions
 
 Again = Literal["rounds", "setup", "no"]
 
@@ -47,7 +47,6 @@ class Parting:
 
     @property
     def parted(self) -> bool:
-        """Is there any difference?"""
         return not self.lines.same
 
 

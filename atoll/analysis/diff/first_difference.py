@@ -83,8 +83,8 @@ def _own(a: Seen, b: Seen, i: int, j: int, client: int, columns: tuple[Rows, Row
 def _together(a: Seen, b: Seen) -> list[tuple[int, int, int]]:
     """The clients of both cohorts in A's order: id, place in A, place in B. A client that comes twice counts once."""
     places = {c: j for j, c in reversed(list(enumerate(b.cohort.id.tolist())))}
-    found = {c: (c, i, places[c]) for i, c in reversed(list(enumerate(a.cohort.id.tolist()))) if c in places}
-    return sorted(found.values(), key=lambda each: each[1])
+    shared = {c: (c, i, places[c]) for i, c in reversed(list(enumerate(a.cohort.id.tolist()))) if c in places}
+    return sorted(shared.values(), key=lambda each: each[1])
 
 
 def _update_gaps(a: Seen, b: Seen, i: int, j: int, epsilon: float) -> list[TensorGap]:

@@ -37,13 +37,13 @@ def gaps(a: Tree, b: Tree, epsilon: float = EPSILON) -> list[TensorGap]:
     [TensorGap(tensor='w', largest=1.0, relative=0.3333333333333333, noise=False)]
     """
     x, y = dict(tree.paths(a)), dict(tree.paths(b))
-    found = []
+    differing = []
     for path in dict.fromkeys([*x, *y]):
         if path not in x or path not in y or not alike(x[path], y[path]):
-            found.append(TensorGap(path, None, None, False))
+            differing.append(TensorGap(path, None, None, False))
         elif not same(x[path], y[path]):
-            found.append(_gap(path, x[path], y[path], epsilon))
-    return found
+            differing.append(_gap(path, x[path], y[path], epsilon))
+    return differing
 
 
 def alike(a: Tensor, b: Tensor) -> bool:
@@ -52,7 +52,6 @@ def alike(a: Tensor, b: Tensor) -> bool:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """The same bits?"""
     return alike(a, b) and torch.equal(_bits(a), _bits(b))
 
 

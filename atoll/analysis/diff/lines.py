@@ -40,15 +40,15 @@ class Lines:
 def compared(a: Sequence[Line], b: Sequence[Line]) -> Lines:
     """Where two records part.
 
-    >>> found = compared([{"round": 1, "loss": 0.5, "model": "x"}], [{"round": 1, "loss": 0.4, "model": "x"}])
-    >>> found.model, found.first
+    >>> lines = compared([{"round": 1, "loss": 0.5, "model": "x"}], [{"round": 1, "loss": 0.4, "model": "x"}])
+    >>> lines.model, lines.first
     (None, Difference(round=1, key='loss', a=0.5, b=0.4))
     """
     both = list(zip(a, b, strict=False))
     model = next((x["round"] for x, y in both if x.get(_MODEL) != y.get(_MODEL)), None)
-    found = next((d for x, y in both if (d := differences(x, y))), [])
+    differing = next((d for x, y in both if (d := differences(x, y))), [])
     cohorts = all(_ids(x) == _ids(y) for x, y in both)
-    return Lines((len(a), len(b)), model, found[0] if found else None, tuple(d.key for d in found), cohorts)
+    return Lines((len(a), len(b)), model, differing[0] if differing else None, tuple(d.key for d in differing), cohorts)
 
 
 def differences(a: Line, b: Line) -> list[Difference]:

@@ -110,8 +110,8 @@ class Recording(Engine):
         stacks = [_host({"value": u.value, "weight": u.weight}) for u in trained.partial.updates]
         order = torch.argsort(trained.order)
         rows = tree.rows(tree.cat(stacks), order) if stacks else {}
-        kept = trained.order[order].cpu()
-        self.seen = Seen(settings, sent, request.per_client, cohort, own, trained.finite.cpu(), rows, kept)
+        places = trained.order[order].cpu()
+        self.seen = Seen(settings, sent, request.per_client, cohort, own, trained.finite.cpu(), rows, places)
         return Pending.done(replace(trained, partial=trained.partial.inner))
 
     def expect(self, rounds: int) -> None:

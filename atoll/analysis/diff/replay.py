@@ -18,12 +18,9 @@ from atoll.analysis.diff.recording_engine import Recording
 from atoll.data import Dataset
 from atoll.engines import cpu_threads
 from atoll.errors import RecordError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import Device, Setup, set_up
+from atoll.experiment import Device, Experiment, Setup, set_up
 from atoll.records import RunFolder
-from atoll.runs import RunLoop, drive
-from atoll.runs.checkpoint import read as read_checkpoint
-from atoll.runs.lifecycle import kept_choice
+from atoll.runs import RunLoop, drive, read_checkpoint, resumed_choice
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ class Rerun:
     def drive(self, place: Path, until: int) -> None:
         """Get ready: from the checkpoint, if it is from before the round that is wanted."""
         place.mkdir()
-        choice = kept_choice(self.info, self.folder)
+        choice = resumed_choice(self.info, self.folder)
         with self._alone():
             self.loop = RunLoop(self.setup, RunFolder(place), choice)
         self.recording = Recording(self.loop.own, self.loop.plan.program)
@@ -98,8 +95,8 @@ class Rerun:
         self.recording.on, self.recording.seen = watch, None
         with self._alone():
             drive(self.loop.play_round(), self.recording)
-        said = self.record[self.done - 1].get("model") if self.done <= len(self.record) else None
-        if self.astray is None and said != self.loop.plan.history[-1]["model"]:
+        recorded = self.record[self.done - 1].get("model") if self.done <= len(self.record) else None
+        if self.astray is None and recorded != self.loop.plan.history[-1]["model"]:
             self.astray = self.done
 
     def model(self) -> tree.Tree:
@@ -109,7 +106,7 @@ class Rerun:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """With the threads that the run had, since sums follow them; nothing is left changed."""
-        cuda = [self.setup.device] if hasattr(self, "setup") and self.setup.device.type == "cuda" else []
+        cuda = [torch.device(self.device)] if self.device == "cuda" else []
         with torch.random.fork_rng(devices=cuda), cpu_threads(self.threads):
             yield
 
@@ -129,10 +126,10 @@ def initial(runs: tuple[Rerun, Rerun]) -> bool:
 
 def replay(runs: tuple[Rerun, Rerun], until: int) -> Replay:
     """Run both again until their models differ, and at most this many rounds."""
-    found = _replay(runs, until)
-    if found.parted and found.first is None:  # earlier than the records say: once more, with open eyes
-        found = _replay(runs, found.round)
-    return found
+    outcome = _replay(runs, until)
+    if outcome.parted and outcome.first is None:  # earlier than the records say: once more, with open eyes
+        outcome = _replay(runs, outcome.round)
+    return outcome
 
 
 def _replay(runs: tuple[Rerun, Rerun], until: int) -> Replay:

@@ -12,7 +12,7 @@ from atoll.attacks import CONFIDENCE, judge
 from atoll.attacks.membership.loss_threshold import FinishedRun, Level, Scores, loss_scores
 from atoll.attacks.membership.shadow import Told, lira_scores, silent
 from atoll.errors import AtollError, ConfigError, PartitionError, RecordError
-from atoll.experiment.setup import Device
+from atoll.experiment import Device
 from atoll.records import clean, read_audit, write_audit
 
 Attack = Literal["loss", "lira", "all"]

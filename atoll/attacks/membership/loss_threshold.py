@@ -16,8 +16,7 @@ from atoll.core import Model
 from atoll.data import Partition
 from atoll.engines import measure
 from atoll.errors import ConfigError, RecordError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import Device, Setup, set_up
+from atoll.experiment import Device, Experiment, Setup, set_up
 from atoll.records import RunFolder, ended
 from atoll.tree import Tree
 
@@ -55,7 +54,6 @@ class FinishedRun:
         return cls(folder, info, folder.record(), setup)
 
     def model(self) -> Model:
-        """What the run released."""
         return model_in(self.folder, self.setup)
 
 

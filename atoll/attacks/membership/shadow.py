@@ -21,11 +21,10 @@ from atoll.attacks.membership.loss_threshold import FinishedRun, Floats, Level, 
 from atoll.attacks.membership.random_half import NAME, Half, Role, coins
 from atoll.data import Partition
 from atoll.errors import ConfigError, DivergenceError
-from atoll.experiment import Experiment, usual_partition
-from atoll.experiment.setup import Device, set_up
+from atoll.experiment import Device, Experiment, set_up, usual_partition
 from atoll.privacy.run import metrics_read
 from atoll.records import INTERRUPTED, RunFolder
-from atoll.runs import Watcher, run_together, why_not
+from atoll.runs import Watcher, run_together, why_not_stackable
 from atoll.runs import run as run_alone
 from atoll.schedules import Schedule
 
@@ -147,7 +146,7 @@ def _train(parts: Sequence[ShadowRun], device: Device, told: Callable[[float], N
         return watch
 
     experiments, folders = [p.experiment for p in parts], [p.folder for p in parts]
-    if why_not(experiments) is None:
+    if why_not_stackable(experiments) is None:
         ran = run_together(experiments, folders, resume=True, device=device, watch=[watcher(i) for i in shares])
     else:
         ran = []

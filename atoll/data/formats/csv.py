@@ -7,7 +7,7 @@ import io
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from csv import Error, reader
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
@@ -17,8 +17,9 @@ from pydantic import Field
 from atoll.data.dataset import Dataset
 from atoll.data.formats import safe_read
 from atoll.data.formats.column_file import ColumnFile, database_error, first_line, memory_database, pattern, quoted
+from atoll.data.formats.features import is_number
 from atoll.data.formats.label_encoding import Kind
-from atoll.data.formats.tabular import Missing, Standardise, TablePlan, build_dataset
+from atoll.data.formats.tabular import Missing, Standardise, TablePlan, dataset_from
 from atoll.errors import DataError
 
 MISSING_AS = ("NA", "N/A", "NaN", "nan", "null", "NULL")
@@ -57,26 +58,10 @@ def csv(
     `test_by`, or `test_share` (0.2) of the rows of every class; 0 for none. Without `header` columns are called
     column0, column1, ... or as `names` says.
     """
-    plan = TablePlan(
-        label,
-        (client,) if isinstance(client, str) else client,
-        features,
-        exclude,
-        categorical,
-        categories,
-        kind,
-        missing,
-        standardise,
-        test_by,
-        test_value,
-        test_share,
-        seed,
-    )
-    style = (delimiter, header, names, missing_as, encoding)
-    with ExitStack() as tables:
-        train = tables.enter_context(csv_table(safe_read.existing_file(path), *style))
-        far = None if test is None else tables.enter_context(csv_table(safe_read.existing_file(test, "test"), *style))
-        return build_dataset(train, far, plan)
+    clients = (client,) if isinstance(client, str) else client
+    test_rows = (test_by, test_value, test_share, seed)
+    plan = TablePlan(label, clients, features, exclude, categorical, categories, kind, missing, standardise, *test_rows)
+    return dataset_from(lambda file: csv_table(file, delimiter, header, names, missing_as, encoding), path, test, plan)
 
 
 @contextmanager
@@ -119,7 +104,7 @@ def _cell(name: str, absent: str, missing_as: Sequence[str]) -> tuple[str, str]:
     text = f"CASE WHEN trim({name}) NOT IN ({absent}) THEN trim({name}) END"
     # What cannot be cast is missing, in a column of numbers; only a number that means missing must be looked for.
     return (
-        f"TRY_CAST({text if any(_is_number(m) and m.lower() != 'nan' for m in missing_as) else name} AS DOUBLE)",
+        f"TRY_CAST({text if any(is_number(m) and m.lower() != 'nan' for m in missing_as) else name} AS DOUBLE)",
         text,
     )
 
@@ -184,19 +169,11 @@ def _check_names(path: Path, called: list[str], first: list[str], header: bool) 
         safe_read.refuse(
             path, f"has several columns called {safe_read.list_names(twice)}", "Give each a name of its own"
         )
-    if header and all(_is_number(n) for n in called):
+    if header and all(is_number(n) for n in called):
         what = f"its first line holds numbers ({safe_read.list_names(first, 4)}), not the names of columns"
         safe_read.refuse(
             path, what, "Set header = false; the columns are then column0, column1, ... or what names says"
         )
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
 
 
 def _blame(plain: Path, path: Path, delimiter: str, columns: int) -> None:

@@ -80,7 +80,7 @@ class Features:
         return torch.from_numpy(np.stack(places, 1).astype(small)), width
 
     def _check_categories(self, name: str, column: NDArray[Any], categories: Sequence[str]) -> None:
-        odd = [v for v in categories if not _is_number(v)]
+        odd = [v for v in categories if not is_number(v)]
         if self.auto and 2 * len(odd) < len(categories):
             strange = set(odd)
             row = next(i for i, v in enumerate(column, 1) if v in strange)
@@ -111,7 +111,7 @@ def _check_finite(path: Path, name: str, values: Floats) -> None:
         safe_read.refuse(path, what, "Correct them, or count them as missing with missing_as and missing")
 
 
-def _is_number(word: str) -> bool:
+def is_number(word: str) -> bool:
     try:
         float(word)
     except ValueError:

@@ -1,7 +1,7 @@
 """Parquet files."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ from atoll.data.dataset import Dataset
 from atoll.data.formats import safe_read
 from atoll.data.formats.column_file import ColumnFile, database_error, first_line, memory_database, pattern
 from atoll.data.formats.label_encoding import Kind
-from atoll.data.formats.tabular import Missing, Standardise, TablePlan, build_dataset
+from atoll.data.formats.tabular import Missing, Standardise, TablePlan, dataset_from
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
 _TEXTS = ("VARCHAR", "ENUM", "UUID")
@@ -38,25 +38,10 @@ def parquet(
 
     The options are those of "csv". Missing values are nulls, and numbers that are NaN.
     """
-    plan = TablePlan(
-        label,
-        (client,) if isinstance(client, str) else client,
-        features,
-        exclude,
-        categorical,
-        categories,
-        kind,
-        missing,
-        standardise,
-        test_by,
-        test_value,
-        test_share,
-        seed,
-    )
-    with ExitStack() as tables:
-        train = tables.enter_context(parquet_table(safe_read.existing_file(path)))
-        far = None if test is None else tables.enter_context(parquet_table(safe_read.existing_file(test, "test")))
-        return build_dataset(train, far, plan)
+    clients = (client,) if isinstance(client, str) else client
+    test_rows = (test_by, test_value, test_share, seed)
+    plan = TablePlan(label, clients, features, exclude, categorical, categories, kind, missing, standardise, *test_rows)
+    return dataset_from(parquet_table, path, test, plan)
 
 
 @contextmanager

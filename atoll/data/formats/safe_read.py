@@ -48,7 +48,10 @@ def _unforeseen(name: str, path: object, e: Exception) -> str:
     if isinstance(e, MemoryError):
         return f"{path}: needs more memory than there is ({e or gib(machine_memory())}). Use fewer or smaller examples."
     what = (str(e).strip().partition("\n")[0] or "no more is known")[:200]
-    return f"{path}: cannot be read as {name!r}; it is damaged, or something else ({type(e).__name__}: {what}). Write or fetch it again."
+    return (
+        f"{path}: cannot be read as {name!r}; it is damaged, or something else ({type(e).__name__}: {what}). "
+        "Write or fetch it again."
+    )
 
 
 def refuse(path: Path | str, what: str, instead: str) -> NoReturn:

@@ -1,5 +1,7 @@
 """From named columns to a data set: who plays which part, which rows are for the test, what is missing."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -39,6 +41,16 @@ class TablePlan:
     test_value: str | int | bool = "test"
     test_share: float | None = None
     seed: int = 0
+
+
+def dataset_from(
+    open_table: Callable[[Path], AbstractContextManager[ColumnFile]], path: Path, test: Path | None, plan: TablePlan
+) -> Dataset:
+    """The data set that the plan makes of one file, or of two."""
+    with ExitStack() as tables:
+        train = tables.enter_context(open_table(safe_read.existing_file(path)))
+        far = None if test is None else tables.enter_context(open_table(safe_read.existing_file(test, "test")))
+        return build_dataset(train, far, plan)
 
 
 def build_dataset(train: ColumnFile, test: ColumnFile | None, plan: TablePlan) -> Dataset:

@@ -34,7 +34,4 @@ def _bytes(values: Array, where: str) -> Array:
 
 
 def _columns(part: TffExamples) -> Tree:
-    return {
-        "x": torch.from_numpy(part.columns["pixels"])[:, None],
-        "y": torch.from_numpy(part.columns["label"]),
-    }
+    return {"x": torch.from_numpy(part.columns["pixels"])[:, None], "y": torch.from_numpy(part.columns["label"])}

@@ -5,14 +5,12 @@ from collections.abc import Callable
 from atoll.data.dataset import Dataset
 from atoll.data.fetch import Recipe
 from atoll.data.sources.adult import ADULT, adult
-from atoll.data.sources.breast_cancer import breast_cancer
+from atoll.data.sources.bundled import breast_cancer, diabetes, digits
 from atoll.data.sources.chat import CHAT, chat
 from atoll.data.sources.cifar10 import CIFAR10, cifar10
 from atoll.data.sources.covtype import COVTYPE, covtype
 from atoll.data.sources.credit import CREDIT, credit
 from atoll.data.sources.decoders import Tokens
-from atoll.data.sources.diabetes import diabetes
-from atoll.data.sources.digits import digits
 from atoll.data.sources.fcube import fcube
 from atoll.data.sources.films import FILMS, films
 from atoll.data.sources.idx_images import FMNIST, MNIST, fmnist, mnist

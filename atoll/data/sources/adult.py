@@ -18,21 +18,15 @@ AIF360 = Package("pip", "aif360==0.3.0rc0")
 AIF360_FILE = "aif360-0.3.0rc0-py3-none-any.whl"
 AIF360_SHA256 = "0db86e749bd8c6814023663cae76e1d7826a4596d1228cdaa758df3b0dccfd0a"
 
+_FILES = ("adult.data", "adult.test")
+_PUBLISHED = (
+    Download("adult.data", _DATA, 4.0, _UCI + "adult.data"),
+    Download("adult.test", _TEST, 2.1, _UCI + "adult.test"),
+)
+_CARRIED = Download(AIF360_FILE, AIF360_SHA256, 56.5, AIF360, "aif360/data/raw/adult/")
 ADULT = Recipe(
     "adult",
-    (
-        Offer(
-            (
-                Download("adult.data", _DATA, 4.0, _UCI + "adult.data"),
-                Download("adult.test", _TEST, 2.1, _UCI + "adult.test"),
-            ),
-            ("adult.data", "adult.test"),
-        ),
-        Offer(
-            (Download(AIF360_FILE, AIF360_SHA256, 56.5, AIF360, "aif360/data/raw/adult/"),),
-            ("adult.data", "adult.test"),
-        ),
-    ),
+    (Offer(_PUBLISHED, _FILES), Offer((_CARRIED,), _FILES)),
     "CC BY 4.0 (UCI Machine Learning Repository)",
     "Becker, Kohavi: Adult. UCI Machine Learning Repository, 1996; as a9a: Chang, Lin: LIBSVM, ACM TIST 2011.",
     "https://archive.ics.uci.edu/dataset/2/adult",
@@ -73,22 +67,15 @@ def adult(folder: str | None = None) -> Dataset:
     """
     cached = parsed_columns(ADULT, parse, folder)
     train, test = published_split(cached)
+    classes = ("at most 50K", "more than 50K")
     return Dataset(
-        "adult",
-        "classification",
-        train,
-        test,
-        (123,),
-        2,
-        Floats(),
-        classes=("at most 50K", "more than 50K"),
-        fitted="quintiles",
+        "adult", "classification", train, test, (123,), 2, Floats(), classes=classes, fitted="quintiles"
     ).check()
 
 
 def parse(files: Files) -> ParsedColumns:
     """Both files as 0/1 columns; cuts come from the training file alone."""
-    train, test = (read_rows(files.read(name)) for name in ("adult.data", "adult.test"))
+    train, test = (read_rows(files.read(name)) for name in _FILES)
     cuts = {c: _quintiles(train[c]) for c, kind in enumerate(_COLUMNS) if kind is None}
     arrays = {"train_x": _binary(train, cuts), "train_y": _label(train)}
     arrays |= {"test_x": _binary(test, cuts), "test_y": _label(test)}

@@ -11,22 +11,16 @@ from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Rec
 from atoll.data.sources.windows import Targets, next_tokens, split_texts, stored
 from atoll.data.text import Alphabet, Corpus, Ints, Vocabulary, characters, split_words
 
+_CHAT_FILE = Download(
+    "chitchat_dataset-0.9.0-py3-none-any.whl",
+    "7bf89f36645e2d5ec87d53370c8e851b5a688479c7beb7079cb4c87fc5acea3e",
+    8.2,
+    Package("pip", "chitchat-dataset==0.9.0"),
+    "chitchat_dataset/",
+)
 CHAT = Recipe(
     "chat",
-    (
-        Offer(
-            (
-                Download(
-                    "chitchat_dataset-0.9.0-py3-none-any.whl",
-                    "7bf89f36645e2d5ec87d53370c8e851b5a688479c7beb7079cb4c87fc5acea3e",
-                    8.2,
-                    Package("pip", "chitchat-dataset==0.9.0"),
-                    "chitchat_dataset/",
-                ),
-            ),
-            ("dataset.json",),
-        ),
-    ),
+    (Offer((_CHAT_FILE,), ("dataset.json",)),),
     "MIT (BYU PCC Lab)",
     "Myers, Etchart, Fulda: Conversational scaffolding: an analogy-based approach to response prioritization in "
     "open-domain dialogs. ICAART 2020 (the Chit-Chat dataset).",
@@ -54,15 +48,8 @@ def chat(
     """
     size = vocabulary or (100 if unit == "character" else 10_000)
     cached = parsed_columns(CHAT, parse, folder, unit=unit, vocabulary=size)
-    return next_tokens(
-        "chat",
-        cached,
-        "user",
-        cached.notes["vocabulary"],
-        targets,
-        window or (80 if unit == "character" else 20),
-        stride,
-    )
+    window = window or (80 if unit == "character" else 20)
+    return next_tokens("chat", cached, "user", cached.notes["vocabulary"], targets, window, stride)
 
 
 def parse(files: Files, unit: Literal["character", "word"], vocabulary: int) -> ParsedColumns:

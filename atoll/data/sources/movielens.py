@@ -1,13 +1,14 @@
 """MovieLens-1M."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atoll.data.arrays import Kind
 from atoll.data.dataset import Dataset
 from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.decoders import MixedColumns
@@ -69,9 +70,9 @@ def movielens(
     of every user's ratings are the test set.
     """
     cached = parsed_columns(MOVIELENS, parse, folder)
-    users, films, ratings = (cached.arrays[name] for name in ("users", "films", "ratings"))
+    members, films, ratings = (cached.arrays[name] for name in ("users", "films", "ratings"))
     who, what = ratings[:, 0].astype(np.int64), ratings[:, 1].astype(np.int64)
-    x = np.column_stack([users[who], films[what]]).astype(np.int32)
+    x = np.column_stack([members[who], films[what]]).astype(np.int32)
     part = assign_split(who, split, "movielens")
     stars = torch.from_numpy(ratings[:, 2].astype(np.int64))
     y = stars - 1 if target == "stars" else stars[:, None].float()
@@ -80,18 +81,10 @@ def movielens(
         (("scale", 0.0, 1.0), ("one", len(AGES)), ("one", _JOBS), ("scale", 1980.0, 0.05), ("bits", len(GENRES)))
     )
     classes = tuple(f"{n} stars" for n in range(1, 6)) if target == "stars" else ()
-    return Dataset(
-        "movielens",
-        "classification" if classes else "regression",
-        train,
-        test,
-        (decode.width,),
-        len(classes) or 1,
-        decode,
-        {"user": torch.from_numpy(who)[rows_of(part, TRAIN)]},
-        validation=validation,
-        classes=classes,
-    ).check()
+    kind: Kind = "classification" if classes else "regression"
+    users = {"user": torch.from_numpy(who)[rows_of(part, TRAIN)]}
+    data = Dataset("movielens", kind, train, test, (decode.width,), len(classes) or 1, decode, users)
+    return replace(data, validation=validation, classes=classes).check()
 
 
 def parse(files: Files) -> ParsedColumns:

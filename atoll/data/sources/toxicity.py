@@ -1,5 +1,6 @@
 """Toxic comments, by annotator."""
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -45,21 +46,10 @@ def toxicity(
     comment, part = cached["comment"].long(), cached.arrays["part"][cached.arrays["comment"]]
     of = [rows_of(part, which) for which in (TRAIN, TEST, VALIDATION)]
     train, test, validation = ({"x": cached["x"][comment[r]], "y": cached["y"][r].long()} for r in of)
-    clients = torch.unique(cached["annotator"][of[0]], return_inverse=True)[1]
-    return Dataset(
-        "toxicity",
-        "classification",
-        train,
-        test,
-        (length,) if features == "tokens" else (size,),
-        2,
-        Tokens() if features == "tokens" else Bag(size),
-        {"annotator": clients},
-        validation=validation,
-        vocabulary=size if features == "tokens" else None,
-        classes=("fine", "toxic"),
-        fitted="vocabulary",
-    ).check()
+    clients = {"annotator": torch.unique(cached["annotator"][of[0]], return_inverse=True)[1]}
+    width, decode, words = (length, Tokens(), size) if features == "tokens" else (size, Bag(size), None)
+    data = Dataset("toxicity", "classification", train, test, (width,), 2, decode, clients, fitted="vocabulary")
+    return replace(data, validation=validation, vocabulary=words, classes=("fine", "toxic")).check()
 
 
 def parse(files: Files, vocabulary: int, length: int) -> ParsedColumns:

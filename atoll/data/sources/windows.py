@@ -1,6 +1,6 @@
 """Windows over the text of each client, for models that guess what comes next."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -65,18 +65,8 @@ def next_tokens(
         raise DataError(f"data {name!r}, window: no client has {window + 1} tokens in both parts. Use a smaller one.")
     clients = torch.from_numpy(np.unique(owner, return_inverse=True)[1])
     kind: Literal["classification", "next_token"] = "classification" if targets == "last" else "next_token"
-    return Dataset(
-        name,
-        kind,
-        train,
-        test,
-        (window,),
-        vocabulary,
-        Tokens(),
-        {key: clients},
-        vocabulary=vocabulary,
-        fitted="vocabulary",
-    ).check()
+    data = Dataset(name, kind, train, test, (window,), vocabulary, Tokens(), {key: clients})
+    return replace(data, vocabulary=vocabulary, fitted="vocabulary").check()
 
 
 def stored(train: list[Ints], test: list[Ints]) -> dict[str, Ints]:

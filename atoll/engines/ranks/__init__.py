@@ -3,7 +3,7 @@
 from atoll.engines.ranks.balance import Costs, Schedule, deal, greedy, in_turn
 from atoll.engines.ranks.ranked import Ranked
 from atoll.engines.ranks.sharded_store import ShardedStore
-from atoll.engines.ranks.world import ALONE, World, cores, join, launched
+from atoll.engines.ranks.world import ALONE, World, cores, join, joined, launched
 
 __all__ = [
     "ALONE",
@@ -17,5 +17,6 @@ __all__ = [
     "greedy",
     "in_turn",
     "join",
+    "joined",
     "launched",
 ]

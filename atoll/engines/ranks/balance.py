@@ -28,12 +28,12 @@ def greedy(costs: Sequence[float], ranks: int) -> list[int]:
     [0, 0, 1, 1]
     """
     loads = [(0.0, r) for r in range(ranks)]
-    found = [0] * len(costs)
+    assignment = [0] * len(costs)
     for i in sorted(range(len(costs)), key=lambda i: -costs[i]):
         load, r = loads[0]
-        found[i] = r
+        assignment[i] = r
         heapq.heapreplace(loads, (load + costs[i], r))
-    return found
+    return assignment
 
 
 def in_turn(costs: Sequence[float], ranks: int) -> list[int]:
@@ -81,18 +81,18 @@ class Costs:
         """The cost of clients with so many steps."""
         return [1.0 if math.isinf(self.base) else self.base + s for s in steps]
 
-    def learn(self, found: Sequence[tuple[int, int, float]]) -> None:
+    def learn(self, observations: Sequence[tuple[int, int, float]]) -> None:
         """Clients, steps and seconds of every rank in a round."""
         self.rounds += 1
         if self.rounds > _WARM and self.measured:
-            self.seen.append([x for x in found if x[0]])
+            self.seen.append([x for x in observations if x[0]])
             self.base = _rounded(_fitted([x for r in self.seen for x in r]))
 
 
-def _fitted(found: Sequence[tuple[int, int, float]]) -> float:
+def _fitted(observations: Sequence[tuple[int, int, float]]) -> float:
     """Base over step of seconds = base * clients + step * steps, by least squares, neither below 0."""
     nn = ns = ss = nt = st = 0.0
-    for n, s, t in found:
+    for n, s, t in observations:
         nn, ns, ss, nt, st = nn + n * n, ns + n * s, ss + s * s, nt + n * t, st + s * t
     determinant = nn * ss - ns * ns
     if determinant <= 1e-6 * nn * ss:  # clients all alike: nothing tells the two apart, and nothing depends on it

@@ -38,10 +38,10 @@ def joined(rows: Tree, counts: list[int], gather: Callable[[Tensor], Tensor]) ->
         return _like(rows, new)
     for group in _groups(leaves, lambda x: len(counts) * most * _row_bytes(x), lambda x: x.device):
         wide = torch.cat([_bytes(leaves[i]) for i in group], 1)
-        found = gather(torch.nn.functional.pad(wide, (0, 0, 0, most - len(wide))))
-        found = torch.cat([part[:n] for part, n in zip(found, counts, strict=True)])
+        gathered = gather(torch.nn.functional.pad(wide, (0, 0, 0, most - len(wide))))
+        gathered = torch.cat([part[:n] for part, n in zip(gathered, counts, strict=True)])
         sizes = [_row_bytes(leaves[i]) for i in group]
-        for i, part in zip(group, torch.split(found, sizes, 1), strict=True):  # type: ignore[no-untyped-call]
+        for i, part in zip(group, torch.split(gathered, sizes, 1), strict=True):  # type: ignore[no-untyped-call]
             own = part.clone(memory_format=torch.contiguous_format)  # at an offset that any type can begin at
             new[i] = own.view(leaves[i].dtype).reshape(new[i].shape)
     return _like(rows, new)

@@ -16,7 +16,7 @@ _LEAVING = 3.0  # seconds to wait for rank 0's last word
 
 
 @dataclass
-class Notes:
+class FailureStore:
     """Who is where, and why they ended."""
 
     store: Any
@@ -28,16 +28,16 @@ class Notes:
     def __post_init__(self) -> None:
         self.store.set(f"who/{self.rank}", f"{os.getpid()} {socket.gethostname()}")
 
-    def failed(self, error: BaseException) -> None:
+    def report_failure(self, error: BaseException) -> None:
         """Say why this rank ends."""
         words = f"{type(error).__name__}: {str(error).strip()[:2000]}" if str(error) else type(error).__name__
         self._set(f"failed/{self.turn}/{self.rank}", words)
 
-    def follows(self) -> None:
+    def report_follows(self) -> None:
         """This rank ends because another did: it is not the one to look for."""
         self._set(f"follows/{self.turn}/{self.rank}", "1")
 
-    def left(self) -> None:
+    def announce_exit(self) -> None:
         """Rank 0 has said all that it has to say. The store may go with it, so the others get a moment to hear that."""
         self._set("left", "1")
         until = time.monotonic() + _PATIENCE
@@ -47,7 +47,7 @@ class Notes:
     def _heard(self, rank: int) -> bool:
         return self._get(f"heard/{rank}") is not None or _gone(self._get(f"who/{rank}"))
 
-    def said(self) -> bool:
+    def rank_zero_explained(self) -> bool:
         """Has rank 0 said it all? Waits for it for a while, unless it is gone.
 
         If another rank was lost, rank 0 will say so, but may be waiting for this one in turn: do not keep it.
@@ -68,11 +68,11 @@ class Notes:
         """Who was lost, and why, as far as that can be known from here."""
         until = time.monotonic() + _PATIENCE
         while True:
-            found = {r: self._lost(r) for r in range(self.size) if r != self.rank}
-            told = {r: words for r, words in found.items() if words}
-            if told or time.monotonic() > until:
-                self.lost = list(told)
-                return "; ".join(told.values()) or None
+            others = (rank for rank in range(self.size) if rank != self.rank)
+            reasons = {rank: why for rank in others if (why := self._lost(rank))}
+            if reasons or time.monotonic() > until:
+                self.lost = list(reasons)
+                return "; ".join(reasons.values()) or None
             time.sleep(0.05)
 
     def _lost(self, rank: int) -> str | None:

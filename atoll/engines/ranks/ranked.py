@@ -29,9 +29,7 @@ from atoll.core import (
     Trained,
     Update,
 )
-from atoll.engines.client_state import together
-from atoll.engines.evaluation import finished, joined, measure_rows, measurement
-from atoll.engines.local import LocalEngine
+from atoll.engines import LocalEngine, join_evaluated, join_pieces, measure_rows, measurement, metrics_by_group
 from atoll.engines.ranks.balance import Costs, Schedule, greedy
 from atoll.engines.ranks.sharded_store import ShardedStore
 from atoll.engines.ranks.world import World
@@ -90,7 +88,7 @@ class Ranked(Engine):
         """From a checkpoint, which rank 0 has: every row goes home."""
         store = self.own.store
         if isinstance(store, ShardedStore):
-            store.scatter(together(pieces, store.layout) if self.world.rank == 0 else None)
+            store.scatter(join_pieces(pieces, store.layout) if self.world.rank == 0 else None)
         else:
             self.own.load(pieces)
 
@@ -130,7 +128,7 @@ class Ranked(Engine):
         columns = (part.loss.double().cpu(), part.finite.double().cpu(), part.examples.double(), torch.ones(len(mine)))
         for row, column in zip(clients, columns, strict=True):
             row[mine] = column.double()
-        everything = self.world.add(torch.cat([clients.flatten(), ranks]))
+        everything = self.world.all_reduce(torch.cat([clients.flatten(), ranks]))
         clients, ranks = everything[: 4 * n].reshape(4, n), everything[4 * n :]
         if not bool((clients[3] == 1).all()):
             raise TrainingError("ranks: they do not agree on who trains whom. Do all run the same version of atoll?")
@@ -151,11 +149,11 @@ class Ranked(Engine):
         """The partial aggregate of all ranks, and the positions in the request in the order in which it has them."""
         partial = part.partial
         if isinstance(partial, Total):
-            summed = self.world.sum({"value": partial.value, "weight": partial.weight, "count": partial.count})
-            return Total(**summed), every.finite.nonzero().flatten()
+            fields = {"value": partial.value, "weight": partial.weight, "count": partial.count}
+            return Total(**self.world.all_reduce_tree(fields)), every.finite.nonzero().flatten()
         if isinstance(partial, Stack):
             return self._stack(partial, mine[part.order], shares, every)
-        pairs = self.world.gather((partial, mine[part.order]))  # a reducer of somebody's own
+        pairs = self.world.all_gather((partial, mine[part.order]))  # a reducer of somebody's own
         return request.program.reducer.merge_all([p for p, _ in pairs], request.program.like), torch.cat(
             [o for _, o in pairs]
         )
@@ -166,7 +164,7 @@ class Ranked(Engine):
         if len(stack):
             here = tree.rows(here, torch.argsort(order).to(stack.updates.weight.device))
         places = [((shares == r) & every.finite).nonzero().flatten() for r in range(self.world.size)]
-        rows = self.world.join_rows(here, [len(p) for p in places])
+        rows = self.world.all_gather_rows(here, [len(p) for p in places])
         back = torch.argsort(torch.cat(places))
         rows = tree.rows(rows, back.to(rows["weight"].device))
         return Stack(Update(rows["value"], rows["weight"]), Info(**rows["info"])), torch.cat(places)[back]
@@ -182,8 +180,8 @@ class Ranked(Engine):
         ends = batch_ends(len(asked.rows), data.batch, self.world.size)
         here = measure_rows(data, asked, asked.rows[ends[self.world.rank] : ends[self.world.rank + 1]])
         counts = [b - a for a, b in pairwise(ends)]
-        rows = self.world.join_rows({k: torch.from_numpy(v) for k, v in here.items()}, counts)
-        return finished(data, {k: v.numpy() for k, v in rows.items()}, asked.owner, asked.groups)
+        rows = self.world.all_gather_rows({k: torch.from_numpy(v) for k, v in here.items()}, counts)
+        return metrics_by_group(data, {k: v.numpy() for k, v in rows.items()}, asked.owner, asked.groups)
 
     def _own_models(self, request: Evaluate) -> Evaluated:
         """Each rank measures its own clients: those at home there, or every so many."""
@@ -197,11 +195,11 @@ class Ranked(Engine):
                 parts = [self.own.evaluate(Evaluate(request.on, ids, snapshot=request.snapshot.rows(mine)))]
         except DivergenceError as e:  # all ranks must raise it, not only the one that saw it
             error = e
-        every = self.world.gather((mine.numpy(), parts, error))
+        every = self.world.all_gather((mine.numpy(), parts, error))
         wrong = [e for _, _, e in every if e is not None]
         if wrong:
             raise error or wrong[0]
-        whole = joined([p for _, ps, _ in every for p in ps])
+        whole = join_evaluated([p for _, ps, _ in every for p in ps])
         back = np.argsort(np.concatenate([place for place, _, _ in every]))
         return Evaluated({k: v[back] for k, v in whole.metrics.items()}, whole.finite[back])
 

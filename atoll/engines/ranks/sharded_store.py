@@ -62,13 +62,12 @@ class ShardedStore:
 
     @property
     def in_file(self) -> bool:
-        """Are they?"""
         return self.store.in_file
 
     def gathered(self) -> Kept:
         """Every rank's touched rows, on rank 0, as a run with one process has them; nothing on the others."""
         touched = self.ids[self.store.touched[: len(self.ids)]]
-        everyone = self.world.gather(touched)
+        everyone = self.world.all_gather(touched)
         if self.world.rank:
             for ids in self._pieces(touched):
                 self.world.send(self._host(ids), 0)
@@ -77,14 +76,14 @@ class ShardedStore:
         rows = buffers.zeros(buffers.layout(tree.map(lambda x: x[None], self.first)), rows=len(ids))
         for rank, theirs in enumerate(everyone):
             for some in self._pieces(theirs):
-                found = self._host(some) if rank == 0 else self.world.receive(self._blank(len(some)), rank)
+                values = self._host(some) if rank == 0 else self.world.receive(self._blank(len(some)), rank)
                 place = torch.searchsorted(ids, some)
-                tree.map(lambda to, new, place=place: to.index_copy_(0, place, new), rows, found)
+                tree.map(lambda to, new, place=place: to.index_copy_(0, place, new), rows, values)
         return Kept(ids, rows, self.layout)
 
     def scatter(self, state: Tree | None) -> None:
         """Go back to a checkpoint, {"ids", "rows"}, which rank 0 has: every row goes home."""
-        ids = self.world.tell(None if state is None else state["ids"])
+        ids = self.world.broadcast(None if state is None else state["ids"])
         self.store.touched.zero_()
         assert ids is not None
         for rank in range(self.world.size):

@@ -23,7 +23,7 @@ from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 from torch.distributed.rendezvous import rendezvous
 
 from atoll.engines.ranks import buffers
-from atoll.engines.ranks.failure_store import Notes
+from atoll.engines.ranks.failure_store import FailureStore
 from atoll.errors import AtollError, ConfigError, RankError, TrainingError
 from atoll.tree import Tree
 
@@ -41,64 +41,73 @@ class World:
     local_size: int = 1  # ranks on this machine
     backend: str = "none"
     sharing: int = 1  # ranks that share this one's memory: the machine's, or the GPU's
-    notes: Notes | None = None
-    host: Any = None  # gloo, between hosts
-    fast: Any = None  # NCCL, between GPUs; None: tensors go over the host
+    failures: FailureStore | None = None
+    over_gpus: bool = False  # NCCL, between GPUs; else their tensors go over the host
+
+    @property
+    def host_group(self) -> Any:
+        """Gloo, between hosts."""
+        return _groups["gloo"]
+
+    @property
+    def gpu_group(self) -> Any:
+        """NCCL, or None."""
+        return _groups["nccl"] if self.over_gpus else None
 
     # ------------------------------------------------------------------------------------------------ small things
 
-    def gather(self, value: T) -> list[T]:
+    def all_gather(self, value: T) -> list[T]:
         """Every rank's value, on every rank."""
         if self.size == 1:
             return [value]
-        found: list[Any] = [None] * self.size
-        with self._together():
-            dist.all_gather_object(found, value, group=self.host)
-        return found
+        values: list[Any] = [None] * self.size
+        with self._collective():
+            dist.all_gather_object(values, value, group=self.host_group)
+        return values
 
-    def tell(self, value: T, source: int = 0) -> T:
+    def broadcast(self, value: T, source: int = 0) -> T:
         """One rank's value, on every rank."""
         if self.size == 1:
             return value
         box = [value]
-        with self._together():
-            dist.broadcast_object_list(box, src=source, group=self.host)
+        with self._collective():
+            dist.broadcast_object_list(box, src=source, group=self.host_group)
         return box[0]
 
-    def first(self, do: Callable[[], T]) -> T:
+    def on_rank_zero(self, do: Callable[[], T]) -> T:
         """Rank 0 does it; every rank gets what came of it, or the same error."""
         if self.size == 1:
             return do()
-        found, error = (None, None) if self.rank else _tried(do)
+        result, error = (None, None) if self.rank else _tried(do)
         if self.rank == 0 and error is not None:
-            self.tell((None, _portable(error)))
+            self.broadcast((None, _portable(error)))
             raise error
-        found, error = self.tell((found, error))
+        result, error = self.broadcast((result, error))
         if error is not None:
             raise error
-        return found  # type: ignore[return-value]
+        return result  # type: ignore[return-value]
 
-    def in_line(self, do: Callable[[], T]) -> T:
+    def local_rank_zero_first(self, do: Callable[[], T]) -> T:
         """Every rank does it, one on each machine ahead of the others: it fills the caches that they read."""
         if self.size == 1:
             return do()
-        found: tuple[T | None, Exception | None] = (None, None)
+        result: T | None = None
+        error: Exception | None = None
         for turn in (True, False):
             if (self.local_rank == 0) == turn:
-                found = _tried(do)
-            error = found[1]
-            wrong = [e for e in self.gather(None if error is None else _portable(error)) if e is not None]
-            if wrong:
-                raise error or wrong[0]
-        return found[0]  # type: ignore[return-value]
+                result, error = _tried(do)
+            errors = [e for e in self.all_gather(None if error is None else _portable(error)) if e is not None]
+            if errors:
+                raise error or errors[0]
+        return result  # type: ignore[return-value]
 
-    def any(self, flag: bool) -> bool:
+    def any_rank(self, flag: bool) -> bool:
         """Has any rank raised its flag?"""
-        return flag if self.size == 1 else bool(self.add(torch.tensor([float(flag)], dtype=torch.float64)).item())
+        return flag if self.size == 1 else bool(self.all_reduce(torch.tensor([float(flag)])).item())
 
-    def same(self, what: str, mark: str) -> None:
+    def check_same(self, what: str, mark: str) -> None:
         """Refuse ranks that are not at the same work."""
-        marks = self.gather(mark)
+        marks = self.all_gather(mark)
         astray = [r for r, m in enumerate(marks) if m != marks[0]]
         if astray:
             raise ConfigError(
@@ -108,98 +117,102 @@ class World:
 
     # ----------------------------------------------------------------------------------------------------- tensors
 
-    def add(self, buffer: Tensor) -> Tensor:
+    def all_reduce(self, buffer: Tensor) -> Tensor:
         """The sum over ranks, in the place of a tensor of the host."""
         if self.size > 1:
-            with self._together():
-                dist.all_reduce(buffer, group=self.host)
+            with self._collective():
+                dist.all_reduce(buffer, group=self.host_group)
         return buffer
 
-    def sum(self, values: Tree) -> Tree:
+    def all_reduce_tree(self, values: Tree) -> Tree:
         """The sum over ranks of every leaf, the same on every rank."""
-        return values if self.size == 1 else buffers.summed(values, self._sum)
+        return values if self.size == 1 else buffers.summed(values, self._all_reduce)
 
-    def join_rows(self, rows: Tree, counts: list[int]) -> Tree:
+    def all_gather_rows(self, rows: Tree, counts: list[int]) -> Tree:
         """The rows of all ranks, in the order of ranks; rank r has counts[r] of them."""
-        return rows if self.size == 1 else buffers.joined(rows, counts, self._gather)
+        return rows if self.size == 1 else buffers.joined(rows, counts, self._all_gather)
 
-    def share(self, values: Tree | None, source: int = 0) -> Tree:
+    def broadcast_tree(self, values: Tree | None, source: int = 0) -> Tree:
         """One rank's tree, on every rank; on the others, on the host."""
         if self.size == 1:
             return values  # type: ignore[return-value]
-        layout = self.tell(buffers.layout(values) if values is not None and self.rank == source else None, source)
+        layout = self.broadcast(buffers.layout(values) if values is not None and self.rank == source else None, source)
         here = values if self.rank == source and values is not None else buffers.zeros(layout)
 
         def broadcast(buffer: Tensor) -> None:
-            with self._together(), _on_host(buffer) as x:
-                dist.broadcast(x, src=source, group=self.host)
+            with self._collective(), _on_host(buffer) as x:
+                dist.broadcast(x, src=source, group=self.host_group)
 
         return buffers.moved(here, broadcast)
 
     def send(self, values: Tree, to: int) -> None:
         """To one rank, which must receive it."""
-        with self._together():
-            buffers.moved(values, lambda x: dist.send(x, to, group=self.host))  # type: ignore[arg-type, return-value]
+        group = self.host_group
+        with self._collective():
+            buffers.moved(values, lambda x: dist.send(x, to, group=group))  # type: ignore[arg-type, return-value]
 
     def receive(self, like: Tree, source: int) -> Tree:
         """From one rank: a tree of the host, like this one."""
-        with self._together():
-            return buffers.moved(like, lambda x: dist.recv(x, source, group=self.host))  # type: ignore[arg-type, return-value]
+        group = self.host_group
+        with self._collective():
+            return buffers.moved(like, lambda x: dist.recv(x, source, group=group))  # type: ignore[arg-type, return-value]
 
-    def _sum(self, buffer: Tensor) -> None:
-        with self._together():
-            if buffer.is_cuda and self.fast is not None:
-                dist.all_reduce(buffer, group=self.fast)
+    def _all_reduce(self, buffer: Tensor) -> None:
+        with self._collective():
+            if buffer.is_cuda and self.gpu_group is not None:
+                dist.all_reduce(buffer, group=self.gpu_group)
                 return
             with _on_host(buffer) as x:
-                dist.all_reduce(x, group=self.host)
+                dist.all_reduce(x, group=self.host_group)
 
-    def _gather(self, buffer: Tensor) -> Tensor:
-        with self._together():
-            near = buffer if buffer.is_cuda and self.fast is not None else buffer.cpu()
-            found = near.new_empty((self.size, *near.shape))
-            dist.all_gather(list(found.unbind(0)), near, group=self.fast if near.is_cuda else self.host)
-            return found.to(buffer.device)
+    def _all_gather(self, buffer: Tensor) -> Tensor:
+        with self._collective():
+            own = buffer if buffer.is_cuda and self.gpu_group is not None else buffer.cpu()
+            gathered = own.new_empty((self.size, *own.shape))
+            dist.all_gather(list(gathered.unbind(0)), own, group=self.gpu_group if own.is_cuda else self.host_group)
+            return gathered.to(buffer.device)
 
     # ------------------------------------------------------------------------------------------------------ places
 
-    def at(self, device: torch.device) -> World:
+    def on_device(self, device: torch.device) -> World:
         """The same world, computing there: a GPU of its own if there are enough, its part of the machine's cores."""
         if self.size == 1:
             return self
-        self.same("kind of device (torch sees a GPU on some machines only; use --device cpu)", device.type)
+        self.check_same("kind of device (torch sees a GPU on some machines only; use --device cpu)", device.type)
         if device.type != "cuda":
             torch.set_num_threads(threads(self.local_size))
-            return replace(self, backend="gloo", sharing=self.local_size, fast=None)
+            return replace(self, backend="gloo", sharing=self.local_size, over_gpus=False)
         torch.cuda.set_device(self.local_rank % torch.cuda.device_count())
         here = torch.cuda.get_device_properties(torch.cuda.current_device())
-        cards = self.gather((socket.gethostname(), str(getattr(here, "uuid", torch.cuda.current_device()))))
+        cards = self.all_gather((socket.gethostname(), str(getattr(here, "uuid", torch.cuda.current_device()))))
         sharing = cards.count(cards[self.rank])
         if len(set(cards)) < self.size or not dist.is_nccl_available():
-            return replace(self, backend="gloo", sharing=sharing, fast=None)
-        return replace(self, backend="nccl", sharing=sharing, fast=_nccl())
+            return replace(self, backend="gloo", sharing=sharing, over_gpus=False)
+        if "nccl" not in _groups:
+            _groups["nccl"] = dist.new_group(backend="nccl", timeout=timedelta(seconds=timeout()))
+        return replace(self, backend="nccl", sharing=sharing, over_gpus=True)
 
     # ------------------------------------------------------------------------------------------------------ the end
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def reporting_failure(self) -> Iterator[None]:
         """One run. If this rank fails inside, the others can say why."""
-        if self.notes is not None:
-            self.notes.turn += 1
+        if self.failures is not None:
+            self.failures.turn += 1
         try:
             yield
         except BaseException as e:
-            if self.notes is not None:
-                self.notes.follows() if isinstance(e, RankError) else self.notes.failed(e)
+            if self.failures is not None:
+                self.failures.report_follows() if isinstance(e, RankError) else self.failures.report_failure(e)
             raise
 
     @contextmanager
-    def _together(self) -> Iterator[None]:
+    def _collective(self) -> Iterator[None]:
         """What fails in here failed because another rank was lost, or did not come in time."""
         try:
             yield
         except RuntimeError as e:
-            verdict = self.notes.verdict() if self.notes is not None else None
+            verdict = self.failures.verdict() if self.failures is not None else None
             _broken.append(True)
             if verdict is None:
                 reason = str(e).strip().splitlines()[-1][:200]
@@ -211,6 +224,7 @@ class World:
 
 
 ALONE = World()
+_groups: dict[str, Any] = {}  # by backend; here alone, so that they can be let go at the end
 _broken: list[bool] = []  # a rank was lost: nothing can be said goodbye to
 
 
@@ -265,28 +279,25 @@ def _joined() -> World:
     limit = timedelta(seconds=timeout())
     try:
         if dist.is_initialized():  # the program has a group of its own
-            store, host = _get_default_store(), dist.new_group(backend="gloo", timeout=limit)
+            store, _groups["gloo"] = _get_default_store(), dist.new_group(backend="gloo", timeout=limit)
         else:
             store, _, _ = next(rendezvous("env://", timeout=limit))
             dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
-            host = dist.group.WORLD
+            _groups["gloo"] = dist.group.WORLD
             atexit.register(_goodbye)
     except RuntimeError as e:
         raise RankError(f"ranks: rank {rank} could not reach the others ({str(e).splitlines()[0][:200]}).") from e
-    notes = Notes(PrefixStore("atoll", store), rank, size)
-    local, near = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size))
-    return World(rank, size, local, near, "gloo", near, notes, host)
-
-
-@functools.cache
-def _nccl() -> Any:
-    return dist.new_group(backend="nccl", timeout=timedelta(seconds=timeout()))
+    failures = FailureStore(PrefixStore("atoll", store), rank, size)
+    local_rank, local_size = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    return World(rank, size, local_rank, local_size, "gloo", local_size, failures)
 
 
 def _goodbye() -> None:
+    """End the groups' threads while there is an interpreter: what they still hold they could not let go of later."""
     if dist.is_initialized() and not _broken:
         with suppress(RuntimeError):
             dist.destroy_process_group()
+            _groups.clear()
 
 
 @contextmanager

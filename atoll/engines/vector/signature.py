@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from atoll import tree
-from atoll.core import Evaluate, Program, Request, Train
-from atoll.core.settings import structure
+from atoll.core import Evaluate, Program, Request, Train, program_structure
 from atoll.engines.client_state import ClientStore
 from atoll.engines.device_data import EvaluationData
 from atoll.tree import Tree
@@ -52,7 +51,7 @@ class Signatures:
     def _structure(self, program: Program) -> Hashable:
         if program not in self._known:
             parts: tuple[Any, ...] = (program.algorithm, program.chain, program.reducer)
-            self._known[program] = tuple(map(structure, parts))
+            self._known[program] = tuple(map(program_structure, parts))
         return self._known[program]
 
 

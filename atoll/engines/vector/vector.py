@@ -15,7 +15,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.core import Cohort, Engine, Evaluate, Info, Pending, Program, Request, Train, Trained
 from atoll.engines.cpu_threads import cpu_threads
-from atoll.engines.evaluation import finished, measure_side_by_side, measurement
+from atoll.engines.evaluation import measure_side_by_side, measurement, metrics_by_group
 from atoll.engines.local import LocalEngine
 from atoll.engines.program import ClientRows, ClientSteps, step_keys
 from atoll.engines.vector.cuda_graphs import Graphs
@@ -291,7 +291,7 @@ class Vector(LocalEngine):
         columns = [
             part for i in range(0, len(asked), models) for part in measure_side_by_side(data[0], asked[i : i + models])
         ]
-        return [finished(d, c, m.owner, m.groups) for d, c, m in zip(data, columns, asked, strict=True)]
+        return [metrics_by_group(d, c, m.owner, m.groups) for d, c, m in zip(data, columns, asked, strict=True)]
 
 
 def _promise(part: Any, lane: StackedRequest, order: Tensor, settle: Callable[[], Trained]) -> Pending[Trained]:

@@ -23,7 +23,6 @@ from atoll.privacy.run.policy import RunPrivacy
 from atoll.privacy.run.request import PrivacyRequest
 from atoll.privacy.run.round_events import round_event, simulated_round_event, states_simulated_system
 from atoll.privacy.run.run_setup import RunSetup
-from atoll.records import upgraded_participation
 from atoll.tree import Tree
 
 # of a run that has no mechanism on updates: nothing is ever written in that ledger
@@ -34,6 +33,7 @@ class Account:
     """What one run spent: on clients, as it was made; as the larger system that it may stand for; on examples."""
 
     key = "privacy"
+    diagnostics = frozenset(["signal"])  # told as a ratio to the noise: what is exact is not for a private run's record
 
     def __init__(self, setup: RunSetup, privacy: RunPrivacy, chain_of: Callable[[int], tuple[Chain, Spec]]) -> None:
         self.chain_of, chain = chain_of, chain_of(0)[0]
@@ -95,7 +95,7 @@ class Account:
     def replay(self, history: Iterable[Mapping[str, Any]]) -> None:
         """What a resumed run had spent, from its record: who was drawn how, and who was left out."""
         for number, entry in enumerate(history):
-            participation = Participation(**upgraded_participation(entry["cohort"]["how"]))
+            participation = Participation(**entry["cohort"]["how"])
             self.add(self.chain_of(number)[0], participation, len(entry.get("dropped", ())))
 
     def affords(self, chain: Chain, participation: Participation) -> str | None:
@@ -211,5 +211,5 @@ class Account:
 
 def _noise_share(chain: Chain, clients: int) -> float:
     """What is left of the noise where it is that of a larger cohort."""
-    larger = next((c for x in chain.transforms if (c := getattr(x, "noise_cohort", None)) is not None), None)
-    return 1.0 if larger is None else clients / larger
+    larger = [simulated.cohort for x in chain.mechanisms() if (simulated := x.simulates()) and simulated.cohort]
+    return clients / larger[0] if larger else 1.0

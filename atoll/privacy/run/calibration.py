@@ -7,9 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from atoll.core import Chain, Participation, Spec
-from atoll.core.settings import is_schedule, resolve
-from atoll.core.transform import named
+from atoll.core import Chain, Participation, Spec, resolve, transform_name
 from atoll.errors import ConfigError
 from atoll.privacy import (
     ACCOUNTANTS,
@@ -23,6 +21,7 @@ from atoll.privacy import (
 )
 from atoll.privacy.run.request import PrivacyRequest, has_target
 from atoll.privacy.run.round_events import SCHEMES, run_event, sampled_event
+from atoll.schedules import Schedule
 
 _LITTLE_AMPLIFICATION = ("without_replacement", "with_replacement")
 
@@ -35,7 +34,7 @@ def calibrate_noise(
     if not positions:
         return chain, request
     place, mechanism = positions[0], _checked_target(chain, positions)
-    name = named(mechanism)
+    name = transform_name(mechanism)
 
     def with_noise(noise_multiplier: float) -> Chain:
         new = replace(mechanism, noise_multiplier=noise_multiplier, epsilon=None, delta=None)
@@ -78,10 +77,10 @@ def sampler_advice(bound: Chain, participation: Participation, rounds: int, requ
 def _checked_target(chain: Chain, positions: list[int]) -> Any:
     """The one mechanism that has an epsilon and a delta, and no noise multiplier."""
     mechanism: Any = chain.transforms[positions[0]]
-    name = named(mechanism)
+    name = transform_name(mechanism)
     if len(positions) > 1:
         raise ConfigError(f"{name}.epsilon: two mechanisms have an epsilon. Use one, or noise_multiplier.")
-    if is_schedule(mechanism.noise_multiplier) or mechanism.noise_multiplier == mechanism.noise_multiplier:
+    if isinstance(mechanism.noise_multiplier, Schedule) or mechanism.noise_multiplier == mechanism.noise_multiplier:
         if mechanism.epsilon is None:
             raise ConfigError(
                 f"{name}.delta: goes with an epsilon, and there is a noise_multiplier. "

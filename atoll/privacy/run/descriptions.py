@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from atoll.core import Chain, Participation
-from atoll.core.transform import named
+from atoll.core import Calibrated, Chain, Participation, transform_name
 from atoll.privacy import Ledger
 
 PrivacyBlock = dict[str, Any]  # of run.json, or of a line of the record
@@ -21,11 +20,9 @@ def describe_mechanism(chain: Chain) -> str:
     'gaussian_noise, noise multiplier 1.2'
     """
     mechanisms = []
-    for transform in chain.transforms:
-        if transform.event() is None:
-            continue
-        noise = getattr(transform, "noise_multiplier", None)
-        mechanisms.append(named(transform) + ("" if noise is None else f", noise multiplier {float(noise):.6g}"))
+    for x in chain.mechanisms():
+        noise = f", noise multiplier {float(x.noise_multiplier):.6g}" if isinstance(x, Calibrated) else ""
+        mechanisms.append(transform_name(x) + noise)
     return "; ".join(mechanisms)
 
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Algorithm, Info, Model, Task, functional
-from atoll.core.settings import resolve
+from atoll.core import Algorithm, Info, Model, Task, functional, resolve
 from atoll.data import Dataset
 from atoll.errors import ConfigError
 from atoll.schedules import Schedule

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 
 from atoll import tree
 from atoll.attacks import Planted
-from atoll.core import Chain, Participation
-from atoll.core.settings import resolve, schedules
-from atoll.core.transform import named
+from atoll.core import Chain, Participation, resolve, schedules_in, transform_name
 from atoll.data import DATA, EMBEDDED, Dataset
 from atoll.data.sources import PACKAGED
 from atoll.errors import ConfigError
@@ -128,10 +126,10 @@ def _check_chain(setup: RunSetup, chain: Chain, bound: Chain) -> None:
             "to protect. Use a model with more layers, or leave the noise out."
         )
     for transform, bound_transform in zip(chain.transforms, bound.transforms, strict=True):
-        if bound_transform.event() is not None and any(metrics_read(s) for s in schedules(transform)):
+        if bound_transform.mechanisms() and any(metrics_read(s) for s in schedules_in(transform)):
             raise ConfigError(
-                f"{named(transform)}: its schedule follows what the run measures. How much noise there is must be "
-                "known beforehand: use a number, or a schedule over rounds ('step', 'cosine')."
+                f"{transform_name(transform)}: its schedule follows what the run measures. How much noise there is "
+                "must be known beforehand: use a number, or a schedule over rounds ('step', 'cosine')."
             )
 
 
@@ -166,7 +164,7 @@ def _check_feedback(
 
 def _describe_schedule(schedule: Schedule) -> str:
     name = type(schedule).__name__
-    return f"{name.lower()}, metric" if hasattr(schedule, "metric") else f"schedule {name}"
+    return f"{name.lower()}, metric" if schedule.metrics() else f"schedule {name}"
 
 
 def _public(experiment: ExperimentOptions, dataset: Dataset) -> tuple[str, ...]:

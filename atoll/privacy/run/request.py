@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
-from atoll.core import Transform
-from atoll.core.transform import named
+from atoll.core import Calibrated, Transform, transform_name
 from atoll.errors import ConfigError
 from atoll.privacy import check_delta
 from atoll.privacy.run.tables import PrivacyTable, SimulateTable
@@ -28,8 +28,8 @@ def read_request(table: PrivacyTable | None, transforms: Sequence[Transform], po
     table = table or PrivacyTable()
     units = table.simulate.population if table.simulate else population
     mechanism = next((x for x in transforms if has_target(x)), None)
-    delta = table.delta if mechanism is None else mechanism.delta  # type: ignore[attr-defined]
-    where = "privacy.delta" if mechanism is None else f"{named(mechanism)}.delta"
+    delta = table.delta if mechanism is None else mechanism.delta
+    where = "privacy.delta" if mechanism is None else f"{transform_name(mechanism)}.delta"
     if mechanism is not None and delta is not None and table.delta not in (None, delta):
         raise ConfigError(f"privacy.delta: {table.delta:g}, and {where} is {delta:g}. Leave privacy.delta out.")
     if delta is None:
@@ -39,9 +39,9 @@ def read_request(table: PrivacyTable | None, transforms: Sequence[Transform], po
     return PrivacyRequest(delta, table.accountant, table.budget, table.simulate)
 
 
-def has_target(transform: Transform) -> bool:
+def has_target(transform: Transform) -> TypeGuard[Calibrated]:
     """Has it an epsilon or a delta in place of a noise multiplier?"""
-    return any(getattr(transform, option) is not None for option in transform.calibrated_options)
+    return isinstance(transform, Calibrated) and (transform.epsilon is not None or transform.delta is not None)
 
 
 def _check_protects(where: str, delta: float, units: int) -> None:

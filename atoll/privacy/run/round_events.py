@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atoll.core import Chain, Participation
-from atoll.core.transform import named
+from atoll.core import Chain, Participation, Simulated, Transform, transform_name
 from atoll.errors import ConfigError
 from atoll.privacy import (
     Approximate,
@@ -68,17 +67,20 @@ def round_event(bound: Chain, participation: Participation, left_out: int) -> Ev
 
 def simulated_round_event(bound: Chain, participation: Participation, request: PrivacyRequest) -> Event:
     """The event of a round of the larger system; a ConfigError where nobody said how large it is."""
-    transform = next(x for x in bound.transforms if x.simulated_event() is not None)
-    cohort: int | None = getattr(transform, "noise_cohort", None)
-    if cohort is None:  # a local mechanism, whoever else takes part
+    transform, system = _simulated_systems(bound)[0]
+    if system.cohort is None:  # a local mechanism, whoever else takes part
         return sampled_event(bound.simulated_events(), participation)
     if request.simulate is None:
         raise ConfigError(
-            f"{named(transform)}.noise_cohort: stands for a larger system, and how large it is was not said. "
+            f"{transform_name(transform)}.noise_cohort: stands for a larger system, and how large it is was not said. "
             'Add [privacy] with simulate = { population = 1_000_000, sampling = "poisson" }.'
         )
-    min_separation = getattr(transform, "participation_gap", None) or getattr(transform, "min_separation", None) or 1
-    return larger_system_event(bound.simulated_events(), request.simulate, cohort, min_separation)
+    return larger_system_event(bound.simulated_events(), request.simulate, system.cohort, system.min_separation)
+
+
+def _simulated_systems(bound: Chain) -> list[tuple[Transform, Simulated]]:
+    """The mechanisms that stand for a larger system, and what they stand for."""
+    return [(x, system) for x in bound.mechanisms() if (system := x.simulates()) is not None]
 
 
 def larger_system_event(events: Sequence[Event], simulate: SimulateTable, cohort: int, min_separation: int) -> Event:
@@ -109,8 +111,8 @@ def run_event(bound: Chain, participation: Participation, rounds: int, request: 
 
 def states_simulated_system(bound: Chain, request: PrivacyRequest) -> bool:
     """Does the chain stand for a larger system, and is it known how large?"""
-    cohorts = (getattr(x, "noise_cohort", None) for x in bound.transforms if x.simulated_event() is not None)
-    return bool(bound.simulated_events()) and (request.simulate is not None or all(c is None for c in cohorts))
+    systems = _simulated_systems(bound)
+    return bool(systems) and (request.simulate is not None or all(system.cohort is None for _, system in systems))
 
 
 def approximate_delta(event: Event) -> float:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from atoll.core.table import Count, Table, Whole
+from atoll.core import Count, Table, Whole
 
 
 class LocalPrivacyTable(Table):

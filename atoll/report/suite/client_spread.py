@@ -8,19 +8,19 @@ from itertools import chain
 
 from atoll.records import Cell, Results, Trace
 from atoll.report import prose
-from atoll.report.text_table import TextColumn, TextRow, TextTable, numbers, row, texts
+from atoll.report.text_table import TextColumn, TextRow, TextTable, number_columns, row, text_columns
 
 SECONDS = (
     "Seconds of drawing clients, training, server and record; evaluation is not counted.",
     "Of runs that shared a stack of k, a k-th of the stack's seconds: what a run cost, not what it takes alone.",
 )
 COSTS = (
-    *texts("method"),
-    *numbers("runs"),
+    *text_columns("method"),
+    *number_columns("runs"),
     TextColumn("tuning runs", "number", "runs whose settings were not chosen"),
     TextColumn("MB a run", "number", "megabytes (1e6 bytes), up and down, all clients, mean over runs"),
     TextColumn("seconds a run", "number", "mean over runs, evaluation not counted"),
-    *numbers("runs sharing a stack", "seconds in all", "of which tuning"),
+    *number_columns("runs sharing a stack", "seconds in all", "of which tuning"),
 )
 
 
@@ -43,18 +43,18 @@ def clients(results: Results, block: str) -> TextTable | None:
     spread = {p: {m: _clients(results, cell) for m, cell in cells.items()} for p, cells in results.rows(block).items()}
     known = {path: entries for path, entries in spread.items() if any(entries.values())}
     methods = dict.fromkeys(method for entries in known.values() for method in entries)
-    heads = [head for method in methods for head in numbers("worst 10\u00a0%", "std", group=method)]
+    heads = [head for method in methods for head in number_columns("worst 10\u00a0%", "std", group=method)]
     lines = [[path, *(entries.get(m) or (prose.MISSING,) * 2 for m in methods)] for path, entries in known.items()]
     rows = tuple(row(" / ".join(path), *chain(*entries)) for path, *entries in lines)
     name = " / ".join(results.axes[:-1]) or "setting"
-    return TextTable((*texts(name), *heads), rows, style="wide") if rows else None
+    return TextTable((*text_columns(name), *heads), rows, style="wide") if rows else None
 
 
 def costs(results: Results) -> list[MethodCosts]:
     """What every method cost, in the order of the table."""
     methods = dict.fromkeys(cell.method for cell in results.cells)
-    found = [_costs(method, [cell for cell in results.cells if cell.method == method]) for method in methods]
-    return [one for one in found if one.runs or one.trials]
+    all_costs = [_costs(method, [cell for cell in results.cells if cell.method == method]) for method in methods]
+    return [one for one in all_costs if one.runs or one.trials]
 
 
 def costs_table(results: Results) -> TextTable:
@@ -101,5 +101,5 @@ def _costs(method: str, cells: Sequence[Cell]) -> MethodCosts:
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found) if found else 0.0
+    terms = list(values)
+    return sum(terms) / len(terms) if terms else 0.0

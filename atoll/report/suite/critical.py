@@ -23,14 +23,14 @@ def critical(ranks: Mapping[str, float], rows: int) -> Plot:
     cd = critical_difference(len(ranks), rows)
     order = sorted(ranks, key=lambda method: ranks[method])
     groups = not_different([ranks[method] for method in order], cd)
-    told = "; ".join(f"{method} {ranks[method]:.2f}" for method in order)
+    listed = "; ".join(f"{method} {ranks[method]:.2f}" for method in order)
     joined = "; ".join(prose.listed(order[i] for i in group) for group in groups)
     return Plot(
         "critical",
         "Average ranks",
         f"The best is on the left. A thick bar joins methods whose ranks differ by less than the critical difference "
         f"{cd:.2f} (Nemenyi's test at 5 %, {prose.counted(rows, 'row')}): they cannot be told apart by ranks alone.",
-        f"Average ranks: {told}. Not told apart: {joined or 'none'}.",
+        f"Average ranks: {listed}. Not told apart: {joined or 'none'}.",
         lambda: _draw(ranks, order, groups, cd),
     )
 
@@ -66,8 +66,8 @@ def _scale(axes: Axes, k: int, cd: float) -> None:
     axes.plot([1, end], [-1.9, -1.9], color=theme.INK, linewidth=1.4)
     for at in (1, end):
         axes.plot([at, at], [-2.1, -1.7], color=theme.INK, linewidth=1.4)
-    said = f"critical difference {cd:.2f}" + (" (wider than the scale)" if end < 1 + cd else "")
-    axes.text(1, -2.2, said, ha="left", va="bottom", size=9)
+    label = f"critical difference {cd:.2f}" + (" (wider than the scale)" if end < 1 + cd else "")
+    axes.text(1, -2.2, label, ha="left", va="bottom", size=9)
 
 
 def _method(axes: Axes, rank: float, label: str, depth: float, gap: float, side: float, left: bool) -> None:

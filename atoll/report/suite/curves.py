@@ -50,16 +50,16 @@ def line(method: str, runs: Sequence[Trace], by: By, scale: float) -> MethodLine
     common = sorted(set.intersection(*(set(run.rounds) for run in runs))) if runs else []
     if not common:
         return None
-    kept = [common[i] for i in np.unique(np.linspace(0, len(common) - 1, min(len(common), POINTS)).astype(int))]
-    values = np.array([_at(run, run.values, kept) for run in runs]) * scale
+    rounds = [common[i] for i in np.unique(np.linspace(0, len(common) - 1, min(len(common), POINTS)).astype(int))]
+    values = np.array([_at(run, run.values, rounds) for run in runs]) * scale
     return MethodLine(
-        method, np.mean([_cost(run, by, kept) for run in runs], axis=0), values.mean(axis=0), half_width(values)
+        method, np.mean([_cost(run, by, rounds) for run in runs], axis=0), values.mean(axis=0), half_width(values)
     )
 
 
 def _lines(results: Results, cells: Mapping[str, Cell], by: By) -> list[MethodLine]:
-    found = [line(method, cell.runs, by, results.scale) for method, cell in cells.items()]
-    return [one for one in found if one is not None]
+    candidates = [line(method, cell.runs, by, results.scale) for method, cell in cells.items()]
+    return [one for one in candidates if one is not None]
 
 
 def _cost(run: Trace, by: By, rounds: Sequence[int]) -> Floats:

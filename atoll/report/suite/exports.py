@@ -11,7 +11,7 @@ from atoll.report import prose
 from atoll.report.metrics import suite_metric
 from atoll.report.render import csv, latex, literal, markdown, one_line
 from atoll.report.suite.score_table import quirks, score_table
-from atoll.report.text_table import TextTable, row, texts
+from atoll.report.text_table import TextTable, row, text_columns
 
 RUN = (
     *("settings", "seed", "last", "best", "bytes", "seconds", "together"),
@@ -30,7 +30,7 @@ def as_csv(results: Results) -> str:
         for cell in results.cells
         for run in cell.runs
     )
-    return csv(TextTable(texts(*heads), tuple(rows)))
+    return csv(TextTable(text_columns(*heads), tuple(rows)))
 
 
 def as_markdown(results: Results) -> str:
@@ -49,32 +49,32 @@ def tables(results: Results) -> Iterator[TextTable]:
     """Every block at the last round, then at the best one."""
     for block in results.blocks():
         for when, words in WHENS.items():
-            found = score_table(results, block, when, split=True)
-            yield replace(found, title=f"{block}, {words}", notes=tuple(_notes(results, block)))
+            table = score_table(results, block, when, split=True)
+            yield replace(table, title=f"{block}, {words}", notes=tuple(_notes(results, block)))
 
 
 def _run(results: Results, cell: Cell, run: Trace) -> list[object]:
     settings = json.dumps(dict(cell.settings), sort_keys=True) if cell.settings else ""
     costs = [run.bytes[-1] if run.bytes else "", run.seconds[-1] / run.together if run.seconds else "", run.together]
-    said: list[object] = [settings, run.seed, run.last, run.best(results.higher), *costs]
-    return [*said, run.digest, run.partition, run.status, cell.quirk or ""]
+    values: list[object] = [settings, run.seed, run.last, run.best(results.higher), *costs]
+    return [*values, run.digest, run.partition, run.status, cell.quirk or ""]
 
 
 def _privacy(run: Trace) -> list[object]:
     """The epsilon of the run itself, and all that it says."""
-    found = claims(run.privacy)
-    first = next((claim for claim in found if claim.holds), None)
-    numbers = ["", "", ""] if first is None else [first.epsilon, first.delta, first.unit]
-    return [*numbers, "; ".join(claim.said for claim in found)]
+    run_claims = claims(run.privacy)
+    first = next((claim for claim in run_claims if claim.holds), None)
+    first_columns = ["", "", ""] if first is None else [first.epsilon, first.delta, first.unit]
+    return [*first_columns, "; ".join(claim.said for claim in run_claims)]
 
 
 def _legend(results: Results) -> str:
-    said = {"validation": "Settings chosen on validation data.", "paper": "Settings chosen on the test data."}
+    tuned_on = {"validation": "Settings chosen on validation data.", "paper": "Settings chosen on the test data."}
     metric = suite_metric(results)
     return (
         f"{prose.first_up(metric.unit)}, {metric.better}: mean ± standard deviation over seeds. "
-        f"{said.get(results.tuning, 'Settings as given.')} The best of a row is bold; marked ≈ (underlined) are those "
-        "whose 95 % interval overlaps the best one's."
+        f"{tuned_on.get(results.tuning, 'Settings as given.')} The best of a row is bold; marked ≈ (underlined) are "
+        "those whose 95 % interval overlaps the best one's."
     )
 
 

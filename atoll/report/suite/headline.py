@@ -74,12 +74,12 @@ def _gaps(results: Results) -> str:
     broken, absent = failed(results), missing(results)
     if not broken and not absent:
         return f"All {prose.counted(len(results.cells), 'cell')} have results." if len(results.cells) > 1 else ""
-    said = []
+    sentences = []
     if broken:
-        said.append(f"{prose.counted(len(broken), 'cell')} failed: {_named(broken, reasons=True)}.")
+        sentences.append(f"{prose.counted(len(broken), 'cell')} failed: {_named(broken, reasons=True)}.")
     if absent:
-        said.append(f"{prose.counted(len(absent), 'cell')} not run: {_named(absent)}.")
-    return " ".join(said)
+        sentences.append(f"{prose.counted(len(absent), 'cell')} not run: {_named(absent)}.")
+    return " ".join(sentences)
 
 
 def _few(results: Results) -> str:
@@ -96,9 +96,9 @@ def _unfinished(results: Results) -> str:
     odd = [(cell, run) for cell in results.cells for run in cell.runs if run.status != FINISHED]
     if not odd:
         return ""
-    said = ", ".join(f"{cell.name} seed {run.seed} ({run.status})" for cell, run in odd[:NAMED])
+    listed = ", ".join(f"{cell.name} seed {run.seed} ({run.status})" for cell, run in odd[:NAMED])
     more = f" and {len(odd) - NAMED} more" if len(odd) > NAMED else ""
-    return f"{prose.counted(len(odd), 'run')} ended otherwise than planned: {said}{more}."
+    return f"{prose.counted(len(odd), 'run')} ended otherwise than planned: {listed}{more}."
 
 
 def _unpaired(results: Results) -> str:
@@ -118,7 +118,7 @@ def paired(cells: Mapping[str, Cell]) -> bool:
     for cell in cells.values():
         for run in cell.runs:
             seen.setdefault(run.seed, set()).add(run.partition)
-    return all(len(found - {""}) <= 1 for found in seen.values())
+    return all(len(partitions - {""}) <= 1 for partitions in seen.values())
 
 
 def _stacked(results: Results) -> str:
@@ -143,8 +143,8 @@ def _seeds(results: Results) -> str:
 
 
 def _named(cells: Sequence[Cell], reasons: bool = False) -> str:
-    said = [f"{cell.name}{_reason(cell) if reasons else ''}" for cell in cells[:NAMED]]
-    return ", ".join(said) + (f" and {len(cells) - NAMED} more" if len(cells) > NAMED else "")
+    names = [f"{cell.name}{_reason(cell) if reasons else ''}" for cell in cells[:NAMED]]
+    return ", ".join(names) + (f" and {len(cells) - NAMED} more" if len(cells) > NAMED else "")
 
 
 def _reason(cell: Cell) -> str:

@@ -17,10 +17,10 @@ from atoll.report.suite import privacy_page as privacy
 from atoll.report.suite.critical import critical
 from atoll.report.suite.ranking import TALLY, comparable, ranks, tally
 from atoll.report.suite.scores import best, by_seed, contest, decimals, named_rows
-from atoll.report.text_table import TextCell, TextRow, TextTable, numbers, row, texts
+from atoll.report.text_table import TextCell, TextRow, TextTable, number_columns, row, text_columns
 from atoll.stats import Estimate, align, t_interval
 
-SAID = {"validation": "validation", "paper": "test data", "none": "not tuned"}
+TUNED_ON = {"validation": "validation", "paper": "test data", "none": "not tuned"}
 
 
 @dataclass(frozen=True)
@@ -66,42 +66,47 @@ def leaderboard(results: Sequence[Results], out: Path) -> Path:
 
 def board(results: Sequence[Results]) -> str:
     """The page as text."""
-    kept, notes = unique(results)
-    rows = [standing for one in kept for standing in standings(one)]
+    fresh, notes = unique(results)
+    rows = [standing for one in fresh for standing in standings(one)]
     ranked_rows = {str(number): row.scores for number, row in enumerate(rows) if row.size != "smoke"}
     same, complete = comparable(ranked_rows)
     ranked = ranks({name: ranked_rows[name] for name in complete}, same, higher=True)
     counted = tally(ranked_rows, higher=True)
     order = sorted(counted, key=lambda method: (ranked.get(method, len(ranked) + 1.0), method))
     return template("leaderboard").render(
-        suites=_suites(kept),
+        suites=_suites(fresh),
         rows=_rows(rows) if rows else None,
-        lead=_lead(kept, rows),
+        lead=_lead(fresh, rows),
         wins=_wins([row(method, *counted[method]) for method in order]) if order else None,
-        told=_told(ranked, same, complete, ranked_rows),
+        told=_ranks_text(ranked, same, complete, ranked_rows),
         plot=critical(ranked, len(complete)) if len(same) > 2 and len(complete) > 1 else None,
-        notes=[*notes, *_notes(kept, rows)],
+        notes=[*notes, *_notes(fresh, rows)],
     )  # fmt: skip
 
 
 def _wins(rows: Sequence[TextRow]) -> TextTable:
-    said = (
+    note = (
         '"Clear" wins: no other method\'s 95\u00a0% interval overlaps. A dash: the method is missing in rows that the '
         "others share. Click on a heading to sort."
     )
-    return TextTable((*texts("method"), *numbers(*TALLY)), tuple(rows), notes=(said,), style="wide sortable")
+    return TextTable(
+        (*text_columns("method"), *number_columns(*TALLY)), tuple(rows), notes=(note,), style="wide sortable"
+    )
 
 
 def _rows(rows: Sequence[Standing]) -> TextTable:
-    said = Markup(
+    note = Markup(
         "The best method of every row at the last round, mean ± standard deviation over seeds, and how far it is ahead "
         'of the second best: <span class="mark">★</span> where the 95\u00a0% interval of the margin leaves out 0. That '
         "interval does not count that the best was picked among several. Click on a heading to sort."
     )
     accounted = any(one.privacy for one in rows)
-    heads = (*texts("row", "suite", "size", "best", *(["its privacy"] if accounted else [])), *numbers("value"))
-    heads += (*texts("measured", "second"), *numbers("margin", "its interval", "methods", "seeds"))
-    return TextTable(heads, tuple(_row(one, accounted) for one in rows), notes=(said,), style="wide told sortable")
+    heads = (
+        *text_columns("row", "suite", "size", "best", *(["its privacy"] if accounted else [])),
+        *number_columns("value"),
+    )
+    heads += (*text_columns("measured", "second"), *number_columns("margin", "its interval", "methods", "seeds"))
+    return TextTable(heads, tuple(_row(one, accounted) for one in rows), notes=(note,), style="wide told sortable")
 
 
 def _row(one: Standing, accounted: bool) -> TextRow:
@@ -114,32 +119,36 @@ def _row(one: Standing, accounted: bool) -> TextRow:
 
 
 def _suites(results: Sequence[Results]) -> TextTable:
-    heads = (*texts("suite", "title", "size", "metric", "tuned on"), *numbers("cells"), *texts("date"))
-    said = [(f"{one.metric}, {suite_metric(one).better}", SAID[one.tuning], len(one.cells)) for one in results]
+    heads = (
+        *text_columns("suite", "title", "size", "metric", "tuned on"),
+        *number_columns("cells"),
+        *text_columns("date"),
+    )
+    facts = [(f"{one.metric}, {suite_metric(one).better}", TUNED_ON[one.tuning], len(one.cells)) for one in results]
     dates = [one.made.get("date", prose.MISSING) for one in results]
-    rows = (row(x.suite, x.title, x.size, *s, d) for x, s, d in zip(results, said, dates, strict=True))
+    rows = (row(x.suite, x.title, x.size, *s, d) for x, s, d in zip(results, facts, dates, strict=True))
     return TextTable(heads, tuple(rows), style="wide")
 
 
 def unique(results: Sequence[Results]) -> tuple[list[Results], list[str]]:
     """Each cell once: of two results of one suite, size and tuning, the later one's cell counts."""
     seen: set[tuple[str, ...]] = set()
-    kept: list[Results] = []
+    fresh_results: list[Results] = []
     dropped = 0
     for one in reversed(results):
         place = (one.suite, one.size, one.tuning)
         fresh = tuple(cell for cell in one.cells if (*place, cell.block, cell.name) not in seen)
         dropped += len(one.cells) - len(fresh)
         seen |= {(*place, cell.block, cell.name) for cell in fresh}
-        kept.append(replace(one, cells=fresh))
-    said = [f"{prose.counted(dropped, 'cell')} stood in more than one of the results; the last one given counts."]
-    return [one for one in reversed(kept) if one.cells], said if dropped else []
+        fresh_results.append(replace(one, cells=fresh))
+    notes = [f"{prose.counted(dropped, 'cell')} stood in more than one of the results; the last one given counts."]
+    return [one for one in reversed(fresh_results) if one.cells], notes if dropped else []
 
 
 def standings(results: Results) -> list[Standing]:
     """Every row in which at least two methods have two seeds."""
-    found = [_standing(results, name, cells) for name, cells in named_rows(results)]
-    return [one for one in found if one is not None]
+    candidates = [_standing(results, name, cells) for name, cells in named_rows(results)]
+    return [one for one in candidates if one is not None]
 
 
 def _standing(results: Results, name: str, cells: Mapping[str, Cell]) -> Standing | None:
@@ -151,16 +160,16 @@ def _standing(results: Results, name: str, cells: Mapping[str, Cell]) -> Standin
     first, second = order[:2]
     turned = {m: one if results.higher else -one for m, one in rivals.items()}
     gaps = _gaps(results, cells, first, second)
-    found = t_interval(gaps) if len(gaps) > 1 else None
-    interval = (found.low, found.high) if found and found.low is not None and found.high is not None else None
+    spread = t_interval(gaps) if len(gaps) > 1 else None
+    interval = (spread.low, spread.high) if spread and spread.low is not None and spread.high is not None else None
     places = 2 if results.scale == 100 else decimals(False, list(rivals.values()))
     value = f"{prose.number(rivals[first].mean, places)} ± {prose.number(rivals[first].std or 0.0, places)}"
     names = " = ".join(best(turned, higher=True))
     margin = sign * (rivals[first].mean - rivals[second].mean)
-    said = (results.suite, name, results.size, suite_metric(results).unit, names, value, second)
+    labels = (results.suite, name, results.size, suite_metric(results).unit, names, value, second)
     unlike = privacy.uneven(cells[m] for m in rivals)
-    told = privacy.brief_claims(cells[first]) or ("not private" if unlike else "")
-    return Standing(*said, margin, interval, places, rivals[first].n, tuple(rivals), turned, told, unlike)
+    promise = privacy.brief_claims(cells[first]) or ("not private" if unlike else "")
+    return Standing(*labels, margin, interval, places, rivals[first].n, tuple(rivals), turned, promise, unlike)
 
 
 def _gaps(results: Results, cells: Mapping[str, Cell], first: str, second: str) -> list[float]:
@@ -172,16 +181,18 @@ def _gaps(results: Results, cells: Mapping[str, Cell], first: str, second: str) 
     return [sign * float(gap) for gap in align(values).difference(first, second)]
 
 
-def _lead(kept: Sequence[Results], rows: Sequence[Standing]) -> str:
+def _lead(results: Sequence[Results], rows: Sequence[Standing]) -> str:
     clear = sum(row.clear for row in rows)
     return (
-        f"{prose.counted(len(kept), 'suite')}, {prose.counted(len(rows), 'row')} with at least two methods of two "
+        f"{prose.counted(len(results), 'suite')}, {prose.counted(len(rows), 'row')} with at least two methods of two "
         f"seeds or more. In {clear} of them the best is ahead of the second best by more than chance (95 % interval of "
         "the margin, paired by seed)."
     )
 
 
-def _told(ranked: Mapping[str, float], same: Sequence[str], complete: Sequence[str], rows: Mapping[str, object]) -> str:
+def _ranks_text(
+    ranked: Mapping[str, float], same: Sequence[str], complete: Sequence[str], rows: Mapping[str, object]
+) -> str:
     if len(complete) < 2:
         return "Fewer than two rows have the same methods, so there are no average ranks."
     top = min(ranked, key=lambda method: ranked[method])
@@ -191,27 +202,27 @@ def _told(ranked: Mapping[str, float], same: Sequence[str], complete: Sequence[s
     )
 
 
-def _notes(kept: Sequence[Results], rows: Sequence[Standing]) -> list[str]:
+def _notes(results: Sequence[Results], rows: Sequence[Standing]) -> list[str]:
     """What is comparable and what is not."""
-    smoke = [one.suite for one in kept if one.size == "smoke"]
-    ways = {one.tuning for one in kept}
-    said = [
+    smoke = [one.suite for one in results if one.size == "smoke"]
+    ways = {one.tuning for one in results}
+    notes = [
         "Comparable: methods within one row. They had the same data, clients, seeds and way of tuning.",
         "Not comparable: values of different rows or suites. Only ranks and wins are counted over rows.",
         "All of it is at the last round. Single seeds, and cells that repeat a published mistake, take no part.",
     ]
     if smoke:
-        said.append(f"Smoke sizes are listed but not ranked: {prose.listed(dict.fromkeys(smoke))}.")
+        notes.append(f"Smoke sizes are listed but not ranked: {prose.listed(dict.fromkeys(smoke))}.")
     private = [row for row in rows if row.privacy]
     if private:
-        said.append(
+        notes.append(
             f"{prose.counted(len(private), 'row')} of {len(rows)} {'is' if len(private) == 1 else 'are'} of private "
             "runs, or of runs with their noise (see its epsilon): who leads there leads under that noise."
         )
     if any(row.uneven for row in rows):
-        said.append(
+        notes.append(
             "Where epsilon is marked †, the methods of a row do not hold the same: the best may only be less private."
         )
     if len(ways) > 1:
-        said.append("Suites were tuned in different ways (see the last table): tuning on the test data flatters.")
-    return said
+        notes.append("Suites were tuned in different ways (see the last table): tuning on the test data flatters.")
+    return notes

@@ -22,7 +22,7 @@ from atoll.report.suite import (
     tuning,
 )
 from atoll.report.suite.score_table import quirks, score_table
-from atoll.report.text_table import TextCell, TextRow, TextTable, numbers, row, texts
+from atoll.report.text_table import TextCell, TextRow, TextTable, number_columns, row, text_columns
 
 WHENS: tuple[When, When] = ("last", "best")
 SHOWN_FIRST = 9  # rows whose curves are open; the others wait behind a click
@@ -61,20 +61,20 @@ def page(results: Results) -> str:
 
 
 def _scores(results: Results, block: str, when: When) -> TextTable:
-    said = [f"{prose.first_up(suite_metric(results).unit)} at the {when} round."]
-    said += ["What is in italics repeats on purpose what was published."] if quirks(results, block) else []
-    return replace(score_table(results, block, when), notes=tuple(said), style="wide")
+    notes = [f"{prose.first_up(suite_metric(results).unit)} at the {when} round."]
+    notes += ["What is in italics repeats on purpose what was published."] if quirks(results, block) else []
+    return replace(score_table(results, block, when), notes=tuple(notes), style="wide")
 
 
 def _runs(results: Results) -> TextTable:
-    said = (
+    note = (
         "The digest is that of the complete experiment. Runs of one seed are paired where their partition digests are "
         "equal."
     )
-    heads = (*texts("cell"), *numbers("seed"), *texts("settings"), *numbers("last", "best"))
+    heads = (*text_columns("cell"), *number_columns("seed"), *text_columns("settings"), *number_columns("last", "best"))
     rows = tuple(_run(results, cell, run) for cell in results.cells for run in cell.runs)
-    digests = texts("experiment", "partition", kind="code")
-    return TextTable((*heads, *digests, *texts("status")), rows, notes=(said,), style="told")
+    digests = text_columns("experiment", "partition", kind="code")
+    return TextTable((*heads, *digests, *text_columns("status")), rows, notes=(note,), style="told")
 
 
 def _run(results: Results, cell: Cell, run: Trace) -> TextRow:
@@ -85,7 +85,7 @@ def _run(results: Results, cell: Cell, run: Trace) -> TextRow:
 
 def _findings(parts: Mapping[str, Any]) -> list[str]:
     """What came out, in as few sentences as there are kinds of answer."""
-    return [found.finding for key in ("ranking", "pairs", "paper") if (found := parts[key]) and found.finding]
+    return [section.finding for key in ("ranking", "pairs", "paper") if (section := parts[key]) and section.finding]
 
 
 def _sections(parts: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -97,8 +97,8 @@ def _sections(parts: Mapping[str, Any]) -> list[tuple[str, str]]:
         "curves": ("curves", "Learning curves"),
         "clients": ("clients", "Clients"),
     }
-    found = [named for key, named in names.items() if parts[key]]
-    return [("table", "The table"), *found, ("tuning", "Settings and cost"), ("made", "Where this comes from")]
+    present = [named for key, named in names.items() if parts[key]]
+    return [("table", "The table"), *present, ("tuning", "Settings and cost"), ("made", "Where this comes from")]
 
 
 def _curves(results: Results) -> dict[str, Any]:

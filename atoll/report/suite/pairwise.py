@@ -16,11 +16,11 @@ from atoll.report import prose, theme
 from atoll.report.metrics import suite_metric
 from atoll.report.plots import Plot
 from atoll.report.suite.scores import by_seed, contest, named_rows, of_cell
-from atoll.report.text_table import TextCell, TextColumn, TextTable, numbers, row, texts
+from atoll.report.text_table import TextCell, TextColumn, TextTable, number_columns, row, text_columns
 from atoll.stats import MOST_SEEDS, SURE, Posterior, Stability, correlated_t, pair, rank_stability, seeds_to_settle
 
 MOST = 12  # posteriors that are drawn
-PAIR = (*texts("row", "A", "B"), *numbers("A − B", "A better", "equal", "B better"))
+PAIR = (*text_columns("row", "A", "B"), *number_columns("A − B", "A better", "equal", "B better"))
 BAR = (TextColumn("A, equal, B", hint="blue: A is better; grey: practically equal; orange: B is better"),)
 SETTLED = (
     TextColumn("order holds", "number", "how often A stays the best when one seed is left out"),
@@ -58,9 +58,9 @@ class PairRow:
     @property
     def bar(self) -> TextCell:
         """The same as a picture."""
-        said = f"A better {self.p[0]}, equal {self.p[1]}, B better {self.p[2]}"
+        label = f"A better {self.p[0]}, equal {self.p[1]}, B better {self.p[2]}"
         parts = "".join(f'<i class="{c}" style="width: {w}%"></i>' for c, w in zip("aeb", self.widths, strict=True))
-        return TextCell(said, picture=f'<span class="bar" role="img" aria-label="{escape(said)}">{parts}</span>')
+        return TextCell(label, picture=f'<span class="bar" role="img" aria-label="{escape(label)}">{parts}</span>')
 
 
 @dataclass(frozen=True)
@@ -96,23 +96,16 @@ def certainty(results: Results) -> Certainty | None:
     rope = practical(results)
     rows = [(name, values) for name, values in _rows(results) if len(values) > 1]
     lines = [(name, values, list(_pairs(name, values, results, rope))) for name, values in rows]
-    tops = [(line, values) for _, values, found in lines if (line := _top(values, found, results, rope))]
+    tops = [(line, values) for _, values, pairs in lines if (line := _top(values, pairs, results, rope))]
     if not tops:
         return None
     top = tuple(line for line, _ in tops)
     steady = [rank_stability(values, results.higher) for _, values in tops if _common(values) > 1]
-    told = (_method(results, rope), _stability(steady))
+    explanations = (_method(results, rope), _stability(steady))
     plots = tuple(_plot(i, line, results) for i, line in enumerate(top[:MOST]))
-    every = tuple(line for _, _, found in lines for line in found)
-    return Certainty(
-        _finding(top, rope, results),
-        told,
-        suite_metric(results).gap(rope),
-        top,
-        every,
-        plots,
-        _explained(results, rope),
-    )
+    every = tuple(line for _, _, pairs in lines for line in pairs)
+    finding, explained = _finding(top, rope, results), _explained(results, rope)
+    return Certainty(finding, explanations, suite_metric(results).gap(rope), top, every, plots, explained)
 
 
 def practical(results: Results) -> float:
@@ -145,21 +138,21 @@ def _pairs(row: str, values: Mapping[str, Mapping[int, float]], results: Results
 
 
 def _top(
-    values: Mapping[str, Mapping[int, float]], found: Sequence[PairRow], results: Results, rope: float
+    values: Mapping[str, Mapping[int, float]], pairs: Sequence[PairRow], results: Results, rope: float
 ) -> PairRow | None:
     """The best against the second best, with what leaving out seeds does, and how many seeds would settle it."""
     first, second = list(values)[:2]
-    line = next((one for one in found if (one.a, one.b) == (first, second)), None)
+    line = next((one for one in pairs if (one.a, one.b) == (first, second)), None)
     if line is None:
         return None
     x, y, _ = pair(values[first], values[second], (first, second))
     swapped = rank_stability({first: values[first], second: values[second]}, results.higher)
-    kept = f"{len(swapped.seeds) - len(swapped.changed)} of {len(swapped.seeds)}"
+    unchanged = f"{len(swapped.seeds) - len(swapped.changed)} of {len(swapped.seeds)}"
     needed = seeds_to_settle(x, y, rope=rope, rho=RHO)
-    said = (
+    seeds_needed = (
         f"over {MOST_SEEDS:,}" if needed is None else str(needed) if needed > len(x) else f"settled: {_verdict(line)}"
     )
-    return PairRow(line.row, first, second, line.posterior, line.difference, kept, said)
+    return PairRow(line.row, first, second, line.posterior, line.difference, unchanged, seeds_needed)
 
 
 def _verdict(line: PairRow) -> str:
@@ -188,10 +181,10 @@ def _method(results: Results, rope: float) -> str:
     )
 
 
-def _stability(found: Sequence[Stability]) -> str:
-    if not found:
+def _stability(stabilities: Sequence[Stability]) -> str:
+    if not stabilities:
         return ""
-    changed, seeds = sum(len(one.changed) for one in found), sum(len(one.seeds) for one in found)
+    changed, seeds = sum(len(one.changed) for one in stabilities), sum(len(one.seeds) for one in stabilities)
     return f"Rank stability: leaving out one seed changes the order of a row's methods in {changed} of {seeds} cases."
 
 

@@ -29,7 +29,7 @@ from atoll.report.plots import Plot
 from atoll.report.privacy import MEANING, NOT_COVERED, claim_texts, contradictions
 from atoll.report.suite.curves import HEIGHT, MOST, WIDTH, method_styles
 from atoll.report.suite.scores import of_cell
-from atoll.report.text_table import TextCell, TextRow, TextTable, numbers, row, texts
+from atoll.report.text_table import TextCell, TextRow, TextTable, number_columns, row, text_columns
 from atoll.stats import Estimate
 
 NAMED = 3  # alarms that are shown one by one
@@ -71,28 +71,28 @@ class EpsilonSeries:
 
 def brief_claims(cell: Cell) -> str:
     """What an entry of the table says, or nothing: the rest stands in the section."""
-    said = []
+    phrases = []
     for claim in cell_claims(cell):
         if claim.epsilon is None:
-            said.append("not private" if claim.unit == "client" else f"not private ({claim.unit} level)")
+            phrases.append("not private" if claim.unit == "client" else f"not private ({claim.unit} level)")
         elif claim.kind == "simulates":
-            said.append(f"simulates epsilon {shown_upper(claim.epsilon)}")
+            phrases.append(f"simulates epsilon {shown_upper(claim.epsilon)}")
         else:
-            said.append(
+            phrases.append(
                 f"epsilon {shown_upper(claim.epsilon)}" + ("" if claim.unit == "client" else f" ({claim.unit} level)")
             )
-    return "; ".join(said)
+    return "; ".join(phrases)
 
 
 def section(results: Results) -> Privacy | None:
     """The section; None where no run has an account."""
-    found = {place: cell_claims(cell) for place, cell in enumerate(results.cells)}
-    if not any(found.values()):
+    claims = {place: cell_claims(cell) for place, cell in enumerate(results.cells)}
+    if not any(claims.values()):
         return None
-    rows = tuple(line for place, held in found.items() for line in _rows(results.cells[place], held))
-    heads = (*texts("cell"), *numbers(*COLUMNS[:2]), *texts(*COLUMNS[2:], "audit"))
+    rows = tuple(line for place, held in claims.items() for line in _rows(results.cells[place], held))
+    heads = (*text_columns("cell"), *number_columns(*COLUMNS[:2]), *text_columns(*COLUMNS[2:], "audit"))
     held = TextTable(heads, rows, notes=(MEANING,), style="wide")
-    return Privacy(tuple(_told(results, found)), tuple(alarms(results)), held, tuple(_figures(results)))
+    return Privacy(tuple(_explanations(results, claims)), tuple(alarms(results)), held, tuple(_figures(results)))
 
 
 def alarms(results: Results) -> list[str]:
@@ -103,26 +103,28 @@ def alarms(results: Results) -> list[str]:
     return many + lines[1:NAMED]
 
 
-def _told(results: Results, found: Mapping[int, Sequence[Claim]]) -> list[str]:
-    held = [cell for cell in found.values() if any(claim.holds for claim in cell)]
-    simulated = [cell for cell in found.values() if any(claim.kind == "simulates" for claim in cell)]
+def _explanations(results: Results, claims: Mapping[int, Sequence[Claim]]) -> list[str]:
+    held = [cell for cell in claims.values() if any(claim.holds for claim in cell)]
+    simulated = [cell for cell in claims.values() if any(claim.kind == "simulates" for claim in cell)]
     ran = sum(bool(cell.runs) for cell in results.cells)
-    said = [f"An epsilon holds in {len(held)} of {prose.counted(ran, 'cell')} that ran. {NOT_COVERED}"]
+    sentences = [f"An epsilon holds in {len(held)} of {prose.counted(ran, 'cell')} that ran. {NOT_COVERED}"]
     if simulated:
-        said.append(f"{prose.counted(len(simulated), 'cell')}: {SIMULATION}. It trains as noisily as a larger system.")
+        sentences.append(
+            f"{prose.counted(len(simulated), 'cell')}: {SIMULATION}. It trains as noisily as a larger system."
+        )
     unlike = [row for block in results.blocks() for row, cells in results.rows(block).items() if uneven(cells.values())]
     if unlike:
-        said.append(
+        sentences.append(
             f"In {prose.counted(len(unlike), 'row')} the methods do not hold the same epsilon: "
             "what is better there may only be less private."
         )
-    tried = [c for p, c in found.items() if any(x.holds for x in c) and len(results.cells[p].trials) > 1]
+    tried = [c for p, c in claims.items() if any(x.holds for x in c) and len(results.cells[p].trials) > 1]
     if tried:
-        said.append(
+        sentences.append(
             f"In {prose.counted(len(tried), 'cell')} with an epsilon the settings were chosen among trials on the "
             "same clients: epsilon is that of the chosen run alone, and does not count the trials."
         )
-    return said
+    return sentences
 
 
 def uneven(cells: Iterable[Cell]) -> bool:
@@ -139,21 +141,21 @@ def _apart(epsilons: Sequence[float]) -> bool:
 
 
 def _rows(cell: Cell, held: Sequence[Claim]) -> list[TextRow]:
-    found = [one for run in cell.runs for one in attack_bounds(run.privacy) if one.epsilon is not None]
-    return [_row(cell, claim, found) for claim in held]
+    bounds = [one for run in cell.runs for one in attack_bounds(run.privacy) if one.epsilon is not None]
+    return [_row(cell, claim, bounds) for claim in held]
 
 
-def _row(cell: Cell, claim: Claim, found: Sequence[AttackBound]) -> TextRow:
-    top = max((one for one in found if one.level == claim.kind), key=lambda one: one.epsilon or 0.0, default=None)
-    many = f", the largest of {len(found)} seeds" if len(found) > 1 else ""
+def _row(cell: Cell, claim: Claim, bounds: Sequence[AttackBound]) -> TextRow:
+    top = max((one for one in bounds if one.level == claim.kind), key=lambda one: one.epsilon or 0.0, default=None)
+    many = f", the largest of {len(bounds)} seeds" if len(bounds) > 1 else ""
     audit = f"{top.name}: {top.said}{many}" if top else ""
     name, style = (f"{cell.name}: {SIMULATION}", "after") if claim.kind == "simulates" else (cell.name, "")
     if claim.epsilon is None:
         level = "" if claim.unit == "client" else f"{claim.unit} level: "
         remarks = (f"audit: {audit}",) if audit else ()
         return row(name, TextCell(f"{level}{claim.said}", remarks=remarks, span=len(COLUMNS) + 1), style=style)
-    told = claim_texts(claim)
-    return row(name, *(told[column] for column in COLUMNS), audit, style=style)
+    by_column = claim_texts(claim)
+    return row(name, *(by_column[column] for column in COLUMNS), audit, style=style)
 
 
 def _figures(results: Results) -> list[tuple[str, tuple[Plot, ...], frozenset[str]]]:
@@ -177,8 +179,8 @@ def series(results: Results, kind: ClaimKind) -> dict[str, list[EpsilonSeries]]:
     figures: dict[str, list[EpsilonSeries]] = {}
     last = len(results.axes) - 1
     for (_, rest), places in _alike(results, axis).items():
-        found = [(e, results.cells[p]) for p in places if (e := spent[p]) is not None]
-        points = [Point(e, s) for e, cell in found if (s := of_cell(cell, results, "last")) and not s.diverged]
+        private = [(e, results.cells[p]) for p in places if (e := spent[p]) is not None]
+        points = [Point(e, s) for e, cell in private if (s := of_cell(cell, results, "last")) and not s.diverged]
         plain = [of_cell(results.cells[p], results, "last") for p in places if not cell_claims(results.cells[p])]
         if _apart([point.epsilon for point in points]):
             row, method = (rest, "") if axis == last else (rest[:-1], rest[-1])
@@ -195,11 +197,11 @@ def _epsilon(cell: Cell, kind: ClaimKind) -> float | None:
 
 def _alike(results: Results, axis: int) -> dict[tuple[str, tuple[str, ...]], list[int]]:
     """Cells of one block that differ only in this axis."""
-    found: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    groups: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for place, cell in enumerate(results.cells):
         path = tuple(cell.path.values())
-        found.setdefault((cell.block, path[:axis] + path[axis + 1 :]), []).append(place)
-    return found
+        groups.setdefault((cell.block, path[:axis] + path[axis + 1 :]), []).append(place)
+    return groups
 
 
 def _axis(results: Results, spent: Mapping[int, float | None]) -> int | None:
@@ -215,7 +217,7 @@ def _width(results: Results, axis: int, spent: Mapping[int, float | None]) -> fl
 
 
 def _plot(results: Results, kind: ClaimKind, place: int, name: str, lines: Sequence[EpsilonSeries]) -> Plot:
-    said = "; ".join(
+    description = "; ".join(
         " ".join(
             filter(None, [one.method, ", ".join(f"{p.score.mean:.4g} at {shown_upper(p.epsilon)}" for p in one.points)])
         )
@@ -226,7 +228,7 @@ def _plot(results: Results, kind: ClaimKind, place: int, name: str, lines: Seque
         f"privacy-{kind}-{place}",
         name,
         "",
-        f"{suite_metric(results).unit} against {TITLES[kind]}, {name}: {said}.",
+        f"{suite_metric(results).unit} against {TITLES[kind]}, {name}: {description}.",
         lambda: _draw(results, kind, lines),
     )
 

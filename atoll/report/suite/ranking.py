@@ -13,12 +13,16 @@ from atoll.report import prose
 from atoll.report.plots import Plot
 from atoll.report.suite.critical import critical
 from atoll.report.suite.scores import best, contest, named_rows
-from atoll.report.text_table import TextRow, TextTable, numbers, row, texts
+from atoll.report.text_table import TextRow, TextTable, number_columns, row, text_columns
 from atoll.stats import Estimate, average_ranks, critical_difference, friedman, holm, wilcoxon
 
 TALLY = ("rows", "wins", "clear", "average rank")
 VERDICTS = ("not told apart", "differ")
-PAIRS = (*texts("pair"), *numbers("rows", "median difference", "p", "p, corrected"), *texts("at 5 %"))
+PAIRS = (
+    *text_columns("pair"),
+    *number_columns("rows", "median difference", "p", "p, corrected"),
+    *text_columns("at 5 %"),
+)
 
 Rows = Mapping[str, Mapping[str, Estimate]]  # a row's name, then a method's score
 
@@ -45,36 +49,36 @@ def ranking(results: Results) -> Ranking | None:
     ranked = ranks({name: rows[name] for name in complete}, same, results.higher)
     order = sorted(methods, key=lambda method: (ranked.get(method, math.inf), method))
     tallies = [tally(by_when[when], results.higher) for when in ("last", "best")]
-    wins = _wins([row(method, *(text for found in tallies for text in found[method])) for method in order], complete)
+    wins = _wins([row(method, *(text for counts in tallies for text in counts[method])) for method in order], complete)
     pairs = _wilcoxon([rows[name] for name in complete], same, results)
     plot = critical(ranked, len(complete)) if len(complete) > 1 and len(same) > 2 else None
     asked = _friedman(rows, same, complete, results)
-    said = (
+    explanations = (
         _left_out(methods, same, rows, complete),
         _differ(asked, len(same), len(complete)),
         *_few(len(complete), pairs),
     )
     finding = _finding(rows, ranked, len(complete), asked, results)
     tested = TextTable(PAIRS, pairs) if pairs else None
-    return Ranking(finding, tuple(filter(None, said)), wins, plot, tested)
+    return Ranking(finding, tuple(filter(None, explanations)), wins, plot, tested)
 
 
 def contests(results: Results, when: When) -> dict[str, dict[str, Estimate]]:
     """Every row in which at least two methods may win, by name."""
-    found = {name: contest(results, cells, when) for name, cells in named_rows(results)}
-    return {name: scores for name, scores in found.items() if len(scores) > 1}
+    by_name = {name: contest(results, cells, when) for name, cells in named_rows(results)}
+    return {name: scores for name, scores in by_name.items() if len(scores) > 1}
 
 
 def _wins(lines: Sequence[TextRow], complete: Sequence[str]) -> TextTable:
-    said = [
+    notes = [
         'A row is won by the best mean; "clear" wins are those where no other method\'s interval overlaps.',
         "A row counts if at least two methods have two seeds there.",
     ]
     if len(complete) > 1:
         shared = f"the {len(complete)} rows that all of these methods have"
-        said.append(f"The average rank is taken over {shared} (1 is best).")
-    heads = [numbers(*TALLY, group=f"{when} round") for when in ("last", "best")]
-    return TextTable((*texts("method"), *heads[0], *heads[1]), tuple(lines), notes=tuple(said), style="wide")
+        notes.append(f"The average rank is taken over {shared} (1 is best).")
+    heads = [number_columns(*TALLY, group=f"{when} round") for when in ("last", "best")]
+    return TextTable((*text_columns("method"), *heads[0], *heads[1]), tuple(lines), notes=tuple(notes), style="wide")
 
 
 def comparable(rows: Mapping[str, Mapping[str, object]]) -> tuple[list[str], list[str]]:
@@ -92,8 +96,8 @@ def ranks(rows: Rows, methods: Sequence[str], higher: bool) -> dict[str, float]:
     """Average ranks of methods over rows that have all of them; 1 is the best, a diverged method is the last."""
     if not rows:
         return {}
-    found = average_ranks(matrix(list(rows.values()), methods, higher), higher)
-    return dict(zip(methods, map(float, found), strict=True))
+    averages = average_ranks(matrix(list(rows.values()), methods, higher), higher)
+    return dict(zip(methods, map(float, averages), strict=True))
 
 
 def matrix(rows: Sequence[Mapping[str, Estimate]], methods: Sequence[str], higher: bool) -> list[list[float]]:
@@ -150,9 +154,9 @@ def _left_out(methods: Sequence[str], same: Sequence[str], rows: Rows, complete:
         return "Fewer than two rows have the same methods, so there are no average ranks."
     absent = [method for method in methods if method not in same]
     short = [name for name in rows if name not in complete]
-    said = f"Ranks are over {prose.counted(len(complete), 'row')} that {prose.listed(same)} all have."
-    said += f" Not ranked: {prose.listed(absent)}, without two seeds in some of them." if absent else ""
-    return said + (f" Left out, since a method is missing there: {prose.listed(short)}." if short else "")
+    sentence = f"Ranks are over {prose.counted(len(complete), 'row')} that {prose.listed(same)} all have."
+    sentence += f" Not ranked: {prose.listed(absent)}, without two seeds in some of them." if absent else ""
+    return sentence + (f" Left out, since a method is missing there: {prose.listed(short)}." if short else "")
 
 
 def _friedman(rows: Rows, same: Sequence[str], complete: Sequence[str], results: Results) -> float | None:
@@ -184,12 +188,12 @@ def _wilcoxon(rows: Sequence[Mapping[str, Estimate]], same: Sequence[str], resul
         return ()
     means = dict(zip(same, zip(*matrix(rows, same, results.higher), strict=True), strict=True))
     pairs = list(combinations(same, 2))
-    found = [wilcoxon(means[a], means[b]) for a, b in pairs]
-    corrected = holm([one.p for one in found])
+    tests = [wilcoxon(means[a], means[b]) for a, b in pairs]
+    corrected = holm([one.p for one in tests])
     gaps = [median(x - y for x, y in zip(means[a], means[b], strict=True)) for a, b in pairs]
     return tuple(
         row(f"{a} − {b}", one.n, prose.number(gap, 2, "+"), _p(one.p), _p(p), VERDICTS[bool(p < 0.05)])
-        for (a, b), one, gap, p in zip(pairs, found, gaps, corrected, strict=True)
+        for (a, b), one, gap, p in zip(pairs, tests, gaps, corrected, strict=True)
     )
 
 

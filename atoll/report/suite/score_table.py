@@ -15,7 +15,7 @@ from atoll.report.metrics import suite_metric
 from atoll.report.render import rich_table
 from atoll.report.suite.privacy_page import brief_claims
 from atoll.report.suite.scores import competes, decimals, marks, of_cell
-from atoll.report.text_table import Mark, TextCell, TextColumn, TextRow, TextTable, row, texts
+from atoll.report.text_table import Mark, TextCell, TextColumn, TextRow, TextTable, row, text_columns
 from atoll.stats import Estimate
 
 ABREAST = 5  # methods that stand beside each other in a narrow terminal
@@ -36,7 +36,7 @@ def score_table(results: Results, block: str, when: When, *, split: bool = False
         lines.append(row(*name, *(entry(cells.get(m), won.get(m, "")) for m in methods)))
     axes = results.axes[:-1] if split else [" / ".join(results.axes[:-1]) or "setting"]
     heads = [TextColumn(m, "score", hint=odd.get(m, ""), style="quirk" if m in odd else "") for m in methods]
-    return TextTable((*texts(*axes), *heads), tuple(lines), foot=_wins(lines, rows.values(), methods))
+    return TextTable((*text_columns(*axes), *heads), tuple(lines), foot=_wins(lines, rows.values(), methods))
 
 
 def quirks(results: Results, block: str) -> dict[str, str]:
@@ -107,8 +107,8 @@ def _wins(lines: Sequence[TextRow], rows: Collection[Mapping[str, Cell]], method
     columns = list(zip(*(line.cells[-len(methods) :] for line in lines), strict=True))
     won = [sum(cell.mark == "best" for cell in column) for column in columns]
     rivals = [any(m in cells and competes(cells[m]) for cells in rows) for m in methods]
-    said = (f"{n} of {len(lines)}" if may else "" for n, may in zip(won, rivals, strict=True))
-    return row("best of its row", *said) if any(won) else None
+    counts = (f"{n} of {len(lines)}" if may else "" for n, may in zip(won, rivals, strict=True))
+    return row("best of its row", *counts) if any(won) else None
 
 
 def _seeds_said(cells: Sequence[Cell]) -> list[str]:
@@ -124,7 +124,7 @@ def _privacy_said(cells: Sequence[Cell]) -> list[str]:
     claims = [cell_claims(cell) for cell in cells if cell.runs]
     spent = [max(c.epsilon or 0.0 for c in cell if c.holds) for cell in claims if any(c.holds for c in cell)]
     span = f" ({shown_upper(min(spent))} to {shown_upper(max(spent))})" if spent else ""
-    said = [f"An epsilon holds in {len(spent)} of {prose.counted(len(claims), 'cell')}{span}: the page has each."]
+    sentences = [f"An epsilon holds in {len(spent)} of {prose.counted(len(claims), 'cell')}{span}: the page has each."]
     simulated = sum(any(c.kind == "simulates" for c in cell) for cell in claims)
-    said += [f"{prose.counted(simulated, 'cell')}: {SIMULATION}."] if simulated else []
-    return said if any(claims) else []
+    sentences += [f"{prose.counted(simulated, 'cell')}: {SIMULATION}."] if simulated else []
+    return sentences if any(claims) else []

@@ -15,7 +15,7 @@ from atoll.records import Cell, Results, Trial
 from atoll.report import prose, theme
 from atoll.report.metrics import suite_metric
 from atoll.report.plots import Plot
-from atoll.report.text_table import TextRow, TextTable, row, texts
+from atoll.report.text_table import TextRow, TextTable, row, text_columns
 
 WAYS = {
     "validation": "chosen on validation data, examples kept from training",
@@ -49,36 +49,36 @@ def tried(results: Results) -> list[Tried]:
 
 def tried_table(results: Results) -> TextTable | None:
     """Every setting that was tried, cell by cell; None where none was."""
-    heads = texts("cell", "chosen", "score of each setting that was tried")
+    heads = text_columns("cell", "chosen", "score of each setting that was tried")
     rows = tuple(_row(one) for one in tried(results))
     return TextTable(heads, rows) if rows else None
 
 
 def budget(results: Results) -> str:
     """In words: how settings were chosen, and with how many trials for each method."""
-    said = f"Settings: {WAYS[results.tuning]}."
+    sentence = f"Settings: {WAYS[results.tuning]}."
     counts: dict[int, list[str]] = {}
     for cell in results.cells:
         counts.setdefault(len(cell.trials), [])
         if cell.method not in counts[len(cell.trials)]:
             counts[len(cell.trials)].append(cell.method)
     if results.tuning == "none" or set(counts) <= {0}:
-        return said
+        return sentence
     parts = [
         f"{prose.counted(n, 'trial')} for {prose.listed(counts[n])}" for n in sorted(counts, reverse=True) if n > 1
     ]
     few = list(dict.fromkeys(m for n in (0, 1) for m in counts.get(n, [])))
     parts += [f"not tuned: {prose.listed(few)}"] if few else []
     uneven = " The budgets are not equal." if len([n for n in counts if n > 1]) > 1 else ""
-    return f"{said} {'; '.join(parts)[0].upper()}{'; '.join(parts)[1:]}.{uneven}"
+    return f"{sentence} {'; '.join(parts)[0].upper()}{'; '.join(parts)[1:]}.{uneven}"
 
 
 def sensitivity(results: Results) -> list[Plot]:
     """A figure per tuned method: how much each setting loses against the best one, a line for every row."""
-    found: dict[tuple[str, tuple[str, ...]], list[Tried]] = {}
+    by_method: dict[tuple[str, tuple[str, ...]], list[Tried]] = {}
     for one in tried(results):
-        found.setdefault((one.cell.method, one.labels), []).append(one)
-    return [_plot(results, i, method, ones) for i, ((method, _), ones) in enumerate(found.items())]
+        by_method.setdefault((one.cell.method, one.labels), []).append(one)
+    return [_plot(results, i, method, ones) for i, ((method, _), ones) in enumerate(by_method.items())]
 
 
 def _tried(results: Results, cell: Cell) -> Tried:
@@ -95,10 +95,10 @@ def _row(one: Tried) -> TextRow:
 
 def _ordered(trials: Sequence[Trial]) -> list[Trial]:
     """By value where a single number was tried, else as they were tried."""
-    numbers = [_only_number(trial.settings) for trial in trials]
-    if any(number is None for number in numbers):
+    tried_values = [_only_number(trial.settings) for trial in trials]
+    if any(number is None for number in tried_values):
         return list(trials)
-    order = sorted(range(len(trials)), key=lambda i: numbers[i] or 0.0)
+    order = sorted(range(len(trials)), key=lambda i: tried_values[i] or 0.0)
     return [trials[i] for i in order]
 
 
@@ -111,7 +111,7 @@ def _only_number(settings: Mapping[str, Any]) -> float | None:
 def _plot(results: Results, number: int, method: str, ones: Sequence[Tried]) -> Plot:
     lost = np.array([one.lost for one in ones])
     typical = [_median(column[np.isfinite(column)].tolist()) for column in lost.T]
-    said = "; ".join(f"{label}: {value:.3g}" for label, value in zip(ones[0].labels, typical, strict=True))
+    medians = "; ".join(f"{label}: {value:.3g}" for label, value in zip(ones[0].labels, typical, strict=True))
     points = "percentage points" if results.scale == 100 else "points"
     on = "validation data" if results.tuning == "validation" else "the test data"
     rows = f"A thin line is one row ({len(ones)} in all), the thick one their median; a ring is the setting chosen."
@@ -119,7 +119,7 @@ def _plot(results: Results, number: int, method: str, ones: Sequence[Tried]) -> 
         f"tuning-{number}",
         method,
         f"{suite_metric(results).title.capitalize()} on {on} against the best setting of the same row. {rows}",
-        f"{method}: {points} against the best setting, median over rows: {said}.",
+        f"{method}: {points} against the best setting, median over rows: {medians}.",
         lambda: _draw(results, ones, lost, typical),
     )
 

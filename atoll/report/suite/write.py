@@ -15,18 +15,17 @@ def write(results: Results, folder: Path) -> Path:
     suite = SuiteFolder(folder)
     if not suite.results_path.exists():
         suite.write(results)
-    texts = {
+    files = {
         "results.csv": exports.as_csv(results),
         "table.md": exports.as_markdown(results),
         "table.tex": exports.as_latex(results),
     }
-    for name, text in texts.items():
+    for name, text in files.items():
         replace_text(folder / name, text)
     return write_page(results, folder / REPORT)
 
 
 def write_page(results: Results, out: Path) -> Path:
-    """Write the page alone."""
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_text(out, page(results))
     return out

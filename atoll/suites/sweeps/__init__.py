@@ -20,7 +20,7 @@
 """
 
 from atoll.suites.sweeps.axes import SweepCell, expand
-from atoll.suites.sweeps.cell_tasks import Events, Quiet
+from atoll.suites.sweeps.cell_tasks import Events
 from atoll.suites.sweeps.signals import terminable
 from atoll.suites.sweeps.stacking import stackable, stacks
 from atoll.suites.sweeps.sweep import Executor, SweepPlan, default_folder, plan, run
@@ -32,7 +32,6 @@ __all__ = [
     "CellsBar",
     "Events",
     "Executor",
-    "Quiet",
     "Resources",
     "Sweep",
     "SweepCell",

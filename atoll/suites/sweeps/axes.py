@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.files import put
+from atoll.experiment import Experiment, set_at_path
 from atoll.suites.sweeps import sweep_table
 
 
@@ -56,7 +55,7 @@ def expand(raw: Mapping[str, Any]) -> list[SweepCell]:
         digest = experiment.digest()
         cells.setdefault(digest, SweepCell(name, copy.deepcopy(coordinates), experiment, digest))
     if problems:
-        raise ConfigError([_where(found, len(named)) + problem for problem, found in problems.items()])
+        raise ConfigError([_where(affected, len(named)) + problem for problem, affected in problems.items()])
     return list(cells.values())
 
 
@@ -64,14 +63,14 @@ def changed(base: Mapping[str, Any], coordinates: Mapping[str, Any]) -> dict[str
     """The file with these values: whole tables first, then keys inside of them."""
     raw = copy.deepcopy(dict(base))
     for axis, value in sorted(coordinates.items(), key=lambda pair: pair[0].count(".")):
-        put(raw, axis.split("."), copy.deepcopy(value), f"sweep.{axis}")
+        set_at_path(raw, axis.split("."), copy.deepcopy(value), f"sweep.{axis}")
     return raw
 
 
-def _where(found: Sequence[str], cells: int) -> str:
+def _where(affected: Sequence[str], cells: int) -> str:
     """The cells that have a problem, unless all have it."""
-    if len(found) == cells:
+    if len(affected) == cells:
         return ""
-    more = f" and {len(found) - 3} more" if len(found) > 4 else ""
-    listed = "; ".join(found[:3] if more else found)
-    return f"cell{'s' if len(found) > 1 else ''} {listed}{more}: "
+    more = f" and {len(affected) - 3} more" if len(affected) > 4 else ""
+    listed = "; ".join(affected[:3] if more else affected)
+    return f"cell{'s' if len(affected) > 1 else ''} {listed}{more}: "

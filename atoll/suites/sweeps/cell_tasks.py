@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from atoll.errors import AtollError, RecordError
-from atoll.experiment.setup import Device
+from atoll.experiment import Device
 from atoll.records import INTERRUPTED, RunFolder, ended, failed, keep_traceback
 from atoll.runs import Run, Watcher, run, run_together
 from atoll.suites.sweeps.axes import SweepCell
@@ -31,33 +31,20 @@ class CellTask:
     threads: int | None = None  # torch's, in a worker
 
 
-class Events(Protocol):
-    """Is told what happens to cells, by their names."""
+class Events:
+    """Is told what happens to cells, by their names. Tells nobody, unless a hook says otherwise."""
+
+    def expect(self, cells: Sequence[SweepCell], left: Sequence[SweepCell]) -> None:
+        """A stage of a suite begins: these are its cells, and these are left to run."""
 
     def began(self, names: Sequence[str]) -> None:
         """Work on these cells has begun."""
-        ...
 
     def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
         """So many rounds of these cells are over; `entry` is the record's last line."""
-        ...
 
     def ended(self, name: str, state: str) -> None:
         """A cell is "finished", "stopped early: why", "interrupted" or "failed: why"."""
-        ...
-
-
-class Quiet:
-    """Tells nobody."""
-
-    def began(self, names: Sequence[str]) -> None:
-        """Nothing."""
-
-    def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
-        """Nothing."""
-
-    def ended(self, name: str, state: str) -> None:
-        """Nothing."""
 
 
 def perform(task: CellTask, events: Events) -> dict[str, str]:
@@ -84,10 +71,10 @@ def _stacked(task: CellTask, events: Events) -> dict[str, str] | None:
         )
     except KeyboardInterrupt:
         states = [_ended(folder) or INTERRUPTED for folder in task.folders]
-        return _told(dict(zip(names, states, strict=True)), events)
+        return _report_ended(dict(zip(names, states, strict=True)), events)
     except Exception:
         return None
-    return _told({name: _state(one) for name, one in zip(names, ran, strict=True)}, events)
+    return _report_ended({name: _state(one) for name, one in zip(names, ran, strict=True)}, events)
 
 
 def _state(run: Run) -> str:
@@ -102,7 +89,7 @@ def _ended(folder: Path) -> str | None:
     return None
 
 
-def _told(states: dict[str, str], events: Events) -> dict[str, str]:
+def _report_ended(states: dict[str, str], events: Events) -> dict[str, str]:
     for name, state in states.items():
         events.ended(name, state)
     return states
@@ -128,8 +115,8 @@ def _one(cell: SweepCell, folder: Path, device: Device, watch: Watcher) -> str:
     except AtollError as e:
         return failed(str(e))
     except Exception as e:
-        kept = keep_traceback(folder, traceback.format_exc())
-        return failed(f"{type(e).__name__}: {e} (traceback in {kept})")
+        path = keep_traceback(folder, traceback.format_exc())
+        return failed(f"{type(e).__name__}: {e} (traceback in {path})")
 
 
 def _watcher(names: list[str], events: Events) -> Watcher:

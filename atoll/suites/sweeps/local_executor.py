@@ -105,16 +105,18 @@ class Pool:
             worker.task = None
             self._renew(worker)
 
-    def _heard(self, worker: Worker, said: tuple[str, Any]) -> None:
-        what, rest = said
+    def _heard(self, worker: Worker, message: tuple[str, Any]) -> None:
+        what, rest = message
         if what == "done":
             worker.task = None
             if INTERRUPTED in rest.values():  # somebody stopped the worker itself
                 self.left.clear()
         elif what == "ended":
             self._told(*rest)
+        elif what == "began":
+            self.events.began(*rest)
         else:
-            getattr(self.events, what)(*rest)
+            self.events.round(*rest)
 
     def _lost(self, worker: Worker) -> None:
         """The process died: its cells have failed, but for those that had ended; a new one takes the next task."""

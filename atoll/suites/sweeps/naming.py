@@ -24,14 +24,14 @@ def labels(axes: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
 
 def names(rows: Sequence[Sequence[str]]) -> list[str]:
     """A name for every cell from the labels of its values; a name that is taken gets a number."""
-    found: list[str] = []
+    unique: list[str] = []
     taken: set[str] = set()
     for row in rows:
         plain = re.sub(r"[^\w.,=+~-]+", "-", ",".join(row)).strip(".-")[:_LONGEST] or "cell"
         name = next(n for n in (plain, *(f"{plain}~{i}" for i in range(2, len(rows) + 2))) if n not in taken)
         taken.add(name)
-        found.append(name)
-    return found
+        unique.append(name)
+    return unique
 
 
 def _labels(axis: str, word: str, values: Sequence[Any]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from atoll.errors import ConfigError, TrainingError
 from atoll.records import INTERRUPTED, RunFolder, failed
-from atoll.suites.sweeps.cell_tasks import CellTask, Events, Quiet, perform
+from atoll.suites.sweeps.cell_tasks import CellTask, Events, perform
 from atoll.suites.sweeps.signals import deadline, terminable
 from atoll.suites.sweeps.sweep_table import Resources
 
@@ -166,7 +166,7 @@ def remotely(task: CellTask, home: str) -> dict[str, str]:
     """The task on a machine of the cluster; called again where a worker was lost, it goes on from the checkpoints."""
     with suppress(OSError):
         os.chdir(home)  # paths in the file are seen from where the sweep was started
-    return perform(task, Quiet())
+    return perform(task, Events())
 
 
 def _amounts(resources: Resources, device: str) -> dict[str, float]:

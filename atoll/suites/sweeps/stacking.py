@@ -1,26 +1,16 @@
-"""Which cells can be run as one stack: those that differ in numbers only, and whose shapes are therefore the same.
-
-A seed is such a number, and so is every setting that engines take as data (`core/settings.py`): lr, mu, server_lr,
-momentum, a clip's bound. What a number decides when something is built (momentum = 0 is plain SGD) is no such number.
-"""
+"""Which cells of a sweep run as one stack: those that differ only in what `runs/stackable.py` leaves open."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import torch
 
-from atoll.core.settings import names
-from atoll.experiment import CATALOGUE, GIVEN, Entry, Experiment, build, schema
-from atoll.experiment.registry import find
-from atoll.experiment.setup import Device
-from atoll.runs.stackable import without_numbers
+from atoll.experiment import Device, Experiment
+from atoll.runs import partition_names, stack_shape, why_not_stackable
 from atoll.suites.sweeps.axes import SweepCell
 
-_ANY = "any number"
 _MOST = 24  # runs of one stack that differ in their partitions: an interrupt should not leave all of them half done
 
 
@@ -29,9 +19,9 @@ def stackable(cells: Sequence[SweepCell], across: bool = False) -> list[list[Swe
 
     `across`: also over partitions with as many clients. A GPU gains from more clients side by side; a CPU does not.
     """
-    groups: dict[str, list[SweepCell]] = {}
+    groups: dict[Hashable, list[SweepCell]] = {}
     for cell in cells:
-        groups.setdefault(shape(cell.experiment, across) or cell.digest, []).append(cell)
+        groups.setdefault(_common(cell.experiment, across) or cell.digest, []).append(cell)
     found = list(groups.values())
     return [piece for group in found for piece in _pieces(group)] if across else found
 
@@ -61,54 +51,13 @@ def halved(groups: Sequence[Sequence[SweepCell]], workers: int) -> list[list[Swe
     return found
 
 
-def shape(experiment: Experiment, across: bool = False) -> str | None:
-    """What cells of one stack must have in common; None for a cell that runs alone."""
-    names = _partitions(experiment.partition)
-    if experiment.engine["name"] not in ("auto", "vector") or any(":" in name for name in names):
+def _common(experiment: Experiment, across: bool) -> Hashable | None:
+    """What cells of one stack have in common: they are planned and measured alike too. None: it runs alone."""
+    partition = experiment.partition or {}
+    if why_not_stackable([experiment]) or any(":" in name for name in partition_names(experiment.partition)):
         return None  # a partition of a stranger's may read inputs in a way of its own
-    whole = experiment.complete()
-    if "noise" not in names:  # which belongs to the clients of one seed
-        del whole["seed"]
-        if across and "clients" in (experiment.partition or {}):
-            whole["partition"] = {"clients": experiment.partition["clients"]}  # type: ignore[index]
-    whole["local"] = without_numbers(experiment.local).model_dump()
-    whole["algorithm"] = _fixed("algorithms", experiment.algorithm)
-    whole["transform"] = [_fixed("transforms", entry) for entry in experiment.transform]
-    return json.dumps(whole, sort_keys=True)
-
-
-def _fixed(kind: str, entry: Entry) -> Entry:
-    """The entry with its numeric settings left open."""
-    builder = find(CATALOGUE[kind], entry["name"], kind)
-    arguments = schema(builder, GIVEN.get(kind, ()))
-    data = names(builder) if isinstance(builder, type) and is_dataclass(builder) else ()
-    found: Entry = {"name": entry["name"]}
-    for key, value in entry.items():
-        if key in getattr(builder, "calibrated_options", ()):
-            continue  # set-up makes a number of it
-        inner = arguments[key].kind if key in arguments else None
-        if key in data:
-            found[key] = _ANY
-        elif inner and isinstance(value, Mapping):
-            found[key] = _structure(build(CATALOGUE[inner], value, where=f"{kind}.{key}"))
-        else:
-            found[key] = value
-    return found
-
-
-def _structure(thing: Any) -> Any:
-    """What something is made of, its numeric settings left open."""
-    if not is_dataclass(thing) or isinstance(thing, type):
-        return repr(thing)
-    data = names(type(thing))
-    inner = {f.name: _ANY if f.name in data else _structure(getattr(thing, f.name)) for f in fields(thing)}
-    return {"class": f"{type(thing).__module__}:{type(thing).__qualname__}", **inner}
-
-
-def _partitions(partition: Entry | None) -> list[str]:
-    """The names of a partition and of those that it is composed of."""
-    if partition is None:
-        return []
-    parts = partition.get("of", [])
-    inside = [p if isinstance(p, Mapping) else {"name": p} for p in parts] if isinstance(parts, list) else []
-    return [str(p.get("name")) for p in (partition, *inside)]
+    numbers = {"seed", "local", "algorithm", "transform"}  # of which the shape tells what matters
+    rest = {key: table for key, table in experiment.complete().items() if key not in numbers}
+    if across and "clients" in partition:
+        rest["partition"] = partition["clients"]
+    return json.dumps(rest, sort_keys=True), *stack_shape(experiment).items()

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from atoll.errors import ConfigError
+from atoll.experiment import Device, find_device
 from atoll.experiment import read as read_file
-from atoll.experiment.setup import Device, find_device
 from atoll.records import RUNNING, SweepFolder
 from atoll.suites.sweeps import local_executor, ray_executor
 from atoll.suites.sweeps import sweep_table as table
 from atoll.suites.sweeps.axes import SweepCell, expand
-from atoll.suites.sweeps.cell_tasks import CellTask, Events, Quiet
+from atoll.suites.sweeps.cell_tasks import CellTask, Events
 from atoll.suites.sweeps.stacking import halved, stacks
 from atoll.suites.sweeps.sweep_outcome import Sweep
 
@@ -72,20 +72,20 @@ def run(
     if out is None and not isinstance(sweep, str | Path):
         raise ConfigError("out: is missing. Name the sweep's folder.")
     place = SweepFolder(Path(out) if out is not None else default_folder(sweep))  # type: ignore[arg-type]
-    made = sweep if isinstance(sweep, SweepPlan) else plan(sweep)
+    planned = sweep if isinstance(sweep, SweepPlan) else plan(sweep)
     _check(executor, jobs, address, device)
     place.claim(resume)
     with ray_executor.connected(address) if executor == "ray" else nullcontext() as ray, place.held():
-        book = Book(made, place, events or Quiet())
-        left = [cell for cell in made.cells if cell.name not in book.states]
-        work = tasks(left, place, made.table.stack if stack is None else stack, jobs or 1, device)
+        book = Book(planned, place, events or Events())
+        left = [cell for cell in planned.cells if cell.name not in book.states]
+        work = tasks(left, place, planned.table.stack if stack is None else stack, jobs or 1, device)
         if executor == "ray":
-            threads = max(1, int(made.table.resources.cpus))
+            threads = max(1, int(planned.table.resources.cpus))
             work = [replace(task, threads=threads) for task in work]
-            ray_executor.execute(ray, work, ray_executor.Share(made.table.resources, jobs), book, until)
+            ray_executor.execute(ray, work, ray_executor.Share(planned.table.resources, jobs), book, until)
         else:
             local_executor.execute(work, jobs or 1, book, until)
-    return Sweep(place.path, made.cells, book.states)
+    return Sweep(place.path, planned.cells, book.states)
 
 
 def default_folder(file: str | Path) -> Path:
@@ -99,12 +99,12 @@ def tasks(cells: Sequence[SweepCell], place: SweepFolder, stack: bool, jobs: int
     return [CellTask(tuple(group), tuple(place.place(c).absolute() for c in group), device) for group in groups]
 
 
-class Book:
+class Book(Events):
     """Keeps sweep.json up to date, and passes everything on. Knows from the start what is done."""
 
-    def __init__(self, made: SweepPlan, place: SweepFolder, events: Events) -> None:
-        self.made, self.place, self.events = made, place, events
-        self.states = {cell.name: state for cell in made.cells if (state := place.done(cell))}
+    def __init__(self, planned: SweepPlan, place: SweepFolder, events: Events) -> None:
+        self.planned, self.place, self.events = planned, place, events
+        self.states = {cell.name: state for cell in planned.cells if (state := place.done(cell))}
         self._write({})
         for name, state in self.states.items():
             events.ended(name, state)
@@ -125,7 +125,7 @@ class Book:
 
     def _write(self, states: Mapping[str, str]) -> None:
         self.states |= states
-        self.place.write(self.made.table.axes, self.made.cells, self.states)
+        self.place.write(self.planned.table.axes, self.planned.cells, self.states)
 
 
 def _check(executor: str, jobs: int | None, address: str | None, device: Device) -> None:

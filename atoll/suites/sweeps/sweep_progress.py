@@ -3,48 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TaskID, TextColumn
-from rich.progress import TimeElapsedColumn as Elapsed
-from rich.progress import TimeRemainingColumn as Left
+from rich.progress import ProgressColumn, TaskID
 
 from atoll.records import INTERRUPTED
+from atoll.runs import LiveBar, live_progress, metric_in
+from atoll.suites.sweeps.cell_tasks import Events
 
-_SHOWN = ("accuracy", "auroc", "perplexity", "mse", "loss", "train_loss")
 
-
-class CellsBar:
+class CellsBar(LiveBar, Events):
     """`with CellsBar(12) as bar: atoll.sweep.run(..., events=bar)`."""
 
     def __init__(self, cells: int, console: Console | None = None, left: ProgressColumn | None = None) -> None:
-        self.bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            Elapsed(),
-            TextColumn("left"),
-            left or Left(),
-            TextColumn("{task.fields[seen]}", markup=False),
-            console=console,
-        )
+        self.bar = live_progress(console, left)
         self.whole = self.bar.add_task("cells", total=cells, seen="")
         self.rows: dict[str, TaskID] = {}  # a cell that is under way -> its bar, one for all cells of a stack
         self.parts: dict[str, float] = {}  # how much of each cell is done, 0 to 1
 
-    def __enter__(self) -> CellsBar:
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.bar.stop()
-
     def began(self, names: Sequence[str]) -> None:
-        """A bar of its own."""
         if any(name not in self.rows for name in names):
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             row = self.bar.add_task(f"  {names[0]}{more}", total=None, seen="")
@@ -53,15 +31,13 @@ class CellsBar:
                 self.rows[name] = row
 
     def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
-        """One more round of it."""
-        metric = next((m for m in _SHOWN if isinstance(entry.get(m), float)), None)
+        metric = metric_in(entry)
         seen = {} if metric is None else {"seen": f"{metric.replace('_', ' ')} {entry[metric]:.4g}"}
         if names[0] in self.rows:
             self.bar.update(self.rows[names[0]], completed=done, total=rounds, **seen)  # type: ignore[arg-type]
         self._advance(dict.fromkeys(names, min(1.0, done / rounds)))
 
     def ended(self, name: str, state: str) -> None:
-        """Its bar goes."""
         self._leave(name)
         if state != INTERRUPTED:
             self._advance({name: 1.0})

@@ -8,13 +8,20 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from atoll.core.table import Count, Table, Whole
+from atoll.core import Count, Table, Whole
 from atoll.errors import ConfigError
-from atoll.experiment import CATALOGUE, GIVEN, Experiment, override, schema
-from atoll.experiment.arguments import Argument
-from atoll.experiment.messages import unknown_option
-from atoll.experiment.registry import check_options, find
-from atoll.experiment.type_names import shown
+from atoll.experiment import (
+    CATALOGUE,
+    GIVEN,
+    Argument,
+    Experiment,
+    check_options,
+    find_builder,
+    override,
+    schema,
+    short_toml,
+    unknown_option,
+)
 
 Amount = Annotated[float, Field(ge=0)]
 
@@ -61,11 +68,11 @@ def _is_axis(assignment: str) -> bool:
 
 def _without(table: Mapping[str, Any], path: str) -> dict[str, Any]:
     """The table without an axis, however it was written."""
-    kept = {k: v for k, v in table.items() if k != path}
+    others = {k: v for k, v in table.items() if k != path}
     head, _, rest = path.partition(".")
-    if rest and isinstance(kept.get(head), Mapping):
-        kept[head] = _without(kept[head], rest)
-    return kept
+    if rest and isinstance(others.get(head), Mapping):
+        others[head] = _without(others[head], rest)
+    return others
 
 
 def read(raw: Mapping[str, Any]) -> tuple[dict[str, Any], SweepTable]:
@@ -77,7 +84,7 @@ def read(raw: Mapping[str, Any]) -> tuple[dict[str, Any], SweepTable]:
             'with seeds = 3 or an axis such as "algorithm.lr" = [0.05, 0.1].'
         )
     if not isinstance(table, Mapping):
-        raise ConfigError(f"sweep: must be a table (got {shown(table)}). Write [sweep] and its axes below that.")
+        raise ConfigError(f"sweep: must be a table (got {short_toml(table)}). Write [sweep] and its axes below that.")
     base = {str(k): v for k, v in raw.items() if k != "sweep"}
     given = {k: v for k, v in table.items() if k in Options.model_fields}
     clean, problems = check_options(schema(Options), given, "sweep", "sweep")
@@ -121,7 +128,7 @@ def _wrong(path: str, values: Any, base: Mapping[str, Any]) -> list[str]:
         return [unknown_option(at, keys[1], keys[0], schema(table))]
     if not isinstance(values, list | tuple):
         instead = "For several seeds write seeds = 3." if path == "seed" else "For all cells put it outside of [sweep]."
-        return [f"{at}: must be a list of values (got {shown(values)}). Write [{shown(values)}]. {instead}"]
+        return [f"{at}: must be a list of values (got {short_toml(values)}). Write [{short_toml(values)}]. {instead}"]
     if not values:
         return [f"{at}: is an empty list, which leaves no cell. Give it a value, or leave the axis out."]
     return []
@@ -143,7 +150,7 @@ def _options(argument: Argument, entry: Any) -> Mapping[str, Argument]:
     if not argument.kind or argument.many or not isinstance(name, str):
         return {}
     try:
-        return schema(find(CATALOGUE[argument.kind], name, ""), GIVEN.get(argument.kind, ()))
+        return schema(find_builder(CATALOGUE[argument.kind], name, ""), GIVEN.get(argument.kind, ()))
     except ConfigError:
         return {}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from atoll.suites.sweeps.cell_tasks import CellTask, perform
+from atoll.suites.sweeps.cell_tasks import CellTask, Events, perform
 from atoll.suites.sweeps.signals import interrupt
 
 
@@ -34,20 +34,19 @@ def work(line: Connection, cores: Sequence[int]) -> None:
 def _listen(line: Connection, tasks: queue.Queue[CellTask | None]) -> None:
     """A stop, or the end of the sweep's process: like SIGTERM, which waits for the end of a round."""
     with suppress(EOFError, OSError):
-        while (said := line.recv()) != "stop":
-            tasks.put(said)
+        while (message := line.recv()) != "stop":
+            tasks.put(message)
     signal.raise_signal(signal.SIGTERM)
     tasks.put(None)
 
 
 @dataclass(frozen=True)
-class Teller:
+class Teller(Events):
     """Passes on what happens. If nobody hears it, the work is still checkpointed."""
 
     line: Connection
 
     def began(self, names: Sequence[str]) -> None:
-        """Pass it on."""
         self._tell("began", list(names))
 
     def round(self, names: Sequence[str], done: int, rounds: int, entry: Mapping[str, Any]) -> None:
@@ -56,7 +55,6 @@ class Teller:
         self._tell("round", list(names), done, rounds, plain)
 
     def ended(self, name: str, state: str) -> None:
-        """Pass it on."""
         self._tell("ended", name, state)
 
     def _tell(self, what: str, *rest: Any) -> None:

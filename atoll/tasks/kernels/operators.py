@@ -149,17 +149,7 @@ def max_pool(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
     out, places = _empty_pool(x, size)
     _, oh, ow, c = out.shape
     _kernels().max_pool[(-(-out.numel() // _BLOCK),)](
-        x,
-        out,
-        places,
-        out.numel(),
-        *x.stride(),
-        C=c,
-        OH=oh,
-        OW=ow,
-        K=size,
-        BLOCK=_BLOCK,
-        WIDE=x.numel() >= 1 << 31,
+        x, out, places, out.numel(), *x.stride(), C=c, OH=oh, OW=ow, K=size, BLOCK=_BLOCK, WIDE=x.numel() >= 1 << 31
     )
     return out, places
 
@@ -180,20 +170,9 @@ def max_pool_gradient(g: Tensor, places: Tensor, height: int, width: int, size: 
     """(N, channels, oh, ow) and where the largest were to (N, H, W, channels)."""
     n, c, oh, ow = g.shape
     out = g.new_empty((n, height, width, c))
+    wide = out.numel() >= 1 << 31
     _kernels().max_pool_gradient[(-(-out.numel() // _BLOCK),)](
-        g,
-        places,
-        out,
-        out.numel(),
-        *g.stride(),
-        C=c,
-        H=height,
-        W=width,
-        OH=oh,
-        OW=ow,
-        K=size,
-        BLOCK=_BLOCK,
-        WIDE=out.numel() >= 1 << 31,
+        g, places, out, out.numel(), *g.stride(), C=c, H=height, W=width, OH=oh, OW=ow, K=size, BLOCK=_BLOCK, WIDE=wide
     )
     return out
 

@@ -16,10 +16,7 @@ Block = Callable[[int, int, int, Norm], "Residual"]
 
 
 def resnet18(
-    inputs: Shape,
-    outputs: int,
-    norm: Literal["batch", "group"] = "batch",
-    groups: Annotated[int, Field(ge=1)] = 32,
+    inputs: Shape, outputs: int, norm: Literal["batch", "group"] = "batch", groups: Annotated[int, Field(ge=1)] = 32
 ) -> "ResNet":
     """ResNet-18 for small images: 3x3 stem without pooling, batch or group normalisation.
 
@@ -29,10 +26,7 @@ def resnet18(
 
 
 def resnet50(
-    inputs: Shape,
-    outputs: int,
-    norm: Literal["batch", "group"] = "batch",
-    groups: Annotated[int, Field(ge=1)] = 32,
+    inputs: Shape, outputs: int, norm: Literal["batch", "group"] = "batch", groups: Annotated[int, Field(ge=1)] = 32
 ) -> "ResNet":
     """ResNet-50 for small images: 3x3 stem without pooling, batch or group normalisation.
 

@@ -17,8 +17,7 @@ from atoll.data.formats.label_encoding import kind_of, matched, numbered, target
 from atoll.data.formats.split import held_out
 from atoll.data.formats.tokenise import Words, compact, read_words
 from atoll.errors import DataError
-from atoll.experiment.arguments import schema
-from atoll.experiment.registry import check
+from atoll.experiment import check, schema
 
 
 @pytest.mark.parametrize("name", FILES)

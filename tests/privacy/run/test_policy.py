@@ -15,14 +15,14 @@ from torch import nn
 import atoll
 from atoll import tree
 from atoll.cli.check import estimate
-from atoll.core.settings import resolve
+from atoll.core import resolve
 from atoll.data import Dataset
 from atoll.data.formats import FILES
 from atoll.errors import ConfigError, DivergenceError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import set_up
+from atoll.experiment import Experiment, set_up
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, Sampled
 from atoll.privacy.run import plan_privacy
+from atoll.schedules import Schedule
 
 CLIP = {"name": "clip_l2", "max_norm": 0.5}
 NOISE = {"name": "gaussian_noise", "noise_multiplier": 2.0}
@@ -213,7 +213,7 @@ def test_a_run_that_a_client_ends_has_no_epsilon(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Peek:
+class Peek(Schedule):
     """A learning rate from what a line says."""
 
     start: float
@@ -222,15 +222,12 @@ class Peek:
     def value(self, round: int, history: Any) -> float:
         return self.start + float(len(str(history[-1][self.name]))) if history else self.start
 
-    def finished(self, history: Any) -> bool:
-        return False
-
 
 SEEN: list[set[str]] = []
 
 
 @dataclass(frozen=True)
-class Sly:
+class Sly(Schedule):
     """Looks at everything there is, without asking for it by name."""
 
     start: float
@@ -291,7 +288,7 @@ def test_examples_of_a_run_that_ends_by_what_it_measures_count_all_its_rounds(tm
 
 
 @dataclass(frozen=True)
-class Quitter:
+class Quitter(Schedule):
     """Ends the run by what it measured, without asking for it by name."""
 
     start: float

@@ -17,12 +17,11 @@ import atoll
 from atoll.cli.check import estimate
 from atoll.core import Chain, Participation, Spec, Total, Transform
 from atoll.errors import AtollError, ConfigError
-from atoll.experiment import Experiment
-from atoll.experiment.setup import set_up
+from atoll.experiment import Experiment, set_up
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, NotPrivate, Sampled
 from atoll.privacy.run.round_events import round_event, sampled_event
 from atoll.records.run_folder import RunFolder
-from atoll.runs.run_stacked import run_together
+from atoll.runs import run_together
 from atoll.transforms import TRANSFORMS, GaussianNoise
 from tests.support.marks import slow
 
@@ -113,6 +112,7 @@ def test_an_epsilon_in_the_file_is_kept_by_the_run(
     assert lines == sorted(lines)
     assert said["epsilon"] * (1 - 1e-6) <= lines[-1] <= 1.01 * said["epsilon"]
     assert all(entry["privacy"]["snr"] > 0 for entry in run.history)
+    assert not any("diagnostics" in entry for entry in run.history)  # not what the sum was before the noise
 
 
 def test_other_mechanisms_take_an_epsilon_too(tmp_path: Path) -> None:

@@ -2,21 +2,18 @@
 
 import html
 import re
-import shlex
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from atoll.cli import main
 from atoll.errors import RecordError
 from atoll.records import Results, read_results, write_results
 from atoll.report.suite import leaderboard, write
 from atoll.report.suite.leaderboard import board, standings, unique
+from tests.support.shell import Shell, shell
 from tests.support.suite_example import cell, example, small
 
 pytestmark = pytest.mark.usefixtures("without_figures")
@@ -116,32 +113,15 @@ def test_a_leaderboard_of_nothing_is_refused(tmp_path: Path) -> None:
         leaderboard([], tmp_path / "board.html")
 
 
-@dataclass
-class Said:
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
-def sh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Said]:
+def sh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
     """Type a command in a folder of its own that holds the suites one and two."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
     for name in ("one", "two"):
         write_results(replace(small(), suite=name), tmp_path / name / "results.json")
-
-    def run(command: str) -> Said:
-        monkeypatch.setattr(sys, "argv", ["atoll", *shlex.split(command)])
-        with pytest.raises(SystemExit) as end:
-            main.main()
-        heard = capsys.readouterr()
-        return Said(int(end.value.code or 0), heard.out, heard.err)
-
-    return run
+    return shell(tmp_path, monkeypatch, capsys)
 
 
-def test_report_draws_a_suites_page_again_into_its_folder(sh: Callable[[str], Said], tmp_path: Path) -> None:
+def test_report_draws_a_suites_page_again_into_its_folder(sh: Shell, tmp_path: Path) -> None:
     before = (tmp_path / "one" / "results.json").read_bytes()
     found = sh("report one")
     assert (found.code, found.out) == (0, "Report: one/report.html\n")
@@ -153,7 +133,7 @@ def test_report_draws_a_suites_page_again_into_its_folder(sh: Callable[[str], Sa
     assert again.read_bytes() == (tmp_path / "one" / "report.html").read_bytes()
 
 
-def test_report_takes_results_json_a_title_and_another_place(sh: Callable[[str], Said], tmp_path: Path) -> None:
+def test_report_takes_results_json_a_title_and_another_place(sh: Shell, tmp_path: Path) -> None:
     found = sh("report one/results.json -o pages/one.html --title 'My table'")
     assert (found.code, found.out) == (0, "Report: pages/one.html\n")
     assert "<h1>My table</h1>" in (tmp_path / "pages" / "one.html").read_text()
@@ -170,22 +150,20 @@ def test_report_takes_results_json_a_title_and_another_place(sh: Callable[[str],
         ("leaderboard", 2, "Missing argument"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_with_advice(
-    sh: Callable[[str], Said], command: str, code: int, words: str
-) -> None:
+def test_what_cannot_be_drawn_is_refused_with_advice(sh: Shell, command: str, code: int, words: str) -> None:
     found = sh(command)
     assert (found.code, "Traceback" in found.err) == (code, False)
     assert words in found.err
 
 
-def test_results_that_are_broken_are_named(sh: Callable[[str], Said], tmp_path: Path) -> None:
+def test_results_that_are_broken_are_named(sh: Shell, tmp_path: Path) -> None:
     (tmp_path / "one" / "results.json").write_text("{")
     found = sh("report one")
     assert found.code == 1
     assert "one/results.json: cannot be read" in found.err
 
 
-def test_the_leaderboard_command_writes_one_page(sh: Callable[[str], Said], tmp_path: Path) -> None:
+def test_the_leaderboard_command_writes_one_page(sh: Shell, tmp_path: Path) -> None:
     found = sh("leaderboard one two/results.json -o pages/board.html")
     assert (found.code, found.out) == (0, "Leaderboard: pages/board.html\n")
     assert "2 suites, 2 rows" in said((tmp_path / "pages" / "board.html").read_text())

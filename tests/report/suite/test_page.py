@@ -6,7 +6,6 @@ import math
 import re
 from dataclasses import replace
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,11 +23,11 @@ from atoll.report.suite.score_table import score_table
 from atoll.report.suite.scores import decimals, marks, of_cell
 from atoll.report.text_table import TextCell
 from atoll.stats import t_interval
+from tests.support.page_parser import Loads
 from tests.support.paths import ROOT
 from tests.support.suite_example import METHODS, QUIRK, ROWS, cell, example, small, trace, tried
 
 EXAMPLE = example()
-VOID = {"meta", "input", "br", "link", "img"}
 
 
 @cache
@@ -66,31 +65,6 @@ def with_values(one: Cell, *last: float) -> Cell:
     """The cell with these values at the end of its runs, a seed each."""
     runs = tuple(replace(trace(50, seed), values=(*trace(50, seed).values[:-1], v)) for seed, v in enumerate(last))
     return replace(one, runs=runs, wanted=len(last))
-
-
-class Loads(HTMLParser):
-    """Everything a page would fetch, every id, and whether its tags close."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fetched: list[str] = []
-        self.ids: list[str] = []
-        self.tags: list[str] = []
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.tags.append(tag)
-        self.open += [] if tag in VOID else [tag]
-        self.ids += [given["id"] or ""] if "id" in given else []
-        self.fetched += [v or "" for k, v in attrs if k in ("src", "srcset", "href", "xlink:href", "data", "action")]
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
 
 
 def test_the_page_loads_nothing_its_tags_close_and_its_ids_are_its_own() -> None:

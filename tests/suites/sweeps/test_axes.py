@@ -261,6 +261,8 @@ SGD = {"name": "fedavg", "lr": 0.1, "optimizer": "sgd"}
         ({"seeds": 3}, {}),
         ({"algorithm.mu": [0.0, 0.1], "algorithm.lr": [0.1, {"name": "cosine", "start": 0.1, "over": 5}]}, {}),
         ({"algorithm.server_lr": [0.5, 1.0]}, {"engine": "vector"}),
+        ({"algorithm.server_lr": [0.5, 1.0]}, {"algorithm": {"name": "fedadam", "lr": 0.1}}),  # built by a function
+        ({"algorithm.lr": [0.5, 1.0]}, {"algorithm": {"name": "scaffold", "lr": 0.1}}),
         ({"algorithm.optimizer.momentum": [0.5, 0.9]}, {"algorithm": SGD}),
         ({"algorithm.optimizer": [{"name": "adam", "b1": b} for b in (0.8, 0.9)]}, {}),
         ({"transform.0.max_norm": [0.5, 1.0]}, {"transform": CLIP}),

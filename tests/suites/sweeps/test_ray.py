@@ -20,7 +20,7 @@ import atoll  # noqa: E402
 from atoll.errors import TrainingError  # noqa: E402
 from atoll.experiment import Experiment  # noqa: E402
 from atoll.runs import Run  # noqa: E402
-from atoll.suites.sweeps import Quiet, expand  # noqa: E402
+from atoll.suites.sweeps import Events, expand  # noqa: E402
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -107,7 +107,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(cluster: str, tmp_path: Path
     assert len(done.runs) == 1
 
 
-class Interrupting(Quiet):
+class Interrupting(Events):
     """Ctrl-C, once the first rounds are seen."""
 
     told = False

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,12 @@ from atoll.experiment.toml import inline
 from atoll.records import RunFolder
 from atoll.records.sweep_folder import SweepFolder
 from atoll.runs import Run
-from atoll.suites.sweeps import Quiet, Sweep, SweepCell, expand
+from atoll.suites.sweeps import Events, Sweep, SweepCell, expand
 from atoll.suites.sweeps import cell_tasks as tasks
 from atoll.suites.sweeps.cell_tasks import CellTask, wait_until_free
 from atoll.suites.sweeps.worker import work
+from tests.support.shell import Shell, shell
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -51,7 +52,7 @@ BAD = {**BASE, "sweep": {"algorithm.lr": [0.1, 1e38, 0.2]}}  # the second diverg
 LONG = {**BASE, "rounds": 40, "checkpoint": {"every": 5}, "local": {"max_steps": 8}}
 
 
-class Log(Quiet):
+class Log(Events):
     """Events, written down; and something to do at a moment."""
 
     def __init__(self, then: Callable[[str, int], None] | None = None) -> None:
@@ -338,14 +339,6 @@ def lines(folder: Path) -> int:
     return sum(path.read_bytes().count(b"\n") for path in folder.glob("cells/*/record.jsonl"))
 
 
-def until(reached: Callable[[], bool], at_work: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 120
-    while not reached():
-        assert at_work(), "ended before the moment came"
-        assert time.monotonic() < limit, "the moment never came"
-        time.sleep(1e-3)
-
-
 @pytest.mark.slow
 def test_kill_9_in_the_middle_of_a_cell_and_resume_is_as_if_nothing_had_happened(
     tmp_path: Path, whole: dict[str, list[str]]
@@ -523,25 +516,12 @@ def test_what_is_left_of_a_stack_goes_on_as_a_stack(tmp_path: Path, monkeypatch:
 
 # ------------------------------------------------------------------------------------------------------- the command
 
-Shell = Callable[[str], tuple[int, str, str]]
-
 
 @pytest.fixture
 def sh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
     written(BASE, tmp_path / "e.toml")
     written(BAD, tmp_path / "bad.toml")
-
-    def run(command: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["atoll", *shlex.split(command)])
-        with pytest.raises(SystemExit) as e:
-            cli.main()
-        code, (out, err) = e.value.code, capsys.readouterr()
-        assert "Traceback" not in out + err
-        return code if isinstance(code, int) else 0, out, err
-
-    return run
+    return shell(tmp_path, monkeypatch, capsys)
 
 
 def test_the_command_ends_with_a_table_over_seeds_and_a_report(sh: Shell, tmp_path: Path) -> None:

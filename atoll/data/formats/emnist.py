@@ -82,7 +82,7 @@ def _field(record: Struct, name: str, path: Path) -> Any:
 
 
 def _column(record: Struct, name: str, path: Path) -> NDArray[Any]:
-    value = _field(record, name, path)
+    value: NDArray[Any] | Struct = _field(record, name, path)
     if isinstance(value, dict):
         safe_read.refuse(path, f"has a struct in place of the numbers {name!r}", "Use the original emnist-*.mat")
     return value

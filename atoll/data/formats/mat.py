@@ -34,11 +34,12 @@ _ORIGINAL = "Use the original file, or save it in MATLAB with -v7"
 def read_mat(path: Path, name: str) -> dict[str, Any]:
     """The arrays and structs of a file that must have one called `name`."""
     content = memoryview(safe_read.read_all(path))
-    if content[:6] != b"MATLAB" or len(content) < _HEADER:
+    head = bytes(content[:_HEADER])
+    if head[:6] != b"MATLAB" or len(head) < _HEADER:
         safe_read.refuse(path, "is no .mat file of version 5", _ORIGINAL)
-    if content[:10] == b"MATLAB 7.3":
+    if head[:10] == b"MATLAB 7.3":
         safe_read.refuse(path, "is a .mat file of version 7.3", "Save it in MATLAB with -v7")
-    order = {b"IM": "<", b"MI": ">"}.get(bytes(content[126:128]))
+    order = {b"IM": "<", b"MI": ">"}.get(head[126:])
     if order is None:
         safe_read.refuse(path, "is no .mat file of version 5: its header has no byte order", "Fetch it again")
     reader = _Reader(path, order)

@@ -32,6 +32,7 @@ from atoll.errors import ConfigError
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.measured import add_metrics, leading_metric
+from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
 from atoll.experiment.task import TRAIN_LOSS, check_metrics, make_task, whole_numbers
@@ -129,6 +130,7 @@ class Setup:
         return {**counts, "min_separation": participation.min_separation or 1}
 
 
+@fits_in_memory()
 def set_up(
     experiment: Experiment, device: Device = "auto", dataset: Dataset | None = None, partition: Partition | None = None
 ) -> Setup:
@@ -146,6 +148,7 @@ def load_dataset(experiment: Experiment) -> Dataset:
     return found
 
 
+@fits_in_memory()
 def assemble(
     experiment: Experiment,
     dataset: Dataset,
@@ -195,6 +198,7 @@ def assemble(
         metrics, metric,
     )  # fmt: skip
     check_metrics(known, experiment.stop, setup.schedules())
+    resolve(setup.algorithm, experiment.rounds - 1, [])  # what a schedule ends at may be refused
     chain, privacy, advice = plan_privacy(setup, [name for name in known if name != TRAIN_LOSS])
     return replace(setup, chain=chain, privacy=privacy, notes=[*setup.notes, *advice])
 

@@ -76,7 +76,7 @@ def _run(experiment: Experiment, out: Path | None, resume: bool, device: Where, 
     from atoll.runs import Bar, run
 
     try:
-        with Bar(experiment.label or str(experiment.algorithm["name"]), console) as bar:
+        with Bar(experiment.label or str(experiment.algorithm["name"]), console, experiment.metric) as bar:
             return run(experiment, out, resume=resume, device=device, watch=bar, profile=profile)
     except KeyboardInterrupt:
         if not console.quiet:

@@ -13,10 +13,11 @@ from atoll.data import Dataset
 from atoll.errors import ConfigError, DataError
 from atoll.experiment.experiment import Experiment, StopTable
 from atoll.experiment.messages import did_you_mean
-from atoll.experiment.registry import build
+from atoll.experiment.registry import Entry, build
 from atoll.schedules import Schedule
 from atoll.tasks import (
     LOSSES,
+    OF_CLASSES,
     Classification,
     Loss,
     NextToken,
@@ -41,8 +42,7 @@ def make_task(experiment: Experiment, dataset: Dataset, module: nn.Module, loss:
             raise ConfigError(f"{e} The targets are whole numbers: if they are classes, give them as integers.") from e
         raise
     if loss is None and experiment.task.loss is not None:
-        given = {"targets": dataset.train["y"], "outputs": dataset.outputs}
-        loss = build(LOSSES, experiment.task.loss, where="task.loss", **given)
+        loss = _named_loss(experiment.task.loss, dataset)
     if loss is not None:
         task.objective = _with_loss(task.objective, loss, task.outputs, dataset.train["y"])
     _check_gradient(task, example_batch(dataset))
@@ -86,6 +86,17 @@ def _objective(dataset: Dataset, top_k: tuple[int, ...]) -> Objective:
     if dataset.kind == "classification":
         return Classification(dataset.outputs, top_k)
     return Regression() if dataset.kind == "regression" else NextToken(dataset.outputs)
+
+
+def _named_loss(entry: Entry, dataset: Dataset) -> Loss:
+    """The loss that the entry names, if it is for data of this kind."""
+    name, fitting = entry["name"], [k for k in LOSSES if (k in OF_CLASSES) == (dataset.kind == "classification")]
+    if name in LOSSES and name not in fitting:
+        use = f"Use one of {', '.join(fitting)}"
+        raise ConfigError(f"task.loss.name: {name!r} is not for {dataset.kind.replace('_', ' ')}. {use}.")
+    given = {"targets": dataset.train["y"], "outputs": dataset.outputs}
+    loss: Loss = build(LOSSES, entry, where="task.loss", **given)
+    return loss
 
 
 def _with_loss(objective: Objective, loss: Loss, outputs: tuple[int, ...], y: Tensor) -> Objective:

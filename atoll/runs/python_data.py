@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import sparse
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 from torch.utils.data import Dataset as TorchDataset
@@ -59,7 +58,7 @@ def _inputs(x: Any, y: Any, like: TableCategories | None, where: str) -> tuple[A
             f"{where}: is a dict of {', '.join(map(str, x))}. A model gets one array: put them side by side "
             "(torch.stack([ids, mask], 1)) and take them apart in the module's forward."
         )
-    return (_dense(x, where) if sparse.issparse(x) or _is_sparse_tensor(x) else x), y, None
+    return (_dense(x, where) if _is_sparse(x) else x), y, None
 
 
 def _dense(x: Any, where: str) -> Any:
@@ -73,8 +72,9 @@ def _dense(x: Any, where: str) -> Any:
     return x.to_dense() if isinstance(x, Tensor) else x.astype(np.float32).toarray()
 
 
-def _is_sparse_tensor(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.layout != torch.strided
+def _is_sparse(x: Any) -> bool:
+    scipy = sys.modules.get("scipy.sparse")
+    return x.layout != torch.strided if isinstance(x, Tensor) else scipy is not None and bool(scipy.issparse(x))
 
 
 def _pair(data: Any, where: str) -> tuple[Any, Any]:

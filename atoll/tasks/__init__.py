@@ -3,9 +3,9 @@
 from atoll.tasks.dp_sgd import PrivateTask, leak_error, unsupported_parts
 from atoll.tasks.ghost import ghost_layers
 from atoll.tasks.losses import BatchLoss, Loss, batch_loss
-from atoll.tasks.metrics import METRICS, Better, Metric, ScoreFunction, better, metrics_for, spread
+from atoll.tasks.metrics import METRICS, USUAL, Better, Metric, ScoreFunction, better, metrics_for, spread
 from atoll.tasks.models import MODELS
-from atoll.tasks.named_losses import LOSSES
+from atoll.tasks.named_losses import LOSSES, OF_CLASSES
 from atoll.tasks.objectives import Classification, NextToken, Objective, Regression
 from atoll.tasks.supervised import Supervised
 
@@ -13,6 +13,8 @@ __all__ = [
     "LOSSES",
     "METRICS",
     "MODELS",
+    "OF_CLASSES",
+    "USUAL",
     "BatchLoss",
     "Better",
     "Classification",

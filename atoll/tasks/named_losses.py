@@ -80,6 +80,7 @@ def _each(weight: Amounts | None, outputs: int, option: str) -> Tensor | None:
     return None if weight is None else torch.tensor(weight)
 
 
+OF_CLASSES = ("cross_entropy", "focal")  # the others are of numbers
 LOSSES: dict[str, Callable[..., Loss]] = {
     "cross_entropy": cross_entropy,
     "focal": focal,

@@ -40,7 +40,7 @@ def make_dataset(
     held = None
     if test is not None:
         held = _inputs(*_pair(test, "test"), table, "test x")[:2]
-    if kind is None and module is not None and _is_whole(x) and _embeds(module):
+    if kind is None and module is not None and _embeds(module) and _is_whole(x):
         kind = "tokens"
     dataset = Dataset.from_arrays(x, y, test=held, kind=kind)
     return dataset if augment is None else replace(dataset, augment=augment)
@@ -109,8 +109,12 @@ def _materialised(data: Any, collate: Callable[[Any], Any] | None, where: str) -
 
 
 def _is_whole(x: Any) -> bool:
-    kind = x.dtype if isinstance(x, Tensor) else np.asarray(x).dtype
-    return not kind.is_floating_point if isinstance(kind, torch.dtype) else kind.kind in "iu"
+    if isinstance(x, Tensor):
+        return not x.is_floating_point()
+    try:
+        return np.asarray(x).dtype.kind in "iu"
+    except ValueError:  # rows of several lengths, which are refused later
+        return False
 
 
 def _embeds(module: nn.Module) -> bool:

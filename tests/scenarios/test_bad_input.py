@@ -44,7 +44,11 @@ CASES: dict[str, tuple[dict[str, Any], type[AtollError], str]] = {
     "a row too far": ({"clients": [[0, 1], [2, 20]]}, PartitionError, "row 20 does not exist. Rows are 0..19"),
     "a row below zero": ({"clients": [[0, -1]]}, PartitionError, "row -1 does not exist"),
     "masks": ({"clients": [Y == 0, Y != 0]}, PartitionError, "np.flatnonzero(mask) turns a mask into rows"),
-    "rows that are floats": ({"clients": [[0.5, 1.0]]}, PartitionError, "client 0 must be an array of row numbers"),
+    "rows that are floats": (
+        {"clients": [[0.5, 1.0]]},
+        PartitionError,
+        "clients: has 2 ids for 20 examples. Give one for each row",
+    ),
     "rows that are not lists": ({"clients": [1, 2]}, PartitionError, "client 0 must be an array of row numbers"),
     "clients that are none": ({"clients": 5}, ConfigError, "clients: must be a list of index arrays"),
     "an unknown partition": ({"clients": {"name": "irichlet"}}, ConfigError, "Did you mean 'dirichlet'?"),
@@ -66,7 +70,7 @@ CASES: dict[str, tuple[dict[str, Any], type[AtollError], str]] = {
     "three arrays": ({"data": (X, Y, Y)}, ConfigError, "data: must be a pair of arrays (x, y)"),
     "new labels in the test": ({"test": (X, Y + 1)}, ConfigError, "4 classes need (batch, 4)"),
     "complex numbers": ({"data": (X.to(torch.complex64), Y)}, DataError, "x: is torch.complex64"),
-    "a sparse tensor": ({"data": (X.to_sparse(), Y)}, DataError, "Give real numbers in a dense array"),
+    "sparse targets": ({"data": (X, Y.to_sparse())}, DataError, "Give real numbers in a dense array"),
     "rows of several lengths": ({"data": ([[1, 2], [3]], [0, 1])}, DataError, "x: is no array"),
     # the model and its loss
     "another width": ({"model": nn.Linear(5, 3)}, ConfigError, "task.model: cannot take inputs of shape (4,)"),

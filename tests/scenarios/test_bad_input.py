@@ -49,7 +49,7 @@ CASES: dict[str, tuple[dict[str, Any], type[AtollError], str]] = {
         PartitionError,
         "clients: has 2 ids for 20 examples. Give one for each row",
     ),
-    "rows that are not lists": ({"clients": [1, 2]}, PartitionError, "client 0 must be an array of row numbers"),
+    "rows that are not lists": ({"clients": [1, 2]}, PartitionError, "clients: has 2 ids for 20 examples. Give one"),
     "clients that are none": ({"clients": 5}, ConfigError, "clients: must be a list of index arrays"),
     "an unknown partition": ({"clients": {"name": "irichlet"}}, ConfigError, "Did you mean 'dirichlet'?"),
     # data

@@ -75,7 +75,8 @@ class Dataset:
             if held is not None:
                 self._check_part(part, held)
                 self._check_alike(part, held)
-        shape = tuple(self.decode(tree.rows(self.train, slice(0, 1)))["x"].shape[1:])
+        decoded = self.decode(tree.rows(self.train, slice(0, 1)))["x"]
+        shape = self.inputs if isinstance(decoded, dict) else tuple(decoded.shape[1:])
         if shape != self.inputs:
             self._refuse("inputs", f"{self.inputs}, but a decoded row has shape {shape}", "Use the decoded shape")
         for name, key in self.keys.items():

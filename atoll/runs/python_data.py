@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 from torch.utils.data import Dataset as TorchDataset
 
-from atoll.data import Dataset, InputKind
+from atoll.data import Dataset, Fields, InputKind
 from atoll.errors import ConfigError, DataError
 from atoll.runs.table_inputs import TableCategories
 from atoll.tree import Tree
 
 _DENSE_BYTES = 4 << 30  # of a sparse matrix written out
+_LABELS = ("labels", "label", "y")  # what a dict calls what is to be predicted
 _ITEMS = 1024  # of a data set at a time
 
 
@@ -40,9 +41,15 @@ def make_dataset(
     held = None
     if test is not None:
         held = _inputs(*_pair(test, "test"), table, "test x")[:2]
+    fields = None
+    if isinstance(x, Mapping):
+        x, fields = _packed(x, "data x")
+        held = None if held is None else (_packed(held[0], "test x", fields)[0], held[1])
+        kind = "tokens" if _is_whole(x) else "features"
     if kind is None and module is not None and _embeds(module) and _is_whole(x):
         kind = "tokens"
     dataset = Dataset.from_arrays(x, y, test=held, kind=kind)
+    dataset = dataset if fields is None else replace(dataset, decode=fields).check()
     return dataset if augment is None else replace(dataset, augment=augment)
 
 
@@ -53,12 +60,24 @@ def _inputs(x: Any, y: Any, like: TableCategories | None, where: str) -> tuple[A
         columns = {str(name): np.asarray(x[name]) for name in x.columns}
         table = like or TableCategories.of(columns)
         return table.encode(columns, where), y, table
-    if isinstance(x, dict):
-        raise DataError(
-            f"{where}: is a dict of {', '.join(map(str, x))}. A model gets one array: put them side by side "
-            "(torch.stack([ids, mask], 1)) and take them apart in the module's forward."
-        )
     return (_dense(x, where) if _is_sparse(x) else x), y, None
+
+
+def _packed(x: Mapping[str, Any], where: str, like: Fields | None = None) -> tuple[Tensor, Fields]:
+    """Named inputs side by side in one column, and how they are taken apart again."""
+    parts = {
+        str(k): v.detach().cpu() if isinstance(v, Tensor) else torch.as_tensor(np.asarray(v)) for k, v in x.items()
+    }
+    fields = Fields(tuple((name, tuple(part.shape[1:])) for name, part in parts.items()))
+    rows = {len(part) for part in parts.values()}
+    kinds = {part.is_floating_point() for part in parts.values()}
+    if len(rows) != 1 or len(kinds) != 1 or (like is not None and fields != like):
+        shapes = ", ".join(f"{name} {part.dtype} {tuple(part.shape)}" for name, part in parts.items())
+        raise DataError(
+            f"{where}: a dict of inputs must have as many rows in each, all whole numbers or all floats, in the test "
+            f"data as in training (got {shapes})."
+        )
+    return torch.cat([part.reshape(len(part), -1) for part in parts.values()], 1), fields
 
 
 def _dense(x: Any, where: str) -> Any:
@@ -99,13 +118,27 @@ def _materialised(data: Any, collate: Callable[[Any], Any] | None, where: str) -
     parts = []
     for start in range(0, len(data), _ITEMS):
         items = [data[i] for i in range(start, min(len(data), start + _ITEMS))]
-        parts.append((collate or default_collate)(items))
+        parts.append(_labelled((collate or default_collate)(items)))
     if not parts or not isinstance(parts[0], list | tuple) or len(parts[0]) != 2:
         found = type(parts[0]).__name__ if parts else "nothing"
         raise ConfigError(
             f"{where}: its items must be pairs (x, y), but a batch of them is {found}. Map them to pairs."
         )
-    return torch.cat([torch.as_tensor(x) for x, _ in parts]), torch.cat([torch.as_tensor(y) for _, y in parts])
+    return _joined([x for x, _ in parts]), _joined([y for _, y in parts])
+
+
+def _labelled(batch: Any) -> Any:
+    """A batch as a pair: of a dict, its labels and the rest."""
+    if not isinstance(batch, Mapping):
+        return batch
+    label = next((name for name in _LABELS if name in batch), None)
+    return batch if label is None else ({k: v for k, v in batch.items() if k != label}, batch[label])
+
+
+def _joined(parts: list[Any]) -> Any:
+    if isinstance(parts[0], Mapping):
+        return {name: _joined([part[name] for part in parts]) for name in parts[0]}
+    return torch.cat([torch.as_tensor(part) for part in parts])
 
 
 def _is_whole(x: Any) -> bool:

@@ -37,7 +37,7 @@ class Supervised:
         self.keyed = keyed(self.model)
         self._threads = threading.local()
         self._lock = threading.Lock()
-        self._takes = tuple(example["x"].shape[1:]), example["x"].dtype
+        self._one = tree.rows({"x": example["x"]}, slice(0, 1))["x"]
         self._renewed = self._probe(example)
         self.device = torch.device("cpu")
         self.compute_dtype: torch.dtype | None = None  # what the model computes in, if not in what its weights are
@@ -88,7 +88,7 @@ class Supervised:
             return hook
 
         handles = [model.get_submodule(name).register_forward_pre_hook(record(name)) for name in names]
-        x = torch.zeros(rows, *self._takes[0], dtype=self._takes[1], device=self.device)
+        x = tree.map(lambda one: torch.zeros_like(one, device=self.device).expand(rows, *one.shape[1:]), self._one)
         try:
             self._try({"x": x, "mask": torch.ones(rows, device=self.device)})
         finally:
@@ -204,9 +204,9 @@ class Supervised:
         x = batch["x"]
         if self.compute_dtype is not None:
             state = {k: _cast(v, self.compute_dtype) if k in params else v for k, v in state.items()}
-            x = _cast(x, self.compute_dtype)
+            x = tree.map(lambda values: _cast(values, self.compute_dtype), x)
         with forward_pass(batch["mask"], batch.get("key")):
-            out = functional_call(model, state, (x,))
+            out = _predictions(functional_call(model, state, *_arguments(x)))
         out = out if self.compute_dtype is None else out.float()
         return out, {k: state[k] for k in buffers}  # functional_call writes renewed buffers back into `state`
 
@@ -251,15 +251,26 @@ class Supervised:
 
     def _try(self, example: Tree) -> Any:
         self.model.train()
-        key = torch.zeros(2, dtype=torch.int64, device=example["x"].device)
+        key = torch.zeros(2, dtype=torch.int64, device=example["mask"].device)
+        args, named = _arguments(example["x"])
         try:
             with torch.no_grad(), forward_pass(example["mask"], key):
-                return self.model(example["x"])
+                return _predictions(self.model(*args, **named))
         except ConfigError:
             raise
         except (RuntimeError, TypeError, ValueError, IndexError) as e:
-            shape = tuple(example["x"].shape[1:])
+            shape = tree.map(lambda values: tuple(values.shape[1:]), example["x"])
             raise ConfigError(f"task.model: cannot take inputs of shape {shape}: {e}") from e
+
+
+def _arguments(x: Any) -> tuple[tuple[Any, ...], dict[str, Tensor]]:
+    """How a model is called: with one tensor, or with several by name."""
+    return ((), x) if isinstance(x, dict) else ((x,), {})
+
+
+def _predictions(out: Any) -> Any:
+    """Of a dict of outputs, as models with named inputs give, the logits."""
+    return out["logits"] if isinstance(out, dict) and "logits" in out else out
 
 
 def _cast(x: Tensor, to: torch.dtype) -> Tensor:

@@ -142,6 +142,27 @@ def test_categories_of_a_frame_are_one_hot_and_remembered(monkeypatch: pytest.Mo
         make_dataset((train, [0, 1, 0]), (Frame({"age": np.ones(1)}), [1]))
 
 
-def test_a_dict_of_inputs_is_refused_with_what_to_do() -> None:
-    with pytest.raises(DataError, match="is a dict of input_ids, attention_mask"):
-        simulate(data=({"input_ids": X, "attention_mask": X}, Y))
+class Masked(Bag):
+    """As Hugging Face's models are: inputs by name, logits in a dict."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        words = self.words(input_ids) * attention_mask[..., None]
+        return {"logits": self.head(words.sum(1) / attention_mask.sum(1, keepdim=True))}
+
+
+@pytest.mark.parametrize("engine", ["loop", "vector", "threads"])
+def test_named_inputs_reach_the_model_by_name(engine: str) -> None:
+    tokens, mask = torch.randint(0, 50, (40, 12)), torch.ones(40, 12, dtype=torch.int64)
+    named = {"input_ids": tokens, "attention_mask": mask}
+    run = simulate(Masked, (named, Y), test=(named, Y), engine=engine)
+    plain = simulate(Bag, (tokens, Y), test=(tokens, Y), engine=engine)
+    assert run.info["engine"]["name"] == engine
+    assert run.final["loss"] == pytest.approx(plain.final["loss"], rel=1e-6)
+    assert torch.allclose(run.params["words.weight"], plain.params["words.weight"], atol=1e-7)
+    items = [{"input_ids": t, "attention_mask": m, "labels": y} for t, m, y in zip(tokens, mask, Y, strict=True)]
+    assert same(simulate(Masked, DataLoader(items, 8), engine=engine), simulate(Masked, (named, Y), engine=engine))
+
+
+def test_named_inputs_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(DataError, match="must have as many rows in each, all whole numbers or all floats"):
+        simulate(data=({"input_ids": X, "attention_mask": X[:3]}, Y))

@@ -47,7 +47,7 @@ CASES: dict[str, tuple[dict[str, Any], type[AtollError], str]] = {
     "rows that are floats": (
         {"clients": [[0.5, 1.0]]},
         PartitionError,
-        "clients: has 2 ids for 20 examples. Give one for each row",
+        "client 0 must be an array of row numbers",
     ),
     "rows that are not lists": ({"clients": [1, 2]}, PartitionError, "clients: has 2 ids for 20 examples. Give one"),
     "clients that are none": ({"clients": 5}, ConfigError, "clients: must be a list of index arrays"),

@@ -250,7 +250,7 @@ MISTAKES = [
     (
         "algoritm=fedavg",
         "algoritm: is not an option of an experiment. Did you mean algorithm? Options: rounds, seed, on_divergence, "
-        "label, data, partition, cohort, task, local, algorithm, transform, reducer, engine, round, evaluate, stop, "
+        "label, metric, data, partition, cohort, task, local, algorithm, transform, reducer, engine, round, evaluate, stop, "
         "privacy, checkpoint.",
     ),
 ]

@@ -103,7 +103,8 @@ def check_import(target: str, console: Console) -> None:
         builder = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as e:
         raise ConfigError(
-            f"{target}: cannot be imported ({e}). Install it, work in the folder that it lies in, or name that in PYTHONPATH."
+            f"{target}: cannot be imported ({e}). "
+            "Install it, work in the folder that it lies in, or name that in PYTHONPATH."
         ) from e
     from atoll.testing import check_algorithm
 

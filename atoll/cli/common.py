@@ -30,6 +30,7 @@ Overrides = Annotated[
 Where = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda, or one GPU: cuda:1.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="A line for every round, with all its numbers.")]
+Verdict = Annotated[str | None, typer.Option("--metric", help="What leads tables and figures, e.g. auroc.")]
 Executor = Annotated[Literal["local", "ray"], typer.Option(help="Where tasks run.")]
 Address = Annotated[str | None, typer.Option(help="Of a Ray cluster; default: a Ray on this machine.")]
 ResumeTasks = Annotated[bool, typer.Option("--resume", help="Run what is left; what is done stays.")]
@@ -87,6 +88,11 @@ def retyped(option: str, value: Any, default: Any = None) -> list[str]:
     (['--jobs', '2'], [])
     """
     return [] if value == default else [option, str(value)]
+
+
+def with_metric(overrides: list[str] | None, metric: str | None) -> list[str]:
+    """--metric is short for --set metric="..."."""
+    return [*(overrides or []), *([] if metric is None else [f'metric="{metric}"'])]
 
 
 def retyped_overrides(overrides: Sequence[str] | None) -> list[str]:

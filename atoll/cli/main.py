@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -56,8 +56,9 @@ def main() -> None:
 
     A module in the working folder can be named in a file, as with `python -m`; it never hides an installed one.
     """
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
     try:
         app()
     except (AtollError, OSError) as e:

@@ -26,6 +26,9 @@ def report(
     table: Annotated[
         list[Path] | None, typer.Option(help="Also write the table: a .md, .tex or .csv file; may be repeated.")
     ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="What leads tables and figures; default: what the runs say.")
+    ] = None,
 ) -> None:
     """Put runs side by side on one page that opens offline.
 
@@ -42,11 +45,11 @@ def report(
         return
     folders = all_runs_at(runs)
     usual = runs[0] / REPORT if len(runs) == 1 and is_sweep(runs[0]) else Path(REPORT)
-    page = write(folders, out or usual, figures or [], title)  # type: ignore[arg-type]
-    console.print(summary(folders))
+    page = write(folders, out or usual, figures or [], title, metric)  # type: ignore[arg-type]
+    console.print(summary(folders, metric))
     say(f"Report: {page}")
     for path in table or []:
-        say(f"Table:  {write_table(folders, path)}")
+        say(f"Table:  {write_table(folders, path, metric)}")
 
 
 def leaderboard(

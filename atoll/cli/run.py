@@ -16,6 +16,7 @@ from atoll.cli.common import (
     Overrides,
     Quiet,
     Verbose,
+    Verdict,
     Where,
     console,
     errors,
@@ -25,6 +26,7 @@ from atoll.cli.common import (
     retyped,
     retyped_overrides,
     say,
+    with_metric,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 def run(
     file: Annotated[Path | None, typer.Argument(help="An experiment in TOML. Left out: the quickstart.")] = None,
     set_: Overrides = None,
+    metric: Verdict = None,
     device: Where = "auto",
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: a new one in runs/.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
@@ -44,11 +47,12 @@ def run(
     verbose: Verbose = False,
 ) -> None:
     """Run an experiment, or the quickstart if no file is named. Under torchrun: one run, on all its processes."""
+    overrides = with_metric(set_, metric)
     with hushed(quiet or _another_rank()):
         if file is None:
-            _quickstart(set_ or [], device, out, verbose)
+            _quickstart(overrides, device, out, verbose)
         else:
-            _run_file(file, set_ or [], device, out, resume, profile, verbose)
+            _run_file(file, overrides, device, out, resume, profile, verbose)
 
 
 def _another_rank() -> bool:

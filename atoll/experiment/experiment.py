@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from atoll.core import Count, Table, Whole
+from atoll.core import Count, Seed, Table, Whole
 from atoll.errors import ConfigError
 from atoll.experiment import toml
 from atoll.experiment.arguments import Of, schema
+from atoll.experiment.limits import shallow
 from atoll.experiment.registry import Entry, check_options
 from atoll.experiment.type_names import short_toml
 from atoll.privacy.run import LocalPrivacyTable, PrivacyTable
@@ -27,6 +28,7 @@ class TaskTable(Table):
     """[task]: the model and how it is measured."""
 
     model: Annotated[Entry | None, Of("models")] = None  # None: follows from the data
+    loss: Annotated[Entry | None, Of("losses")] = None  # None: cross-entropy of classes, squared error of numbers
     batch_norm: Literal["average", "local", "recompute", "freeze", "group"] = "average"
     top_k: list[Count] = Field(default=[])
 
@@ -50,6 +52,7 @@ class EvaluateTable(Table):
     after: bool = False  # also after local training
     batch: Count = 512
     rows: Count | Literal["all"] = 30_000  # at most, of the test data; and of the clients' own examples in all
+    metrics: list[str] | None = None  # beside the usual ones: names, or functions of scores and targets by import path
 
 
 class ServerTable(Table):
@@ -80,9 +83,10 @@ class Experiment(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     rounds: Count
-    seed: Whole = 0
+    seed: Seed = 0
     on_divergence: Literal["stop", "drop"] = "stop"
     label: str | None = None
+    metric: str | None = None  # of the verdict; None: follows from the data
     data: Annotated[Entry, Of("data")]
     partition: Annotated[Entry | None, Of("partitions")] = None  # None: the natural clients of the data
     cohort: Annotated[Entry, Of("cohorts")] = {"name": "everyone"}
@@ -112,7 +116,7 @@ class Experiment(BaseModel):
             raise ConfigError(f"experiment: must be a table (got {short_toml(raw)}). Start with rounds = 50.")
         if "sweep" in raw:
             raise ConfigError("sweep: this file has a [sweep] table: use atoll sweep (atoll.sweep.run from Python).")
-        return cls(**{str(k): v for k, v in raw.items()})
+        return cls(**{str(k): v for k, v in shallow(raw, "experiment").items()})
 
     def complete(self) -> dict[str, Any]:
         """The whole file with every default written out; what is None is left out."""

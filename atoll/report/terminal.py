@@ -17,21 +17,20 @@ from atoll.report.render import csv, latex, markdown, rich_table
 from atoll.report.seed_groups import Group, group
 from atoll.report.text_table import TextTable, row, text_columns
 
-
 _FORMATS = (".md", ".tex", ".csv")
 
 
-def summary(folders: Sequence[Path]) -> Printed:
+def summary(folders: Sequence[Path], metric: str | None = None) -> Printed:
     """The final table of these runs: print it with a rich console. What holds is not dim, what contradicts it loud."""
     records = read_runs(folders)
     groups = group(records)
-    printed = rich_table(_table(records, groups))
+    printed = rich_table(_table(records, groups, metric))
     for line, style in [(note, "") for note in lines(groups)] + [(note, " bold red") for note in alarms(groups)]:
         printed.caption = Text.assemble(printed.caption or "", Text(f"\n{line}", f"not dim{style}"))
     return printed
 
 
-def write_table(folders: Sequence[Path], out: Path) -> Path:
+def write_table(folders: Sequence[Path], out: Path, metric: str | None = None) -> Path:
     """The same as Markdown or LaTeX (with booktabs), by the name's ending; a CSV has a line for every run."""
     if out.suffix not in _FORMATS:
         raise ConfigError(f"--table: {out.name!r} must end in {', '.join(_FORMATS)}.")
@@ -41,7 +40,7 @@ def write_table(folders: Sequence[Path], out: Path) -> Path:
     if out.suffix == ".csv":
         text = csv(_runs_table(groups))
     else:
-        text = (markdown if out.suffix == ".md" else latex)(_table(records, groups))
+        text = (markdown if out.suffix == ".md" else latex)(_table(records, groups, metric))
     replace_text(out, text.rstrip() + "\n")
     return out
 
@@ -63,7 +62,7 @@ def _last(record: Record, key: str) -> object:
     return float(values[-1]) if len(values) else ""
 
 
-def _table(records: Sequence[Record], groups: Sequence[Group]) -> TextTable:
-    outcome = final(groups, primary(records))
+def _table(records: Sequence[Record], groups: Sequence[Group], metric: str | None) -> TextTable:
+    outcome = final(groups, primary(records, metric))
     table = brief_table(outcome)
     return replace(table, notes=(*table.notes, *notes(records, groups, outcome)))

@@ -32,7 +32,8 @@ class Averaged(Round):
         """A ConfigError where no server holds a whole model."""
         if inner.per_client or algorithm.traits().partial:
             raise ConfigError(
-                "server.ema: averages the server's model over rounds, and here no server holds a whole one. Leave it out."
+                "server.ema: averages the server's model over rounds, and here no server holds a whole one. "
+                "Leave it out."
             )
         return cls(inner, decay)
 

@@ -51,9 +51,9 @@ def live_progress(console: Console | None, left: ProgressColumn | None = None) -
     )
 
 
-def metric_in(entry: Mapping[str, Any]) -> str | None:
-    """The first of these that a line of the record has."""
-    return next((m for m in _SHOWN if isinstance(entry.get(m), float)), None)
+def metric_in(entry: Mapping[str, Any], leading: str | None = None) -> str | None:
+    """The metric that leads, or the first usual one that a line of the record has."""
+    return next((m for m in (leading, *_SHOWN) if m and isinstance(entry.get(m), float)), None)
 
 
 class Shown(Callback):
@@ -61,14 +61,15 @@ class Shown(Callback):
 
     def __init__(self, label: str | None) -> None:
         self.label, self.seen, self.began = label or "", "", False
+        self.metric: str | None = None  # that leads
 
     def on_start(self, run: LiveRun) -> None:
         self.label = self.label or run.experiment.label or str(run.experiment.algorithm["name"])
-        self.began = True
+        self.metric, self.began = run.experiment.metric, True
 
     def see(self, entry: Mapping[str, Any]) -> None:
         """Remember the metric of this line; a training loss only where there is nothing better."""
-        name = metric_in(entry)
+        name = metric_in(entry, self.metric)
         if name and (name != "train_loss" or not self.seen or self.seen.startswith("train loss")):
             self.seen = f"{name.replace('_', ' ')} {entry[name]:.4g}"
 

@@ -71,8 +71,8 @@ class Run:
 
     def plot(self, *metrics: str) -> Figure:
         """A matplotlib figure of these numbers by round; of the first metric and the training loss if none is named."""
-        label = str(self.info["label"])
-        return run_views.figure(self.history, run_views.chosen(self.history, metrics), label)
+        names = run_views.chosen(self.history, metrics, self.info["experiment"].get("metric"))
+        return run_views.figure(self.history, names, str(self.info["label"]))
 
     def _repr_html_(self) -> str:
         return run_views.as_html(

@@ -63,10 +63,10 @@ def figure(history: History, metrics: Sequence[str], title: str) -> Figure:
     return drawn
 
 
-def chosen(history: History, metrics: Sequence[str]) -> list[str]:
+def chosen(history: History, metrics: Sequence[str], leading: str | None = None) -> list[str]:
     """What to draw: what is named, if it was recorded; else the first metric and the training loss."""
     recorded = list(dict.fromkeys(key for e in history for key, v in flat(e).items() if isinstance(v, float)))
-    usual = [metric_in(entry) for entry in history[-1:]]
+    usual = [metric_in(entry, leading) for entry in history[-1:]]
     names = list(metrics) or [name for name in dict.fromkeys([*usual, "train_loss"]) if name in recorded]
     wrong = [name for name in names if name not in recorded]
     if wrong:

@@ -8,7 +8,6 @@ import base64
 import contextlib
 import io
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -40,7 +39,7 @@ def _run(source: str, names: dict[str, Any], number: int) -> list[dict[str, Any]
     with contextlib.redirect_stdout(printed):
         exec(compile(tree, f"cell {number}", "exec"), names)
         value = None if last is None else eval(compile(last, f"cell {number}", "eval"), names)
-    text = printed.getvalue().replace(os.getcwd(), ".")
+    text = printed.getvalue().replace(str(Path.cwd()), ".")
     outputs: list[dict[str, Any]] = [{"name": "stdout", "output_type": "stream", "text": _lines(text)}] if text else []
     if value is not None:
         outputs.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -56,6 +57,8 @@ def main() -> None:
 
     A module in the working folder can be named in a file, as with `python -m`; it never hides an installed one.
     """
+    if not sys.stdout.isatty():  # a file has no width: tables get the room that their columns need
+        os.environ.setdefault("COLUMNS", "120")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)

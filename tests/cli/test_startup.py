@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+import atoll
 from atoll.cli import common, listing
 from atoll.cli.main import app
 
@@ -141,6 +142,17 @@ with imports():
     assert gc.isenabled()
 assert gc.get_freeze_count() == 0"""
     imported(code)
+
+
+def test_tables_in_a_file_are_wider_than_a_terminal_of_80(tmp_path: Path) -> None:
+    code = "import sys; from atoll.cli import common, main; sys.argv = ['atoll', 'version']\ntry: main.main()\n"
+    code += "except SystemExit: print(common.console.width)"
+    env = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
+    said = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**env, **more}).stdout
+        for more in ({}, {"COLUMNS": "70"})
+    ]
+    assert said == [f"{atoll.__version__}\n{width}\n" for width in (120, 70)]
 
 
 def test_options_are_typed_again_only_where_they_were_typed() -> None:

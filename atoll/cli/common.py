@@ -19,6 +19,7 @@ from atoll.errors import ConfigError
 if TYPE_CHECKING:
     from atoll.engines.ranks import World
     from atoll.runs import Shown
+
 console = Console()
 errors = Console(stderr=True)
 STOPPED = "Stopped at once. What was checkpointed is safe: go on with --resume."

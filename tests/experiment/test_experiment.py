@@ -447,7 +447,7 @@ def test_a_class_by_import_path_follows_the_same_rules(stranger: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("no_such_lab:Mine", "cannot import 'no_such_lab' (No module named 'no_such_lab'). Install it, or put its "),
+        ("no_such_lab:Mine", "cannot import 'no_such_lab' (No module named 'no_such_lab'). Install it, work in "),
         ("LAB:Mien", "'LAB' has no 'Mien'. Did you mean 'LAB:Mine'?"),
         ("LAB:number", "'LAB:number' is a int. Name a class or a function."),
         ("LAB_broken:Mine", "importing 'LAB_broken' failed (ZeroDivisionError: division by zero). Mend that module."),

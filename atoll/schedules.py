@@ -38,6 +38,10 @@ class Schedule(ABC):
         """What it waits for in the record: a run that does not measure it is refused."""
         return ()
 
+    def directions(self) -> Mapping[str, Literal["lower", "higher"]]:
+        """Which way it takes a metric to get better, where it says: refused if the metric gets better otherwise."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Constant(Schedule):
@@ -115,6 +119,9 @@ class Plateau(Schedule):
     def metrics(self) -> tuple[str, ...]:
         return (self.metric,)
 
+    def directions(self) -> Mapping[str, Literal["lower", "higher"]]:
+        return {self.metric: self.better}
+
     def reductions(self, history: History) -> int:
         """How often the rate has been reduced so far (torch's ReduceLROnPlateau, relative threshold)."""
         best, bad, count = math.inf, 0, 0
@@ -166,6 +173,9 @@ class Follow(Schedule):
 
     def metrics(self) -> tuple[str, ...]:
         return (self.metric,)
+
+    def directions(self) -> Mapping[str, Literal["lower", "higher"]]:
+        return {self.metric: self.better}
 
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {

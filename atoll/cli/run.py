@@ -85,6 +85,8 @@ def _show(done: Run, profile: bool) -> None:
     if done.status != FINISHED:
         say(done.status.capitalize() + ".", wrap=True)
     console.print(summary([done.folder]))
+    if best := done.best:
+        say(f"Best:   round {best['round']} ({best['on']} {best['value']:.4g}), kept as best.pt")
     say(f"Run:    {done.folder}")
     say(f"Report: {done.report()}")
     if profile:

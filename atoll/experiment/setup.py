@@ -33,7 +33,8 @@ from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
-from atoll.experiment.task import TRAIN_LOSS, check_metrics, make_task, measured, whole_numbers
+from atoll.experiment.task import make_task, measured, whole_numbers
+from atoll.experiment.watched import Watched, check_watched, choose_watched, recorded
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
 from atoll.reducers import REDUCERS
 from atoll.rounds import ROUNDS, Recompute
@@ -68,6 +69,7 @@ class Setup:
     notes: list[str] = field(default_factory=list)
     example_privacy: ExamplePrivacy | None = None  # what each example is promised, with [local.privacy]
     second_models: tuple[Supervised, ...] = ()  # that the algorithm owns beside the one it learns
+    watched: Watched | None = None  # what ends the run and chooses its best model; None: nothing may
     privacy: RunPrivacy = RunPrivacy()  # what the run promises, and what that asks of the rest of it
 
     def listeners(self, chain_of: Callable[[int], tuple[Chain, Spec]]) -> list[Account]:
@@ -158,7 +160,8 @@ def assemble(
     choice = build(ENGINES, experiment.engine, where="engine")
     task = make_task(experiment, dataset, module, loss)
     task.compute_dtype = torch.bfloat16 if choice.precision == "bfloat16" else None
-    known = measured(task, dataset)
+    metrics = measured(task, dataset)
+    central = {} if dataset.test is None else metrics
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     second = SecondModels(experiment, dataset, task, where, loss)
     learner = partial(
@@ -185,9 +188,12 @@ def assemble(
     setup = Setup(
         *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others
     )
-    check_metrics(known, experiment.stop, setup.schedules())
-    chain, privacy, advice = plan_privacy(setup, [name for name in known if name != TRAIN_LOSS])
-    return replace(setup, chain=chain, privacy=privacy, notes=[*setup.notes, *advice])
+    names = recorded(central, metrics, experiment, algorithm.traits().pooled)
+    check_watched(names, experiment.stop, setup.schedules())
+    watched = choose_watched(experiment.stop, names)
+    chain, privacy, advice = plan_privacy(replace(setup, watched=watched), [*central])
+    seen = watched if privacy.visible is None or watched.metric in privacy.visible else None
+    return replace(setup, chain=chain, privacy=privacy, watched=seen, notes=[*setup.notes, *advice])
 
 
 def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple[Population, Any]:

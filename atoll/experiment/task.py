@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
 from atoll import rng, tree
 from atoll.data import Dataset
 from atoll.errors import ConfigError, DataError
-from atoll.experiment.experiment import Experiment, StopTable
-from atoll.experiment.messages import did_you_mean
-from atoll.schedules import Schedule
+from atoll.experiment.experiment import Experiment
+from atoll.experiment.watched import Better
 from atoll.tasks import Classification, Loss, NextToken, Objective, Regression, Supervised, metrics_for
 from atoll.tree import Tree
-
-TRAIN_LOSS = "train_loss"  # of the clients' own examples; all other metrics are of the test data
 
 
 def make_task(experiment: Experiment, dataset: Dataset, module: nn.Module, loss: Loss | None) -> Supervised:
@@ -45,28 +40,12 @@ def _check_gradient(task: Supervised, example: Tree) -> None:
         raise ConfigError("loss: does not depend on the model's parameters. Do not detach or round the outputs.")
 
 
-def measured(task: Supervised, dataset: Dataset) -> list[str]:
-    """The names of the numbers that a record will hold for the server's model."""
-    if dataset.test is None:
-        return [TRAIN_LOSS]
+def measured(task: Supervised, dataset: Dataset) -> dict[str, Better]:
+    """The metrics that an evaluation of the task's model gives, and which way they get better."""
     model = task.init(rng.key(0))
     with torch.no_grad():
         columns = task.measure(model["params"], model["buffers"], _example(dataset))
-    return [*metrics_for(dataset.kind, columns), TRAIN_LOSS]
-
-
-def check_metrics(names: Sequence[str], stop: StopTable | None, schedules: Sequence[Schedule]) -> None:
-    """Refuse to wait for a number that never comes."""
-    wanted = [("stop.metric", stop.metric)] if stop else []
-    wanted += [(f"{type(s).__name__.lower()}, metric", name) for s in schedules for name in s.metrics()]
-    problems = []
-    for where, name in wanted:
-        if name not in names:
-            guess = did_you_mean(name, names)
-            why = " (there is no test data)" if list(names) == [TRAIN_LOSS] else ""
-            problems.append(f"{where}: {name!r} is not measured{why}.{guess} Measured: {', '.join(names)}.")
-    if problems:
-        raise ConfigError(problems)
+    return {name: metric.better for name, metric in metrics_for(dataset.kind, columns).items()}
 
 
 def whole_numbers(dataset: Dataset) -> bool:

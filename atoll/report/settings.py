@@ -11,8 +11,6 @@ DEFAULTS: Settings = {
     "privacy.canaries": 0,
     "privacy.simulate.sampling": "poisson",
     "local.privacy.sampling": "shuffled",
-    "stop.metric": "accuracy",
-    "stop.better": "higher",
     "stop.threshold": 0.0,
 }
 

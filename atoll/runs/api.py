@@ -70,7 +70,8 @@ def _done(
         return Run(folder.path, temporary)
     run = world.on_rank_zero(lambda: Run(folder.path))
     params = world.broadcast_tree(run.params if world.rank == 0 else None)
-    contents = {"info": run.info, "history": run.history, "params": params}
+    best = world.broadcast_tree(run.best_params if world.rank == 0 and run.best else None) if run.best else {}
+    contents = {"info": run.info, "history": run.history, "params": params, "best": best}
     return Run(folder.path, temporary and world.rank == 0, contents)
 
 

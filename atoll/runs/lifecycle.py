@@ -118,8 +118,7 @@ def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
     write = _Status(loop, info)
     world.on_rank_zero(lambda: write(RUNNING))
-    if loop.listeners:  # whoever is killed says what had been heard by the checkpoint
-        loop.checkpointed = lambda: write(RUNNING, quick=True)
+    loop.checkpointed = write.at_checkpoint
     try:
         status = yield from loop.rounds(watch)
     except BaseException as e:
@@ -137,12 +136,20 @@ class _Status:
 
     def __init__(self, loop: RunLoop, info: Info) -> None:
         self.loop, self.info, self.known = loop, info, len(loop.engine.notes)
+        self.best: Info = {}
 
     def __call__(self, status: str, quick: bool = False) -> None:
         engine = self.info["engine"]
         reason = "; ".join([engine["reason"], *self.loop.engine.notes[self.known :]])
         heard = {x.key: x.summary(self.loop.state.round, quick) for x in self.loop.listeners}
-        self.loop.folder.write_info({**self.info, "engine": {**engine, "reason": reason}, **heard, "status": status})
+        self.best = self.loop.state.best.summary()
+        info = {**self.info, "engine": {**engine, "reason": reason}, **self.best, **heard, "status": status}
+        self.loop.folder.write_info(info)
+
+    def at_checkpoint(self) -> None:
+        """Whoever is killed says what had been heard by the checkpoint, and what best.pt is."""
+        if self.loop.listeners or self.best != self.loop.state.best.summary():
+            self(RUNNING, quick=True)
 
 
 def _also(versions: Info) -> Info:
@@ -216,12 +223,11 @@ def resumed_choice(
 
 
 def _needed_bytes(loop: RunLoop) -> int:
-    """Two checkpoints (the old and the new), the model, the record, and the clients' state if it is a file here."""
+    """Two checkpoints (the old and the new), models, the record, and the clients' state if it is a file here."""
     clients, rounds = loop.setup.population.size, loop.experiment.rounds
     cohort = max(1, len(loop.plan.sample(0)[0]))
     client_bytes = min(clients, rounds * cohort) * loop.state.layout.width
     here = loop.place.spills and loop.place.spill_folder == loop.folder.path
     lines = rounds * (2_000 + 8 * cohort)
-    return (
-        2 * (tree.nbytes(loop.state.round) + client_bytes) + here * client_bytes + tree.nbytes(loop.setup.model) + lines
-    )
+    models = 3 * tree.nbytes(loop.setup.model)  # the last, the best, and the best in a checkpoint
+    return 2 * (tree.nbytes(loop.state.round) + client_bytes) + here * client_bytes + models + lines

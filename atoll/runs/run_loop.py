@@ -19,6 +19,7 @@ from atoll.experiment import Setup
 from atoll.phases import phase
 from atoll.records import RunFolder
 from atoll.rounds import client_key
+from atoll.runs.best import Best
 from atoll.runs.checkpoint_schedule import CheckpointSchedule, Sharing
 from atoll.runs.drivers import Asking, Stopwatch, drive, on_promises
 from atoll.runs.engine_setup import on_device, workplace
@@ -65,10 +66,10 @@ class RunLoop:
         where = (self.columns, self.test)
         self.place = workplace(setup, where, plan.client_rows, trial, choice, folder.path, world, budget)
         self.engine, self.own = self.place.engine, self.place.own
-        self.state = State(setup, folder, world, plan, self.engine, first)
+        self.state = State(setup, folder, world, plan, self.engine, first, Best(setup.watched))
         self.evaluator = Evaluator(setup)
         self.write_clients = Throttled(folder.write_clients)
-        self.stopping = Stopping(setup.experiment.stop, setup.schedules())
+        self.stopping = Stopping(setup.experiment.stop, setup.watched, setup.schedules())
         self.listeners: list[Listener] = [*setup.listeners(plan.chain)]
 
     def next_round(self) -> None:
@@ -214,6 +215,7 @@ class RunLoop:
         self.state.align(entry)
         each = None if evaluation is None else {"round": number + 1, **evaluation.each}
         self.plan.history.append(as_read(self.world.on_rank_zero(lambda: self._written(entry, each))))
+        self.state.measured(self.plan.history[-1])
 
     def _written(self, entry: dict[str, Any], each: dict[str, Any] | None) -> dict[str, Any]:
         if each is not None:

@@ -51,7 +51,8 @@ def plan_privacy(setup: RunSetup, metrics: Sequence[str]) -> tuple[Chain, RunPri
         return chain, privacy, notes
     visible = frozenset(["round", "settings", *metrics])
     mechanism = "the noise on updates" if protects_clients else "local.privacy"
-    _check_feedback(setup.experiment, setup.schedules(), visible, mechanism)
+    watched = setup.watched.metric if setup.experiment.stop and setup.watched else None
+    _check_feedback(watched, setup.schedules(), visible, mechanism)
     return chain, replace(privacy, visible=visible, public=_public(setup.experiment, setup.dataset)), notes
 
 
@@ -145,12 +146,9 @@ def _check_budget(bound: Chain, participation: Participation, request: PrivacyRe
         )
 
 
-def _check_feedback(
-    experiment: ExperimentOptions, every: Sequence[Schedule], visible: frozenset[str], mechanism: str
-) -> None:
+def _check_feedback(watched: str | None, every: Sequence[Schedule], visible: frozenset[str], mechanism: str) -> None:
     """What was read from the clients must not decide anything: `mechanism` does not cover it."""
-    stop = experiment.stop
-    uses = [("stop.metric", stop.metric)] if stop and stop.metric not in visible else []
+    uses = [("stop.metric", watched)] if watched and watched not in visible else []
     uses += [(_describe_schedule(s), name) for s in every for name in sorted(metrics_read(s) - visible)]
     if uses:
         raise ConfigError(

@@ -17,7 +17,7 @@ from atoll.engines import Choice
 from atoll.engines.ranks import ALONE, World
 from atoll.errors import RankError, RecordError
 from atoll.experiment import Device, Experiment, Setup, short_toml
-from atoll.records import INTERRUPTED, RUNNING, Info, RunFolder, ended, failed
+from atoll.records import INTERRUPTED, RUNNING, Info, RunFolder, ended, failed, find
 from atoll.runs.drivers import Asking, drive
 from atoll.runs.environment import code, hardware, versions
 from atoll.runs.interrupts import unhurried
@@ -101,6 +101,7 @@ def run_all(
 def conduct(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
     """All rounds that are left to a run, and what its folder says of them."""
     world, folder = loop.world, loop.folder
+    world.check_same("data", loop.setup.dataset.digest())
     world.check_same("partition", loop.setup.partition.digest())
     world.on_rank_zero(lambda: folder.create(_needed_bytes(loop)))
     with ExitStack() as held:
@@ -113,6 +114,7 @@ def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
     if info is None:
         info = world.on_rank_zero(lambda: about(loop))
     else:
+        world.on_rank_zero(lambda: _check_same_examples(loop, info))
         loop.resume()
         info = {**info, "versions": _also(info.get("versions", {}))}
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
@@ -176,8 +178,10 @@ def about(loop: RunLoop) -> Info:
         "experiment": experiment.complete(),
         "digest": experiment.digest(),
         "seed": experiment.seed,
+        "data": _data(setup),
         "partition": {
             "digest": setup.partition.digest(),
+            "split": setup.training.digest(),
             "clients": setup.training.size,
             "examples": int(sizes.sum()),
             "sizes": {"min": int(sizes.min()), "median": float(sizes.median()), "max": int(sizes.max())},
@@ -193,6 +197,34 @@ def about(loop: RunLoop) -> Info:
         "hardware": hardware(setup.device),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _data(setup: Setup) -> Info:
+    """Which examples these are: a file of the same name may hold others tomorrow."""
+    test = setup.dataset.test
+    return {
+        "digest": setup.dataset.digest(),
+        "train": setup.dataset.examples,
+        "test": 0 if test is None else len(test["y"]),
+    }
+
+
+def _check_same_examples(loop: RunLoop, info: Info) -> None:
+    """Refuse to go on with other data, or with the same at other clients. Older runs do not say what they had."""
+    for what, was, now in (
+        ("data", _marks(info, "data", "digest"), loop.setup.dataset.digest()),
+        ("clients' shares of the data", _marks(info, "partition", "digest"), loop.setup.partition.digest()),
+        ("examples held out", _marks(info, "partition", "split"), loop.setup.training.digest()),
+    ):
+        if was and was != now:
+            raise RecordError(
+                f"{loop.folder.path}: the {what} are not those that this run began with (digest {was[:8]}..., now "
+                f"{now[:8]}...). Put them back as they were, or start again in a new folder."
+            )
+
+
+def _marks(info: Info, *path: str) -> str:
+    return str(find(info, *path) or "")
 
 
 def _label_counts(setup: Setup) -> list[list[int]] | None:

@@ -24,27 +24,31 @@ def run(
     set_: Overrides = None,
     device: Where = "auto",
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: a new one in runs/.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run, or with --rounds to more rounds.")
+    ] = False,
+    rounds: Annotated[int | None, typer.Option(help="The same as --set rounds=N.")] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a few rounds goes.")] = False,
 ) -> None:
     """Run an experiment, or the quickstart if no file is named. Under torchrun: one run, on all its processes."""
+    overrides = [*(set_ or []), *([] if rounds is None else [f"rounds={rounds}"])]
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         from atoll.engines.ranks import join
 
         console.quiet = join().rank > 0  # rank 0 speaks for all
     if file is None:
-        _quickstart(set_ or [], device, out)
+        _quickstart(overrides, device, out)
         return
     with imports():
         from atoll.experiment import load
         from atoll.records import INTERRUPTED
 
-    experiment = load(file, set_ or [])
+    experiment = load(file, overrides)
     done = _run(experiment, out, resume, device, profile)
     _say_how(done)
     if done.status == INTERRUPTED:
         say(f"Stopped after round {len(done.history)} of {experiment.rounds}, with a checkpoint.", wrap=True)
-        _go_on([*_command(file, set_ or [], device, done.folder), "--resume"])
+        _go_on([*_command(file, overrides, device, done.folder), "--resume"])
     if not console.quiet:
         _show(done, profile)
 

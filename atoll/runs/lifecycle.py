@@ -20,6 +20,7 @@ from atoll.experiment import Device, Experiment, Setup, short_toml
 from atoll.records import INTERRUPTED, RUNNING, Info, RunFolder, ended, failed, find
 from atoll.runs.drivers import Asking, drive
 from atoll.runs.environment import code, hardware, versions
+from atoll.runs.extension import check_extension, differs_in_rounds, extended
 from atoll.runs.interrupts import unhurried
 from atoll.runs.profiling import Profile
 from atoll.runs.progress import Watcher
@@ -36,12 +37,14 @@ def claim(folder: RunFolder, experiment: Experiment, resume: bool) -> Info | Non
     if not resume:
         raise RecordError(f"{folder.path}: holds a run already. Go on with it (--resume), or name another folder.")
     info = folder.info
-    if info["digest"] != experiment.digest():
+    if info["digest"] == experiment.digest():
+        return info
+    if not differs_in_rounds(info, experiment):
         raise RecordError(
             f"{folder.path}: holds another experiment ({_unlike(info['experiment'], experiment.complete())}). "
             "Resume it with the file it was started from, or name another folder."
         )
-    return info
+    return extended(folder, info, experiment)
 
 
 def _unlike(there: Any, yours: Any, at: str = "") -> str:
@@ -79,12 +82,20 @@ def default_folder(experiment: Experiment, resume: bool) -> Path:
     first = Path("runs") / name.replace("/", "-").replace(":", "-")
     tried = [first] + [first.with_name(f"{first.name}-{i}") for i in range(2, 1000)]
     if resume:
-        there = [p for p in tried if RunFolder(p).exists()]
+        there = [p for p in tried if RunFolder(p).exists()] or _with_other_rounds(first, experiment)
         if not there:
             raise RecordError(f"{first}: there is no run to resume. Leave --resume out to start one.")
         open_ones = [p for p in there if not ended(RunFolder(p).info)]
         return (open_ones or there)[-1]
     return next(p for p in tried if not p.exists())
+
+
+def _with_other_rounds(first: Path, experiment: Experiment) -> list[Path]:
+    """The runs of this experiment that were begun with another number of rounds, the newest last."""
+    runs = [RunFolder(p) for p in first.parent.glob(f"{first.name[:-8]}*") if RunFolder(p).exists()]
+    return [
+        r.path for r in sorted(runs, key=lambda r: str(r.info.get("started"))) if differs_in_rounds(r.info, experiment)
+    ]
 
 
 def run_all(
@@ -114,7 +125,7 @@ def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
     if info is None:
         info = world.on_rank_zero(lambda: about(loop))
     else:
-        world.on_rank_zero(lambda: _check_same_examples(loop, info))
+        world.on_rank_zero(lambda: _check_resumable(loop, info))
         loop.resume()
         info = {**info, "versions": _also(info.get("versions", {}))}
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
@@ -207,6 +218,12 @@ def _data(setup: Setup) -> Info:
         "train": setup.dataset.examples,
         "test": 0 if test is None else len(test["y"]),
     }
+
+
+def _check_resumable(loop: RunLoop, info: Info) -> None:
+    _check_same_examples(loop, info)
+    for before in info.get("extended", []):
+        check_extension(loop.setup, loop.folder, before)
 
 
 def _check_same_examples(loop: RunLoop, info: Info) -> None:

@@ -117,7 +117,7 @@ def simulate(
         "data": {"name": ARRAYS, "digest": dataset.digest()},
         "partition": {"name": CLIENTS, "digest": partition.digest()} if partition else clients,
         "cohort": cohort_entry(cohort),
-        "task": merged(tables.pop("task", {}), {"model": named(module, loss)}),
+        "task": merged(tables.pop("task", {}), {"model": named(module, loss, drawn=module is not model)}),
         "local": merged({"epochs": epochs, "batch": batch, "shuffle": shuffle}, tables.pop("local", {})),
         "transform": transforms if isinstance(transforms, str | Mapping) else list(transforms),
         "checkpoint": {"every": 0} if out is None else {},

@@ -24,6 +24,7 @@ from atoll.runs.extension import check_extension, differs_in_rounds, extended
 from atoll.runs.interrupts import unhurried
 from atoll.runs.profiling import Profile
 from atoll.runs.progress import Watcher
+from atoll.runs.python_inputs import MODULE
 from atoll.runs.run_loop import RunLoop
 
 _CELLS = 10_000  # clients times classes, in run.json
@@ -93,9 +94,8 @@ def default_folder(experiment: Experiment, resume: bool) -> Path:
 def _with_other_rounds(first: Path, experiment: Experiment) -> list[Path]:
     """The runs of this experiment that were begun with another number of rounds, the newest last."""
     runs = [RunFolder(p) for p in first.parent.glob(f"{first.name[:-8]}*") if RunFolder(p).exists()]
-    return [
-        r.path for r in sorted(runs, key=lambda r: str(r.info.get("started"))) if differs_in_rounds(r.info, experiment)
-    ]
+    runs.sort(key=lambda run: str(run.info.get("started")))
+    return [run.path for run in runs if differs_in_rounds(run.info, experiment)]
 
 
 def run_all(
@@ -199,7 +199,7 @@ def about(loop: RunLoop) -> Info:
         },
         "label_counts": _label_counts(setup),
         "model": {
-            "name": (experiment.task.model or {}).get("name") or type(setup.task.original).__name__,
+            "name": _model_name(experiment) or type(setup.task.original).__name__,
             "parameters": tree.count(setup.model["params"]),
         },
         "engine": {"name": engine.name, "reason": reason, "choice": choice, "together": loop.together},
@@ -208,6 +208,12 @@ def about(loop: RunLoop) -> Info:
         "hardware": hardware(setup.device),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _model_name(experiment: Experiment) -> str | None:
+    """What a person calls it: a module that Python handed over goes by its class."""
+    entry = experiment.task.model or {}
+    return entry.get("kind") if entry.get("name") == MODULE else entry.get("name")
 
 
 def _data(setup: Setup) -> Info:

@@ -10,7 +10,7 @@ from typing import Any
 
 from atoll.analysis.compare.load_side import SeedRun, SettingRuns
 from atoll.records import promises_side_by_side, reached_end
-from atoll.report import differing, short, show
+from atoll.report import differing, is_fingerprint, short, show
 
 Key = tuple[str, ...]
 
@@ -73,7 +73,7 @@ def _key(series: SettingRuns, keys: Sequence[str]) -> Key:
 def _name(place: Mapping[str, Any], keys: Sequence[str]) -> str:
     """A suite's place is a word for each axis; of settings each needs its name too."""
     words = short(list(keys))
-    own = [key for key in keys if key in place]
+    own = [key for key in keys if key in place and not is_fingerprint(key)]
     plain = all(isinstance(place[key], str) for key in own)
     named = (show(place[key]) if plain or key.endswith(".name") else f"{words[key]}={show(place[key])}" for key in own)
     return ("/" if plain else ", ").join(named) or "all"

@@ -42,13 +42,8 @@ class Parting:
     @property
     def paired(self) -> bool | None:
         """Can the difference between their results be laid to the settings alone? None: not known."""
-        if (
-            self.other_data
-            or "seed" in self.settings
-            or not self.partition
-            or not self.lines.cohorts
-            or self.initial is False
-        ):
+        drawn_alike = "seed" not in self.settings and self.partition and self.lines.cohorts
+        if self.other_data or not drawn_alike or self.initial is False:
             return False
         return None if self.initial is None else True
 

@@ -55,7 +55,7 @@ class Rerun:
         if was != self.device:
             yield f"{name} was run on {was!r}, which is not here: it was run again on {self.device!r}"
         if (was_data := find(self.info, "data", "digest")) not in (None, self.setup.dataset.digest()):
-            yield f"the data of {name} have changed since (digest {was_data[:8]}...): it was run again on those of today"
+            yield f"the data of {name} have changed since (digest {was_data[:8]}...): it was run again on today's"
         if ranks > 1:
             yield f"{name} was run by {ranks} processes: it was run again by one, which adds up in another order"
         if self.info["engine"].get("together", 1) > 1 or "in a stack" in str(self.info["engine"].get("reason")):

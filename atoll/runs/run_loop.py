@@ -12,9 +12,9 @@ from typing import Any
 
 from atoll import rng, tree
 from atoll.core import Context, Outcome
-from atoll.engines import Choice, arithmetic
+from atoll.engines import TOO_LONG, Choice, arithmetic
 from atoll.engines.ranks import ALONE, World
-from atoll.errors import DivergenceError, RankError
+from atoll.errors import ConformanceError, DivergenceError, RankError
 from atoll.experiment import Setup
 from atoll.phases import phase
 from atoll.records import RunFolder
@@ -170,7 +170,10 @@ class RunLoop:
             self.engine.prepare(ids, client_key(self.plan.key(following)), self.plan.order(following))
 
     def _dropped(self, number: int, outcome: Outcome, before: Tree) -> list[int]:
-        bad: list[int] = outcome.ids[~outcome.columns().finite.cpu()].tolist()
+        columns = outcome.columns()
+        left_out = ~columns.finite.cpu()
+        self._check_limits(number, outcome.ids[left_out & (columns.loss.cpu() == TOO_LONG)].tolist(), before)
+        bad: list[int] = outcome.ids[left_out].tolist()
         if bad and self.experiment.on_divergence == "stop":
             self.state.round = before
             for listener in self.listeners:
@@ -181,6 +184,22 @@ class RunLoop:
                 f"Last checkpoint: {self.state.last()}."
             )
         return bad
+
+    def _check_limits(self, number: int, too_long: list[int], before: Tree) -> None:
+        """A mechanism was told a bound that does not hold: whoever said so is wrong, and there is no epsilon."""
+        if not too_long:
+            return
+        self.state.round = before
+        for listener in self.listeners:
+            listener.ended_by("a bound")
+        at, limit = next((i, x) for i, t in enumerate(self.plan.chain(number)[0].transforms) if (x := t.limit()))
+        names = [str(entry["name"]) for entry in self.experiment.transform]
+        raise ConformanceError(
+            f"round {number + 1}: the update of {named(too_long)} is longer ({limit.norm}) than {float(limit.bound):.6g}, "
+            f"which {names[at]} relies on: {' or '.join(names[:at])} does not keep the bound or the weights that it "
+            "states. There is no epsilon for such a run. Mend it (`atoll check module:Class` tries a transform), or "
+            "use clip_l2."
+        )
 
     def _evaluate(self, number: int, ctx: Context) -> Asking[Evaluation | None]:
         done = number + 1

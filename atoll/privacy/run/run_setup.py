@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -40,6 +40,14 @@ class ExperimentOptions(Protocol):
     def data(self) -> Mapping[str, Any]: ...
     @property
     def algorithm(self) -> Mapping[str, Any]: ...
+    @property
+    def cohort(self) -> Mapping[str, Any]: ...
+    @property
+    def reducer(self) -> Mapping[str, Any]: ...
+    @property
+    def round(self) -> Mapping[str, Any]: ...
+    @property
+    def transform(self) -> Sequence[Mapping[str, Any]]: ...
     @property
     def task(self) -> TaskOptions: ...
     @property

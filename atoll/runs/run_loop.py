@@ -195,10 +195,10 @@ class RunLoop:
         at, limit = next((i, x) for i, t in enumerate(self.plan.chain(number)[0].transforms) if (x := t.limit()))
         names = [str(entry["name"]) for entry in self.experiment.transform]
         raise ConformanceError(
-            f"round {number + 1}: the update of {named(too_long)} is longer ({limit.norm}) than {float(limit.bound):.6g}, "
-            f"which {names[at]} relies on: {' or '.join(names[:at])} does not keep the bound or the weights that it "
-            "states. There is no epsilon for such a run. Mend it (`atoll check module:Class` tries a transform), or "
-            "use clip_l2."
+            f"round {number + 1}: the update of {named(too_long)} is longer ({limit.norm}) than "
+            f"{float(limit.bound):.6g}, which {names[at]} relies on: {' or '.join(names[:at])} does not keep the bound "
+            "or the weights that it states, and there is no epsilon for such a run. Mend it (`atoll check` tries a "
+            "transform by its import path), or use clip_l2 and equal_weights."
         )
 
     def _evaluate(self, number: int, ctx: Context) -> Asking[Evaluation | None]:

@@ -32,14 +32,8 @@ class ForgotOne(ClipL2):
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
         update, by = super().scaled(update, state)
-        last = tree.leaves(by)[-1]
-        return update, tree.map(lambda x: x if x is not last else torch.ones_like(x), _apart(by))
-
-
-def _apart(by: Tree) -> Tree:
-    leaves = iter(range(10**6))
-    count = len(tree.leaves(by))
-    return tree.map(lambda x: torch.ones_like(x) if next(leaves) == count - 1 else x, by)
+        left = iter(range(len(tree.leaves(by)))[::-1])
+        return update, tree.map(lambda x: x if next(left) else torch.ones_like(x), by)
 
 
 @dataclass(frozen=True)
@@ -92,9 +86,7 @@ CLIP = {"name": "clip_l2", "max_norm": 0.01}
 @pytest.mark.parametrize("engine", ["vector", "loop", "threads"])
 def test_an_epsilon_is_refused_for_a_clip_that_does_not_clip(tmp_path: Path, engine: str) -> None:
     chain = ["equal_weights", {"name": named(Forgot), "max_norm": 1e-4}, GAUSSIAN]
-    message = (
-        r"round 1: the update of .* is longer \(l2\) than 0.0001, which gaussian_noise relies on: equal_weights or "
-    )
+    message = r"round 1: the update of .* is longer \(l2\) than 0.0001, which gaussian_noise relies on: "
     with pytest.raises(ConformanceError, match=message):
         atoll.run(experiment(*chain, engine=engine), tmp_path / "run")
     info = json.loads((tmp_path / "run" / "run.json").read_text())

@@ -71,8 +71,23 @@ def _run(experiment: Experiment, out: Path | None, resume: bool, device: Where, 
             return run(experiment, out, resume=resume, device=device, watch=bar, profile=profile)
     except KeyboardInterrupt:
         if not console.quiet:
-            errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
+            errors.print(_what_is_left(experiment, out))
         sys.exit(130)
+
+
+def _what_is_left(experiment: Experiment, out: Path | None) -> str:
+    """After Ctrl-C that did not wait for a round."""
+    from atoll.errors import RecordError
+    from atoll.records import RunFolder
+    from atoll.runs import default_folder
+
+    try:
+        safe = RunFolder(out or default_folder(experiment, resume=True)).has_checkpoint()
+    except RecordError:
+        safe = False
+    if safe:
+        return "Stopped at once. What was checkpointed is safe: go on with --resume."
+    return "Stopped at once, before the first checkpoint: there is nothing to go on from. Run it again."
 
 
 def _say_how(done: Run) -> None:

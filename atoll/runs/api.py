@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from torch import Tensor, nn
 
 from atoll.data import Dataset, Partition
@@ -128,7 +129,10 @@ def simulate(
         return assemble(experiment, dataset, partition or make_partition(experiment, dataset), module, where, loss)
 
     with world.reporting_failure(), _place(out, world) as folder:
-        return _done(world, folder, experiment, resume, device, watch, build, temporary=out is None)
+        run = _done(world, folder, experiment, resume, device, watch, build, temporary=out is None)
+    if run.info["engine"]["name"] == "loop" != experiment.engine["name"] and world.rank == 0:
+        Console(stderr=True).print(f"atoll: {run.info['engine']['reason']}", markup=False, highlight=False)
+    return run
 
 
 @contextmanager

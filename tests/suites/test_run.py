@@ -623,3 +623,8 @@ def test_json_holds_no_nan(tmp_path: Path) -> None:
         raise AssertionError(word)
 
     json.loads((done.folder / "results.json").read_text(), parse_constant=refuse)
+
+
+def test_a_budget_that_ends_with_the_last_cell_leaves_nothing_to_go_on_with(whole: Bench) -> None:
+    assert whole.left == 0
+    assert Bench(whole.folder, whole.work, True, True).status == "finished"

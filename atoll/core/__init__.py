@@ -35,7 +35,7 @@ from atoll.core.settings import (
     schedules_in,
     setting_names,
 )
-from atoll.core.table import Count, Table, Whole
+from atoll.core.table import Count, Seed, Table, Whole
 from atoll.core.task import GivesGradient, Model, SecondModel, StepNeeds, Task
 from atoll.core.traits import Traits
 from atoll.core.transform import Calibrated, Chain, Limit, Scaling, Simulated, Spec, Transform, transform_name
@@ -76,6 +76,7 @@ __all__ = [
     "Scaling",
     "Scheduled",
     "SecondModel",
+    "Seed",
     "Server",
     "ServerSide",
     "SetByBind",

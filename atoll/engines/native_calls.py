@@ -35,6 +35,8 @@ _NATIVE: dict[Any, Callable[..., Any]] = {
     aten.scatter_add.default: torch.scatter_add,
     aten.sum.dim_IntList: torch.sum,
     aten.where.self: torch.where,
+    aten._log_softmax.default: torch._log_softmax,
+    aten._log_softmax_backward_data.default: torch._log_softmax_backward_data,
 }
 
 
@@ -45,6 +47,8 @@ def call_natively(graph: GraphModule) -> None:
             node.target = _NATIVE[node.target]
         elif node.target is aten.index.Tensor and _gathers(node):
             node.target, node.args = _gather, tuple(node.all_input_nodes)
+        elif node.target is aten._to_copy.default and _casts(node):
+            node.target = torch.Tensor.to
 
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:
@@ -57,3 +61,11 @@ def _gathers(node: Node) -> bool:
     x, index = node.args[0], list(node.args[1])  # type: ignore[arg-type]
     given = [n for n in (x, *index) if isinstance(n, Node) and n.op == "placeholder"]
     return len(index) == 1 and len(given) == 2
+
+
+def _casts(node: Node) -> bool:
+    """Is it a copy because the type is another? One of the same type would be no copy."""
+    if not node.all_input_nodes:  # a constant
+        return False
+    before = node.all_input_nodes[0].meta["tensor_meta"].dtype
+    return set(node.kwargs) == {"dtype"} and node.kwargs["dtype"] is not before

@@ -31,6 +31,7 @@ from atoll.engines import ENGINES, Choice
 from atoll.errors import ConfigError
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import Experiment
+from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
 from atoll.experiment.task import make_task, measured, whole_numbers
@@ -128,6 +129,7 @@ class Setup:
         return {**counts, "min_separation": participation.min_separation or 1}
 
 
+@fits_in_memory()
 def set_up(
     experiment: Experiment, device: Device = "auto", dataset: Dataset | None = None, partition: Partition | None = None
 ) -> Setup:
@@ -145,6 +147,7 @@ def load_dataset(experiment: Experiment) -> Dataset:
     return found
 
 
+@fits_in_memory()
 def assemble(
     experiment: Experiment,
     dataset: Dataset,
@@ -190,6 +193,7 @@ def assemble(
     )
     names = recorded(central, metrics, experiment, algorithm.traits().pooled)
     check_watched(names, experiment.stop, setup.schedules())
+    resolve(setup.algorithm, experiment.rounds - 1, [])  # what a schedule ends at may be refused
     watched = choose_watched(experiment.stop, names)
     chain, privacy, advice = plan_privacy(replace(setup, watched=watched), [*central])
     seen = watched if privacy.visible is None or watched.metric in privacy.visible else None

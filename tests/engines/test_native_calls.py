@@ -26,6 +26,10 @@ CALLS: dict[str, Callable[[Tensor], Tensor]] = {
     "addcmul": lambda x: torch.addcmul(x, x, x),
     "gather": lambda x: x.gather(2, x.argsort(2)),
     "scatter_add": lambda x: torch.zeros_like(x).scatter_add(2, x.argsort(2), x),
+    "log_softmax": lambda x: torch._log_softmax(x, 2, False),
+    "log_softmax backward": lambda x: torch._log_softmax_backward_data(x, x, 2, torch.float32),
+    "cast": lambda x: x.to(torch.float64),
+    "copy": lambda x: torch.ops.aten._to_copy(x, dtype=torch.float32),
     "sum of some": lambda x: x.sum([1], keepdim=True),
     "sum of all": lambda x: torch.ops.aten.sum.dim_IntList(x, []),
     "view as a number": lambda x: x.sum().view(()) + 1,
@@ -62,3 +66,10 @@ def test_an_index_that_a_model_reckons_may_be_negative_and_stays_as_it_is() -> N
     call_natively(graph)
     graph.recompile()
     assert graph(torch.arange(6.0), torch.tensor([0, 1, 4]))[0].tolist() == [3.0, 4.0, 1.0]
+
+
+def test_a_copy_stays_a_copy() -> None:
+    graph = record(lambda x: [CALLS["copy"](x)], [X])
+    call_natively(graph)
+    graph.recompile()
+    assert graph(X)[0] is not X

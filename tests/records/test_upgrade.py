@@ -11,8 +11,7 @@ import torch
 
 import atoll
 from atoll import tree
-from atoll.core import Participation
-from atoll.core.settings import names
+from atoll.core import Participation, setting_names
 from atoll.errors import ConfigError, RecordError
 from atoll.experiment import CATALOGUE, Experiment, schema
 from atoll.privacy.run import LocalPrivacyTable
@@ -133,7 +132,7 @@ def test_a_setting_of_an_old_line_is_one_that_the_transform_has(name: str) -> No
     written = {"cohort": {"how": {}}, "settings": {f"chain.layers.1.{old}": 1.0 for old in SETTINGS[name]}}
     assert is_old(written)
     found = upgraded_line(written, experiment)["settings"]
-    assert list(found) == [f"chain.transforms.1.{new}" for new in names(builder)]  # type: ignore[arg-type]
+    assert list(found) == [f"chain.transforms.1.{new}" for new in setting_names(builder)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("name", "upgrades"), [("fedadam", True), ("mine:Own", False)])

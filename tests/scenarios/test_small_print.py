@@ -86,13 +86,7 @@ class Branching(nn.Linear):
 
 def test_simulate_says_why_it_runs_on_the_loop(capsys: pytest.CaptureFixture[str]) -> None:
     x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
-    clients = [range(10), range(10, 20)]
-    run = atoll.simulate(
-        lambda: Branching(3, 2),
-        (x, torch.arange(20) % 2),
-        clients=clients,
-        algorithm={"name": "fedavg", "lr": 0.1},
-        rounds=1,
-    )
+    options: dict[str, Any] = {"clients": [range(10), range(10, 20)], "algorithm": {"name": "fedavg", "lr": 0.1}}
+    run = atoll.simulate(lambda: Branching(3, 2), (x, torch.arange(20) % 2), rounds=1, **options)
     assert run.info["engine"]["name"] == "loop"
     assert "atoll: loop engine, because" in " ".join(capsys.readouterr().err.split())

@@ -125,7 +125,8 @@ def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
     if info is None:
         info = world.on_rank_zero(lambda: about(loop))
     else:
-        world.on_rank_zero(lambda: _check_resumable(loop, info))
+        was = info
+        world.on_rank_zero(lambda: _check_resumable(loop, was))
         loop.resume()
         info = {**info, "versions": _also(info.get("versions", {}))}
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -44,7 +45,7 @@ def _trained(make: MakeModule, shape: tuple[int, ...], engine: str) -> Run:
     x = rng.normal(rng.key("x"), (_ROWS, *shape))
     y = torch.arange(_ROWS) % _CLASSES
     clients = [range(0, 8), range(8, 16), range(16, _ROWS)]
-    options = {"algorithm": {"name": "fedavg", "lr": 0.01}, "rounds": 2, "device": "cpu"}
+    options: dict[str, Any] = {"algorithm": {"name": "fedavg", "lr": 0.01}, "rounds": 2, "device": "cpu"}
     run = simulate(lambda: make(shape, _CLASSES), (x, y), clients=clients, engine=engine, **options)
     before = simulate(lambda: make(shape, _CLASSES), (x, y), clients=clients, engine=engine, **{**options, "rounds": 1})
     if tree.digest(run.params) == tree.digest(before.params):

@@ -36,7 +36,7 @@ def _is_a_cohort(ids: Tensor, how: Participation) -> None:
     need(isinstance(how, Participation), "says how it drew", type(how).__name__, "a Participation", "a plain tuple")
     there = ids.dim() == 1 and not ids.is_floating_point() and bool(((ids >= 0) & (ids < _POPULATION)).all())
     need(there, "draws clients that there are", ids.tolist(), f"integers below {_POPULATION}", "an id off by one")
-    repeats = len(ids) - len(ids.unique())
+    repeats = len(ids) - len(set(ids.tolist()))
     need(
         not repeats or how.replacement, "nobody comes twice", f"{repeats} twice", "each once", "draws with replacement"
     )

@@ -109,7 +109,9 @@ def _asked(parting: Parting) -> Iterator[str]:
 
 
 def _paired(parting: Parting) -> Iterator[str]:
-    facts = {"data": parting.data[0] == parting.data[1]} if all(parting.data) else {}
+    facts: dict[str, bool | None] = {}
+    if all(parting.data):
+        facts["data"] = parting.data[0] == parting.data[1]
     facts |= {"partition": parting.partition, "initial model": parting.initial, "cohorts": parting.lines.cohorts}
     verdicts = [f"{name} {_same(value)}" for name, value in facts.items()]
     verdict = {True: "Paired", False: "Not paired", None: "Perhaps paired"}[parting.paired]

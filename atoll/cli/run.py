@@ -11,7 +11,18 @@ import typer
 from rich.table import Table
 
 from atoll.cli import common
-from atoll.cli.common import Overrides, Where, console, errors, imports, retyped, retyped_overrides, say
+from atoll.cli.common import (
+    Overrides,
+    Verdict,
+    Where,
+    console,
+    errors,
+    imports,
+    retyped,
+    retyped_overrides,
+    say,
+    with_metric,
+)
 
 if TYPE_CHECKING:
     from atoll.experiment import Experiment
@@ -22,6 +33,7 @@ if TYPE_CHECKING:
 def run(
     file: Annotated[Path | None, typer.Argument(help="An experiment in TOML. Left out: the quickstart.")] = None,
     set_: Overrides = None,
+    metric: Verdict = None,
     device: Where = "auto",
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: a new one in runs/.")] = None,
     resume: Annotated[
@@ -31,7 +43,7 @@ def run(
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a few rounds goes.")] = False,
 ) -> None:
     """Run an experiment, or the quickstart if no file is named. Under torchrun: one run, on all its processes."""
-    overrides = [*(set_ or []), *([] if rounds is None else [f"rounds={rounds}"])]
+    overrides = [*with_metric(set_, metric), *([] if rounds is None else [f"rounds={rounds}"])]
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         from atoll.engines.ranks import join
 
@@ -67,7 +79,7 @@ def _run(experiment: Experiment, out: Path | None, resume: bool, device: Where, 
     from atoll.runs import Bar, run
 
     try:
-        with Bar(experiment.label or str(experiment.algorithm["name"]), console) as bar:
+        with Bar(experiment.label or str(experiment.algorithm["name"]), console, experiment.metric) as bar:
             return run(experiment, out, resume=resume, device=device, watch=bar, profile=profile)
     except KeyboardInterrupt:
         if not console.quiet:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -31,16 +31,17 @@ from atoll.engines import ENGINES, Choice
 from atoll.errors import ConfigError
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import Experiment
+from atoll.experiment.measured import add_metrics, leading_metric
 from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
-from atoll.experiment.task import make_task, measured, whole_numbers
-from atoll.experiment.watched import Watched, check_watched, choose_watched, recorded
+from atoll.experiment.task import make_task, whole_numbers
+from atoll.experiment.watched import TRAIN_LOSS, Watched, check_watched, choose_watched, recorded
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
 from atoll.reducers import REDUCERS
 from atoll.rounds import ROUNDS, Recompute
 from atoll.schedules import Schedule
-from atoll.tasks import Loss, PrivateTask, Supervised
+from atoll.tasks import Loss, Metric, PrivateTask, Supervised
 from atoll.transforms import TRANSFORMS
 from atoll.tree import Tree
 
@@ -70,6 +71,8 @@ class Setup:
     notes: list[str] = field(default_factory=list)
     example_privacy: ExamplePrivacy | None = None  # what each example is promised, with [local.privacy]
     second_models: tuple[Supervised, ...] = ()  # that the algorithm owns beside the one it learns
+    metrics: dict[str, Metric] = field(default_factory=dict)  # by name
+    metric: str = TRAIN_LOSS  # the one that leads
     watched: Watched | None = None  # what ends the run and chooses its best model; None: nothing may
     privacy: RunPrivacy = RunPrivacy()  # what the run promises, and what that asks of the rest of it
 
@@ -155,16 +158,19 @@ def assemble(
     module: nn.Module,
     device: Device = "auto",
     loss: Loss | None = None,
+    functions: Mapping[str, Any] | None = None,
 ) -> Setup:
     """Put data, clients and a model together with what the experiment says of the rest."""
     where = find_device(device)
+    if (experiment.task.loss or {}).get("weight") == "balanced":
+        dataset = replace(dataset, fitted=", ".join(filter(None, (dataset.fitted, "class counts"))))
     dataset = noisy(dataset, partition, rng.key(experiment.seed, "feature noise"))
     training, held = _held_out(experiment, partition)
     choice = build(ENGINES, experiment.engine, where="engine")
     task = make_task(experiment, dataset, module, loss)
     task.compute_dtype = torch.bfloat16 if choice.precision == "bfloat16" else None
-    metrics = measured(task, dataset)
-    central = {} if dataset.test is None else metrics
+    metrics = add_metrics(experiment, dataset, task, functions or {})
+    metric, said = leading_metric(experiment, dataset, metrics)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     second = SecondModels(experiment, dataset, task, where, loss)
     learner = partial(
@@ -186,15 +192,18 @@ def assemble(
     round = _round(experiment, task, model, algorithm)
     reducer = round.reducer(build(REDUCERS, experiment.reducer, where="reducer"))
     who = (experiment, dataset, partition, training, held, population, sampler)
-    notes = _notes(dataset, training, local.batch, experiment.evaluate.rows)
+    notes = [*_notes(dataset, training, local.batch, experiment.evaluate.rows), *said]
     others = tuple(second.tasks.values())
     setup = Setup(
-        *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others
-    )
-    names = recorded(central, metrics, experiment, algorithm.traits().pooled)
-    check_watched(names, experiment.stop, setup.schedules())
+        *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others,
+        metrics, metric,
+    )  # fmt: skip
+    better = {name: one.better for name, one in metrics.items()}
+    central = {} if dataset.test is None else better
+    names = recorded(central, better, experiment, algorithm.traits().pooled)
+    check_watched(names, experiment.stop, setup.schedules(), metric)
     resolve(setup.algorithm, experiment.rounds - 1, [])  # what a schedule ends at may be refused
-    watched = choose_watched(experiment.stop, names)
+    watched = choose_watched(experiment.stop, names, metric)
     chain, privacy, advice = plan_privacy(replace(setup, watched=watched), [*central])
     seen = watched if privacy.visible is None or watched.metric in privacy.visible else None
     return replace(setup, chain=chain, privacy=privacy, watched=seen, notes=[*setup.notes, *advice])
@@ -267,7 +276,7 @@ def _held_out(experiment: Experiment, partition: Partition) -> tuple[Partition, 
 
 
 def _notes(dataset: Dataset, training: Partition, batch: int, rows: int | str) -> list[str]:
-    found = []
+    found = list(dataset.notes)
     few = int((training.sizes < batch).sum())
     if few:
         found.append(

@@ -59,19 +59,24 @@ def recorded(
     return names
 
 
-def choose_watched(stop: StopTable | None, names: Mapping[str, Better]) -> Watched:
-    """What a run ends by and its best model is chosen on: what `stop` names, else the most telling number there is."""
-    usual = next((name for name in names if name != TRAIN_LOSS), TRAIN_LOSS)
+def choose_watched(stop: StopTable | None, names: Mapping[str, Better], leading: str) -> Watched:
+    """What a run ends by and its best model is chosen on: what `stop` names, else the `leading` metric.
+
+    Without test data that is the mean over clients, and where none is measured the training loss.
+    """
+    usual = next((name for name in (leading, f"clients.{leading}.mean") if name in names), TRAIN_LOSS)
     metric = usual if stop is None or stop.metric is None else stop.metric
     return Watched(metric, names[metric])
 
 
-def check_watched(names: Mapping[str, Better], stop: StopTable | None, schedules: Sequence[Schedule]) -> None:
+def check_watched(
+    names: Mapping[str, Better], stop: StopTable | None, schedules: Sequence[Schedule], leading: str
+) -> None:
     """Refuse to wait for a number that never comes, or for the wrong direction of one."""
     flat = {name: better for name, better in names.items() if "." not in name}
     problems = []
     if stop is not None:
-        watched = choose_watched(None, names).metric if stop.metric is None else stop.metric
+        watched = choose_watched(None, names, leading).metric if stop.metric is None else stop.metric
         problems += _mistakes("stop.metric", watched, names) or _upside_down("stop.better", watched, stop.better, names)
     for s in schedules:
         kind = type(s).__name__.lower()

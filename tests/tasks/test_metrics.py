@@ -10,9 +10,8 @@ from sklearn.metrics import mean_absolute_error, mean_squared_error, roc_auc_sco
 
 from atoll.errors import ConfigError
 from atoll.records import clean
-from atoll.tasks import METRICS, Classification, NextToken, Regression, metrics_for, spread
+from atoll.tasks import METRICS, Classification, NextToken, Regression, batch_loss, metrics_for, spread
 from atoll.tasks.metrics import Auroc, Columns, Ratio, gini
-from atoll.tasks.objectives import per_example_loss
 
 ONE = np.zeros
 
@@ -159,13 +158,14 @@ def test_gini_is_half_the_mean_difference_over_the_mean() -> None:
 def test_a_loss_of_one_s_own_is_taken_example_by_example() -> None:
     torch.manual_seed(0)
     out, y = torch.randn(12, 4), torch.randint(0, 4, (12,))
-    own = Classification(4, loss=torch.nn.CrossEntropyLoss())
-    assert torch.allclose(own.losses(out, y)[0], Classification(4).losses(out, y)[0], atol=1e-6)
+    own = batch_loss(F.cross_entropy, out, y)
+    assert own.separable
+    assert torch.allclose(own.examples(out, y)[0], Classification(4).losses(out, y)[0], atol=1e-6)
     target = torch.randn(12, 4)
-    smooth = Regression(loss=torch.nn.SmoothL1Loss()).losses(out, target)[0]
+    smooth = batch_loss(torch.nn.SmoothL1Loss(), out, target).examples(out, target)[0]
     assert torch.allclose(smooth.mean(), F.smooth_l1_loss(out, target), atol=1e-6)
 
 
-def test_a_loss_that_is_not_one_number_an_example_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"loss: gives \(1, 4\) for one example, but must give one number"):
-        per_example_loss(torch.nn.MSELoss(reduction="none"), torch.randn(3, 4), torch.randn(3, 4))
+def test_a_loss_that_is_not_one_number_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"loss: gives \(3, 4\) for a batch of 3, but must give one number"):
+        batch_loss(torch.nn.MSELoss(reduction="none"), torch.randn(3, 4), torch.randn(3, 4))

@@ -164,7 +164,7 @@ def large_digest(tree: Tree) -> str:
     h, multipliers = hashlib.blake2b(digest_size=20), _multipliers(_BLOCK // 8, torch.device("cpu"))
     for path, x in sorted(paths(tree)):
         h.update(f"{path}{tuple(x.shape)}{x.dtype}".encode())
-        raw = x.detach().cpu().flatten().view(torch.uint8)
+        raw = x.detach().cpu().flatten().contiguous().view(torch.uint8)
         blocks = [_words(raw[start : start + _BLOCK]) for start in range(0, len(raw), _BLOCK)]
         h.update(np.array([_product(words, multipliers[: len(words)]) for words in blocks], "<i8").tobytes())
     return h.hexdigest()

@@ -276,7 +276,7 @@ def test_ctrl_c_and_then_resume_is_as_if_nothing_had_happened(tmp_path: Path, wh
 
 def test_settings_are_chosen_only_when_all_trials_are_over_and_run_only_if_nothing_stopped_them(tmp_path: Path) -> None:
     def stop(name: str, done: int) -> None:
-        if "dirichlet" in name and "mu=0.01-trial" in name:
+        if "dirichlet" in name and "mu=0.1-trial" in name:
             signal.raise_signal(signal.SIGINT)
 
     log = Log(stop)

@@ -165,6 +165,7 @@ def large_digest(tree: Tree) -> str:
     for path, x in sorted(paths(tree)):
         h.update(f"{path}{tuple(x.shape)}{x.dtype}".encode())
         raw = x.detach().cpu().flatten().contiguous().view(torch.uint8)
+        raw = raw.clone() if raw.storage_offset() % 8 else raw  # words begin at words
         blocks = [_words(raw[start : start + _BLOCK]) for start in range(0, len(raw), _BLOCK)]
         h.update(np.array([_product(words, multipliers[: len(words)]) for words in blocks], "<i8").tobytes())
     return h.hexdigest()

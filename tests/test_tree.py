@@ -151,6 +151,7 @@ def test_the_digest_of_large_columns_tells_values_names_shapes_and_types_apart_a
     x = torch.arange(300_003, dtype=torch.float32)  # more than a block, and no whole number of words
     seen = {tree.large_digest({"x": x})}
     assert tree.large_digest({"x": torch.stack([x, x], 1)[:, 1]}) in seen
+    assert tree.large_digest({"x": torch.cat([x[:1], x])[1:]}) in seen  # begins in the middle of a word
     late = x.clone()
     late[-1] += 1
     swapped = torch.cat([x[262_144:], x[:262_144]])

@@ -21,6 +21,7 @@ import atoll
 from atoll import tree
 from atoll.core import Total, Transform
 from atoll.experiment import Experiment
+from atoll.records import RunFolder
 from atoll.runs import Run
 from atoll.tree import Tree
 from tests.support.marks import slow, slow_among
@@ -175,6 +176,25 @@ def test_a_run_that_stopped_early_does_not_go_on(tmp_path: Path) -> None:
     again = atoll.run(given, tmp_path / "run", resume=True, watch=pytest.fail)
     assert again.status == done.status
     assert {p.name: p.read_bytes() for p in done.folder.iterdir()} == before
+
+
+def test_a_run_that_goes_between_its_checkpoint_and_its_best_model_has_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = experiment(algorithm={"name": "fedavg", "lr": {"name": "step", "start": 0.3, "every": 2, "factor": 100.0}})
+    whole = atoll.run(given, tmp_path / "whole")
+    assert whole.best is not None
+    assert whole.best["round"] < EVERY  # so that no later checkpoint writes it again
+
+    def gone(self: RunFolder, state: object) -> None:
+        raise GoneError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(RunFolder, "save_best", gone)
+        with pytest.raises(GoneError):
+            atoll.run(given, tmp_path / "half")
+    assert not (tmp_path / "half" / "best.pt").exists()
+    same(atoll.run(given, tmp_path / "half", resume=True), whole)
 
 
 @pytest.mark.parametrize("metric", ["auroc", "loss"])

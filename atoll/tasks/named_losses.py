@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from atoll.core import Positive, Unsigned
 from atoll.errors import ConfigError
 from atoll.tasks.losses import Loss
 
@@ -33,7 +32,7 @@ def cross_entropy(
     return nn.CrossEntropyLoss(given, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction=reduction)
 
 
-def focal(gamma: Unsigned = 2.0) -> Loss:
+def focal(gamma: Annotated[float, Field(ge=0)] = 2.0) -> Loss:
     """Cross-entropy in which examples that are right already count little: (1 - p)^gamma. Lin et al. (2017)."""
     return partial(_focal, gamma=gamma)
 
@@ -58,7 +57,7 @@ def mae(reduction: Reduced = "mean") -> Loss:
     return nn.L1Loss(reduction=reduction)
 
 
-def huber(delta: Positive = 1.0, reduction: Reduced = "mean") -> Loss:
+def huber(delta: Annotated[float, Field(gt=0)] = 1.0, reduction: Reduced = "mean") -> Loss:
     """Squared error up to delta, absolute beyond."""
     return nn.HuberLoss(delta=delta, reduction=reduction)
 

@@ -202,9 +202,9 @@ class Supervised:
         # a module that writes in its buffer must not write in the server's
         state = {**params, **{k: v.clone() if k in self.mutable_buffers else v for k, v in buffers.items()}}
         x = batch["x"]
-        if self.compute_dtype is not None:
-            state = {k: _cast(v, self.compute_dtype) if k in params else v for k, v in state.items()}
-            x = tree.map(lambda values: _cast(values, self.compute_dtype), x)
+        if (to := self.compute_dtype) is not None:
+            state = {k: _cast(v, to) if k in params else v for k, v in state.items()}
+            x = tree.map(lambda values: _cast(values, to), x)
         with forward_pass(batch["mask"], batch.get("key")):
             out = _predictions(functional_call(model, state, *_arguments(x)))
         out = out if self.compute_dtype is None else out.float()
@@ -259,7 +259,8 @@ class Supervised:
         except ConfigError:
             raise
         except (RuntimeError, TypeError, ValueError, IndexError) as e:
-            shape = tree.map(lambda values: tuple(values.shape[1:]), example["x"])
+            x = example["x"]
+            shape = {k: tuple(v.shape[1:]) for k, v in x.items()} if isinstance(x, dict) else tuple(x.shape[1:])
             raise ConfigError(f"task.model: cannot take inputs of shape {shape}: {e}") from e
 
 

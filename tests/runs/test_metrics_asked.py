@@ -14,7 +14,7 @@ from atoll.analysis.compare import opened
 from atoll.analysis.compare.load_side import metric_of
 from atoll.errors import ConfigError, RecordError
 from atoll.records import read_runs
-from atoll.report import known_metric, primary, summary, write
+from atoll.report import group, known_metric, primary, summary, write
 from atoll.tasks import METRICS, better
 
 torch.manual_seed(0)
@@ -134,3 +134,11 @@ def test_personal_models_come_first_in_the_table_and_the_headline(tmp_path: Path
 @pytest.mark.parametrize("name", METRICS)
 def test_reports_know_the_direction_of_every_metric(name: str) -> None:
     assert known_metric(name).higher_is_better == (better(name) == "higher")
+
+
+def test_the_metric_that_leads_is_no_setting_of_a_method(tmp_path: Path) -> None:
+    model = nn.Linear(4, 2)
+    for seed, metric in enumerate(("auroc", "accuracy")):
+        given = {"clients": {"name": "iid", "clients": 3}, "algorithm": {"name": "fedavg", "lr": 0.3}, "rounds": 1}
+        atoll.simulate(model, (X, Y), (X, Y), seed=seed, metric=metric, out=tmp_path / metric, **given)
+    assert len(group(read_runs([tmp_path / "auroc", tmp_path / "accuracy"]))) == 1

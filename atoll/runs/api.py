@@ -136,7 +136,7 @@ def simulate(
     dataset = make_dataset(data, test, kind, module, augment)
     partition = None if isinstance(clients, str) or is_entry(clients) else listed(clients, dataset)
     own = None if isinstance(loss, str | Mapping) else loss
-    task = {"model": named(module, own, drawn=module is not model)}
+    task: dict[str, Any] = {"model": named(module, own, drawn=module is not model)}
     task |= {"loss": loss} if isinstance(loss, str | Mapping) else {}
     given = {"rounds": rounds, "seed": seed, "algorithm": algorithm, "reducer": reducer, "engine": engine}
     made_here = {

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from atoll.cli.common import (
-    STOPPED,
     Address,
     Executor,
     ResumeTasks,
@@ -100,7 +99,7 @@ def _run(work: Work, folder: Path, jobs: int | None, *, executor: Executor, devi
         with events as bar:
             return run(work, folder, executor=executor, jobs=at_once, device=device, events=bar, **options)
     except KeyboardInterrupt:
-        errors.print(STOPPED)
+        errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
         sys.exit(130)
 
 

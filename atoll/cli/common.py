@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 console = Console()
 errors = Console(stderr=True)
-STOPPED = "Stopped at once. What was checkpointed is safe: go on with --resume."
 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the file; may be repeated.")

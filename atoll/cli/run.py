@@ -12,7 +12,6 @@ from rich.table import Table
 
 from atoll.cli import common
 from atoll.cli.common import (
-    STOPPED,
     Overrides,
     Quiet,
     Verbose,
@@ -41,13 +40,16 @@ def run(
     metric: Verdict = None,
     device: Where = "auto",
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: a new one in runs/.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run, or with --rounds to more rounds.")
+    ] = False,
+    rounds: Annotated[int | None, typer.Option(help="The same as --set rounds=N.")] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a few rounds goes.")] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Run an experiment, or the quickstart if no file is named. Under torchrun: one run, on all its processes."""
-    overrides = with_metric(set_, metric)
+    overrides = [*with_metric(set_, metric), *([] if rounds is None else [f"rounds={rounds}"])]
     with hushed(quiet or _another_rank()):
         if file is None:
             _quickstart(overrides, device, out, verbose)
@@ -99,8 +101,23 @@ def _run(experiment: Experiment, out: Path | None, resume: bool, device: Where, 
         return run(experiment, out, resume=resume, device=device, callbacks=[shown], progress=False, profile=profile)
     except KeyboardInterrupt:
         if not _another_rank():
-            errors.print(STOPPED if shown.began else "Stopped before the first round: nothing was written.")
+            errors.print(_what_is_left(experiment, out))
         sys.exit(130)
+
+
+def _what_is_left(experiment: Experiment, out: Path | None) -> str:
+    """After Ctrl-C that did not wait for a round."""
+    from atoll.errors import RecordError
+    from atoll.records import RunFolder
+    from atoll.runs import default_folder
+
+    try:
+        safe = RunFolder(out or default_folder(experiment, resume=True)).has_checkpoint()
+    except RecordError:
+        safe = False
+    if safe:
+        return "Stopped at once. What was checkpointed is safe: go on with --resume."
+    return "Stopped at once, before the first checkpoint: there is nothing to go on from. Run it again."
 
 
 def _say_how(done: Run) -> None:
@@ -117,6 +134,8 @@ def _show(done: Run, profile: bool) -> None:
     if done.status != FINISHED:
         say(done.status.capitalize() + ".", wrap=True)
     console.print(summary([done.folder]))
+    if best := done.best:
+        say(f"Best:   round {best['round']} ({best['on']} {best['value']:.4g}), kept as best.pt")
     say(f"Run:    {done.folder}")
     say(f"Report: {done.report()}")
     if profile:

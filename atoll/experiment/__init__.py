@@ -12,6 +12,7 @@ from atoll.experiment.module import seeded_torch
 from atoll.experiment.registry import Entry, Nested, build, check, check_options, find_builder
 from atoll.experiment.setup import Device, Setup, assemble, find_device, load_dataset, make_partition, set_up
 from atoll.experiment.type_names import short_toml
+from atoll.experiment.watched import Watched
 
 __all__ = [
     "CATALOGUE",
@@ -25,6 +26,7 @@ __all__ = [
     "Nested",
     "Setup",
     "StopTable",
+    "Watched",
     "assemble",
     "build",
     "check",

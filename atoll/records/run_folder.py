@@ -200,6 +200,18 @@ class RunFolder:
         """The learned model, on the host; or another one, by its name."""
         return self._load(layout.MODEL if name is None else layout.OTHER_MODEL.format(name=name))
 
+    def save_best(self, state: Mapping[str, Any]) -> None:
+        """Write the best model so far."""
+        self._save(layout.BEST, state)
+
+    def best_model(self) -> dict[str, Any]:
+        """The best model, on the host."""
+        return self._load(layout.BEST)
+
+    @property
+    def best_path(self) -> Path:
+        return self.path / layout.BEST
+
     @property
     def model_path(self) -> Path:
         return self.path / layout.MODEL
@@ -241,8 +253,9 @@ class RunFolder:
             shutil.copyfile(self.path / name, other.path / name)
 
     def discard(self, model: bool) -> None:
-        """Remove what only a resume would need, for there will be none; `model`: and the model."""
-        for path in (self.checkpoint_path, *self._client_states(), *([self.model_path] if model else [])):
+        """Remove what only a resume would need, for there will be none; `model`: and the models."""
+        models = [self.model_path, self.best_path] if model else []
+        for path in (self.checkpoint_path, *self._client_states(), *models):
             path.unlink(missing_ok=True)
 
     def _client_states(self) -> list[Path]:

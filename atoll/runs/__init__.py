@@ -5,7 +5,7 @@ from atoll.runs.callbacks import Callback, LiveRun, Watcher, silent
 from atoll.runs.checkpoint import read_checkpoint
 from atoll.runs.drivers import drive, on_promises
 from atoll.runs.environment import hardware, versions
-from atoll.runs.lifecycle import resumed_choice
+from atoll.runs.lifecycle import default_folder, resumed_choice
 from atoll.runs.progress import Bar, LiveBar, LogLines, Shown, live_progress, metric_in
 from atoll.runs.run_loop import RunLoop
 from atoll.runs.run_result import Run
@@ -22,6 +22,7 @@ __all__ = [
     "RunLoop",
     "Shown",
     "Watcher",
+    "default_folder",
     "drive",
     "hardware",
     "live_progress",

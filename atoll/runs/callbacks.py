@@ -21,7 +21,7 @@ class LiveRun:
     folder: Path
     history: Sequence[Mapping[str, Any]]  # the rounds so far: lines of the record, without the ids of cohorts
     params: Callable[[], Tree]  # the model as it is now, on the host, keyed like the module's state
-    notes: Sequence[str] = ()  # what the data and the choice of an engine gave reason to say
+    notes: Sequence[str] = ()  # what the data gave reason to say
 
 
 class Callback:

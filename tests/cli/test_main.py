@@ -87,17 +87,6 @@ def test_a_run_that_is_refused_shows_no_bar(sh: Shell, monkeypatch: pytest.Monke
     assert (said.code, said.out) == (1, "")
 
 
-def test_ctrl_c_before_the_first_round_does_not_speak_of_checkpoints(
-    sh: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*given: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("atoll.runs.api.set_up", interrupted)
-    said = sh("run e.toml --out here")
-    assert (said.code, said.err) == (130, "Stopped before the first round: nothing was written.\n")
-
-
 def test_a_note_is_printed(sh: Shell) -> None:
     assert "Note: 3 of 3 clients have fewer examples" in sh("run e.toml --set local.batch=1000 --out here").out
 
@@ -299,7 +288,7 @@ def test_a_second_ctrl_c_stops_at_once(sh: Shell, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(LogLines, "on_round", interrupt)
     said = sh("run e.toml --out here")
     assert said.code == 130
-    assert "Stopped at once. What was checkpointed is safe: go on with --resume." in said.err
+    assert "Stopped at once, before the first checkpoint" in said.err  # which the first round did not reach
 
 
 def test_help_has_a_short_name_and_no_line_of_it_is_cut(sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,8 @@ def recorded(
     table = experiment.evaluate
     parts = ["clients", "after"] if table.after and not pooled else ["clients"]
     names: dict[str, Better] = {**central, TRAIN_LOSS: "lower"}
+    if experiment.server is not None:
+        names |= {f"ema.{name}": better for name, better in central.items()}
     for part in parts if table.clients else ():
         for name, better in by_client.items():
             names |= {f"{part}.{name}.{what}": "lower" if what in _EVEN else better for what in _SPREAD}

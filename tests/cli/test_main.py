@@ -314,7 +314,7 @@ def test_a_list_is_named_in_the_singular_too(sh: Shell) -> None:
 def test_a_module_in_the_working_folder_is_found_and_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / "e.toml").write_text(FILE.replace('"fedavg"', '"mine:Mine"'))
     (tmp_path / "mine.py").write_text("from atoll.algorithms import FedAvg as Mine")
-    (tmp_path / "typer.py").write_text("raise RuntimeError")
+    (tmp_path / "torch.py").write_text("raise RuntimeError")
     code = "import sys; sys.path[:] = [p for p in sys.path if p]; from atoll.cli.main import main; main()"
     words = [sys.executable, "-c", code, "run", "e.toml", "--out", "here", "--quiet"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)

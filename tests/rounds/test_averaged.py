@@ -96,6 +96,13 @@ def test_an_average_of_no_whole_model_is_refused(other: dict[str, Any], tmp_path
         atoll.run({**AVERAGED, **other}, tmp_path / "run")
 
 
+def test_a_run_may_end_by_what_its_average_reaches(tmp_path: Path) -> None:
+    run = atoll.run({**AVERAGED, "stop": {"metric": "ema.accuracy", "target": 0.01}}, tmp_path / "run")
+    assert run.status.startswith("stopped early: ema.accuracy reached")
+    with pytest.raises(ConfigError, match=r"stop.metric: 'ema.accuracy' is not measured"):
+        atoll.run({**GIVEN, "stop": {"metric": "ema.accuracy", "target": 0.01}}, tmp_path / "other")
+
+
 @pytest.mark.parametrize("decay", [0.0, 1.0])
 def test_a_decay_that_averages_nothing_is_refused(decay: float) -> None:
     with pytest.raises(ConfigError, match=r"server.ema"):

@@ -34,7 +34,7 @@ from atoll.core.settings import (
     schedules_in,
     setting_names,
 )
-from atoll.core.table import Count, Table, Whole
+from atoll.core.table import Count, Seed, Table, Whole
 from atoll.core.task import GivesGradient, Model, SecondModel, StepNeeds, Task
 from atoll.core.traits import Traits
 from atoll.core.transform import Calibrated, Chain, Scaling, Simulated, Spec, Transform, transform_name
@@ -73,6 +73,7 @@ __all__ = [
     "Scaling",
     "Scheduled",
     "SecondModel",
+    "Seed",
     "Server",
     "ServerSide",
     "SetByBind",

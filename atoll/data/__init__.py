@@ -8,6 +8,7 @@ from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels, Same
 from atoll.data.formats import FILES
 from atoll.data.measures import Skew, label_counts, label_skew
+from atoll.data.memory import gib, machine_memory
 from atoll.data.partition import PARTITIONS, Partition, Partitioner, noisy
 from atoll.data.population import Population
 from atoll.data.sampling import (
@@ -67,7 +68,9 @@ __all__ = [
     "Sampler",
     "Skew",
     "available",
+    "gib",
     "label_counts",
     "label_skew",
+    "machine_memory",
     "noisy",
 ]

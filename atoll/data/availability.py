@@ -89,6 +89,6 @@ def _read(path: Path) -> np.ndarray:
             return np.loadtxt(path, delimiter=",", ndmin=2)
     except FileNotFoundError:
         raise ConfigError(f"cohort.trace: there is no file {path}. Give the path of a .npy or .csv file.") from None
-    except (OSError, ValueError, EOFError) as e:
+    except Exception as e:  # a file that is something else can make numpy raise anything
         raise ConfigError(f"cohort.trace: {path} cannot be read ({e}). Use a plain array of 0 and 1.") from e
     raise ConfigError(f"cohort.trace: {path} is neither .npy nor .csv. Save the table as one of these.")

@@ -66,7 +66,7 @@ class Fixed:
 class FixedWithReplacement:
     """A fixed number of draws, each uniform over all clients: one may come twice."""
 
-    size: Annotated[int, Field(ge=1)]
+    size: Annotated[int, Field(ge=1, le=10**7)]
 
     def check(self, population: int) -> None:
         pass

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import Tensor
 
 from atoll import tree
 from atoll.core import Model, Task
+from atoll.data import machine_memory
 from atoll.tree import Tree
 
 
@@ -16,7 +15,7 @@ def total_bytes(device: torch.device) -> int:
     """The memory of the machine or of the GPU. Not the free memory, which would make chunks depend on the moment."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return machine_memory()
 
 
 def default_budget(device: torch.device) -> int:

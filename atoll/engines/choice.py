@@ -23,7 +23,8 @@ from atoll.engines.threads import Threads
 from atoll.engines.vector import Vector
 
 Count = Annotated[int, Field(ge=0)]
-Gigabytes = Annotated[float, Field(gt=0)]
+Workers = Annotated[int, Field(ge=0, le=1024)]  # threads
+Gigabytes = Annotated[float, Field(gt=0, le=1e6)]
 Compile = bool | Literal["auto"]
 _SMALL = 5e7  # operations of a step that are done before a second thread has begun
 
@@ -45,7 +46,7 @@ class Choice:
 def auto(
     chunk: Count = 0,
     memory_gb: Gigabytes | None = None,
-    workers: Count = 0,
+    workers: Workers = 0,
     precision: Precision = "tf32",
     compile: Compile = "auto",
     spill: str | None = None,
@@ -79,7 +80,7 @@ def vector(
 
 
 def threads(
-    workers: Count = 0, memory_gb: Gigabytes | None = None, precision: Precision = "tf32", spill: str | None = None
+    workers: Workers = 0, memory_gb: Gigabytes | None = None, precision: Precision = "tf32", spill: str | None = None
 ) -> Choice:
     """Clients side by side, one single-threaded worker per core: for convolutions on a CPU."""
     return Choice("threads", memory_gb=memory_gb, workers=workers, precision=precision, spill=spill)

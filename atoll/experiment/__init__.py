@@ -6,6 +6,7 @@ from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import EvaluateTable, Experiment, LocalTable, StopTable
 from atoll.experiment.files import load, override, read, set_at_path
 from atoll.experiment.listing import describe, summary_line
+from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.messages import closest_name, did_you_mean, unknown_option
 from atoll.experiment.module import seeded_torch
 from atoll.experiment.registry import Entry, Nested, build, check, check_options, find_builder
@@ -33,6 +34,7 @@ __all__ = [
     "did_you_mean",
     "find_builder",
     "find_device",
+    "fits_in_memory",
     "load",
     "load_dataset",
     "make_partition",

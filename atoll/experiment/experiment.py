@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from atoll.core import Count, Table, Whole
+from atoll.core import Count, Seed, Table, Whole
 from atoll.errors import ConfigError
 from atoll.experiment import toml
 from atoll.experiment.arguments import Of, schema
+from atoll.experiment.limits import shallow
 from atoll.experiment.registry import Entry, check_options
 from atoll.experiment.type_names import short_toml
 from atoll.privacy.run import LocalPrivacyTable, PrivacyTable
@@ -74,7 +75,7 @@ class Experiment(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     rounds: Count
-    seed: Whole = 0
+    seed: Seed = 0
     on_divergence: Literal["stop", "drop"] = "stop"
     label: str | None = None
     data: Annotated[Entry, Of("data")]
@@ -105,7 +106,7 @@ class Experiment(BaseModel):
             raise ConfigError(f"experiment: must be a table (got {short_toml(raw)}). Start with rounds = 50.")
         if "sweep" in raw:
             raise ConfigError("sweep: this file has a [sweep] table: use atoll sweep (atoll.sweep.run from Python).")
-        return cls(**{str(k): v for k, v in raw.items()})
+        return cls(**{str(k): v for k, v in shallow(raw, "experiment").items()})
 
     def complete(self) -> dict[str, Any]:
         """The whole file with every default written out; what is None is left out."""

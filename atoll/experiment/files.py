@@ -9,6 +9,7 @@ from typing import Any
 
 from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment
+from atoll.experiment.limits import nested_too_deep, shallow
 from atoll.experiment.messages import closest_name
 from atoll.experiment.type_names import short_toml
 
@@ -43,7 +44,9 @@ def read(path: str | Path) -> dict[str, Any]:
     """A TOML file as it stands, or a ConfigError that shows the line."""
     text = _text(Path(path))
     try:
-        return tomllib.loads(text)
+        return shallow(tomllib.loads(text), str(path))
+    except RecursionError:
+        raise ConfigError(nested_too_deep(str(path))) from None
     except tomllib.TOMLDecodeError as e:
         raise ConfigError(_syntax(str(path), text, str(e))) from None
 
@@ -112,7 +115,9 @@ def _value(text: str, said: str) -> Any:
     """The value in TOML; plain text where it is none, unless it begins as a list or a table does."""
     head = "value = "
     try:
-        parsed = tomllib.loads(head + text)
+        parsed = shallow(tomllib.loads(head + text), said)
+    except RecursionError:
+        raise ConfigError(nested_too_deep(said)) from None
     except tomllib.TOMLDecodeError as e:
         if not text.startswith(("[", "{")):
             return text

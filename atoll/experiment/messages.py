@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from atoll.experiment import toml
 from atoll.experiment.arguments import Argument
+from atoll.experiment.limits import beyond
 from atoll.experiment.type_names import has_choice, sentence, short_toml
 from atoll.records import renamed_option
 
@@ -129,6 +130,8 @@ def mistakes(argument: Argument, value: Any, at: str) -> list[str]:
     """Everything that is wrong with a plain value."""
     wanted = sentence(argument.type)
     whole = f"{at}: must be {wanted} (got {short_toml(value)}).{_instead(wanted, value)}"
+    if excess := beyond(argument.type, value, at):
+        return [f"{place}: {what}{_hint(place)}" for place, what in excess]
     try:
         argument.read(value)
     except TypeError:

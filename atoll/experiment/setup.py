@@ -31,6 +31,7 @@ from atoll.engines import ENGINES, Choice
 from atoll.errors import ConfigError
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import Experiment
+from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
 from atoll.experiment.task import TRAIN_LOSS, check_metrics, make_task, measured, whole_numbers
@@ -126,6 +127,7 @@ class Setup:
         return {**counts, "min_separation": participation.min_separation or 1}
 
 
+@fits_in_memory()
 def set_up(
     experiment: Experiment, device: Device = "auto", dataset: Dataset | None = None, partition: Partition | None = None
 ) -> Setup:
@@ -143,6 +145,7 @@ def load_dataset(experiment: Experiment) -> Dataset:
     return found
 
 
+@fits_in_memory()
 def assemble(
     experiment: Experiment,
     dataset: Dataset,

@@ -6,25 +6,41 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 
-def replace_file(path: Path, write: Callable[[Path], object], sync: bool = False) -> None:
-    """Write a draft beside the file, then put it in its place: after a crash there is the old one or the new, whole.
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a draft beside the file, then put it in its place: there is the old one or the new, whole.
 
-    `sync`: also if the power fails.
+    Also after a crash, and after the power failed: what is named is on the disk, and then so is its name.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         write(draft)
-        if sync:
-            with draft.open("rb") as f:
-                os.fsync(f.fileno())
+        sync_file(draft)
         draft.replace(path)
+        _sync_folder(path.parent)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def sync_file(path: Path) -> None:
+    """See the file's contents on the disk."""
+    with path.open("rb") as f:
+        os.fsync(f.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    """See the names of its files on the disk, where the system can do that (Windows cannot)."""
+    with suppress(OSError):
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def replace_bytes(path: Path, content: bytes) -> None:

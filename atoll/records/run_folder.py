@@ -16,7 +16,7 @@ from typing import Any
 
 from atoll.errors import RecordError
 from atoll.records import layout
-from atoll.records.atomic import as_json, is_draft, replace_file, replace_text
+from atoll.records.atomic import as_json, is_draft, replace_file, replace_text, sync_file
 from atoll.records.lock import is_locked, locked_folder
 from atoll.records.record_lines import RecordLine, last_line, line_of, read_lines
 from atoll.records.upgrade import is_old, upgraded_info, upgraded_line
@@ -163,7 +163,7 @@ class RunFolder:
 
     def write_clients(self, clients: Mapping[str, Any]) -> None:
         """Replace clients.json."""
-        self._replace(layout.CLIENTS, lambda path: path.write_text(as_json(clients)), sync=False)
+        self._replace(layout.CLIENTS, lambda path: path.write_text(as_json(clients)))
 
     def write_phases(self, phases: Mapping[str, Any], page: str) -> None:
         """Replace what a profile says, and its page."""
@@ -188,8 +188,7 @@ class RunFolder:
     def settle(self) -> None:
         """See the record on the disk: a checkpoint must never be ahead of it, even if the power fails."""
         if self.record_path.exists():
-            with self.record_path.open("rb") as f:
-                os.fsync(f.fileno())
+            sync_file(self.record_path)
 
     # Tensors.
 
@@ -268,9 +267,9 @@ class RunFolder:
             raise RecordError(f"{path}: cannot be read ({what}). Start again in a new folder.") from e
         return state
 
-    def _replace(self, name: str, write: Callable[[Path], object], sync: bool = True) -> None:
+    def _replace(self, name: str, write: Callable[[Path], object]) -> None:
         try:
-            replace_file(self.path / name, write, sync)
+            replace_file(self.path / name, write)
         except (OSError, RuntimeError) as e:  # torch.save reports a full disk as a RuntimeError
             raise self._full(e) from e
 

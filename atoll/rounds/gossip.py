@@ -42,6 +42,11 @@ class Gossip(Round):
         return Collect()
 
     def check(self, algorithm: Algorithm) -> None:
+        if algorithm.traits().pooled:
+            raise ConfigError(
+                f"round.name: {type(algorithm).__name__} trains on all data in one place, and gossip has no "
+                "such place. Use round.name = 'central'."
+            )
         if algorithm.traits().counts_clients:
             raise ConfigError(
                 f"round.name: gossip has no server to keep what {type(algorithm).__name__} keeps there. "

@@ -15,7 +15,7 @@ from atoll.core import Context, Outcome
 from atoll.engines import Choice, arithmetic
 from atoll.engines.ranks import ALONE, World
 from atoll.errors import DivergenceError, RankError
-from atoll.experiment import Setup
+from atoll.experiment import Setup, fits_in_memory
 from atoll.phases import phase
 from atoll.records import RunFolder
 from atoll.rounds import client_key
@@ -40,6 +40,7 @@ Around = Callable[[int, int], AbstractContextManager[None]]  # of a round's numb
 class RunLoop:
     """Makes a run's rounds: `plan` is what comes, `state` what is left."""
 
+    @fits_in_memory()
     def __init__(
         self,
         setup: Setup,
@@ -99,7 +100,7 @@ class RunLoop:
             if self.world.any_rank(interrupted.is_set()) and done < rounds:
                 return self._ended("interrupted")
             if done < rounds and schedule.turn(done) and self.world.on_rank_zero(schedule.due):
-                schedule.write(self.state.checkpoint)
+                schedule.write(self._checkpoint)
                 if self.checkpointed is not None:
                     self.world.on_rank_zero(self.checkpointed)
         return self._ended("finished")
@@ -115,8 +116,13 @@ class RunLoop:
 
     def _ended(self, why: str) -> str:
         self.world.on_rank_zero(lambda: self.folder.save_model(self.state.model()))
-        self.state.checkpoint()
+        self._checkpoint()
         return why
+
+    def _checkpoint(self) -> None:
+        """What a run goes on from, and before it what was measured by then: a resume does not measure that again."""
+        self.write_clients.flush()
+        self.state.checkpoint()
 
     def resume(self) -> None:
         """Go back to the last checkpoint, and to what listeners had heard by then; without one, to the beginning."""

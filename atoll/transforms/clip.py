@@ -55,7 +55,7 @@ class ClipPerLayer(Scaling):
         return self, _bounded(spec, self.max_norm, self.norm)
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
-        tensors = len(tree.leaves(update.value))
+        tensors = max(1, len(tree.leaves(update.value)))  # none: nothing is shared
         per_tensor = self.max_norm / (tensors if self.norm == "l1" else tensors**0.5)
         return update, tree.map(lambda x: _factors({"x": x}, per_tensor, self.norm)["x"], update.value)
 

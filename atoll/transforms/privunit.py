@@ -31,7 +31,7 @@ class Cap:
 
         That is the squared error at an update of length 0; at length L the error is L^2 less.
         """
-        return float((size + _cut(self.above) * self.mean) / size)
+        return float((size + _cut(self.above) * self.mean) / max(1, size))
 
 
 @lru_cache(maxsize=64)

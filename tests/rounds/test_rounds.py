@@ -178,6 +178,23 @@ def test_gossip_refuses_what_needs_a_server_also_when_it_is_wrapped() -> None:
         Gossip().check(LocalStatistics(Scaffold(problem.task, 0.1, 6)))
 
 
+def test_gossip_refuses_data_that_lies_in_one_place(tmp_path: Path) -> None:
+    given = {"data": "digits", "partition": {"name": "iid", "clients": 4}, "round": "gossip", "rounds": 1}
+    with pytest.raises(ConfigError, match=r"Centralised trains on all data in one place, and gossip has no such place"):
+        atoll.run({**given, "algorithm": {"name": "centralised", "lr": 0.1}}, tmp_path / "run")
+
+
+def test_updates_that_hold_nothing_can_be_clipped_but_not_hidden(tmp_path: Path) -> None:
+    given = {"data": "digits", "partition": {"name": "iid", "clients": 4}, "rounds": 1, "local": {"max_steps": 1}}
+    given |= {"algorithm": {"name": "local", "lr": 0.1}}
+    clip = {"name": "clip_per_layer", "max_norm": 0.1}
+    assert atoll.run({**given, "transform": [clip]}, tmp_path / "run").status == "finished"
+    noise = {"name": "approximate_local", "mechanism": "privunit", "epsilon": 1.0}
+    chain = ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}, noise]
+    with pytest.raises(ConfigError, match="local sends nothing of this model"):
+        atoll.run({**given, "transform": chain}, tmp_path / "other")
+
+
 def test_noise_for_privacy_is_refused_under_gossip(tmp_path: Path) -> None:
     layers = [
         "equal_weights",

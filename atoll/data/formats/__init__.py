@@ -16,13 +16,14 @@ from atoll.data.formats.leaf_shakespeare import leaf_shakespeare
 from atoll.data.formats.libsvm import libsvm
 from atoll.data.formats.parquet import parquet
 from atoll.data.formats.reddit import reddit
+from atoll.data.formats.safe_read import at_the_door
 from atoll.data.formats.sent140 import sent140
 from atoll.data.formats.svhn import svhn
 from atoll.data.formats.tff_cifar100 import tff_cifar100
 from atoll.data.formats.tff_emnist import tff_emnist
 from atoll.data.formats.tff_stackoverflow import tff_stackoverflow
 
-FILES: dict[str, Callable[..., Dataset]] = {
+_BUILDERS: dict[str, Callable[..., Dataset]] = {
     "csv": csv,
     "parquet": parquet,
     "images": images,
@@ -43,5 +44,7 @@ FILES: dict[str, Callable[..., Dataset]] = {
     "tff_stackoverflow": tff_stackoverflow,
     "huggingface": huggingface,
 }
+
+FILES: dict[str, Callable[..., Dataset]] = {name: at_the_door(name, build) for name, build in _BUILDERS.items()}
 
 __all__ = ["FILES"]

@@ -12,7 +12,7 @@ from atoll.data.decode import Pixels
 from atoll.data.formats import safe_read
 from atoll.data.formats.idx import image_label_pair, read_idx
 from atoll.data.formats.label_encoding import matched
-from atoll.data.formats.mat import read_mat
+from atoll.data.formats.mat import Struct, read_mat
 
 Split = Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"]
 Part = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64] | None]  # images, labels, writers
@@ -53,14 +53,14 @@ def _from_mat(path: Path, split: str) -> tuple[Part, Part]:
     return _part(top, "train", path, split), _part(top, "test", path, split)
 
 
-def _part(top: Any, part: str, path: Path, split: str) -> Part:
+def _part(top: Struct, part: str, path: Path, split: str) -> Part:
     inner = _record(_field(top, part, path), path)
-    x, y = _field(inner, "images", path), _field(inner, "labels", path).reshape(-1)
+    x, y = _column(inner, "images", path), _column(inner, "labels", path).reshape(-1)
     if x.ndim != 2 or x.shape[1] != 784 or x.dtype != np.uint8:
         safe_read.refuse(
             path, f"{part}.images is {x.dtype} of shape {x.shape}", "Use the original file: uint8 (n, 784)"
         )
-    writers = _field(inner, "writers", path).reshape(-1) if "writers" in (inner.dtype.names or ()) else None
+    writers = _column(inner, "writers", path).reshape(-1) if "writers" in inner else None
     for name, column in (("labels", y), ("writers", writers)):
         if column is not None and (len(column) != len(x) or column.dtype.kind not in "iuf"):
             safe_read.refuse(path, f"{part}.{name} has {len(column):,} numbers for {len(x):,} images", "Fetch it again")
@@ -68,17 +68,24 @@ def _part(top: Any, part: str, path: Path, split: str) -> Part:
     return turned, _labels(y, split, path), None if writers is None else writers.astype(np.int64)
 
 
-def _record(value: Any, path: Path) -> Any:
-    """MATLAB's struct: an array (1, 1) of records."""
-    if value.dtype.names is None or value.size != 1:
+def _record(value: Any, path: Path) -> Struct:
+    if not isinstance(value, dict):
         safe_read.refuse(path, "does not hold the structs that EMNIST has", "Use the original emnist-*.mat")
     return value
 
 
-def _field(record: Any, name: str, path: Path) -> Any:
-    if name not in record.dtype.names:
-        safe_read.refuse(path, f"has no field {name!r}", "Use the original emnist-*.mat")
-    return record[name].reshape(-1)[0]
+def _field(record: Struct, name: str, path: Path) -> Any:
+    """Another struct, or an array of numbers."""
+    if record.get(name) is None:
+        safe_read.refuse(path, f"has no field {name!r} of numbers", "Use the original emnist-*.mat")
+    return record[name]
+
+
+def _column(record: Struct, name: str, path: Path) -> NDArray[Any]:
+    value: NDArray[Any] | Struct = _field(record, name, path)
+    if isinstance(value, dict):
+        safe_read.refuse(path, f"has a struct in place of the numbers {name!r}", "Use the original emnist-*.mat")
+    return value
 
 
 def _from_idx(folder: Path, split: str, writers: Path | None) -> tuple[Part, Part]:

@@ -2,23 +2,56 @@
 
 import bz2
 import difflib
+import functools
 import gzip
 import importlib
 import json
 import lzma
-import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, ParamSpec, TypeVar
 
-from atoll.errors import DataError
+from atoll.data.memory import gib, machine_memory
+from atoll.errors import AtollError, DataError
 
 _CHUNK = 1 << 24
 _PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _SUFFIXES = ("", ".gz", ".bz2", ".xz")
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def at_the_door(name: str, read: Callable[P, T]) -> Callable[P, T]:
+    """A reader whose errors are all ours: whatever a parser makes of a malformed file is a refusal of that file.
+
+    The parsers are others' (a database, an image library, HDF5, json), and a file can make them raise anything.
+    """
+
+    @functools.wraps(read)
+    def guarded(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return read(*args, **options)
+        except AtollError:
+            raise
+        except Exception as e:
+            raise DataError(_unforeseen(name, options.get("path", args[0] if args else "data.path"), e)) from e
+
+    return guarded
+
+
+def _unforeseen(name: str, path: object, e: Exception) -> str:
+    if isinstance(e, MemoryError):
+        return f"{path}: needs more memory than there is ({e or gib(machine_memory())}). Use fewer or smaller examples."
+    what = (str(e).strip().partition("\n")[0] or "no more is known")[:200]
+    return (
+        f"{path}: cannot be read as {name!r}; it is damaged, or something else ({type(e).__name__}: {what}). "
+        "Write or fetch it again."
+    )
 
 
 def refuse(path: Path | str, what: str, instead: str) -> NoReturn:
@@ -140,12 +173,8 @@ def read_json(path: Path) -> Any:
 
 def check_memory(count: int, path: Path, instead: str = "Use fewer or smaller examples") -> None:
     """Refuse to hold more bytes than this machine has memory."""
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not every system tells
-        return
-    if count > memory:
-        refuse(path, f"would take {count / 2**30:,.1f} GiB, and this machine has {memory / 2**30:,.1f} GiB", instead)
+    if count > machine_memory():
+        refuse(path, f"would take {gib(count)}, and this machine has {gib(machine_memory())}", instead)
 
 
 def import_extra(package: str, name: str) -> Any:

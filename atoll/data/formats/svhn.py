@@ -31,11 +31,13 @@ def svhn(path: Path, extra: bool = False) -> Dataset:
 
 def _read(path: Path) -> Tree:
     arrays = read_mat(path, "X")
-    x, y = arrays["X"], arrays.get("y")
+    x, y = (arrays.get(name) for name in ("X", "y"))
+    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+        safe_read.refuse(path, "does not hold the arrays X and y", "Use the original *_32x32.mat")
     if x.ndim != 4 or x.shape[:3] != (32, 32, 3) or x.dtype != np.uint8:
         safe_read.refuse(path, f"X is {x.dtype} of shape {x.shape}", "Use the cropped digits: uint8 (32, 32, 3, n)")
-    if y is None or y.size != x.shape[3]:
-        safe_read.refuse(path, f"has {0 if y is None else y.size:,} labels for {x.shape[3]:,} images", "Fetch it again")
+    if y.size != x.shape[3]:
+        safe_read.refuse(path, f"has {y.size:,} labels for {x.shape[3]:,} images", "Fetch it again")
     digits = y.reshape(-1).astype(np.int64)
     bad = np.flatnonzero((digits < 1) | (digits > 10))
     if len(bad):

@@ -8,7 +8,10 @@ from pydantic import Field
 
 from atoll import rng
 from atoll.data.dataset import Dataset
+from atoll.data.memory import check_share
 from atoll.rng import host
+
+_BYTES = 250  # of a point at the peak: coordinates in float64 and float32, random words, keys
 
 
 def fcube(points: Annotated[int, Field(ge=2)] = 1000, seed: int = 0) -> Dataset:
@@ -20,6 +23,7 @@ def fcube(points: Annotated[int, Field(ge=2)] = 1000, seed: int = 0) -> Dataset:
     Li et al. (NIID-Bench, 2022), https://arxiv.org/abs/2102.02079.
     """
     n = 4 * points
+    check_share(n * _BYTES, f"data.points: {n:,} points and as many more", "Set fewer points")
     party, second = np.arange(n) // points, np.arange(n) % points % 2
     x = host.uniform(rng.key("fcube", seed, "train"), np.arange(3 * n)).reshape(n, 3)
     x[party > 1, 1] *= -1

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from atoll.data import Dataset
 from atoll.data.formats import FILES, safe_read
 from atoll.data.formats.decoders import OneHot, Sparse
 from atoll.data.formats.label_encoding import kind_of, matched, numbered, targets
@@ -110,7 +111,7 @@ def test_more_than_the_memory_is_refused_before_it_is_taken(tmp_path):
 
 def test_a_small_file_that_unpacks_to_more_than_the_memory_is_refused(tmp_path, monkeypatch):
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(1 << 20)))
-    monkeypatch.setattr(safe_read.os, "sysconf", lambda name: 100)  # 100 pages of 100 bytes
+    monkeypatch.setattr("os.sysconf", lambda name: 100)  # 100 pages of 100 bytes
     with pytest.raises(DataError, match=r"bomb\.gz: would take"):
         safe_read.read_all(tmp_path / "bomb.gz")
 
@@ -234,3 +235,34 @@ def test_nothing_here_unpickles():
         text = path.read_text()
         assert "import pickle" not in text
         assert "allow_pickle" not in text
+
+
+@pytest.mark.parametrize(
+    "accident", [StopIteration(), MemoryError(), RecursionError("deep"), KeyError("x"), ValueError()]
+)
+def test_whatever_a_parser_raises_is_a_refusal_of_the_file(accident, tmp_path):
+    def read(path: safe_read.Path, share: float = 0.1) -> Dataset:
+        raise accident
+
+    guarded = safe_read.at_the_door("mine", read)
+    assert inspect.signature(guarded) == inspect.signature(read)  # the signature is the schema
+    with pytest.raises(
+        DataError, match=r"a\.mine: .*\. (Write or fetch it again|Use fewer or smaller examples)\.$"
+    ) as e:
+        guarded(path=tmp_path / "a.mine")
+    assert e.value.__cause__ is accident
+
+
+def test_a_refusal_of_ours_goes_through_the_door_as_it_is(tmp_path):
+    ours = DataError("a.csv: is empty. Give it rows.")
+
+    def read(path: safe_read.Path) -> Dataset:
+        raise ours
+
+    with pytest.raises(DataError) as e:
+        safe_read.at_the_door("mine", read)(tmp_path)
+    assert e.value is ours
+
+
+def test_every_format_has_the_same_door():
+    assert all(inspect.unwrap(read) is not read for read in FILES.values())

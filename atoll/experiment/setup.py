@@ -260,7 +260,7 @@ def _held_out(experiment: Experiment, partition: Partition) -> tuple[Partition, 
 
 
 def _notes(dataset: Dataset, training: Partition, batch: int, rows: int | str) -> list[str]:
-    found = []
+    found = list(dataset.notes)
     few = int((training.sizes < batch).sum())
     if few:
         found.append(

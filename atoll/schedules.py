@@ -136,8 +136,10 @@ class Plateau(Schedule):
 class Follow(Schedule):
     """Up by `change` when `metric` got worse, down when it improved `patience` evaluations in a row; 0 to `most`.
 
-    For mu: pfl-research's AdaFedProx, which looks at the loss of held-out data. Nothing of the clients is in it, so
-    it costs no privacy, unlike the training loss that the algorithm `adafedprox` goes by.
+    For mu, at `patience = 1`: pfl-research's AdaFedProx, which looks at the loss of held-out data and takes the first
+    measurement for an improvement. With more patience a reduction begins the count anew; pfl-research goes on with
+    every further improvement. Nothing of the clients is in it, so it costs no privacy, unlike the training loss that
+    the algorithm `adafedprox` goes by.
     """
 
     start: Number = 0.0

@@ -94,6 +94,12 @@ def weighted_sum(x: Tensor, w: Tensor) -> Tensor:
     return torch.mv(rows.T, w).reshape(x.shape[1:])  # of a matrix and a vector: always all bits
 
 
+def cast_like(x: Tensor, like: Tensor) -> Tensor:
+    """In the type of another tensor; to whole numbers by rounding, not by cutting off."""
+    whole = x.is_floating_point() and not like.is_floating_point()
+    return (x.round() if whole else x).to(like.dtype)
+
+
 def where(condition: Tensor, a: Tree, b: Tree) -> Tree:
     """`a` where the (scalar) condition holds, else `b`."""
     return map(lambda x, y: torch.where(condition, x, y), a, b)  # type: ignore[no-any-return]

@@ -18,8 +18,10 @@ from atoll.tree import Tree
 class AdaFedProx:
     """FedProx; mu goes up when the training loss rises and down when it has fallen `patience` rounds in a row.
 
-    The heuristic of Li et al. (2020, appendix C.3.3), which pfl-research calls AdaFedProx. mu stays below `most`: a
-    noisy loss rises in every other round, and above a rate of 2 / mu the pull back overshoots and training diverges.
+    The heuristic of Li et al. (2020, appendix C.3.3), which pfl-research calls AdaFedProx. After a reduction the rounds
+    are counted anew, and the first round is no fall (pfl-research: every further fall reduces, and the first round is
+    one). mu stays below `most`: a noisy loss rises in every other round, and above a rate of 2 / mu the pull back
+    overshoots and training diverges.
     """
 
     task: Task
@@ -32,7 +34,7 @@ class AdaFedProx:
     server_lr: Positive = 1.0
 
     def traits(self) -> Traits:
-        return Traits()
+        return Traits(adapts=("mu",))
 
     def init(self, model: Model, key: Tensor) -> Tree:
         none = zero(model["params"])
@@ -57,7 +59,8 @@ class AdaFedProx:
 
     def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         mean = total.mean()
-        falls = torch.where(mean["loss"] < server["loss"], server["falls"] + 1, 0.0)
+        fell = (mean["loss"] < server["loss"]) & torch.isfinite(server["loss"])  # the first round has nothing before it
+        falls = torch.where(fell, server["falls"] + 1, 0.0)
         calm, rose = falls >= self.patience, mean["loss"] > server["loss"]
         mu = server["mu"] + torch.where(rose, self.change, torch.where(calm, -self.change, 0.0))
         adapted = {

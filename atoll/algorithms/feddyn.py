@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from atoll import tree
-from atoll.algorithms.local import begin, descend, difference, equal_weight, gradient, move
+from atoll.algorithms.local import begin, check_divisor, descend, difference, equal_weight, gradient, move
 from atoll.algorithms.optimizers import SGD, Optimizer
 from atoll.core import Info, Model, Positive, Task, Total, Traits, Update
 from atoll.tree import Tree
@@ -24,6 +24,9 @@ class FedDyn:
     population: int
     alpha: Positive = 0.01
     optimizer: Optimizer = SGD()
+
+    def __post_init__(self) -> None:
+        check_divisor("alpha", self.alpha)
 
     def traits(self) -> Traits:
         return Traits(counts_clients=True)

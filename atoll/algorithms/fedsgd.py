@@ -15,7 +15,8 @@ from atoll.tree import Tree
 class FedSGD:
     """One gradient of all the cohort's examples per round (McMahan et al., 2017).
 
-    w <- w - lr * sum_k n_k grad F_k(w) / n. Batches only cut the work: the result does not depend on their size.
+    w <- w - lr * sum_k n_k grad F_k(w) / n. Batches only cut the work: the result does not depend on their size. Where
+    `local.max_steps` cuts it short, grad F_k is estimated from the rows that were read.
     """
 
     task: Task

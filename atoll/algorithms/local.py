@@ -13,6 +13,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.algorithms.optimizers import Optimizer, zero
 from atoll.core import GivesGradient, Info, Model, Task, Update, gradient_and_value
+from atoll.errors import ConfigError
 from atoll.tree import Tree
 
 
@@ -78,7 +79,15 @@ def move(server: Tree, mean: Tree, lr: float) -> Tree:
 
 def renewed(buffers: Tree, change: Tree) -> Tree:
     """Buffers after the mean change; a counter stays a whole number."""
-    return tree.map(lambda b, d: (b + d).to(b.dtype), buffers, change)  # type: ignore[no-any-return]
+    return tree.map(lambda b, d: tree.cast_like(b + d, b), buffers, change)  # type: ignore[no-any-return]
+
+
+def check_divisor(name: str, value: object) -> None:
+    """Refuse a setting that a schedule has brought to zero, and that is divided by."""
+    if isinstance(value, float | int) and value <= 0:
+        raise ConfigError(
+            f"algorithm.{name}: is divided by, and its schedule reaches {value:g}. Give the schedule an end above 0."
+        )
 
 
 def equal_weight(info: Info) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from atoll.algorithms.local import begin, delta_update, descend, gradient, model_of, move
+from atoll.algorithms.local import begin, check_divisor, delta_update, descend, gradient, model_of, move
 from atoll.algorithms.optimizers import SGD, Optimizer
 from atoll.core import Info, Model, Positive, Task, Total, Traits, Unsigned, Update
 from atoll.tree import Tree
@@ -16,6 +16,8 @@ class Moon:
     """Model-contrastive learning: features near the server's, far from the client's last ones (Li et al., 2021).
 
     Loss + mu * -log(exp(s(z, z_server)/T) / (exp(s(z, z_server)/T) + exp(s(z, z_last)/T))), s the cosine.
+    The server's and the last model are fixed and only looked at, so they run as when they predict, as in the authors'
+    code: running statistics, no dropout. The last model of a client that comes for the first time is the initial one.
     """
 
     task: Task
@@ -24,6 +26,9 @@ class Moon:
     temperature: Positive = 0.5
     optimizer: Optimizer = SGD()
     server_lr: Positive = 1.0
+
+    def __post_init__(self) -> None:
+        check_divisor("temperature", self.temperature)
 
     def traits(self) -> Traits:
         return Traits()
@@ -41,7 +46,7 @@ class Moon:
         return begin(self.optimizer, sent)
 
     def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
-        near, far = self._features(sent, batch), self._features(own["last"], batch)
+        near, far = self._fixed_features(sent, batch), self._fixed_features(own["last"], batch)
 
         def contrast(params: Tree) -> Tensor:
             z = self.task.features(params, carry["buffers"], batch)
@@ -58,5 +63,5 @@ class Moon:
     def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         return move(server, total.mean(), self.server_lr)
 
-    def _features(self, model: Model, batch: Tree) -> Tensor:
-        return self.task.features(model["params"], model["buffers"], batch)
+    def _fixed_features(self, model: Model, batch: Tree) -> Tensor:
+        return self.task.features(model["params"], model["buffers"], batch, training=False)

@@ -19,7 +19,7 @@ class Scaffold:
     """Control variates against client drift (Karimireddy et al., 2020).
 
     Local step: g - c_i + c, all controls zero at first.
-    Option I:  c_i+ = the gradient of all local examples at the server's model x.
+    Option I:  c_i+ = the gradient of all local examples (that the steps read) at the server's model x.
     Option II: c_i+ = c_i - c + (x - y_i) / (K lr), with K the gradients the change is worth (steps, for plain SGD).
     Server: x += server_lr * mean(y_i - x);  c += |S|/N * mean(c_i+ - c_i).
     """

@@ -55,7 +55,7 @@ def keep_statistics_local(algorithm: Algorithm) -> Algorithm:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Re-estimate BatchNorm's statistics at a fixed model: the mean over all batches of what each one has."""
+    """Re-estimate BatchNorm's statistics at a fixed model: those of all the cohort's examples, as of one batch."""
 
     task: Task
 
@@ -72,7 +72,8 @@ class Statistics:
         return model_of(server)
 
     def start(self, sent: Tree, own: Tree) -> Tree:
-        return {**model_of(sent), "sum": tree.zeros_like(sent["buffers"]), "seen": zero(sent["params"])}
+        none = tree.scale(tree.zeros_like(sent["buffers"]), 0.0)  # a counter's mean is no whole number
+        return {**model_of(sent), "sum": none, "seen": zero(sent["params"])}
 
     def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         n = batch["mask"].sum()
@@ -83,7 +84,8 @@ class Statistics:
         return Update({"buffers": tree.scale(carry["sum"], 1.0 / carry["seen"].clamp(min=1))}, carry["seen"]), own
 
     def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
-        return {**server, "buffers": total.mean()["buffers"]}
+        buffers = self.task.renewed_buffers(total.mean()["buffers"], server["buffers"], total.weight)
+        return {**server, "buffers": buffers}
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ class Task(Protocol):
         """One column per statistic, one row per example, so that any group of examples can be summed."""
         ...
 
-    def features(self, params: Tree, buffers: Tree, batch: Tree) -> Tensor:
-        """What enters the last layer: (B, features)."""
+    def features(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
+        """What enters the last layer, (B, features); as in training, or as when the model predicts."""
         ...
 
     def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
@@ -46,7 +46,11 @@ class Task(Protocol):
         ...
 
     def statistics(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
-        """The buffers as this batch alone would have them."""
+        """Means over the REAL examples of which `renewed_buffers` makes buffers; shaped like the buffers."""
+        ...
+
+    def renewed_buffers(self, means: Tree, buffers: Tree, examples: Tensor) -> Tree:
+        """The buffers of all `examples` whose `statistics` were averaged; `buffers` are those they were taken with."""
         ...
 
     def names(self, kind: str) -> tuple[str, ...]:

@@ -10,4 +10,5 @@ class Traits:
     personal: bool = False  # a client predicts with a model of its own
     partial: bool = False  # the server's model is not whole: central metrics are the mean over clients' models
     pooled: bool = False  # all data is in one place, with one client
+    adapts: tuple[str, ...] = ()  # settings that the server moves from round to round: in its state, by these names
     counts_clients: bool = False  # the server keeps a mean over all clients' states, so it knows how many there are

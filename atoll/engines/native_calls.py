@@ -65,5 +65,7 @@ def _gathers(node: Node) -> bool:
 
 def _casts(node: Node) -> bool:
     """Is it a copy because the type is another? One of the same type would be no copy."""
+    if not node.all_input_nodes:  # a constant
+        return False
     before = node.all_input_nodes[0].meta["tensor_meta"].dtype
     return set(node.kwargs) == {"dtype"} and node.kwargs["dtype"] is not before

@@ -189,6 +189,7 @@ def assemble(
         *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others
     )
     check_metrics(known, experiment.stop, setup.schedules())
+    resolve(setup.algorithm, experiment.rounds - 1, [])  # what a schedule ends at may be refused
     chain, privacy, advice = plan_privacy(setup, [name for name in known if name != TRAIN_LOSS])
     return replace(setup, chain=chain, privacy=privacy, notes=[*setup.notes, *advice])
 

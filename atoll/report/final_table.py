@@ -38,8 +38,9 @@ class Column:
         half = estimate.half if self.interval else None
         if half is None or not math.isfinite(half):
             return TextCell(text)
-        noise = half < 1e-9 * abs(estimate.mean)  # equal seeds, up to the rounding of the mean
-        return TextCell(text, self._number(0.0 if noise else half, "", digits))
+        if estimate.all_equal:
+            return TextCell(text, remarks=(prose.ALL_EQUAL,) if digits is None else ())
+        return TextCell(text, self._number(half, "", digits))
 
     def _number(self, value: float, sign: str, digits: int | None) -> str:
         places = self.digits if digits is None or self.digits is None else digits
@@ -75,7 +76,7 @@ def page_table(final: Final) -> TextTable:
     """Every column, for a page."""
     seeds = TextColumn("seeds", "number", "number of runs that differ only in their seed")
     heads = (TextColumn(one.title, "number", one.meaning, one.span) for one in final.columns)
-    spread = "± is half the width of the 95 % t interval over seeds; a single seed has none."
+    spread = "± is half the width of the 95 % t interval over seeds; a single seed has none, nor have equal ones."
     notes = (f"{prose.first_up(final.metric.heading())}.", spread)
     rows = tuple(_row(one, final.columns, "after local training") for one in final.rows)
     return TextTable((TextColumn("run"), seeds, *heads), rows, notes=notes, style="wide")
@@ -87,7 +88,7 @@ def brief_table(final: Final) -> TextTable:
     heads = (*text_columns("run"), *number_columns("seeds", *(BRIEF[one.key] for one in columns)))
     rows = tuple(_row(one, columns, "  then tuned", digits=1) for one in final.rows)
     notes = {
-        "test: central test set, last round; ± half a 95 % t interval over seeds.": True,
+        "test: central test set, last round; ± half a 95 % t interval, if seeds differ.": True,
         "worst 10%: mean of the worst-off tenth of the clients.": any(one.key == "worst" for one in columns),
         "gain: over training alone, mean over clients.": final.has_gain,
         "then tuned: the same clients after local training.": any(one.when == "after" for one in final.rows),

@@ -9,6 +9,7 @@ from typing import Any
 from atoll.records import Cell
 
 MISSING = "—"
+ALL_EQUAL = "all equal"  # said of several seeds in place of "± 0", which would claim certainty
 
 
 def first_up(text: str) -> str:

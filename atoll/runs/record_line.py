@@ -18,9 +18,12 @@ _MOST_NUMBERS = 1000  # of one diagnostic in a line, unless the cohort is larger
 
 
 def line(
-    number: int, algorithm: Algorithm, chain: Chain, outcome: Outcome, evaluation: Evaluation | None
+    number: int, algorithm: Algorithm, chain: Chain, before: Tree, outcome: Outcome, evaluation: Evaluation | None
 ) -> dict[str, Any]:
-    """Of round `number`, counted from 0: losses, metrics, who took part and with which settings."""
+    """Of round `number`, counted from 0: losses, metrics, who took part and with which settings.
+
+    `before` is the state that the round began with.
+    """
     columns = outcome.columns()
     losses = columns.loss[columns.finite].cpu()
     weight = outcome.examples[columns.finite.cpu()]
@@ -36,7 +39,9 @@ def line(
             entry["after"] = evaluation.after
     drawn = {k: v for k, v in asdict(outcome.participation).items() if v is not None}
     entry["cohort"] = {"size": len(outcome.ids), "ids": outcome.ids.tolist(), "how": drawn}
-    entry["settings"] = {_dotted(k): _short(float(v)) for k, v in tree.paths(_settings(algorithm, chain))}
+    settings = {_dotted(k): v for k, v in tree.paths(_settings(algorithm, chain))}
+    settings |= {f"algorithm.{name}": before["server"][name].mean() for name in algorithm.traits().adapts}
+    entry["settings"] = {k: _short(float(v)) for k, v in settings.items()}
     return entry
 
 

@@ -164,7 +164,7 @@ class RunLoop:
             evaluation = yield from self._evaluate(number, ctx)
         clock.lap("evaluate")
         with phase("record"):
-            self._record(number, ctx, outcome, dropped, evaluation, clock)
+            self._record(number, ctx, before, outcome, dropped, evaluation, clock)
 
     def _ahead(self, number: int, state: Tree) -> None:
         """While a device is at work on one round, the host asks for the new model's digest and draws the next round."""
@@ -201,12 +201,13 @@ class RunLoop:
         self,
         number: int,
         ctx: Context,
+        before: Tree,
         outcome: Outcome,
         dropped: list[int],
         evaluation: Evaluation | None,
         clock: Clock,
     ) -> None:
-        entry = line(number, ctx.algorithm, self.plan.chain(number)[0], outcome, evaluation)
+        entry = line(number, ctx.algorithm, self.plan.chain(number)[0], before, outcome, evaluation)
         for listener in self.listeners:
             entry[listener.key] = listener.hear(number, outcome, len(dropped))
         entry["bytes"] = outcome.traffic._asdict()

@@ -43,6 +43,15 @@ class Estimate:
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
     @property
+    def all_equal(self) -> bool:
+        """Have all of several seeds one value, up to rounding? An interval of no width would claim certainty.
+
+        >>> t_interval([0.999, 0.999, 0.999]).all_equal, t_interval([0.999]).all_equal
+        (True, False)
+        """
+        return self.std is not None and self.std <= 1e-9 * abs(self.mean)
+
+    @property
     def diverged(self) -> bool:
         """Is some seed's value not finite? Then the mean is not either."""
         return not math.isfinite(self.mean)

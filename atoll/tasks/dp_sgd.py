@@ -128,10 +128,13 @@ class PrivateTask:
     def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
         raise leak_error("the logits of a batch")
 
-    def features(self, params: Tree, buffers: Tree, batch: Tree) -> Tensor:
+    def features(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
         raise leak_error("the features of a batch")
 
     def statistics(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
+        raise leak_error("the statistics of a batch")
+
+    def renewed_buffers(self, means: Tree, buffers: Tree, examples: Tensor) -> Tree:
         raise leak_error("the statistics of a batch")
 
 

@@ -15,6 +15,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
+from atoll.errors import ConfigError
 from atoll.tasks.kernels import Conv2d, MaxPool2d, is_replaceable_conv, is_replaceable_pool
 
 BatchNormPolicy = Literal["average", "local", "recompute", "freeze", "group"]
@@ -24,13 +25,13 @@ _CALLS = 10_007  # layers that a model may have before the second call of one me
 
 
 @contextmanager
-def forward_pass(mask: Tensor, key: Tensor | None, renew: float | None = None) -> Iterator[None]:
-    """What the layers below need to know of the batch; `renew` overrides the statistics' momentum.
+def forward_pass(mask: Tensor, key: Tensor | None) -> Iterator[None]:
+    """What the layers below need to know of the batch.
 
     The key is one for the batch, or (B, 2): each row is then drawn as if it were a batch of its own.
     """
     before = getattr(_pass, "batch", None), getattr(_pass, "calls", None)
-    _pass.batch, _pass.calls = (mask, key, renew), {}
+    _pass.batch, _pass.calls = (mask, key), {}
     try:
         yield
     finally:
@@ -62,21 +63,25 @@ class KeyedDropout(nn.Module):
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation over the real examples; the running statistics are state that goes in and out."""
+    """Batch normalisation over the real examples; the running statistics are state that goes in and out.
+
+    `num_batches_tracked` is there only where it is read: with `momentum=None`, for the mean over all batches so far.
+    """
 
     running_mean: Tensor
     running_var: Tensor
+    num_batches_tracked: Tensor
 
     def __init__(self, like: nn.modules.batchnorm._BatchNorm, frozen: bool) -> None:
         super().__init__()
-        self.eps, self.frozen = like.eps, frozen
-        # None asks for a cumulative mean, which would need a count; a moving one is the usual choice
-        self.momentum: float = 0.1 if like.momentum is None else like.momentum
+        self.eps, self.frozen, self.momentum = like.eps, frozen, like.momentum
         self.weight, self.bias = like.weight, like.bias
         self.tracked = like.running_mean is not None
         if like.running_mean is not None and like.running_var is not None:
             self.register_buffer("running_mean", like.running_mean.clone())
             self.register_buffer("running_var", like.running_var.clone())
+        if self.tracked and like.momentum is None and like.num_batches_tracked is not None:
+            self.register_buffer("num_batches_tracked", like.num_batches_tracked.clone())
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise by the batch in training, by the running statistics otherwise; in float32 at least."""
@@ -92,8 +97,16 @@ class BatchNorm(nn.Module):
         x = x if self.weight is None else x * self.weight.reshape(shape) + self.bias.reshape(shape)
         return x.to(kind)
 
+    def moments(self, x: Tensor, about: Tensor) -> tuple[Tensor, Tensor]:
+        """The means over the real examples of the values' distances from a point, and of the squares of these."""
+        x, mask = x.to(about.dtype), _pass.batch[0]
+        over = [d for d in range(x.dim()) if d != 1]
+        centred = (x - about.reshape(1, -1, *[1] * (x.dim() - 2))) * mask.reshape(-1, *[1] * (x.dim() - 1))
+        n = (mask.sum() * x[0, 0].numel()).clamp(min=1)
+        return centred.sum(over) / n, (centred * centred).sum(over) / n
+
     def _batch_statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        mask, _, renew = _pass.batch
+        mask, _ = _pass.batch
         over = [d for d in range(x.dim()) if d != 1]
         real = mask.reshape(-1, *[1] * (x.dim() - 1)).to(x.dtype)
         n = (mask.sum() * (x[0, 0].numel())).clamp(min=1)
@@ -101,21 +114,58 @@ class BatchNorm(nn.Module):
         centred = (x - mean.reshape(1, -1, *[1] * (x.dim() - 2))) * real
         var = (centred * centred).sum(over) / n
         if self.tracked and self.training:
-            share = self.momentum if renew is None else renew
+            share = self._share()
             unbiased = var.detach() * (n / (n - 1).clamp(min=1))
             self.running_mean = (1 - share) * self.running_mean + share * mean.detach()
             self.running_var = (1 - share) * self.running_var + share * unbiased
         return mean, var
+
+    def _share(self) -> float | Tensor:
+        """What a new batch counts in the running statistics."""
+        if self.momentum is not None:
+            return self.momentum
+        self.num_batches_tracked = self.num_batches_tracked + 1
+        return 1.0 / self.num_batches_tracked.clamp(min=1)  # noise on updates may bring it below zero
+
+
+class GroupNorm(nn.GroupNorm):
+    """In place of a BatchNorm, with its weights: each example by itself, in groups of features (Wu and He, 2018).
+
+    As many groups as there can be, 32 at most, with 8 features or more in each; one group, where there are fewer than
+    16. Normalised alone, a feature would lose its mean over positions, and at a single position all that it holds.
+    """
+
+    def __init__(self, like: nn.modules.batchnorm._BatchNorm, name: str) -> None:
+        n = like.num_features
+        groups = max(g for g in range(1, _GROUPS + 1) if n % g == 0 and (g == 1 or n // g >= _FEATURES))
+        super().__init__(groups, n, like.eps, affine=False)
+        self.affine, self.weight, self.bias = like.affine, like.weight, like.bias
+        self.replaces = f"{name!r}, {type(like).__name__}({n})"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As torch's, but refused where normalising would leave nothing of a group."""
+        values = x[0].numel() // self.num_groups
+        if values < _VALUES:
+            raise ConfigError(
+                f"task.batch_norm: 'group' would normalise {self.replaces}, over {values} "
+                f"{'value' if values == 1 else 'values'}, of which no more than a sign is left. "
+                "Use 'average', 'local', 'recompute' or 'freeze', or a layer with more features there."
+            )
+        return super().forward(x)
+
+
+_GROUPS, _FEATURES, _VALUES = 32, 8, 3
 
 
 def make_stackable(model: nn.Module, policy: BatchNormPolicy = "average") -> nn.Module:
     """A copy of the model with keyed dropout and explicit BatchNorm (or GroupNorm, if that is the policy)."""
     model = copy.deepcopy(model)
     holder = nn.ModuleDict({"model": model})  # so that a model that is itself such a layer can be replaced
+    names = {layer: name for name, layer in model.named_modules()}
     replacements: dict[nn.Module, nn.Module] = {}  # a layer that stands in two places is still one layer
     for index, (parent, name, layer) in enumerate(_children(holder, set())):
         if layer not in replacements:
-            replacements[layer] = _replacement(layer, index, policy)
+            replacements[layer] = _replacement(layer, index, names[layer], policy)
         if replacements[layer] is not layer:
             parent._modules[name] = replacements[layer]
     return holder["model"]
@@ -132,16 +182,13 @@ def _children(module: nn.Module, seen: set[nn.Module]) -> Iterator[tuple[nn.Modu
             yield from _children(child, seen)
 
 
-def _replacement(layer: nn.Module, index: int, policy: BatchNormPolicy) -> nn.Module:
+def _replacement(layer: nn.Module, index: int, name: str, policy: BatchNormPolicy) -> nn.Module:
     if isinstance(layer, nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
         return KeyedDropout(layer.p, index, per_channel=True)
     if isinstance(layer, nn.Dropout):
         return KeyedDropout(layer.p, index, per_channel=False)
     if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
-        if policy == "group":
-            groups = next(g for g in (32, 16, 8, 4, 2, 1) if layer.num_features % g == 0)
-            return nn.GroupNorm(groups, layer.num_features, layer.eps)
-        return BatchNorm(layer, frozen=policy == "freeze")
+        return GroupNorm(layer, name) if policy == "group" else BatchNorm(layer, frozen=policy == "freeze")
     if is_replaceable_conv(layer):
         layer.__class__ = Conv2d  # a copy of ours to change: its weights, hooks and settings stay as they are
     if is_replaceable_pool(layer):

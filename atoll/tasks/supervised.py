@@ -65,14 +65,14 @@ class Supervised:
     def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
         return self._forward(params, buffers, batch, training)[0]
 
-    def features(self, params: Tree, buffers: Tree, batch: Tree) -> Tensor:
+    def features(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
         last = last_linear(self._model())
         if last is None:
             raise ConfigError("task.model: has no linear layer, so what enters the last one cannot be compared.")
         inputs: list[Tensor] = []
         handle = last[1].register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
         try:
-            self._forward(params, buffers, batch, training=True)
+            self._forward(params, buffers, batch, training)
         finally:
             handle.remove()
         return inputs[-1].reshape(len(inputs[-1]), -1)
@@ -126,7 +126,39 @@ class Supervised:
         return sums / weights.clamp(min=1e-6), inputs
 
     def statistics(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
-        return self._forward(params, buffers, batch, training=True, renew=1.0)[1]
+        """Of BatchNorm in place of mean and variance: the first two moments about the running mean.
+
+        These can be averaged over batches and clients, which variances cannot: what lies between them would be lost.
+        """
+        model, moments = self._model(), dict[str, list[tuple[Tensor, Tensor]]]()
+
+        def record(name: str) -> Callable[..., None]:
+            def hook(layer: BatchNorm, args: tuple[Tensor, ...]) -> None:
+                moments.setdefault(name, []).append(layer.moments(args[0], buffers[f"{name}running_mean"]))
+
+            return hook
+
+        norms = {name: model.get_submodule(name.rstrip(".")) for name in self._positions}
+        handles = [layer.register_forward_pre_hook(record(name)) for name, layer in norms.items()]
+        try:
+            _, renewed = self._forward(params, buffers, batch, training=True)
+        finally:
+            for handle in handles:
+                handle.remove()
+        for name, calls in moments.items():
+            first, second = (torch.stack(x).mean(0) for x in zip(*calls, strict=True))
+            renewed |= {f"{name}running_mean": first, f"{name}running_var": second}
+        return renewed
+
+    def renewed_buffers(self, means: Tree, buffers: Tree, examples: Tensor) -> Tree:
+        """Variance: E[(x - a)^2] - E[x - a]^2, times n / (n - 1), as torch's running variance is an unbiased one."""
+        renewed = {k: tree.cast_like(means[k], b) for k, b in buffers.items()}
+        for name, positions in self._positions.items():
+            shift, n = means[f"{name}running_mean"], examples * positions
+            var = (means[f"{name}running_var"] - shift * shift).clamp(min=0) * (n / (n - 1).clamp(min=1))
+            renewed |= {f"{name}running_mean": buffers[f"{name}running_mean"] + shift, f"{name}running_var": var}
+            renewed |= {k: buffers[k] for k in (f"{name}num_batches_tracked",) if k in buffers}  # no step was made
+        return renewed
 
     def names(self, kind: str) -> tuple[str, ...]:
         if kind == "norm":
@@ -162,9 +194,7 @@ class Supervised:
         self.model.to(device)
         return self
 
-    def _forward(
-        self, params: Tree, buffers: Tree, batch: Tree, training: bool, renew: float | None = None
-    ) -> tuple[Tensor, Tree]:
+    def _forward(self, params: Tree, buffers: Tree, batch: Tree, training: bool) -> tuple[Tensor, Tree]:
         model = self._model()
         if model.training != training:
             model.train(training)
@@ -174,7 +204,7 @@ class Supervised:
         if self.compute_dtype is not None:
             state = {k: _cast(v, self.compute_dtype) if k in params else v for k, v in state.items()}
             x = _cast(x, self.compute_dtype)
-        with forward_pass(batch["mask"], batch.get("key"), renew):
+        with forward_pass(batch["mask"], batch.get("key")):
             out = functional_call(model, state, (x,))
         out = out if self.compute_dtype is None else out.float()
         return out, {k: state[k] for k in buffers}  # functional_call writes renewed buffers back into `state`
@@ -191,14 +221,18 @@ class Supervised:
     def _probe(self, example: Tree) -> tuple[str, ...]:
         """Try one batch: which buffers change, is the output of use, does the module draw random numbers?"""
         before = {k: v.clone() for k, v in self.model.named_buffers()}
-        batch_norm_buffers = {
-            f"{n}.{k}" if n else k
-            for n, m in self.model.named_modules()
-            if isinstance(m, BatchNorm) and m.tracked
-            for k in ("running_mean", "running_var")
-        }
+        norms = {f"{n}." if n else "": m for n, m in self.model.named_modules() if isinstance(m, BatchNorm)}
+        batch_norm_buffers = {f"{n}{k}" for n, m in norms.items() for k, _ in m.named_buffers()}
+        self._positions: dict[str, int] = {}  # of BatchNorm layers, by prefix: values of a feature in one example
+
+        def record(name: str) -> Callable[..., None]:
+            return lambda layer, args: self._positions.update({name: args[0][0, 0].numel()})
+
+        handles = [m.register_forward_pre_hook(record(n)) for n, m in norms.items() if m.tracked]
         rng_state = torch.get_rng_state()
         out = self._try(example)
+        for handle in handles:
+            handle.remove()
         self.is_stochastic = not torch.equal(rng_state, torch.get_rng_state())
         torch.set_rng_state(rng_state)
         if not isinstance(out, Tensor):
@@ -220,6 +254,8 @@ class Supervised:
         try:
             with torch.no_grad(), forward_pass(example["mask"], key):
                 return self.model(example["x"])
+        except ConfigError:
+            raise
         except (RuntimeError, TypeError, ValueError, IndexError) as e:
             shape = tuple(example["x"].shape[1:])
             raise ConfigError(f"task.model: cannot take inputs of shape {shape}: {e}") from e

@@ -70,12 +70,15 @@ class Quadratics:
     def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
         return self.features(params, buffers, batch)
 
-    def features(self, params: Tree, buffers: Tree, batch: Tree) -> Tensor:
+    def features(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
         return torch.einsum("bij,j->bi", self._curvature(batch), flat(params))
 
     def statistics(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         n = batch["mask"].sum().clamp(min=1)
         return {"centre": (batch["y"] * batch["mask"][:, None]).sum(0) / n}
+
+    def renewed_buffers(self, means: Tree, buffers: Tree, examples: Tensor) -> Tree:
+        return means
 
     def names(self, kind: str) -> tuple[str, ...]:
         return (kind,)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from atoll.core import Outcome, Participation, Traffic, no_columns
+from atoll.core import Columns, Outcome, Participation, Traffic
 from atoll.records.record_lines import line_of
 from atoll.runs.record_line import as_read, diagnostics
 
@@ -16,7 +16,8 @@ from atoll.runs.record_line import as_read, diagnostics
 def outcome(clients: int = 3, **said: Any) -> Outcome:
     ids = torch.arange(clients)
     drawn = Participation("fixed", clients, size=clients)
-    return Outcome(ids, drawn, torch.ones(clients), no_columns, Traffic(0, 0), diagnostics=said)
+    columns = Columns(torch.zeros(clients), torch.ones(clients, dtype=torch.bool), ids)
+    return Outcome(ids, drawn, torch.ones(clients), lambda: columns, Traffic(0, 0), diagnostics=said)
 
 
 @pytest.mark.parametrize(

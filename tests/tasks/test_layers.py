@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from atoll import rng
+from atoll.errors import ConfigError
 from atoll.tasks.layers import BatchNorm, KeyedDropout, forward_pass, keyed, make_stackable
 
 WIDE = 512
@@ -116,7 +117,7 @@ def norms(shape: tuple[int, ...], **options: object) -> tuple[nn.Module, nn.Modu
 
 @pytest.mark.parametrize("shape", [(9, 4), (9, 4, 6), (9, 4, 3, 3), (9, 4, 2, 2, 2)])
 @pytest.mark.parametrize("real", [9, 6, 2])
-@pytest.mark.parametrize("options", [{}, {"affine": False}, {"momentum": 0.3, "eps": 1e-2}])
+@pytest.mark.parametrize("options", [{}, {"affine": False}, {"momentum": 0.3, "eps": 1e-2}, {"momentum": None}])
 def test_masked_batch_norm_is_batch_norm_of_the_real_rows(
     shape: tuple[int, ...], real: int, options: dict[str, object]
 ) -> None:
@@ -182,9 +183,41 @@ def test_group_norm_takes_the_place_of_batch_norm_where_that_is_the_policy() -> 
     model = nn.Sequential(nn.Conv2d(1, 48, 1), nn.BatchNorm2d(48, eps=1e-3), nn.Linear(4, 4))
     other = make_stackable(model, "group")
     assert isinstance(other[1], nn.GroupNorm)
-    assert (other[1].num_groups, other[1].num_channels, other[1].eps) == (16, 48, 1e-3)
+    assert (other[1].num_groups, other[1].num_channels, other[1].eps) == (6, 48, 1e-3)
     assert isinstance(make_stackable(nn.BatchNorm1d(7), "group"), nn.GroupNorm)
     assert dict(other.named_buffers()) == {}
+
+
+GROUPS = {3: 1, 8: 1, 15: 1, 16: 2, 17: 1, 32: 4, 64: 8, 100: 10, 256: 32, 512: 32, 520: 26}
+
+
+@pytest.mark.parametrize(("features", "groups"), GROUPS.items())
+def test_a_group_has_eight_features_or_is_the_only_one(features: int, groups: int) -> None:
+    made = make_stackable(nn.BatchNorm1d(features), "group")
+    assert made.num_groups == groups
+    x = torch.randn(5, features)
+    parts = x.reshape(5, groups, -1)
+    want = (parts - parts.mean(2, keepdim=True)) / torch.sqrt(parts.var(2, unbiased=False, keepdim=True) + 1e-5)
+    assert torch.allclose(made(x), want.reshape(5, features), atol=1e-5)
+
+
+def test_group_norm_starts_from_the_weights_of_the_module() -> None:
+    model = nn.BatchNorm1d(8)
+    nn.init.constant_(model.weight, 0.3)
+    nn.init.constant_(model.bias, 0.7)
+    made, x = make_stackable(model, "group"), torch.randn(4, 8)
+    assert torch.allclose(made(x), nn.functional.layer_norm(x, (8,)) * 0.3 + 0.7, atol=1e-6)
+    assert not list(make_stackable(nn.BatchNorm1d(8, affine=False), "group").parameters())
+
+
+@pytest.mark.parametrize(("features", "said"), [(1, "over 1 value,"), (2, "over 2 values,")])
+def test_a_group_of_which_no_more_than_a_sign_would_be_left_is_refused(features: int, said: str) -> None:
+    model = make_stackable(nn.Sequential(nn.Linear(3, features), nn.BatchNorm1d(features)), "group")
+    with pytest.raises(
+        ConfigError, match=rf"task.batch_norm: .*'1', BatchNorm1d\({features}\), {said} .* Use 'average'"
+    ):
+        model(torch.randn(4, 3))
+    assert make_stackable(nn.BatchNorm2d(features), "group")(torch.randn(4, features, 2, 2)).shape[1] == features
 
 
 class Nested(nn.Module):

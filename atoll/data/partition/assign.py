@@ -48,13 +48,31 @@ def shares(logs: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(weights / weights.sum(-1, keepdims=True))
 
 
-def counts_from_shares(shares: NDArray[np.float64], totals: Ints) -> Ints:
-    """Whole numbers from shares (K, N) of totals (K,): floors of the running sum, so that rows add up to the total."""
+def counts_by_running_floor(shares: NDArray[np.float64], totals: Ints) -> Ints:
+    """Whole numbers from shares (K, N) of totals (K,), as NIID-Bench's code has them: floors of the running sum.
+
+    What is cut off anywhere falls to the last client, who so holds a stray row of nearly every class.
+    """
     running = np.cumsum(shares, -1)
     running[running > 1 - 1e-12] = 1.0  # or a client at the end with no share would get a row by rounding
     cuts = np.floor(running * totals[:, None]).astype(np.int64)
     cuts[:, -1] = totals
     return np.diff(cuts, axis=-1, prepend=0)
+
+
+def counts_by_largest_remainder(shares: NDArray[np.float64], totals: Ints) -> Ints:
+    """Whole numbers from shares (K, N) of totals (K,): floors, and one more where the most was cut off.
+
+    No place is favoured, so that clients whose shares are exchangeable have exchangeable counts.
+
+    >>> counts_by_largest_remainder(np.array([[0.35, 0.05, 0.6]]), np.array([10])).tolist()
+    [[4, 0, 6]]
+    """
+    exact = shares * totals[:, None]
+    counts = np.floor(exact).astype(np.int64)
+    left = totals - counts.sum(-1)
+    places = np.argsort(np.argsort(counts - exact, axis=-1, kind="stable"), axis=-1)
+    return np.asarray(counts + (places < left[:, None]), np.int64)
 
 
 def owners_by_counts(counts: Ints, classes: Ints, key: Tensor) -> Ints:

@@ -23,13 +23,15 @@ Draw = Callable[[Tensor, float, Ints, int], Ints]  # key, alpha, rows of each cl
 class Dirichlet:
     """Every class is shared out by its own draw from Dirichlet(alpha): label skew, and sizes that differ.
 
-    p_k ~ Dir(alpha, ..., alpha) over the N clients; client c gets a share p_kc of the rows of class k.
+    p_k ~ Dir(alpha, ..., alpha) over the N clients; client c gets a share p_kc of the rows of class k, rounded by the
+    largest remainders, so that clients are exchangeable: no place in the list says anything about who stands there.
     Hsu, Qi, Brown (2019), https://arxiv.org/abs/1909.06335; Li et al. (NIID-Bench, 2022).
 
     A draw that leaves a client below `minimum` is drawn again (at most 100 times, or until it is clear that it
     will not happen); `short = "borrow"` takes the draw and moves rows from the largest clients instead.
     `profile = "niid-bench"`, as its code and FedML's: class after class, a client that already has 1/N of all rows gets
-    none of the next class, the other shares are scaled up; nobody may have fewer than 10.
+    none of the next class, the other shares are scaled up; nobody may have fewer than 10. Its floors of the running sum
+    leave the last client a stray row of nearly every class.
     """
 
     clients: Annotated[int, Field(ge=1)]
@@ -65,7 +67,8 @@ class QuantityDirichlet:
     profile: Profile = "paper"
 
     def __call__(self, labels: Tensor | None, keys: dict[str, Tensor], examples: int, key: Tensor) -> Partition:
-        counts = _counts(self, np.array([examples]), key, _plain)
+        draw = _floored if self.profile == "niid-bench" else _plain
+        counts = _counts(self, np.array([examples]), key, draw)
         owner = assign.owners_by_counts(counts, np.zeros(examples, np.int64), host.fold(key, 0))
         owner = assign.borrow_rows(owner, self.clients, demanded(self.minimum, self.profile), host.fold(key, 1))
         return assign.partition_by_owner(owner, self.clients, host.fold(key, 2), repr(self))
@@ -91,7 +94,11 @@ def _counts(wish: Dirichlet | QuantityDirichlet, totals: Ints, key: Tensor, how:
 
 
 def _plain(key: Tensor, alpha: float, totals: Ints, clients: int) -> Ints:
-    return assign.counts_from_shares(host.dirichlet(key, alpha, (len(totals), clients)), totals)
+    return assign.counts_by_largest_remainder(host.dirichlet(key, alpha, (len(totals), clients)), totals)
+
+
+def _floored(key: Tensor, alpha: float, totals: Ints, clients: int) -> Ints:
+    return assign.counts_by_running_floor(host.dirichlet(key, alpha, (len(totals), clients)), totals)
 
 
 def _capped(key: Tensor, alpha: float, totals: Ints, clients: int) -> Ints:
@@ -100,5 +107,6 @@ def _capped(key: Tensor, alpha: float, totals: Ints, clients: int) -> Ints:
     counts = np.zeros((len(totals), clients), np.int64)
     for k, total in enumerate(totals):
         open_to = counts.sum(0) < totals.sum() / clients
-        counts[k] = assign.counts_from_shares(assign.shares(np.where(open_to, logs[k], -np.inf)[None]), total[None])[0]
+        shares = assign.shares(np.where(open_to, logs[k], -np.inf)[None])
+        counts[k] = assign.counts_by_running_floor(shares, total[None])[0]
     return counts

@@ -55,9 +55,9 @@ class Groups:
     def _draw(self, totals: Ints, members: Ints, key: Tensor) -> Ints:
         """How many rows of each class each client gets, (K, N)."""
         K = len(totals)
-        each = assign.counts_from_shares(host.dirichlet(host.fold(key, 0), self.alpha, (K, self.groups)), totals)
+        shares = host.dirichlet(host.fold(key, 0), self.alpha, (K, self.groups))
+        each = assign.counts_by_largest_remainder(shares, totals)
         logs = host.log_gamma(host.fold(key, 1), self.within, K * self.clients).reshape(K, self.clients)
         parts = np.split(logs, np.cumsum(members)[:-1], axis=1)
-        return np.concatenate(
-            [assign.counts_from_shares(assign.shares(part), each[:, g]) for g, part in enumerate(parts)], axis=1
-        )
+        within = [assign.counts_by_largest_remainder(assign.shares(p), each[:, g]) for g, p in enumerate(parts)]
+        return np.concatenate(within, axis=1)

@@ -46,7 +46,7 @@ class Mixed:
 
         def draw(attempt: int) -> Ints:
             logs = host.log_gamma(host.fold(key, 3 + attempt), self.alpha, owned.size).reshape(owned.shape)
-            return assign.counts_from_shares(assign.shares(np.where(owned, logs, -np.inf)), totals)
+            return assign.counts_by_running_floor(assign.shares(np.where(owned, logs, -np.inf)), totals)
 
         counts = redraw(draw, self.minimum, None, f"alpha = {self.alpha}")
         owner = assign.owners_by_counts(counts, classes, host.fold(key, 1))

@@ -45,7 +45,7 @@ def _scaled(old: Ints, sizes: Ints, where: str) -> Ints:
         gap = np.abs(table.sum(0) - columns)
         if (gap <= np.maximum(0.5, _CLOSE * columns)).all():
             totals = np.minimum(np.rint(rows).astype(np.int64), old.sum(1))
-            return assign.counts_from_shares(table / table.sum(1, keepdims=True), totals)
+            return assign.counts_by_largest_remainder(table / table.sum(1, keepdims=True), totals)
     worst = int(np.argmax(gap))
     kinds = "class" if (n := int((old[:, worst] > 0).sum())) == 1 else "classes"
     raise PartitionError(

@@ -105,11 +105,8 @@ class PoissonLengths:
 
 def _above(minimum: int, logs: Floats, examples: int) -> Ints:
     """`minimum` for everybody and the rest in shares proportional to exp(logs)."""
-    exact = assign.shares(logs) * (examples - minimum * len(logs))
-    sizes = np.floor(exact).astype(np.int64)
-    left = examples - minimum * len(logs) - int(sizes.sum())
-    sizes[np.argsort(sizes - exact, kind="stable")[:left]] += 1  # the largest remainders
-    return np.asarray(minimum + sizes, np.int64)
+    rest = np.array([examples - minimum * len(logs)])
+    return np.asarray(minimum + assign.counts_by_largest_remainder(assign.shares(logs)[None], rest)[0], np.int64)
 
 
 def _poisson(key: Tensor, mean: float, n: int) -> Ints:

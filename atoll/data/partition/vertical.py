@@ -120,7 +120,9 @@ class Vertical:
             raise PartitionError(
                 f"vertical.parties: {self.parties} parties for {features} columns. Use at most {features}."
             )
-        sizes = 1 + assign.counts_from_shares((shares / shares.sum())[None], np.array([features - self.parties]))[0]
+        sizes = (
+            1 + assign.counts_by_running_floor((shares / shares.sum())[None], np.array([features - self.parties]))[0]
+        )
         order = host.permutation(key, features) if self.shuffle else np.arange(features)
         return Partition.from_lists([np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])], features)
 

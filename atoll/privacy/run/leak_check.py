@@ -52,11 +52,14 @@ class NoiseOnlyTask:
     def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
         return self.private.logits(params, buffers, batch, training)
 
-    def features(self, params: Tree, buffers: Tree, batch: Tree) -> Tensor:
-        return self.private.features(params, buffers, batch)
+    def features(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
+        return self.private.features(params, buffers, batch, training)
 
     def statistics(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         return self.private.statistics(params, buffers, batch)
+
+    def renewed_buffers(self, means: Tree, buffers: Tree, examples: Tensor) -> Tree:
+        return self.private.renewed_buffers(means, buffers, examples)
 
 
 def check_algorithm(

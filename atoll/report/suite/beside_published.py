@@ -121,6 +121,8 @@ def _score(score: MeanOverSeeds | Published | None, sign: str = "") -> str:
     if score is None:
         return prose.MISSING
     spread = "" if score.std is None or not math.isfinite(score.std) else prose.number(score.std, 2)
+    if isinstance(score, MeanOverSeeds) and score.std is not None and score.std <= 1e-9 * abs(score.mean):
+        return TextCell(prose.number(score.mean, 2, sign), remarks=(prose.ALL_EQUAL,)).inline
     return TextCell(prose.number(score.mean, 2, sign), spread).inline
 
 

@@ -163,7 +163,9 @@ def _standing(results: Results, name: str, cells: Mapping[str, Cell]) -> Standin
     spread = t_interval(gaps) if len(gaps) > 1 else None
     interval = (spread.low, spread.high) if spread and spread.low is not None and spread.high is not None else None
     places = 2 if results.scale == 100 else decimals(False, list(rivals.values()))
-    value = f"{prose.number(rivals[first].mean, places)} ± {prose.number(rivals[first].std or 0.0, places)}"
+    std = f"± {prose.number(rivals[first].std or 0.0, places)}"
+    seeds = f"({prose.ALL_EQUAL})" if rivals[first].all_equal else std
+    value = f"{prose.number(rivals[first].mean, places)} {seeds}"
     names = " = ".join(best(turned, higher=True))
     margin = sign * (rivals[first].mean - rivals[second].mean)
     labels = (results.suite, name, results.size, suite_metric(results).unit, names, value, second)

@@ -72,14 +72,16 @@ def _entry(results: Results, when: When, places: int, brief: bool, cell: Cell | 
     if score is None:
         style = "soft" if brief and not cell.failed else "failed"
         return TextCell("failed" if cell.failed else "not run", detail="" if brief else prose.why(cell), style=style)
-    seeds = _seeds(cell)
+    seeds, same = _seeds(cell), score.all_equal
     style = " ".join(filter(None, ["quirk" if cell.quirk else "", "few" if score.n == 1 else ""]))
     return TextCell(
         prose.number(score.mean, places),
-        "" if score.std is None or not math.isfinite(score.std) else prose.number(score.std, places),
+        "" if score.std is None or not math.isfinite(score.std) or same else prose.number(score.std, places),
         mark,
         detail="" if brief else _interval(score, places, results.scale == 100),
-        remarks=tuple(filter(None, [seeds, "" if brief else brief_claims(cell)])),
+        remarks=tuple(
+            filter(None, [seeds, prose.ALL_EQUAL if same and not brief else "", "" if brief else brief_claims(cell)])
+        ),
         hint=prose.why(cell) if seeds else "",
         style=style,
         value=score.mean,
@@ -88,7 +90,7 @@ def _entry(results: Results, when: When, places: int, brief: bool, cell: Cell | 
 
 def _interval(score: Estimate, places: int, percent: bool) -> str:
     """The 95 % t interval, cut where no share can be."""
-    if score.low is None or score.high is None or score.diverged:
+    if score.low is None or score.high is None or score.diverged or score.all_equal:
         return ""
     low, high = (max(score.low, 0.0), min(score.high, 100.0)) if percent else (score.low, score.high)
     return f"{prose.number(low, places)} to {prose.number(high, places)}"

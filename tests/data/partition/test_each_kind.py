@@ -23,7 +23,9 @@ from atoll.data.partition import (
     QuantityDirichlet,
     UserDirichlet,
 )
+from atoll.data.partition.assign import counts_by_largest_remainder
 from atoll.data.partition.fill import fill, luck_of
+from atoll.data.partition.resize import _scaled
 from atoll.data.sources import fcube
 from atoll.errors import PartitionError
 from atoll.rng import host
@@ -93,6 +95,42 @@ def test_the_profile_asks_for_ten_examples():
         assert int(made(wish, examples=4800).sizes.min()) >= 10
     with pytest.raises(PartitionError, match="25 clients of at least 10 need 250 examples"):
         made(Dirichlet(25, 1.0, profile="niid-bench"))
+
+
+# clients that differ by luck alone
+
+
+def test_rounding_favours_no_place_and_is_off_by_less_than_one():
+    shares = host.dirichlet(KEY, 0.1, (50, 20))
+    totals = np.arange(50) * 13
+    counts = counts_by_largest_remainder(shares, totals)
+    order = host.permutation(KEY, 20)
+    assert (counts_by_largest_remainder(shares[:, order], totals) == counts[:, order]).all()
+    assert (counts.sum(1) == totals).all()
+    assert (np.abs(counts - shares * totals[:, None]) < 1).all()
+
+
+def test_new_sizes_favour_no_place():
+    old = counts_by_largest_remainder(host.dirichlet(KEY, 2.0, (5, 8)), np.full(5, 200))
+    sizes, order = np.array([90, 70, 60, 50, 40, 30, 20, 11]), host.permutation(KEY, 8)
+    assert (_scaled(old[:, order], sizes[order], "") == _scaled(old, sizes, "")[:, order]).all()
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        Dirichlet(10, 0.1, minimum=1, short="borrow"),
+        Groups(10, 10, alpha=0.1, minimum=1, short="borrow"),
+    ],
+    ids=lambda wish: type(wish).__name__,
+)
+def test_clients_of_a_dirichlet_draw_are_exchangeable(wish):
+    """Over seeds, every place has the same mean of classes held and of cells with a single row."""
+    labels, draws = torch.arange(1000) % 5, 150
+    held = np.stack([label_counts(wish(labels, {}, 1000, rng.key(s)), labels).numpy() for s in range(draws)])
+    for measured in ((held > 0).sum(2), (held == 1).sum(2), held.sum(2)):
+        means, error = measured.mean(0), measured.std() / np.sqrt(draws)
+        assert (np.abs(means - means.mean()) < 4.5 * error).all(), means
 
 
 # size laws

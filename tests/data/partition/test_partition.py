@@ -106,13 +106,23 @@ def test_the_shares_of_a_class_are_a_dirichlet_draw():
     assert abs(float(share.var()) / variance - 1) < 0.4
 
 
-def test_a_dirichlet_split_has_the_sizes_that_loops_cut():
+def test_a_dirichlet_split_has_the_sizes_that_loops_deal_out():
     shares = rng.dirichlet(rng.fold(KEY, 3), torch.full((6, 7), 0.5, dtype=torch.float64)).numpy()
     held = label_counts(made(Dirichlet(7, 0.5, minimum=1)), LABELS)
     for k, share in enumerate(shares):
-        rows = (k == LABELS).nonzero()[:, 0].numpy()
-        cuts = (np.cumsum(share) * len(rows)).astype(int)[:-1]
-        assert held[:, k].tolist() == [len(part) for part in np.split(rows, cuts)]
+        exact = [float(s) * int((k == LABELS).sum()) for s in share]
+        sizes = [int(x) for x in exact]
+        for client in sorted(range(7), key=lambda c: int(exact[c]) - exact[c])[: int((k == LABELS).sum()) - sum(sizes)]:
+            sizes[client] += 1
+        assert held[:, k].tolist() == sizes
+
+
+def test_sizes_of_the_published_profile_are_cut_by_floors_of_the_running_sum():
+    (share,) = rng.dirichlet(rng.fold(KEY, 3), torch.full((1, 6), 2.0, dtype=torch.float64)).numpy()
+    p = QuantityDirichlet(6, 2.0, profile="niid-bench")(None, {}, 1000, KEY)
+    assert p.sizes.tolist() == [
+        len(part) for part in np.split(np.arange(1000), (share.cumsum() * 1000).astype(int)[:-1])
+    ]
 
 
 def test_redrawing_keeps_a_draw_that_has_the_minimum():

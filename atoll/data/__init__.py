@@ -9,7 +9,7 @@ from atoll.data.decode import Pixels, Same
 from atoll.data.formats import FILES
 from atoll.data.measures import Skew, label_counts, label_skew
 from atoll.data.memory import gib, machine_memory
-from atoll.data.partition import PARTITIONS, Partition, Partitioner, noisy
+from atoll.data.partition import PARTITIONS, Partition, Partitioner, make_clients, noisy
 from atoll.data.population import Population
 from atoll.data.sampling import (
     Cyclic,
@@ -72,5 +72,6 @@ __all__ = [
     "label_counts",
     "label_skew",
     "machine_memory",
+    "make_clients",
     "noisy",
 ]

@@ -26,7 +26,17 @@ from atoll.core import (
     resolve,
     schedules_in,
 )
-from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
+from atoll.data import (
+    DATA,
+    PARTITIONS,
+    SAMPLERS,
+    Dataset,
+    FixedWithReplacement,
+    Partition,
+    Population,
+    make_clients,
+    noisy,
+)
 from atoll.engines import ENGINES, Choice
 from atoll.errors import ConfigError
 from atoll.experiment.defaults import usual_model, usual_partition
@@ -248,9 +258,7 @@ def make_partition(experiment: Experiment, dataset: Dataset) -> Partition:
     """The clients that the experiment names, or the natural ones."""
     entry = experiment.partition or usual_partition(dataset.name, dataset.keys)
     partitioner = build(PARTITIONS, entry, where="partition")
-    key = rng.key(experiment.seed, "partition")
-    found: Partition = partitioner(dataset.labels, dataset.keys, dataset.examples, key)
-    return found
+    return make_clients(dataset, partitioner, rng.key(experiment.seed, "partition"))
 
 
 def _held_out(experiment: Experiment, partition: Partition) -> tuple[Partition, Partition | None]:

@@ -159,7 +159,7 @@ def _ranks(world: World) -> Info:
 def about(loop: RunLoop) -> Info:
     """What run.json says, but for the status."""
     setup, experiment, engine = loop.setup, loop.experiment, loop.own
-    sizes = setup.training.sizes.double()
+    sizes, names = setup.training.sizes.double(), setup.training.client_names
     asked = {"memory_gb": loop.place.choice.memory_gb, "spill": loop.place.choice.spill}
     choice = {**engine.choice(), **{k: v for k, v in asked.items() if v is not None}}
     reason = "; ".join(engine.notes)
@@ -174,6 +174,7 @@ def about(loop: RunLoop) -> Info:
             "clients": setup.training.size,
             "examples": int(sizes.sum()),
             "sizes": {"min": int(sizes.min()), "median": float(sizes.median()), "max": int(sizes.max())},
+            **({"names": list(names)} if 0 < len(names) <= _CELLS else {}),
         },
         "label_counts": _label_counts(setup),
         "model": {

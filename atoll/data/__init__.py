@@ -9,6 +9,7 @@ from atoll.data.decode import Pixels, Same
 from atoll.data.formats import FILES
 from atoll.data.measures import Skew, label_counts, label_skew
 from atoll.data.memory import gib, machine_memory
+from atoll.data.model_inputs import ModelInputs
 from atoll.data.partition import PARTITIONS, Partition, Partitioner, make_clients, noisy
 from atoll.data.population import Population
 from atoll.data.sampling import (
@@ -59,6 +60,7 @@ __all__ = [
     "Fixed",
     "FixedWithReplacement",
     "Fraction",
+    "ModelInputs",
     "Partition",
     "Partitioner",
     "Pixels",

@@ -30,6 +30,7 @@ class TaskTable(Table):
     model: Annotated[Entry | None, Of("models")] = None  # None: follows from the data
     batch_norm: Literal["average", "local", "recompute", "freeze", "group"] = "average"
     top_k: list[Count] = Field(default=[])
+    start: str | None = None  # weights to start from: a file, or the folder of a run
 
 
 class LocalTable(Table):

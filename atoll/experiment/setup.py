@@ -44,6 +44,7 @@ from atoll.experiment.experiment import Experiment
 from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
+from atoll.experiment.start import started_from
 from atoll.experiment.task import TRAIN_LOSS, check_metrics, make_task, measured, whole_numbers
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
 from atoll.reducers import REDUCERS
@@ -167,6 +168,7 @@ def assemble(
     """Put data, clients and a model together with what the experiment says of the rest."""
     where = find_device(device)
     dataset = noisy(dataset, partition, rng.key(experiment.seed, "feature noise"))
+    module = started_from(module, experiment.task.start)
     training, held = _held_out(experiment, partition)
     choice = build(ENGINES, experiment.engine, where="engine")
     task = make_task(experiment, dataset, module, loss)

@@ -47,9 +47,9 @@ def _columns(
     """What a group's clients reach, after local training too, and their gain: those of the three that are known."""
     records = [record for record in group.records if record.split == split and record.clients]
     alone = [record for other in groups if other.alone for record in other.records]
-    gains = [] if group.alone else [client_gains(record, alone, metric, "before") or {} for record in records]
+    gains: list[Values] = [] if group.alone else [client_gains(r, alone, metric, "before") or {} for r in records]
     before, after = ([_measured(r, metric, when) for r in records] for when in ("before", "after"))
-    named = [
+    named: list[tuple[str, str, list[Values], bool]] = [
         (group.name, "as the model stands", before, False),
         (f"{group.name}, tuned", "after local training", after, False),
         (f"{group.name}, gain", "over training alone; above 0 the federation helps", gains, True),

@@ -58,6 +58,7 @@ def _done(
     build: Callable[[Device], Setup],
     temporary: bool = False,
     profile: bool = False,
+    module: nn.Module | None = None,
 ) -> Run:
     """What came of it, once there is nothing left to do."""
     world.check_same("experiment", experiment.digest())
@@ -67,11 +68,11 @@ def _done(
         here = world.on_device(find_device(device))
         run_all(here.local_rank_zero_first(lambda: build(device)), folder, info, watch, here, profile)
     if world.size == 1:
-        return Run(folder.path, temporary)
+        return Run(folder.path, temporary, module=module)
     run = world.on_rank_zero(lambda: Run(folder.path))
     params = world.broadcast_tree(run.params if world.rank == 0 else None)
     contents = {"info": run.info, "history": run.history, "params": params}
-    return Run(folder.path, temporary and world.rank == 0, contents)
+    return Run(folder.path, temporary and world.rank == 0, contents, module)
 
 
 def simulate(
@@ -127,7 +128,7 @@ def simulate(
         return assemble(experiment, dataset, partition or make_partition(experiment, dataset), module, where, loss)
 
     with world.reporting_failure(), _place(out, world) as folder:
-        return _done(world, folder, experiment, resume, device, watch, build, temporary=out is None)
+        return _done(world, folder, experiment, resume, device, watch, build, temporary=out is None, module=module)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from atoll import tree
-from atoll.data import label_counts
+from atoll.data import ModelInputs, label_counts
 from atoll.engines import Choice
 from atoll.engines.ranks import ALONE, World
 from atoll.errors import RankError, RecordError
@@ -116,6 +116,7 @@ def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
         loop.resume()
         info = {**info, "versions": _also(info.get("versions", {}))}
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
+    world.on_rank_zero(lambda: loop.folder.write_preprocessing(ModelInputs.of(loop.setup.dataset).as_json()))
     write = _Status(loop, info)
     world.on_rank_zero(lambda: write(RUNNING))
     if loop.listeners:  # whoever is killed says what had been heard by the checkpoint

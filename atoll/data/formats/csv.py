@@ -51,7 +51,7 @@ def csv(
     header: bool = True,
     names: tuple[str, ...] = (),
     encoding: str = "utf-8",
-    decimal: Literal[".", ","] = ".",
+    decimal: Literal[".", ","] | None = None,
 ) -> Dataset:
     """Your own CSV files: a `label` column, features, and clients by a `client` column or one in each file.
 
@@ -68,7 +68,7 @@ def csv(
     clients = (client,) if isinstance(client, str) else client
     test_rows = (test_by, test_value, test_share, seed)
     plan = TablePlan(label, clients, features, exclude, categorical, categories, kind, missing, standardise, *test_rows)
-    reading = CsvReading(delimiter, header, names, missing_as, encoding, decimal)
+    reading = CsvReading(delimiter, header, names, missing_as, encoding, decimal or ".")
     return dataset_from(partial(csv_table, reading), SUFFIXES, path, test, plan)
 
 

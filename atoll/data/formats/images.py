@@ -18,7 +18,7 @@ from atoll.data.formats.csv import CsvReading, csv_table
 from atoll.data.formats.label_encoding import Kind, named_clients, targets
 from atoll.data.formats.pictures import SUFFIXES, Size, read_images
 from atoll.data.formats.split import Share, held_out
-from atoll.data.formats.table import stacked
+from atoll.data.formats.stacked_files import stacked
 from atoll.errors import DataError
 from atoll.tree import Tree
 

@@ -22,7 +22,7 @@ from atoll.data.formats.features import Features, fitted_number
 from atoll.data.formats.label_encoding import Kind, Targets, numbered, targets
 from atoll.data.formats.preprocessing import Number, Preprocessing
 from atoll.data.formats.split import held_out
-from atoll.data.formats.table import FILE, Table, stacked
+from atoll.data.formats.stacked_files import FILE, StackedFiles, stacked
 from atoll.errors import DataError
 
 Missing = Literal["refuse", "mean", "median", "zero", "drop"]
@@ -64,7 +64,7 @@ def dataset_from(
     """The data set that the plan makes of the files at `path`, and perhaps of others for the test."""
     with memory_database() as base, ExitStack() as opened:
 
-        def table(files: Files, option: str) -> Table:
+        def table(files: Files, option: str) -> StackedFiles:
             found = find_files(files, suffixes, option)
             columns = [opened.enter_context(open_file(base, file)) for file in found.paths]
             return stacked(found, columns, not plan.client, plan.wanted(columns))
@@ -74,7 +74,7 @@ def dataset_from(
         return build_dataset(train, far, replace(plan, client=(FILE,)) if train.clients else plan)
 
 
-def build_dataset(train: Table, test: Table | None, plan: TablePlan) -> Dataset:
+def build_dataset(train: StackedFiles, test: StackedFiles | None, plan: TablePlan) -> Dataset:
     """The data set that the plan makes of one table, or of two."""
     _one_test(test, plan)
     numbers, texts = _features(train, plan)
@@ -118,14 +118,14 @@ def _scaled(target: Number, y: Targets) -> Tensor:
     return torch.from_numpy(target.apply(y.y.numpy()))
 
 
-def _one_test(test: Table | None, plan: TablePlan) -> None:
+def _one_test(test: StackedFiles | None, plan: TablePlan) -> None:
     options = {"test": test, "test_by": plan.test_by, "test_share": plan.test_share}
     stated = [name for name, value in options.items() if value is not None]
     if len(stated) > 1:
         raise DataError(f"data.{stated[1]}: the test rows are already told by {stated[0]}. Leave one of them out.")
 
 
-def _features(table: Table, plan: TablePlan) -> tuple[list[str], list[str]]:
+def _features(table: StackedFiles, plan: TablePlan) -> tuple[list[str], list[str]]:
     """The feature columns that are numbers, and those that become one-hot."""
     roles = [plan.label, *plan.client, *([plan.test_by] if plan.test_by else [])]
     for option, names in (("label", roles[:1]), ("client", plan.client), ("test_by", roles[1 + len(plan.client) :])):
@@ -147,7 +147,7 @@ def _features(table: Table, plan: TablePlan) -> tuple[list[str], list[str]]:
     return numbers, texts
 
 
-def _not_a_number(table: Table, name: str) -> None:
+def _not_a_number(table: StackedFiles, name: str) -> None:
     if table.holds[name] == "texts":
         what, instead = "text", f"Add it to categorical, or leave it out with exclude = ['{name}']"
     else:
@@ -156,7 +156,7 @@ def _not_a_number(table: Table, name: str) -> None:
 
 
 def _read(
-    train: Table, test: Table | None, plan: TablePlan, numbers: list[str], texts: list[str]
+    train: StackedFiles, test: StackedFiles | None, plan: TablePlan, numbers: list[str], texts: list[str]
 ) -> tuple[Columns, int]:
     """What is needed of both tables, one below the other, and how many rows are the first one's."""
     as_text = [*texts, *plan.client, *([plan.test_by] if plan.test_by else [])]

@@ -16,7 +16,7 @@ FILE = "file"  # the column that says which file a row is from, where each is a 
 
 
 @dataclass(frozen=True)
-class Table:
+class StackedFiles:
     """Files with the same columns."""
 
     name: str
@@ -45,14 +45,14 @@ class Table:
         )
 
 
-def stacked(found: Found, files: Sequence[ColumnFile], by_file: bool, wanted: Collection[str]) -> Table:
+def stacked(found: Found, files: Sequence[ColumnFile], by_file: bool, wanted: Collection[str]) -> StackedFiles:
     """The files as one table; `by_file`: each is a client. Each must have the columns that are `wanted`; (): all."""
     union = dict.fromkeys(name for file in files for name in file.holds)
     names = [name for name in union if not wanted or name in wanted]
     _check_alike(files, names)
     holds = {name: _together([file.holds[name] for file in files if name in file.holds]) for name in union}
     clients = found.clients if by_file else ()
-    return Table(found.name, found.where, tuple(files), {**holds, FILE: "texts"} if clients else holds, clients)
+    return StackedFiles(found.name, found.where, tuple(files), {**holds, FILE: "texts"} if clients else holds, clients)
 
 
 def _check_alike(files: Sequence[ColumnFile], names: Sequence[str]) -> None:

@@ -25,6 +25,7 @@ errors = Console(stderr=True)
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the file; may be repeated.")
 ]
+Verdict = Annotated[str | None, typer.Option("--metric", help="What leads tables and figures, e.g. auroc.")]
 Where = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
 Executor = Annotated[Literal["local", "ray"], typer.Option(help="Where tasks run.")]
 Address = Annotated[str | None, typer.Option(help="Of a Ray cluster; default: a Ray on this machine.")]
@@ -66,6 +67,11 @@ def retyped(option: str, value: Any, default: Any = None) -> list[str]:
     (['--jobs', '2'], [])
     """
     return [] if value == default else [option, str(value)]
+
+
+def with_metric(overrides: list[str] | None, metric: str | None) -> list[str]:
+    """--metric is short for --set metric="..."."""
+    return [*(overrides or []), *([] if metric is None else [f'metric="{metric}"'])]
 
 
 def retyped_overrides(overrides: Sequence[str] | None) -> list[str]:

@@ -42,7 +42,9 @@ def compare(
         bool, typer.Option("--same", help="Two runs that should be equal: find where they part; exit 1 if they do.")
     ] = False,
     no_replay: Annotated[bool, typer.Option("--no-replay", help="Read the records; run nothing again.")] = False,
-    metric: Annotated[str | None, typer.Option(help="A key of the record; default: the suite's, or accuracy.")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="A key of the record; default: what the runs or the suite say.")
+    ] = None,
     when: When = "last",
     rope: Annotated[
         float | None, typer.Option(help="The largest difference that does not matter; default: 0.01 of accuracy.")

@@ -20,6 +20,9 @@ def report(
         list[str] | None, typer.Option(help="Also write each figure as png or pdf; may be repeated.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="The page's title.")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="What leads tables and figures; default: what the runs say.")
+    ] = None,
 ) -> None:
     """Put runs side by side on one page that opens offline; or draw the page of a suite again."""
     from atoll.report import summary, write
@@ -30,8 +33,8 @@ def report(
     if any(map(_is_suite, runs)):
         _report_suite(runs, out, figures or [], title)
         return
-    page = write(runs, out or Path("report.html"), figures or [], title)  # type: ignore[arg-type]
-    console.print(summary(runs))
+    page = write(runs, out or Path("report.html"), figures or [], title, metric)  # type: ignore[arg-type]
+    console.print(summary(runs, metric))
     say(f"Report: {page}")
 
 

@@ -11,7 +11,18 @@ import typer
 from rich.table import Table
 
 from atoll.cli import common
-from atoll.cli.common import Overrides, Where, console, errors, imports, retyped, retyped_overrides, say
+from atoll.cli.common import (
+    Overrides,
+    Verdict,
+    Where,
+    console,
+    errors,
+    imports,
+    retyped,
+    retyped_overrides,
+    say,
+    with_metric,
+)
 
 if TYPE_CHECKING:
     from atoll.experiment import Experiment
@@ -22,6 +33,7 @@ if TYPE_CHECKING:
 def run(
     file: Annotated[Path | None, typer.Argument(help="An experiment in TOML. Left out: the quickstart.")] = None,
     set_: Overrides = None,
+    metric: Verdict = None,
     device: Where = "auto",
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: a new one in runs/.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
@@ -32,19 +44,20 @@ def run(
         from atoll.engines.ranks import join
 
         console.quiet = join().rank > 0  # rank 0 speaks for all
+    set_ = with_metric(set_, metric)
     if file is None:
-        _quickstart(set_ or [], device, out)
+        _quickstart(set_, device, out)
         return
     with imports():
         from atoll.experiment import load
         from atoll.records import INTERRUPTED
 
-    experiment = load(file, set_ or [])
+    experiment = load(file, set_)
     done = _run(experiment, out, resume, device, profile)
     _say_how(done)
     if done.status == INTERRUPTED:
         say(f"Stopped after round {len(done.history)} of {experiment.rounds}, with a checkpoint.", wrap=True)
-        _go_on([*_command(file, set_ or [], device, done.folder), "--resume"])
+        _go_on([*_command(file, set_, device, done.folder), "--resume"])
     if not console.quiet:
         _show(done, profile)
 
@@ -63,7 +76,7 @@ def _run(experiment: Experiment, out: Path | None, resume: bool, device: Where, 
     from atoll.runs import Bar, run
 
     try:
-        with Bar(experiment.label or str(experiment.algorithm["name"]), console) as bar:
+        with Bar(experiment.label or str(experiment.algorithm["name"]), console, experiment.metric) as bar:
             return run(experiment, out, resume=resume, device=device, watch=bar, profile=profile)
     except KeyboardInterrupt:
         if not console.quiet:

@@ -14,6 +14,7 @@ from atoll.cli.common import (
     Executor,
     Overrides,
     ResumeTasks,
+    Verdict,
     Where,
     console,
     errors,
@@ -22,6 +23,7 @@ from atoll.cli.common import (
     retyped_overrides,
     say,
     say_how_to_resume,
+    with_metric,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 def sweep(
     file: Annotated[Path, typer.Argument(help="An experiment in TOML with a [sweep] table.")],
     set_: Overrides = None,
+    metric: Verdict = None,
     executor: Executor = "local",
     address: Address = None,
     jobs: Annotated[int | None, typer.Option(help="Tasks at once; default: 1, on Ray what it takes.")] = None,
@@ -45,7 +48,8 @@ def sweep(
         from atoll.records import INTERRUPTED
         from atoll.suites.sweeps import CellsBar, default_folder, plan, run
 
-    made = plan(file, set_ or [])
+    set_ = with_metric(set_, metric)
+    made = plan(file, set_)
     folder = out or default_folder(file)
     if dry_run:
         _print_cells(made, folder, made.table.stack and not no_stack, device)

@@ -17,6 +17,7 @@ class StepNeeds:
 
     key: bool = False  # of its own, for dropout or noise
     example_gradients: bool = False  # a gradient for every example at a time, and not one for all
+    whole_because: str | None = None  # why a batch must be its real examples and nothing else, if it must
 
 
 class Task(Protocol):

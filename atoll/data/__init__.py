@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from atoll.data.arrays import InputKind
 from atoll.data.availability import Available, available
 from atoll.data.dataset import Dataset
-from atoll.data.decode import Pixels, Same
+from atoll.data.decode import Fields, Pixels, Same
 from atoll.data.formats import FILES
 from atoll.data.measures import Skew, label_counts, label_skew
 from atoll.data.memory import gib, machine_memory
@@ -57,9 +58,11 @@ __all__ = [
     "CyclicPoisson",
     "Dataset",
     "Everyone",
+    "Fields",
     "Fixed",
     "FixedWithReplacement",
     "Fraction",
+    "InputKind",
     "ModelInputs",
     "Partition",
     "Partitioner",

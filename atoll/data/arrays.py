@@ -8,7 +8,8 @@ from torch import Tensor
 
 from atoll.errors import DataError
 
-Kind: TypeAlias = Literal["classification", "regression", "next_token"]
+Kind: TypeAlias = Literal["classification", "regression", "next_token"]  # what is learned
+InputKind: TypeAlias = Literal["tokens", "pixels", "features"]  # what x holds
 
 
 def column(values: Any, where: str) -> Tensor:
@@ -41,12 +42,30 @@ def infer(x: Tensor, y: Tensor) -> Kind:
         return "regression"
     if y.ndim == 1:
         return "classification"
+    if y.ndim == 2 and y.shape[1] > 1 and x.shape != y.shape and bool(((y == 0) | (y == 1)).all()):
+        return "regression"  # labels, each there or not
     if x.ndim == 2 and x.shape == y.shape and not x.is_floating_point():
         return "next_token"
     raise DataError(
         f"y: whole numbers of shape {tuple(y.shape)} beside x of shape {tuple(x.shape)} fit no kind. "
         "Use one label for each example (y.reshape(-1)), float targets, or tokens of one shape in x and y."
     )
+
+
+def input_kind(x: Tensor) -> InputKind:
+    """What whole numbers are where nobody says: bytes in the shape of images are pixels, all others numbers."""
+    return "pixels" if x.dtype == torch.uint8 and x.ndim >= 3 else "features"
+
+
+def as_inputs(x: Tensor, kind: InputKind) -> Tensor:
+    """The column as it is kept: tokens as whole numbers, pixels as bytes, features as floats."""
+    if kind == "tokens":
+        if x.is_floating_point():
+            raise DataError(f"x: is {x.dtype}, and tokens are whole numbers. Give them as integers.")
+        return x.long()
+    if kind == "pixels" and x.dtype != torch.uint8:
+        raise DataError(f"x: is {x.dtype}, and kind = 'pixels' is for bytes 0..255. Use x.astype('uint8').")
+    return channels_first(x) if kind == "pixels" else x.float()
 
 
 def channels_first(x: Tensor) -> Tensor:

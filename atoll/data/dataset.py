@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.data.arrays import Kind, channels_first, column, infer
+from atoll.data.arrays import InputKind, Kind, as_inputs, column, infer, input_kind
 from atoll.data.decode import Chained, Pixels, Same
 from atoll.errors import DataError
 from atoll.tree import Tree
 
+INPUT_KINDS = ("tokens", "pixels", "features")
 IGNORE = -100  # a next-token target that is none
 
 
@@ -76,7 +77,8 @@ class Dataset:
             if held is not None:
                 self._check_part(part, held)
                 self._check_alike(part, held)
-        shape = tuple(self.decode(tree.rows(self.train, slice(0, 1)))["x"].shape[1:])
+        decoded = self.decode(tree.rows(self.train, slice(0, 1)))["x"]
+        shape = self.inputs if isinstance(decoded, dict) else tuple(decoded.shape[1:])
         if shape != self.inputs:
             self._refuse("inputs", f"{self.inputs}, but a decoded row has shape {shape}", "Use the decoded shape")
         for name, key in self.keys.items():
@@ -156,7 +158,7 @@ class Dataset:
         x: Any,
         y: Any,
         test: tuple[Any, Any] | None = None,
-        kind: Kind | None = None,
+        kind: Kind | InputKind | None = None,
         outputs: int | None = None,
         *,
         name: str = "arrays",
@@ -164,24 +166,37 @@ class Dataset:
     ) -> Dataset:
         """Numpy or torch arrays as a data set.
 
-        The kind follows from y: whole numbers (n,) are classes, floats are regression targets, whole numbers of the
-        shape of x are next tokens. uint8 in x is read as pixels (0..255 to 0..1); cast it to say otherwise.
+        `kind` says what is learned ("classification", "regression", "next_token") or what x holds ("tokens", "pixels",
+        "features"). What is learned follows from y: whole numbers (n,) are classes, floats are regression targets,
+        whole numbers of the shape of x are next tokens; 0 and 1 in several columns are labels, as floats. uint8 in the
+        shape of images is pixels (0..255 to 0..1); all other numbers in x are features, as they are.
         """
         pair = column(x, "x"), column(y, "y")
-        kind = kind or infer(*pair)
-        train = _columns(*pair, kind)
-        held = None if test is None else _columns(column(test[0], "test x"), column(test[1], "test y"), kind)
+        held_in: InputKind = kind if kind in INPUT_KINDS else input_kind(pair[0])  # type: ignore[assignment]
+        learned: Kind = infer(*pair) if kind is None or kind in INPUT_KINDS else kind  # type: ignore[assignment]
+        train = _columns(*pair, learned, held_in)
+        part = None if test is None else (column(test[0], "test x"), column(test[1], "test y"))
+        held = None if part is None else _columns(*part, learned, held_in)
         decode = Pixels() if train["x"].dtype == torch.uint8 else Same()
-        width = outputs or _outputs([train] if held is None else [train, held], kind)
+        width = outputs or _outputs([train] if held is None else [train, held], learned)
         inputs = tuple(decode(tree.rows(train, slice(0, 1)))["x"].shape[1:])
         numbers = {k: column(v, f"keys[{k!r}]").long() for k, v in (keys or {}).items()}
-        return cls(name, kind, train, held, inputs, width, decode, numbers).check()
+        words = 1 + max(int(c["x"].max()) for c in (train, held) if c) if held_in == "tokens" else None
+        notes = _said(pair[0]) if kind is None and learned != "next_token" else ()
+        return cls(name, learned, train, held, inputs, width, decode, numbers, vocabulary=words, notes=notes).check()
 
 
-def _columns(x: Tensor, y: Tensor, kind: Kind) -> Tree:
+def _said(x: Tensor) -> tuple[str, ...]:
+    """What was made of whole numbers, where that could have been something else."""
+    if x.dtype == torch.uint8 and x.ndim == 2:
+        return ("x is uint8 with 2 axes: its numbers are taken as they are. If they are pixels: kind = 'pixels'.",)
+    return ()
+
+
+def _columns(x: Tensor, y: Tensor, kind: Kind, held_in: InputKind) -> Tree:
     if kind == "next_token":
         return {"x": _whole(x), "y": _whole(y)}
-    inputs = channels_first(x) if x.dtype == torch.uint8 else x.float()
+    inputs = as_inputs(x, held_in)
     if kind == "classification":
         return {"x": inputs, "y": _whole(y)}
     return {"x": inputs, "y": y.float()[:, None] if y.ndim == 1 else y.float()}

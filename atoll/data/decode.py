@@ -1,5 +1,6 @@
 """From compact columns to what a model takes: pure functions of one client's batch, picklable, safe under vmap."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -34,6 +35,18 @@ class Pixels:
         # plain numbers, channel by channel: a constant tensor would be a copy to the device inside a captured graph
         channels = zip(x.unbind(-3), self.mean, self.std, strict=True)
         return torch.stack([(c - mean) / std for c, mean, std in channels], -3)
+
+
+@dataclass(frozen=True)
+class Fields:
+    """One row of numbers taken apart: x becomes a dict of named inputs, which a model gets by keyword."""
+
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]  # of one example's
+
+    def __call__(self, batch: Tree) -> Tree:
+        parts = torch.split(batch["x"], [math.prod(shape) for _, shape in self.shapes], -1)  # type: ignore[no-untyped-call]
+        named = zip(self.shapes, parts, strict=True)
+        return {**batch, "x": {name: part.reshape(len(part), *shape) for (name, shape), part in named}}
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from atoll import tree
 from atoll.data.arrays import Kind, channels_first, column
 from atoll.data.dataset import Dataset
-from atoll.data.decode import Pixels
+from atoll.data.decode import Fields, Pixels, Same
 from atoll.data.formats import Preprocessing, columns_of, read_new_rows
 from atoll.errors import DataError
 
@@ -32,20 +32,21 @@ class ModelInputs:
     targets: tuple[int, ...]  # the shape of one target
     whole_targets: bool
     classes: tuple[str, ...]
+    fields: Fields | None  # the inputs by name, where there are several; then x has them side by side
     pixels: Pixels | None  # how whole numbers become what it takes, where these are pixels
     columns: Preprocessing | None  # what is done to the columns of a file
 
     @classmethod
     def of(cls, dataset: Dataset) -> ModelInputs:
         decoded = dataset.decode(tree.rows(dataset.train, slice(0, 1)))["x"]
-        if not isinstance(decoded, Tensor):
-            decoded = torch.zeros(1, *dataset.inputs)  # several inputs, by name: `decoded` refuses to guess them
+        fields = dataset.decode if isinstance(dataset.decode, Fields) else None
+        decoded = decoded if fields is None else dataset.train["x"]
         y = dataset.train["y"]
         shapes = dataset.kind, dataset.inputs, dataset.outputs, dataset.vocabulary, not decoded.is_floating_point()
         targets = tuple(y.shape[1:]), not y.is_floating_point()
         pixels = dataset.decode if isinstance(dataset.decode, Pixels) else None
         columns = None if dataset.preprocessing is None else Preprocessing.from_json(dataset.preprocessing)
-        return cls(*shapes, *targets, dataset.classes, pixels, columns)
+        return cls(*shapes, *targets, dataset.classes, fields, pixels, columns)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -55,9 +56,10 @@ class ModelInputs:
         pixels = table["pixels"] and Pixels(
             table["pixels"]["scale"], tuple(table["pixels"]["mean"]), tuple(table["pixels"]["std"])
         )
+        fields = table["fields"] and Fields(tuple((name, tuple(shape)) for name, shape in table["fields"]["shapes"]))
         columns = table["columns"] and Preprocessing.from_json(table["columns"])
         shapes = {name: tuple(table[name]) for name in ("inputs", "targets", "classes")}
-        return cls(**{**table, **shapes, "pixels": pixels, "columns": columns})
+        return cls(**{**table, **shapes, "fields": fields, "pixels": pixels, "columns": columns})
 
     def decoded(self, x: Any, options: Mapping[str, Any]) -> Tensor:
         """Rows as the model takes them, from an array; or from a file or a table, where it was trained on one.
@@ -71,7 +73,7 @@ class ModelInputs:
             return batch
         if isinstance(x, str | Path):
             raise DataError(f"x: this model was not trained on a table, so {x} cannot be read for it. Give an array.")
-        return self._array(column(x, "x"))
+        return self._array(column(x, "x") if self.fields is None else _side_by_side(x, self.fields))
 
     def _array(self, x: Tensor) -> Tensor:
         if self.pixels is not None and not x.is_floating_point():
@@ -79,6 +81,14 @@ class ModelInputs:
         if tuple(x.shape[1:]) != self.inputs:
             raise DataError(f"x: rows have shape {tuple(x.shape[1:])}, and the model takes {self.inputs}.")
         return x.long() if self.whole else x.float()
+
+    def call(self, module: nn.Module, rows: Tensor) -> Tensor:
+        """The module's outputs for decoded rows; by name, where it takes several inputs."""
+        if self.fields is None:
+            out: Tensor = module(rows)
+            return out
+        named = module(**self.fields({"x": rows})["x"])
+        return named["logits"] if isinstance(named, dict) else named  # type: ignore[no-any-return]
 
     def answers(self, out: Tensor) -> NDArray[Any]:
         """What the outputs say: names of classes (or their numbers), or targets in their own scale."""
@@ -101,4 +111,13 @@ class ModelInputs:
         x = torch.zeros(4, *self.inputs, dtype=torch.int64 if self.whole else torch.float32)
         y = torch.zeros(4, *self.targets, dtype=torch.int64 if self.whole_targets else torch.float32)
         shapes = (self.inputs, self.outputs)
-        return Dataset("example", self.kind, {"x": x, "y": y}, None, *shapes, vocabulary=self.vocabulary)
+        decode = Same() if self.fields is None else self.fields
+        return Dataset("example", self.kind, {"x": x, "y": y}, None, *shapes, decode, vocabulary=self.vocabulary)
+
+
+def _side_by_side(x: Any, fields: Fields) -> Tensor:
+    names = [name for name, _ in fields.shapes]
+    if not isinstance(x, Mapping) or any(name not in x for name in names):
+        raise DataError(f"x: the model takes several inputs. Give a dict with {', '.join(map(repr, names))}.")
+    parts = [column(x[name], f"x[{name!r}]") for name in names]
+    return torch.cat([part.reshape(len(part), -1) for part in parts], 1)

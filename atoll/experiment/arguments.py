@@ -92,7 +92,7 @@ class Argument:
     def words(self) -> str:
         """What it takes, for people."""
         if self.kind:
-            one = self.kind.removesuffix("s")
+            one = self.kind.removesuffix("es" if self.kind == "losses" else "s")
             return f"list of {self.kind}" if self.many else f"{'an' if one[0] in 'aeiou' else 'a'} {one}"
         return "a table" if self.table else words(self.type) + (", or a schedule" if self.scheduled else "")
 

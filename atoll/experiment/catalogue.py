@@ -9,6 +9,7 @@ from atoll.engines import ENGINES
 from atoll.reducers import REDUCERS
 from atoll.rounds import ROUNDS
 from atoll.schedules import SCHEDULES
+from atoll.tasks import LOSSES
 from atoll.tasks.models import MODELS
 from atoll.transforms import TRANSFORMS
 
@@ -21,6 +22,7 @@ CATALOGUE: dict[str, Registry] = {
     "transforms": TRANSFORMS,
     "reducers": REDUCERS,
     "models": MODELS,
+    "losses": LOSSES,
     "data": DATA,
     "partitions": PARTITIONS,
     "cohorts": SAMPLERS,  # type: ignore[dict-item]
@@ -32,4 +34,5 @@ CATALOGUE: dict[str, Registry] = {
 GIVEN: dict[str, frozenset[str]] = {
     "algorithms": frozenset({"task", "population"}),
     "models": frozenset({"inputs", "outputs"}),
+    "losses": frozenset({"targets", "outputs"}),
 }

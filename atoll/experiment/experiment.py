@@ -28,6 +28,7 @@ class TaskTable(Table):
     """[task]: the model and how it is measured."""
 
     model: Annotated[Entry | None, Of("models")] = None  # None: follows from the data
+    loss: Annotated[Entry | None, Of("losses")] = None  # None: cross-entropy of classes, squared error of numbers
     batch_norm: Literal["average", "local", "recompute", "freeze", "group"] = "average"
     top_k: list[Count] = Field(default=[])
     start: str | None = None  # weights to start from: a file, or the folder of a run
@@ -52,6 +53,7 @@ class EvaluateTable(Table):
     after: bool = False  # also after local training
     batch: Count = 512
     rows: Count | Literal["all"] = 30_000  # at most, of the test data; and of the clients' own examples in all
+    metrics: list[str] | None = None  # beside the usual ones: names, or functions of scores and targets by import path
 
 
 class StopTable(Table):
@@ -79,6 +81,7 @@ class Experiment(BaseModel):
     seed: Seed = 0
     on_divergence: Literal["stop", "drop"] = "stop"
     label: str | None = None
+    metric: str | None = None  # of the verdict; None: follows from the data
     data: Annotated[Entry, Of("data")]
     partition: Annotated[Entry | None, Of("partitions")] = None  # None: the natural clients of the data
     cohort: Annotated[Entry, Of("cohorts")] = {"name": "everyone"}

@@ -65,7 +65,7 @@ _TYPES = {
     "path": "a path",
 }
 _ALSO = {"learning_rate": "lr", "client_lr": "lr", "eta": "lr"}  # what others call it
-_TOP = ("rounds", "seed", "label", "on_divergence")
+_TOP = ("rounds", "seed", "label", "metric", "on_divergence")
 
 
 def closest_name(word: object, known: Iterable[str]) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -41,16 +41,17 @@ from atoll.engines import ENGINES, Choice
 from atoll.errors import ConfigError
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import Experiment
+from atoll.experiment.measured import add_metrics, leading_metric
 from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
 from atoll.experiment.start import started_from
-from atoll.experiment.task import TRAIN_LOSS, check_metrics, make_task, measured, whole_numbers
+from atoll.experiment.task import TRAIN_LOSS, check_metrics, make_task, whole_numbers
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
 from atoll.reducers import REDUCERS
 from atoll.rounds import ROUNDS, Recompute
 from atoll.schedules import Schedule
-from atoll.tasks import Loss, PrivateTask, Supervised
+from atoll.tasks import Loss, Metric, PrivateTask, Supervised
 from atoll.transforms import TRANSFORMS
 from atoll.tree import Tree
 
@@ -80,6 +81,8 @@ class Setup:
     notes: list[str] = field(default_factory=list)
     example_privacy: ExamplePrivacy | None = None  # what each example is promised, with [local.privacy]
     second_models: tuple[Supervised, ...] = ()  # that the algorithm owns beside the one it learns
+    metrics: dict[str, Metric] = field(default_factory=dict)  # by name
+    metric: str = TRAIN_LOSS  # the one that leads
     privacy: RunPrivacy = RunPrivacy()  # what the run promises, and what that asks of the rest of it
 
     def listeners(self, chain_of: Callable[[int], tuple[Chain, Spec]]) -> list[Account]:
@@ -164,16 +167,21 @@ def assemble(
     module: nn.Module,
     device: Device = "auto",
     loss: Loss | None = None,
+    functions: Mapping[str, Any] | None = None,
 ) -> Setup:
     """Put data, clients and a model together with what the experiment says of the rest."""
     where = find_device(device)
+    if (experiment.task.loss or {}).get("weight") == "balanced":
+        dataset = replace(dataset, fitted=", ".join(filter(None, (dataset.fitted, "class counts"))))
     dataset = noisy(dataset, partition, rng.key(experiment.seed, "feature noise"))
     module = started_from(module, experiment.task.start)
     training, held = _held_out(experiment, partition)
     choice = build(ENGINES, experiment.engine, where="engine")
     task = make_task(experiment, dataset, module, loss)
     task.compute_dtype = torch.bfloat16 if choice.precision == "bfloat16" else None
-    known = measured(task, dataset)
+    metrics = add_metrics(experiment, dataset, task, functions or {})
+    known = [*(metrics if dataset.test is not None else []), TRAIN_LOSS]
+    metric, said = leading_metric(experiment, dataset, metrics)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     second = SecondModels(experiment, dataset, task, where, loss)
     learner = partial(
@@ -195,11 +203,12 @@ def assemble(
     round = _round(experiment, task, model, algorithm)
     reducer = round.reducer(build(REDUCERS, experiment.reducer, where="reducer"))
     who = (experiment, dataset, partition, training, held, population, sampler)
-    notes = _notes(dataset, training, local.batch, experiment.evaluate.rows)
+    notes = [*_notes(dataset, training, local.batch, experiment.evaluate.rows), *said]
     others = tuple(second.tasks.values())
     setup = Setup(
-        *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others
-    )
+        *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others,
+        metrics, metric,
+    )  # fmt: skip
     check_metrics(known, experiment.stop, setup.schedules())
     resolve(setup.algorithm, experiment.rounds - 1, [])  # what a schedule ends at may be refused
     chain, privacy, advice = plan_privacy(setup, [name for name in known if name != TRAIN_LOSS])

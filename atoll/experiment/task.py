@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -12,23 +13,39 @@ from atoll.data import Dataset
 from atoll.errors import ConfigError, DataError
 from atoll.experiment.experiment import Experiment, StopTable
 from atoll.experiment.messages import did_you_mean
+from atoll.experiment.registry import Entry, build
 from atoll.schedules import Schedule
-from atoll.tasks import Classification, Loss, NextToken, Objective, Regression, Supervised, metrics_for
+from atoll.tasks import (
+    LOSSES,
+    OF_CLASSES,
+    Classification,
+    Loss,
+    NextToken,
+    Objective,
+    Regression,
+    Supervised,
+    batch_loss,
+)
 from atoll.tree import Tree
 
+_PROBED = 256  # examples, and classes, that a loss of one's own is tried on
 TRAIN_LOSS = "train_loss"  # of the clients' own examples; all other metrics are of the test data
 
 
 def make_task(experiment: Experiment, dataset: Dataset, module: nn.Module, loss: Loss | None) -> Supervised:
     """The model and its loss, or why they do not go with the data."""
-    objective = _objective(dataset, tuple(experiment.task.top_k), loss)
+    objective = _objective(dataset, tuple(experiment.task.top_k))
     try:
-        task = Supervised(module, objective, _example(dataset), experiment.task.batch_norm)
+        task = Supervised(module, objective, example_batch(dataset), experiment.task.batch_norm)
     except ConfigError as e:
         if dataset.kind == "regression" and whole_numbers(dataset):
             raise ConfigError(f"{e} The targets are whole numbers: if they are classes, give them as integers.") from e
         raise
-    _check_gradient(task, _example(dataset))
+    if loss is None and experiment.task.loss is not None:
+        loss = _named_loss(experiment.task.loss, dataset)
+    if loss is not None:
+        task.objective = _with_loss(task.objective, loss, task.outputs, dataset.train["y"])
+    _check_gradient(task, example_batch(dataset))
     return task
 
 
@@ -43,16 +60,6 @@ def _check_gradient(task: Supervised, example: Tree) -> None:
         loss, _ = task.loss(params, model["buffers"], batch)
     if not loss.requires_grad:
         raise ConfigError("loss: does not depend on the model's parameters. Do not detach or round the outputs.")
-
-
-def measured(task: Supervised, dataset: Dataset) -> list[str]:
-    """The names of the numbers that a record will hold for the server's model."""
-    if dataset.test is None:
-        return [TRAIN_LOSS]
-    model = task.init(rng.key(0))
-    with torch.no_grad():
-        columns = task.measure(model["params"], model["buffers"], _example(dataset))
-    return [*metrics_for(dataset.kind, columns), TRAIN_LOSS]
 
 
 def check_metrics(names: Sequence[str], stop: StopTable | None, schedules: Sequence[Schedule]) -> None:
@@ -75,36 +82,39 @@ def whole_numbers(dataset: Dataset) -> bool:
     return y.shape[1:] == (1,) and bool((y == y.round()).all() and (y >= 0).all()) and len(y.unique()) <= 100
 
 
-def _objective(dataset: Dataset, top_k: tuple[int, ...], loss: Loss | None) -> Objective:
-    own = None if loss is None else _checked(loss)
+def _objective(dataset: Dataset, top_k: tuple[int, ...]) -> Objective:
     if dataset.kind == "classification":
-        return Classification(dataset.outputs, top_k, own)
-    if dataset.kind == "regression":
-        return Regression(own)
-    if own is not None:
-        raise ConfigError("loss: next tokens are always scored by cross-entropy. Leave it out.")
-    return NextToken(dataset.outputs)
+        return Classification(dataset.outputs, top_k)
+    return Regression() if dataset.kind == "regression" else NextToken(dataset.outputs)
 
 
-def _checked(loss: Loss) -> Loss:
-    """The loss; what goes wrong in it is said to be its own."""
-    if not callable(loss):
-        raise ConfigError(f"loss: must be a function of outputs and targets (got {type(loss).__name__}).")
-
-    def own(out: Tensor, y: Tensor) -> Tensor:
-        try:
-            value = loss(out, y)
-        except (RuntimeError, TypeError, ValueError, IndexError) as e:
-            what = f"outputs of shape {tuple(out.shape)} and targets of shape {tuple(y.shape)}"
-            raise ConfigError(f"loss: failed on {what}: {e}") from e
-        if not isinstance(value, Tensor):
-            raise ConfigError(f"loss: gives a {type(value).__name__}, but must give a tensor with one number.")
-        return value
-
-    return own
+def _named_loss(entry: Entry, dataset: Dataset) -> Loss:
+    """The loss that the entry names, if it is for data of this kind."""
+    name, fitting = entry["name"], [k for k in LOSSES if (k in OF_CLASSES) == (dataset.kind == "classification")]
+    if name in LOSSES and name not in fitting:
+        use = f"Use one of {', '.join(fitting)}"
+        raise ConfigError(f"task.loss.name: {name!r} is not for {dataset.kind.replace('_', ' ')}. {use}.")
+    given = {"targets": dataset.train["y"], "outputs": dataset.outputs}
+    loss: Loss = build(LOSSES, entry, where="task.loss", **given)
+    return loss
 
 
-def _example(dataset: Dataset) -> Tree:
+def _with_loss(objective: Objective, loss: Loss, outputs: tuple[int, ...], y: Tensor) -> Objective:
+    """With a loss of one's own, tried on outputs of the model's shape and on every class that there is."""
+    generator = torch.Generator().manual_seed(0)
+    if isinstance(objective, Classification):
+        y = torch.cat([y[:_PROBED], torch.arange(min(objective.classes, _PROBED))])
+        return replace(objective, loss=batch_loss(loss, 3 * torch.randn(len(y), *outputs, generator=generator), y))
+    if isinstance(objective, Regression):
+        labels = isinstance(loss, nn.BCEWithLogitsLoss) and y.shape[1] > 1 and bool(((y == 0) | (y == 1)).all())
+        y = y[:_PROBED]
+        own = batch_loss(loss, 3 * torch.randn(y.shape, generator=generator), y)
+        return replace(objective, loss=own, labels=labels)
+    raise ConfigError("loss: next tokens are always scored by cross-entropy. Leave it out.")
+
+
+def example_batch(dataset: Dataset) -> Tree:
+    """A few examples as a model gets them."""
     batch = dataset.decode(tree.rows(dataset.train, slice(0, 4)))
     if not isinstance(batch, dict) or "x" not in batch:
         raise DataError(f"data {dataset.name!r}, decode: must give a dict with 'x' and 'y'.")

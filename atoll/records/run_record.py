@@ -97,8 +97,12 @@ class Record:
         return claims(self.run.get("privacy"), self.rounds[-1])
 
     def series(self, *path: str) -> Series:
-        """One number by round, for example `series("clients", "accuracy", "mean")`; rounds without it are left out."""
-        points = [(line["round"], number_or_nan(find(line, *path))) for line in self.rounds if has(line, path)]
+        """One number by round, for example `series("clients", "accuracy", "mean")`; rounds without it are left out.
+
+        A path may be written as one word: `series("clients.accuracy.mean")`.
+        """
+        keys = tuple(".".join(path).split("."))
+        points = [(line["round"], number_or_nan(find(line, *keys))) for line in self.rounds if has(line, keys)]
         return Series(np.array([r for r, _ in points], np.int64), np.array([v for _, v in points], np.float64))
 
 

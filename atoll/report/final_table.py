@@ -12,6 +12,7 @@ from atoll.report.seed_groups import Group
 from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, number_columns, row, text_columns
 from atoll.stats import Estimate
 
+PERSONAL = {"mean": "own mean", "last": "test", "worst": "worst 10%", "gain": "gain", "seconds": "s/round"}
 BRIEF = {"last": "test", "worst": "worst 10%", "gain": "gain", "up": "MB up", "seconds": "s/round"}  # in a terminal
 
 
@@ -65,6 +66,7 @@ class Final:
     metric: MetricInfo
     columns: tuple[Column, ...]
     rows: tuple[FinalRow, ...]
+    personal: bool = False  # has a method whose clients predict with models of their own: those come first
 
     @property
     def has_gain(self) -> bool:
@@ -84,10 +86,12 @@ def page_table(final: Final) -> TextTable:
 
 def brief_table(final: Final) -> TextTable:
     """The columns that matter, within 80 characters."""
-    columns = [one for one in final.columns if one.key in BRIEF]
-    heads = (*text_columns("run"), *number_columns("seeds", *(BRIEF[one.key] for one in columns)))
+    titles = PERSONAL if final.personal else BRIEF
+    columns = [one for one in final.columns if one.key in titles]
+    heads = (*text_columns("run"), *number_columns("seeds", *(titles[one.key] for one in columns)))
     rows = tuple(_row(one, columns, "  then tuned", digits=1) for one in final.rows)
     notes = {
+        "own mean: what clients predict with, each on its own data, mean over clients.": final.personal,
         "test: central test set, last round; ± half a 95 % t interval, if seeds differ.": True,
         "worst 10%: mean of the worst-off tenth of the clients.": any(one.key == "worst" for one in columns),
         "gain: over training alone, mean over clients.": final.has_gain,
@@ -112,7 +116,11 @@ def final(groups: Sequence[Group], metric: MetricInfo) -> Final:
     ]
     rows.sort(key=lambda row: groups.index(row.group))  # stable: "after" follows its group
     filled = {key for row in rows for key, cell in row.cells.items() if cell is not None}
-    return Final(metric, tuple(column for column in _columns(metric) if column.key in filled), tuple(rows))
+    columns = [column for column in _columns(metric) if column.key in filled]
+    personal = "mean" in filled and any(group.personal for group in groups)
+    if personal:
+        columns.sort(key=lambda column: column.key != "mean")
+    return Final(metric, tuple(columns), tuple(rows), personal)
 
 
 def _cells(group: Group, groups: Sequence[Group], metric: MetricInfo) -> dict[str, Estimate | None]:

@@ -27,7 +27,11 @@ from atoll.report.text_table import TextTable, number_columns, row, text_columns
 
 
 def write(
-    folders: Sequence[Path], out: Path, figures: Sequence[Literal["png", "pdf"]] = (), title: str | None = None
+    folders: Sequence[Path],
+    out: Path,
+    figures: Sequence[Literal["png", "pdf"]] = (),
+    title: str | None = None,
+    metric: str | None = None,
 ) -> Path:
     """Write the report to `out`, and each figure beside it as `<stem>-<figure>.png` or `.pdf`; return `out`."""
     unknown = [kind for kind in figures if kind not in ("png", "pdf")]
@@ -35,10 +39,10 @@ def write(
         raise RecordError(f"report.figures: {unknown[0]!r} cannot be written. Use 'png' or 'pdf'.")
     records = read_runs(folders)
     groups = group(records)
-    metric = primary(records)
+    lead_metric = primary(records, metric)
     out.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(out, page(records, groups, metric, title))
-    for plot in _figures(groups, metric) if figures else []:
+    replace_text(out, page(records, groups, lead_metric, title))
+    for plot in _figures(groups, lead_metric) if figures else []:
         for kind in figures:
             replace_bytes(out.with_name(f"{out.stem}-{plot.name}.{kind}"), plot.picture(kind))
     return out

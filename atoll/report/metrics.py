@@ -1,8 +1,9 @@
 """What is measured, which direction is better, and how a value is shown."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from atoll.errors import RecordError
 from atoll.records import Record, Results
 
 NOT_METRICS = {"round", "train_loss"}
@@ -54,15 +55,42 @@ PREFERRED = (
     MetricInfo("mae", "mean absolute error", higher_is_better=False),
     LOSS,
     TRAIN_LOSS,
+    MetricInfo("balanced_accuracy", "balanced accuracy", higher_is_better=True, scale=100.0, share=True),
+    MetricInfo("f1", "F1", higher_is_better=True, share=True),
+    MetricInfo("f1_macro", "macro F1", higher_is_better=True, share=True),
+    MetricInfo("precision", "precision", higher_is_better=True, share=True),
+    MetricInfo("recall", "recall", higher_is_better=True, share=True),
+    MetricInfo("ece", "calibration error", higher_is_better=False, share=True),
+    MetricInfo("brier", "Brier score", higher_is_better=False),
+    MetricInfo("r2", "R2", higher_is_better=True),
 )
 
 
-def primary(records: Sequence[Record]) -> MetricInfo:
-    """The first preferred metric that every record has; else the first that any has."""
+def primary(records: Sequence[Record], asked: str | None = None) -> MetricInfo:
+    """The metric asked for, the one that all runs name; the first preferred one that every record has, or any has."""
     have = [measured(record) for record in records]
+    if asked:
+        return _asked(records, asked, set.union(*have))
+    named = {str(record.run.get("metric")) for record in records}
+    if len(named) == 1 and named <= set.intersection(*have):
+        return _known_to(records, named.pop())
     everywhere, anywhere = set.intersection(*have), set.union(*have)
     candidates = [m for m in PREFERRED if m.key in everywhere] + [m for m in PREFERRED if m.key in anywhere]
     return candidates[0] if candidates else TRAIN_LOSS
+
+
+def _asked(records: Sequence[Record], asked: str, have: set[str]) -> MetricInfo:
+    """A metric by its name, or a number by its path in the record (`clients.accuracy.mean`)."""
+    if asked not in have and not any(record.series(asked).rounds.size for record in records):
+        raise RecordError(f"--metric: no such metric as {asked!r}; there are {', '.join(sorted(have))}.")
+    return _known_to(records, asked)
+
+
+def _known_to(records: Sequence[Record], key: str) -> MetricInfo:
+    """In the direction that the runs say."""
+    directions = [better[key] for record in records if key in (better := record.run.get("better") or {})]
+    known = known_metric(key)
+    return replace(known, higher_is_better=directions[0] == "higher") if directions else known
 
 
 def known_metric(key: str) -> MetricInfo:
@@ -72,9 +100,12 @@ def known_metric(key: str) -> MetricInfo:
     'top5 accuracy (%)'
     """
     listed = {metric.key: metric for metric in PREFERRED}
-    lower = any(word in key for word in ("loss", "error", "mse", "mae", "perplexity"))
-    accuracy = key.endswith("accuracy")
-    return listed.get(key, MetricInfo(key, key.replace("_", " "), not lower, 100.0 if accuracy else 1.0, accuracy))
+    words = key.replace(".", "_").split("_")
+    lower = any(word in key for word in ("loss", "error", "mse", "mae", "perplexity")) or {"ece", "brier"} & {*words}
+    accuracy = "accuracy" in words
+    return listed.get(
+        key, MetricInfo(key, key.replace("_", " ").replace(".", ", "), not lower, 100.0 if accuracy else 1.0, accuracy)
+    )
 
 
 def suite_metric(results: Results) -> MetricInfo:

@@ -21,8 +21,10 @@ def title(groups: Sequence[Group]) -> str:
 
 def lead(final: Final) -> str:
     """The first thing to say: who is ahead at the last round, and whether the intervals settle it."""
-    column = next((column for column in final.columns if column.key == "last"), None)
-    rows = [(row.group, cell) for row in final.rows if (cell := row.cells.get("last")) and cell.mean == cell.mean]
+    key = "mean" if final.personal else "last"
+    column = next((column for column in final.columns if column.key == key), None)
+    known = [row for row in final.rows if row.when == "before" or not final.personal]
+    rows = [(row.group, cell) for row in known if (cell := row.cells.get(key)) and cell.mean == cell.mean]
     if column is None or len(rows) < 2:
         return ""
     sign = 1 if final.metric.higher_is_better else -1
@@ -30,8 +32,9 @@ def lead(final: Final) -> str:
     unit = " %" if final.metric.percent else ""
     value = column.cell(top).inline + unit
     word = "Highest" if final.metric.higher_is_better else "Lowest"
+    what = f"mean over clients of their {final.metric.title}" if final.personal else final.metric.title
     return (
-        f"{word} {final.metric.title} at the last round: {leader.name}, {value}. "
+        f"{word} {what} at the last round: {leader.name}, {value}. "
         f"{_settled(top, [(group, cell) for group, cell in rows if group is not leader])}"
     )
 

@@ -29,6 +29,11 @@ class Group:
         return self.records[0].algorithm == ALONE
 
     @property
+    def personal(self) -> bool:
+        """Whether clients predict with models of their own, which their federation makes."""
+        return bool(self.records[0].run.get("personal")) and not self.alone
+
+    @property
     def said_seeds(self) -> str:
         """The seeds in words; a single seed says that there is no interval."""
         return "1 seed, no interval" if len(self.records) == 1 else f"{len(self.records)} seeds"

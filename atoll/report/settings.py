@@ -18,7 +18,7 @@ DEFAULTS: Settings = {
 
 
 def flatten(experiment: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted settings, without the seed; a list of tables becomes its names and then each table.
+    """Dotted settings, without seed and leading metric; a list of tables becomes its names and then each table.
 
     >>> clip = {"name": "clip_l2", "max_norm": 1.0}
     >>> flatten({"seed": 3, "algorithm": {"name": "fedprox", "mu": 0.1}, "transform": [clip]})
@@ -26,7 +26,7 @@ def flatten(experiment: Mapping[str, Any]) -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in experiment.items():
-        if key != "seed":
+        if key not in ("seed", "metric"):
             _put(flat, key, value)
     return flat
 

@@ -16,11 +16,11 @@ from atoll.report.render import rich_table
 from atoll.report.seed_groups import group
 
 
-def summary(folders: Sequence[Path]) -> Printed:
+def summary(folders: Sequence[Path], metric: str | None = None) -> Printed:
     """The final table of these runs: print it with a rich console. What holds is not dim, what contradicts it loud."""
     records = read_runs(folders)
     groups = group(records)
-    outcome = final(groups, primary(records))
+    outcome = final(groups, primary(records, metric))
     table = brief_table(outcome)
     printed = rich_table(replace(table, notes=(*table.notes, *notes(records, groups, outcome))))
     for line, style in [(note, "") for note in lines(groups)] + [(note, " bold red") for note in alarms(groups)]:

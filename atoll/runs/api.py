@@ -11,14 +11,27 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from atoll.data import Dataset, Partition
+from atoll.data import InputKind, Partition
 from atoll.engines.ranks import World, join
 from atoll.experiment import Device, Entry, Experiment, Setup, assemble, find_device, load, make_partition, set_up
 from atoll.records import Info, RunFolder, ended
 from atoll.runs.lifecycle import claim, default_folder, run_all, same_device
 from atoll.runs.progress import Watcher, silent
-from atoll.runs.python_inputs import ARRAYS, CLIENTS, cohort_entry, listed, make_module, merged, named, pair
+from atoll.runs.python_data import make_dataset
+from atoll.runs.python_inputs import (
+    ARRAYS,
+    CLIENTS,
+    asked_metrics,
+    cohort_entry,
+    is_entry,
+    listed,
+    make_module,
+    merged,
+    named,
+    named_functions,
+)
 from atoll.runs.run_result import Run
+from atoll.tree import Tree
 
 
 def run(
@@ -77,10 +90,10 @@ def _done(
 
 def simulate(
     model: nn.Module | Any,
-    data: tuple[Any, Any],
-    test: tuple[Any, Any] | None = None,
+    data: tuple[Any, Any] | Any,
+    test: tuple[Any, Any] | Any | None = None,
     *,
-    clients: Sequence[Any] | Partition | Entry | str,
+    clients: Sequence[Any] | Mapping[str, Any] | Partition | str,
     algorithm: Entry | str,
     rounds: int = 10,
     cohort: int | Entry | str | None = None,
@@ -92,7 +105,10 @@ def simulate(
     device: Device = "auto",
     transforms: Sequence[Entry | str] = (),
     reducer: Entry | str = "mean",
-    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+    loss: Callable[[Tensor, Tensor], Tensor] | Entry | str | None = None,
+    metrics: Sequence[Any] | Mapping[str, Any] = (),
+    kind: InputKind | None = None,
+    augment: Callable[[Tree], Tree] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     watch: Watcher = silent,
@@ -101,31 +117,41 @@ def simulate(
     """Simulate federated learning on arrays.
 
     `model` is a module (its weights are where training starts) or a function that makes one (drawn from `seed`).
-    `clients` is a list of index arrays, one per client, or a partition entry such as
+    `data` and `test` are pairs (x, y) of arrays, sparse matrices or frames, torch data sets or loaders, or `data` a
+    `Dataset`; `kind` says what whole numbers in x are ("tokens", "pixels", "features"), `augment` changes a decoded
+    training batch (draw from batch["key"]). `clients` is a list of index arrays, one per client, a dict of these by
+    name, the id of each row's client, or a partition entry such as
     `{"name": "dirichlet", "clients": 20, "alpha": 0.3}`. `cohort` is None (everyone), a number (that many, without
     replacement) or an entry. `loss(outputs, targets)` replaces the usual one (cross-entropy for classes, squared error
-    for numbers); it is taken example by example. Without `out` the run's folder goes when the `Run` goes.
+    for numbers): torch's own or any function of a batch, or an entry as in a file,
+    `{"name": "cross_entropy", "weight": "balanced"}`.
+    `metrics` are measured beside the usual ones: names, or functions of scores and targets; in a dict one may stand
+    with its direction, `{"cost": (cost, "lower")}`. Without `out` the run's folder goes when the `Run` goes.
     Further tables of the file go by name: `evaluate={"every": 5}`, `round="gossip"`.
     Under torchrun every process must hand over the same model and data: draw them from a seed.
     """
     world = join()
-    dataset = Dataset.from_arrays(*pair(data, "data"), test=None if test is None else pair(test, "test"))
     module = make_module(model, seed)
-    partition = None if isinstance(clients, str | Mapping) else listed(clients, dataset)
+    dataset = make_dataset(data, test, kind, module, augment)
+    partition = None if isinstance(clients, str) or is_entry(clients) else listed(clients, dataset)
+    own = None if isinstance(loss, str | Mapping) else loss
+    task = {"model": named(module, own), **({"loss": loss} if isinstance(loss, str | Mapping) else {})}
     given = {"rounds": rounds, "seed": seed, "algorithm": algorithm, "reducer": reducer, "engine": engine}
     made_here = {
         "data": {"name": ARRAYS, "digest": dataset.digest()},
         "partition": {"name": CLIENTS, "digest": partition.digest()} if partition else clients,
         "cohort": cohort_entry(cohort),
-        "task": merged(tables.pop("task", {}), {"model": named(module, loss)}),
+        "task": merged(tables.pop("task", {}), task),
         "local": merged({"epochs": epochs, "batch": batch, "shuffle": shuffle}, tables.pop("local", {})),
+        "evaluate": merged(tables.pop("evaluate", {}), asked_metrics(metrics)),
         "transform": transforms if isinstance(transforms, str | Mapping) else list(transforms),
         "checkpoint": {"every": 0} if out is None else {},
     }
     experiment = Experiment.parse({**given, **made_here, **tables})
 
     def build(where: Device) -> Setup:
-        return assemble(experiment, dataset, partition or make_partition(experiment, dataset), module, where, loss)
+        held = partition or make_partition(experiment, dataset)
+        return assemble(experiment, dataset, held, module, where, own, named_functions(metrics))
 
     with world.reporting_failure(), _place(out, world) as folder:
         return _done(world, folder, experiment, resume, device, watch, build, temporary=out is None, module=module)

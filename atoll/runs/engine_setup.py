@@ -70,13 +70,13 @@ def _store(setup: Setup, rows: Tree, budget: int, folder: Path, world: World) ->
 def _device_data(setup: Setup, columns: Tree, test: Tree | None) -> DeviceData:
     """What an engine works on, and why clients cannot be stacked, where that is known beforehand."""
     tasks = (setup.task, *setup.second_models)
-    needs = (task.step_needs() for task in (setup.training_task, *setup.second_models))
+    needs = [task.step_needs() for task in (setup.training_task, *setup.second_models)]
     keyed = any(need.key for need in needs) or setup.dataset.augment is not None  # dropout, noise, images
     mutable, stochastic = (
         [name for task in tasks for name in task.mutable_buffers],
         any(task.is_stochastic for task in tasks),
     )
-    unstackable = None
+    unstackable = next((need.whole_because for need in needs if need.whole_because), None)
     if stochastic:
         unstackable = "the model draws random numbers of its own (F.dropout instead of nn.Dropout?)"
     elif mutable:

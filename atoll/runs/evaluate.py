@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ from atoll.errors import DivergenceError
 from atoll.experiment import EvaluateTable, Setup
 from atoll.reducers import Collect
 from atoll.runs.drivers import Asking
-from atoll.tasks import metrics_for, spread
+from atoll.tasks import spread
 from atoll.tree import Tree
 
 _WHOLE = 100  # models of clients that are measured on the test data, at most
@@ -44,7 +43,7 @@ def evaluation_data(setup: Setup, columns: Tree, test: Tree | None) -> Evaluatio
     clients = len(measured_clients(setup))
     return EvaluationData(
         setup.task,
-        partial(metrics_for, setup.dataset.kind),
+        lambda _: setup.metrics,
         setup.dataset.decode,
         max(table.batch, _GPU_BATCH) if setup.device.type == "cuda" else table.batch,
         columns,
@@ -72,7 +71,7 @@ class Evaluator:
         self.after = self.table.after and not traits.pooled
         self.personal = traits.personal or setup.round.per_client
         self.partial = traits.partial
-        self.better = {k: m.better for k, m in metrics_for(setup.dataset.kind, _COLUMNS).items()}
+        self.better = {k: m.better for k, m in setup.metrics.items()}
         self.snapshot = Program(setup.snapshot, Chain(), Collect(), setup.model)
 
     def __call__(self, ctx: Context, state: Tree, key: Tensor) -> Asking[Evaluation]:
@@ -121,7 +120,7 @@ class Evaluator:
         return answer.metrics
 
     def _spread(self, table: Table) -> dict[str, dict[str, float]]:
-        return {k: spread(v, self.better.get(k, "higher")) for k, v in table.items()}
+        return {k: spread(v, self.better[k]) for k, v in table.items()}
 
     def _each(self, before: Table, after: Table | None) -> dict[str, Any]:
         return {
@@ -131,9 +130,6 @@ class Evaluator:
             "before": {k: v.tolist() for k, v in before.items()},
             "after": None if after is None else {k: v.tolist() for k, v in after.items()},
         }
-
-
-_COLUMNS = dict.fromkeys(("weight", "loss", "correct", "squared", "absolute", "score", "label"))
 
 
 def _chosen(population: int, clients: int | str, seed: int) -> Tensor:

@@ -54,22 +54,22 @@ def live_progress(console: Console | None, left: ProgressColumn | None = None) -
     )
 
 
-def metric_in(entry: Mapping[str, Any]) -> str | None:
-    """The first of these that a line of the record has."""
-    return next((m for m in _SHOWN if isinstance(entry.get(m), float)), None)
+def metric_in(entry: Mapping[str, Any], leading: str | None = None) -> str | None:
+    """The metric that leads, or the first usual one that a line of the record has."""
+    return next((m for m in (leading, *_SHOWN) if m and isinstance(entry.get(m), float)), None)
 
 
 class Bar(LiveBar):
     """A progress bar on the terminal; `with Bar("fedavg") as bar: run(..., watch=bar)`."""
 
-    def __init__(self, label: str, console: Console | None = None) -> None:
-        self.label = label
+    def __init__(self, label: str, console: Console | None = None, metric: str | None = None) -> None:
+        self.label, self.metric = label, metric
         self.seen = ""
         self.bar = live_progress(console)
         self.task = self.bar.add_task(label, total=None, seen="")
 
     def __call__(self, done: int, rounds: int, entry: Mapping[str, Any]) -> None:
-        name = metric_in(entry)
+        name = metric_in(entry, self.metric)
         if name and (name != "train_loss" or not self.seen):
             self.seen = f"{name.replace('_', ' ')} {entry[name]:.4g}"
         self.bar.update(self.task, completed=done, total=rounds, seen=self.seen)

@@ -1,6 +1,7 @@
 """What a Python program hands over itself, checked; and names for it, so that its record says so."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -34,13 +35,6 @@ def _only_from_python(where: str) -> ConfigError:
     return ConfigError(f"{where}.name: was given from Python, so a file cannot rebuild it. Use atoll.simulate again.")
 
 
-def pair(data: Any, where: str) -> tuple[Any, Any]:
-    """Inputs and targets."""
-    if not isinstance(data, tuple | list) or len(data) != 2:
-        raise ConfigError(f"{where}: must be a pair of arrays (x, y), the inputs and what is to be predicted.")
-    return data[0], data[1]
-
-
 def make_module(model: Any, seed: int) -> nn.Module:
     """The module, or the one that the function makes, drawn from the seed and nothing else."""
     if isinstance(model, nn.Module):
@@ -61,6 +55,27 @@ def named(module: nn.Module, loss: Callable[..., Any] | None) -> Entry:
     return entry if loss is None else {**entry, "loss": getattr(loss, "__name__", type(loss).__name__)}
 
 
+def named_functions(metrics: Any) -> dict[str, Any]:
+    """Metrics that are functions, by name."""
+    if isinstance(metrics, Mapping):
+        return dict(metrics)
+    return {m.__name__: m for m in metrics if not isinstance(m, str)}
+
+
+def asked_metrics(metrics: Any) -> Entry:
+    """What the record says of them."""
+    names = (
+        list(metrics) if isinstance(metrics, Mapping) else [m if isinstance(m, str) else m.__name__ for m in metrics]
+    )
+    return {"metrics": names} if names else {}
+
+
+def is_entry(clients: Any) -> bool:
+    """Is it a partition by name, and not rows by client?"""
+    rows = (list, tuple, np.ndarray, Tensor)
+    return isinstance(clients, Mapping) and not all(isinstance(one, rows) for one in clients.values())
+
+
 def cohort_entry(cohort: int | Entry | str | None) -> Entry | str:
     """None is everyone, a number is that many."""
     if cohort is None:
@@ -75,14 +90,25 @@ def merged(first: Any, second: Any) -> Any:
 
 
 def listed(clients: Any, dataset: Dataset) -> Partition:
-    """A list of rows for each client. A row in two lists is rarely meant; a `Partition` may have it."""
+    """Lists of rows, one for each client, such lists by name, or the id of each row's client.
+
+    A row in two lists is rarely meant; a `Partition` may have it.
+    """
     if isinstance(clients, Partition):
         return clients.check(dataset.examples, overlap=True)
+    names: tuple[str, ...] = ()
+    if isinstance(clients, Mapping):
+        names, clients = tuple(map(str, clients)), list(clients.values())
+    elif (ids := _ids(clients, dataset.examples)) is not None:
+        known, owner, sizes = np.unique(ids, return_inverse=True, return_counts=True)
+        names = tuple(map(str, known.tolist()))
+        clients = np.split(np.argsort(owner, kind="stable"), np.cumsum(sizes)[:-1])
     try:
         rows = [_rows(c, i) for i, c in enumerate(clients)]
     except TypeError:
         raise ConfigError(
-            f"clients: must be a list of index arrays, or a partition such as 'iid' (got {type(clients).__name__})."
+            "clients: must be a list of index arrays, an id for each row, or a partition such as 'iid' "
+            f"(got {type(clients).__name__})."
         ) from None
     partition = Partition.from_lists(rows, overlap=True).check(dataset.examples, overlap=True)
     held = torch.bincount(partition.indices)
@@ -93,7 +119,21 @@ def listed(clients: Any, dataset: Dataset) -> Partition:
             f"clients: row {row} is held by clients {both[0]} and {both[1]}. Give every row to one client; "
             "if that is meant, pass clients=Partition.from_lists(..., overlap=True)."
         )
-    return partition
+    return replace(partition, client_names=names)
+
+
+def _ids(clients: Any, examples: int) -> Any:
+    """One client's id for each row, as scikit-learn's `groups`: numbers or names along one axis."""
+    if isinstance(clients, list | tuple) and not all(isinstance(c, int | str | np.generic) for c in clients):
+        return None
+    ids = clients.detach().cpu().numpy() if isinstance(clients, Tensor) else np.asarray(clients)
+    if ids.ndim != 1 or ids.dtype.kind not in "iuUSO" or not len(ids):
+        return None
+    if len(ids) != examples:
+        raise PartitionError(
+            f"clients: has {len(ids)} ids for {examples} examples. Give one for each row, or a list of arrays of rows."
+        )
+    return ids
 
 
 def _rows(client: Any, number: int) -> Tensor:

@@ -57,6 +57,7 @@ def stack_shape(experiment: Experiment) -> dict[str, Hashable]:
         **{where: _built(where, entry) for where, entry in _entries(experiment).items()},
         "partition": _written([experiment.seed, experiment.partition]) if noisy else None,
         "partition.clients": _clients(experiment),
+        "metric": _written([experiment.metric, experiment.evaluate.metrics]),
     }
 
 
@@ -114,6 +115,8 @@ def _difference(key: str, a: Experiment, b: Experiment) -> str:
     """What is said of two experiments whose shapes differ in this key."""
     if key == "transform":
         return "transform: differs, but stacked runs must agree: their updates take the same way."
+    if key == "metric":
+        return "metric: differs, but stacked runs must agree: they are measured together."
     if key == "partition":
         return (
             "partition: feature noise belongs to the clients of one seed and partition, so runs that differ in these "

@@ -53,10 +53,10 @@ class UsableModel:
 
     def outputs(self, module: nn.Module, x: Any) -> Tensor:
         """The module's outputs for rows of any form that `ModelInputs.decoded` takes."""
-        options = self.folder.info["experiment"]["data"]
-        batches = self.inputs().decoded(x, options).split(_ROWS)  # type: ignore[no-untyped-call]
+        options, inputs = self.folder.info["experiment"]["data"], self.inputs()
+        batches = inputs.decoded(x, options).split(_ROWS)  # type: ignore[no-untyped-call]
         with torch.no_grad():
-            return torch.cat([module(batch) for batch in batches])
+            return torch.cat([inputs.call(module, batch) for batch in batches])
 
     def _setup(self, with_transforms: bool) -> Setup:
         """The experiment on zeros: what its model and its algorithm are does not depend on examples.
@@ -119,8 +119,8 @@ class UsableModel:
 def _without_data(experiment: Mapping[str, Any], with_transforms: bool) -> dict[str, Any]:
     """The experiment without what only its data or its rounds ask for."""
     rounds = () if with_transforms else ("transform", "reducer", "cohort")
-    plain = {k: v for k, v in experiment.items() if k not in ("privacy", "stop", "evaluate", *rounds)}
-    plain["task"] = {k: v for k, v in experiment["task"].items() if k != "start"}
+    plain = {k: v for k, v in experiment.items() if k not in ("metric", "privacy", "stop", "evaluate", *rounds)}
+    plain["task"] = {k: v for k, v in experiment["task"].items() if k not in ("loss", "start")}
     plain["local"] = {k: v for k, v in experiment["local"].items() if k != "privacy"}
     return plain
 

@@ -17,6 +17,7 @@ from atoll.suites.merge_tables import merged
 from atoll.suites.suite import Suite, listed
 from atoll.suites.sweeps import SweepCell
 from atoll.suites.tuning import HOLDOUT, Settings, candidates, unequal
+from atoll.tasks import METRICS, USUAL
 
 _LONGEST = 100
 
@@ -65,6 +66,7 @@ def _job(suite: Suite, place: Place, tuning: Tuning, prefix: str) -> CellPlan:
     settings = candidates(place, tuning, suite.name)
     options: list[Candidate] = []
     problems: dict[str, None] = {}
+    place = _measuring(place, suite.metric)
     for one in settings:
         try:
             options.append(_option(place, one, tuning, len(settings) > 1, prefix))
@@ -73,6 +75,16 @@ def _job(suite: Suite, place: Place, tuning: Tuning, prefix: str) -> CellPlan:
     if problems:
         raise ConfigError(list(problems))
     return CellPlan(place, tuple(options))
+
+
+def _measuring(place: Place, metric: str) -> Place:
+    """The place with the suite's metric among those that are measured, where it is not anyway."""
+    name = metric.split(".")[1] if "." in metric else metric
+    if name in USUAL or name not in METRICS:
+        return place
+    table = place.base.get("evaluate", {})
+    asked = dict.fromkeys([*table.get("metrics", []), name])
+    return replace(place, base={**place.base, "evaluate": {**table, "metrics": list(asked)}})
 
 
 def _option(place: Place, settings: Settings, tuning: Tuning, tried: bool, prefix: str) -> Candidate:

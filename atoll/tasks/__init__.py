@@ -1,15 +1,22 @@
 """What is learned: any module plus a loss, the shipped models, and the metrics."""
 
-from atoll.tasks.dp_sgd import PrivateTask, leak_error, unsupported_layers
+from atoll.tasks.dp_sgd import PrivateTask, leak_error, unsupported_parts
 from atoll.tasks.ghost import ghost_layers
-from atoll.tasks.metrics import METRICS, Metric, metrics_for, spread
+from atoll.tasks.losses import BatchLoss, Loss, batch_loss
+from atoll.tasks.metrics import METRICS, USUAL, Better, Metric, ScoreFunction, better, metrics_for, spread
 from atoll.tasks.models import MODELS
-from atoll.tasks.objectives import Classification, Loss, NextToken, Objective, Regression
+from atoll.tasks.named_losses import LOSSES, OF_CLASSES
+from atoll.tasks.objectives import Classification, NextToken, Objective, Regression
 from atoll.tasks.supervised import Supervised
 
 __all__ = [
+    "LOSSES",
     "METRICS",
     "MODELS",
+    "OF_CLASSES",
+    "USUAL",
+    "BatchLoss",
+    "Better",
     "Classification",
     "Loss",
     "Metric",
@@ -17,10 +24,13 @@ __all__ = [
     "Objective",
     "PrivateTask",
     "Regression",
+    "ScoreFunction",
     "Supervised",
+    "batch_loss",
+    "better",
     "ghost_layers",
     "leak_error",
     "metrics_for",
     "spread",
-    "unsupported_layers",
+    "unsupported_parts",
 ]

@@ -146,8 +146,14 @@ def leak_error(what: str) -> ConfigError:
     )
 
 
-def unsupported_layers(task: Supervised) -> list[str]:
-    """What a model must not have: anything but gradients that examples leave a trace in."""
+def unsupported_parts(task: Supervised) -> list[str]:
+    """What a model and its loss must not have: anything but gradients of their own that examples leave a trace in."""
+    if not task.objective.loss.separable:
+        return [
+            "loss: is not the mean over a batch of what each example adds alone, so examples have no gradients of "
+            "their own to clip for local.privacy. With class weights w that is "
+            "(w[y] * F.cross_entropy(out, y, reduction='none')).mean()."
+        ]
     norms = [m for m in task.model.modules() if isinstance(m, BatchNorm)]
     if any(not m.frozen or not m.tracked for m in norms):
         return [

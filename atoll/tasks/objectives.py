@@ -3,7 +3,6 @@
 `losses` gives a sum and a weight per example, so that a masked mean over any group is sum / weight.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,14 +10,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atoll.errors import ConfigError
+from atoll.tasks.losses import BatchLoss, ExampleLoss, masked_mean
 from atoll.tree import Tree
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+
+def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """-log softmax(logits)[y]; torch's own spends as many kernels again on an ignore_index that is not needed here."""
+    return -F.log_softmax(logits, -1).gather(-1, y[..., None]).squeeze(-1)
+
+
+def _squared_error(out: Tensor, y: Tensor) -> Tensor:
+    return _rowwise((out - y) ** 2)
+
+
+def _rowwise(x: Tensor) -> Tensor:
+    return x.reshape(x.shape[0], -1).mean(1)
 
 
 class Objective(Protocol):
     """Turns outputs (logits, for classes and tokens) and targets into losses and measured columns."""
+
+    @property
+    def loss(self) -> BatchLoss: ...
+
+    def batch_loss(self, out: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        """The loss of the real examples of a batch."""
+        ...
 
     def losses(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """(B,) sums and (B,) weights."""
@@ -39,20 +56,36 @@ class Classification:
 
     classes: int
     top: tuple[int, ...] = ()
-    loss: Loss | None = None
+    loss: BatchLoss = ExampleLoss(_cross_entropy)
+    extra: frozenset[str] = frozenset()  # columns beyond the usual ones, that metrics ask for
+
+    def batch_loss(self, out: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        return self.loss.batch(out, y, mask)
 
     def losses(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        sums = _cross_entropy(out, y) if self.loss is None else per_example_loss(self.loss, out, y)
-        return sums, torch.ones_like(sums)
+        return self.loss.examples(out, y)
 
     def columns(self, out: Tensor, y: Tensor) -> Tree:
-        sums, weight = self.losses(out, y)
-        measured = {"weight": weight, "loss": sums, "correct": (out.argmax(-1) == y).float()}
+        correct = (out.argmax(-1) == y).float()
+        measured = {**_loss_columns(self, out, y), "correct": correct}
         for k in self.top:
             measured[f"top{k}"] = (out.topk(min(k, self.classes), -1).indices == y[:, None]).any(-1).float()
         if self.classes == 2:
             measured |= {"score": out[:, 1] - out[:, 0], "label": y.float()}
-        return measured
+        return {**measured, **self._extra(out, y)} if self.extra else measured
+
+    def _extra(self, out: Tensor, y: Tensor) -> Tree:
+        chances = out.float().softmax(-1)
+        one_hot = F.one_hot(y, out.shape[1])
+        squares = (chances - one_hot) ** 2
+        known = {
+            "predicted": out.argmax(-1).float(),
+            "label": y.float(),
+            "confidence": chances.amax(-1),
+            "brier": squares[:, 1] if self.classes == 2 else squares.sum(-1),
+            **_families(out, y),
+        }
+        return known if "out0" in self.extra else {k: v for k, v in known.items() if k in self.extra}
 
     def refuse(self, out: Tensor, y: Tensor) -> str | None:
         if out.dim() != 2 or out.shape[1] < self.classes:
@@ -62,19 +95,24 @@ class Classification:
 
 @dataclass(frozen=True)
 class Regression:
-    """Squared error; mean over the outputs of an example."""
+    """Squared error; mean over the outputs of an example. `labels`: each output says whether a label is there."""
 
-    loss: Loss | None = None
+    loss: BatchLoss = ExampleLoss(_squared_error)
+    extra: frozenset[str] = frozenset()
+    labels: bool = False
+
+    def batch_loss(self, out: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        return self.loss.batch(out.reshape(y.shape), y, mask)
 
     def losses(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        out = out.reshape(y.shape)
-        sums = _rowwise((out - y) ** 2) if self.loss is None else per_example_loss(self.loss, out, y)
-        return sums, torch.ones_like(sums)
+        return self.loss.examples(out.reshape(y.shape), y)
 
     def columns(self, out: Tensor, y: Tensor) -> Tree:
-        sums, weight = self.losses(out, y)
-        error = out.reshape(y.shape) - y
-        return {"weight": weight, "loss": sums, "squared": _rowwise(error**2), "absolute": _rowwise(error.abs())}
+        out, usual = out.reshape(y.shape), _loss_columns(self, out, y)
+        if self.labels:
+            return {**usual, "correct": ((out > 0) == (y > 0)).all(-1).float(), **_families(out, y)}
+        usual |= {"squared": _rowwise((out - y) ** 2), "absolute": _rowwise((out - y).abs())}
+        return {**usual, **_families(out, y)} if "out0" in self.extra else usual
 
     def refuse(self, out: Tensor, y: Tensor) -> str | None:
         if out.numel() != y.numel() or out.shape[0] != y.shape[0]:
@@ -88,6 +126,10 @@ class NextToken:
 
     vocabulary: int
     ignored: int = field(default=-100)
+    loss: BatchLoss = ExampleLoss(_cross_entropy)  # of every token; a sequence counts by its tokens
+
+    def batch_loss(self, out: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        return masked_mean(*self.losses(out, y), mask)
 
     def losses(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         real = (y != self.ignored).float()
@@ -106,25 +148,17 @@ class NextToken:
         return None
 
 
-def per_example_loss(loss: Loss, out: Tensor, y: Tensor) -> Tensor:
-    """A user's scalar loss for every example: its mean over any real examples can then be taken."""
-
-    def single(o: Tensor, t: Tensor) -> Tensor:
-        value = loss(o[None], t[None])
-        if value.numel() != 1:
-            raise ConfigError(
-                f"loss: gives {tuple(value.shape)} for one example, but must give one number. "
-                "Reduce it, e.g. nn.CrossEntropyLoss() instead of a loss over positions."
-            )
-        return value.reshape(())
-
-    return torch.func.vmap(single)(out, y)
+def _families(out: Tensor, y: Tensor) -> Tree:
+    """All outputs and targets, a column each."""
+    named = (("out", out.reshape(len(out), -1)), ("y", y.reshape(len(y), -1).float()))
+    return {f"{name}{k}": column for name, x in named for k, column in enumerate(x.unbind(1))}
 
 
-def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """-log softmax(logits)[y]; torch's own spends as many kernels again on an ignore_index that is not needed here."""
-    return -F.log_softmax(logits, -1).gather(-1, y[..., None]).squeeze(-1)
-
-
-def _rowwise(x: Tensor) -> Tensor:
-    return x.reshape(x.shape[0], -1).mean(1)
+def _loss_columns(objective: Objective, out: Tensor, y: Tensor) -> Tree:
+    """The loss of every example, where examples have one, and what it counts for, where they do not count alike."""
+    one = torch.ones_like(y.reshape(len(y), -1)[:, 0], dtype=out.dtype)
+    if objective.loss.whole_because:
+        return {"weight": one}
+    sums, weights = objective.losses(out, y)
+    alike = isinstance(objective.loss, ExampleLoss)
+    return {"weight": one, "loss": sums} if alike else {"weight": one, "loss": sums, "loss_weight": weights}

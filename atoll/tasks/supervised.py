@@ -37,9 +37,9 @@ class Supervised:
         self.keyed = keyed(self.model)
         self._threads = threading.local()
         self._lock = threading.Lock()
-        self._takes = tuple(example["x"].shape[1:]), example["x"].dtype
+        self._one = tree.rows({"x": example["x"]}, slice(0, 1))["x"]
         self._renewed = self._probe(example)
-        self._device = torch.device("cpu")
+        self.device = torch.device("cpu")
         self.compute_dtype: torch.dtype | None = None  # what the model computes in, if not in what its weights are
 
     def init(self, key: Tensor) -> Model:
@@ -50,13 +50,11 @@ class Supervised:
 
     def step_needs(self) -> StepNeeds:
         """What training on a batch takes."""
-        return StepNeeds(key=self.keyed)
+        return StepNeeds(key=self.keyed, whole_because=self.objective.loss.whole_because)
 
     def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
         out, renewed = self._forward(params, buffers, batch, training=True)
-        sums, weights = self.objective.losses(out, batch["y"])
-        mask = batch["mask"]
-        return (sums * mask).sum() / (weights * mask).sum().clamp(min=1e-6), renewed
+        return self.objective.batch_loss(out, batch["y"], batch["mask"]), renewed
 
     def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         out, _ = self._forward(params, buffers, batch, training=False)
@@ -90,9 +88,9 @@ class Supervised:
             return hook
 
         handles = [model.get_submodule(name).register_forward_pre_hook(record(name)) for name in names]
-        x = torch.zeros(rows, *self._takes[0], dtype=self._takes[1], device=self._device)
+        x = tree.map(lambda one: torch.zeros_like(one, device=self.device).expand(rows, *one.shape[1:]), self._one)
         try:
-            self._try({"x": x, "mask": torch.ones(rows, device=self._device)})
+            self._try({"x": x, "mask": torch.ones(rows, device=self.device)})
         finally:
             for handle in handles:
                 handle.remove()
@@ -186,12 +184,15 @@ class Supervised:
         learned = self.init(rng.key(0))
         there = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         constant = {k: v for k, v in there.items() if k not in learned["params"] and k not in learned["buffers"]}
-        return type(self.model), type(self.objective), self.batch_norm, tree.digest(constant)
+        kinds = type(self.model), type(self.objective), type(self.objective.loss)
+        return *kinds, self.batch_norm, tree.digest(constant)
 
     def to(self, device: torch.device) -> Supervised:
         """The same task with the module's constants on another device."""
-        self._device = device
+        self.device = device
         self.model.to(device)
+        if self.objective.loss.module is not None:
+            self.objective.loss.module.to(device)
         return self
 
     def _forward(self, params: Tree, buffers: Tree, batch: Tree, training: bool) -> tuple[Tensor, Tree]:
@@ -201,11 +202,11 @@ class Supervised:
         # a module that writes in its buffer must not write in the server's
         state = {**params, **{k: v.clone() if k in self.mutable_buffers else v for k, v in buffers.items()}}
         x = batch["x"]
-        if self.compute_dtype is not None:
-            state = {k: _cast(v, self.compute_dtype) if k in params else v for k, v in state.items()}
-            x = _cast(x, self.compute_dtype)
+        if (to := self.compute_dtype) is not None:
+            state = {k: _cast(v, to) if k in params else v for k, v in state.items()}
+            x = tree.map(lambda values: _cast(values, to), x)
         with forward_pass(batch["mask"], batch.get("key")):
-            out = functional_call(model, state, (x,))
+            out = _predictions(functional_call(model, state, *_arguments(x)))
         out = out if self.compute_dtype is None else out.float()
         return out, {k: state[k] for k in buffers}  # functional_call writes renewed buffers back into `state`
 
@@ -241,7 +242,7 @@ class Supervised:
         problem = self.objective.refuse(out, example["y"])
         if problem:
             raise ConfigError(f"task.model: {problem}.")
-        self.objective.losses(out, example["y"])
+        self.outputs = tuple(out.shape[1:])
         changed = {k for k, v in self.model.named_buffers() if not torch.equal(v, before[k])}
         for k, v in self.model.named_buffers():
             v.data.copy_(before[k])
@@ -250,15 +251,27 @@ class Supervised:
 
     def _try(self, example: Tree) -> Any:
         self.model.train()
-        key = torch.zeros(2, dtype=torch.int64, device=example["x"].device)
+        key = torch.zeros(2, dtype=torch.int64, device=example["mask"].device)
+        args, named = _arguments(example["x"])
         try:
             with torch.no_grad(), forward_pass(example["mask"], key):
-                return self.model(example["x"])
+                return _predictions(self.model(*args, **named))
         except ConfigError:
             raise
         except (RuntimeError, TypeError, ValueError, IndexError) as e:
-            shape = tuple(example["x"].shape[1:])
+            x = example["x"]
+            shape = {k: tuple(v.shape[1:]) for k, v in x.items()} if isinstance(x, dict) else tuple(x.shape[1:])
             raise ConfigError(f"task.model: cannot take inputs of shape {shape}: {e}") from e
+
+
+def _arguments(x: Any) -> tuple[tuple[Any, ...], dict[str, Tensor]]:
+    """How a model is called: with one tensor, or with several by name."""
+    return ((), x) if isinstance(x, dict) else ((x,), {})
+
+
+def _predictions(out: Any) -> Any:
+    """Of a dict of outputs, as models with named inputs give, the logits."""
+    return out["logits"] if isinstance(out, dict) and "logits" in out else out
 
 
 def _cast(x: Tensor, to: torch.dtype) -> Tensor:

@@ -250,8 +250,8 @@ MISTAKES = [
     (
         "algoritm=fedavg",
         "algoritm: is not an option of an experiment. Did you mean algorithm? Options: rounds, seed, on_divergence, "
-        "label, data, partition, cohort, task, local, algorithm, transform, reducer, engine, round, evaluate, stop, "
-        "privacy, checkpoint.",
+        "label, metric, data, partition, cohort, task, local, algorithm, transform, reducer, engine, round, evaluate, "
+        "stop, privacy, checkpoint.",
     ),
 ]
 

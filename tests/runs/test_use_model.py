@@ -178,6 +178,27 @@ def test_pixels_are_prepared_as_in_training():
     assert done.predict(x).tolist() == done.model()(whole).argmax(1).tolist()
 
 
+class Pair(nn.Module):
+    """Takes two inputs by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(5, 2)
+
+    def forward(self, left, right):
+        return {"logits": self.last(torch.cat([left, right], 1))}
+
+
+def test_a_model_with_named_inputs_predicts_by_name():
+    draw = np.random.default_rng(0)
+    x = {"left": draw.normal(size=(20, 2)).astype("float32"), "right": draw.normal(size=(20, 3)).astype("float32")}
+    y, table = np.arange(20) % 2, {"algorithm": {"name": "fedavg", "lr": 0.1}, "rounds": 1, "engine": "loop"}
+    done = atoll.simulate(Pair(), (x, y), (x, y), clients=[np.arange(10), np.arange(10, 20)], **table)
+    assert float((done.predict(x) == y).mean()) == pytest.approx(done.final["accuracy"])
+    with pytest.raises(DataError, match="Give a dict with 'left', 'right'"):
+        done.predict(x["left"])
+
+
 def test_weights_go_to_a_file_and_training_starts_from_it(run, sites, tmp_path):
     path = run.export(tmp_path / "model.pt")
     still = {"name": "fedavg", "lr": 1e-30}  # so that a round leaves the weights where they are

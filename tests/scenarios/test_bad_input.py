@@ -44,8 +44,12 @@ CASES: dict[str, tuple[dict[str, Any], type[AtollError], str]] = {
     "a row too far": ({"clients": [[0, 1], [2, 20]]}, PartitionError, "row 20 does not exist. Rows are 0..19"),
     "a row below zero": ({"clients": [[0, -1]]}, PartitionError, "row -1 does not exist"),
     "masks": ({"clients": [Y == 0, Y != 0]}, PartitionError, "np.flatnonzero(mask) turns a mask into rows"),
-    "rows that are floats": ({"clients": [[0.5, 1.0]]}, PartitionError, "client 0 must be an array of row numbers"),
-    "rows that are not lists": ({"clients": [1, 2]}, PartitionError, "client 0 must be an array of row numbers"),
+    "rows that are floats": (
+        {"clients": [[0.5, 1.0]]},
+        PartitionError,
+        "client 0 must be an array of row numbers",
+    ),
+    "rows that are not lists": ({"clients": [1, 2]}, PartitionError, "clients: has 2 ids for 20 examples. Give one"),
     "clients that are none": ({"clients": 5}, ConfigError, "clients: must be a list of index arrays"),
     "an unknown partition": ({"clients": {"name": "irichlet"}}, ConfigError, "Did you mean 'dirichlet'?"),
     # data
@@ -66,7 +70,7 @@ CASES: dict[str, tuple[dict[str, Any], type[AtollError], str]] = {
     "three arrays": ({"data": (X, Y, Y)}, ConfigError, "data: must be a pair of arrays (x, y)"),
     "new labels in the test": ({"test": (X, Y + 1)}, ConfigError, "4 classes need (batch, 4)"),
     "complex numbers": ({"data": (X.to(torch.complex64), Y)}, DataError, "x: is torch.complex64"),
-    "a sparse tensor": ({"data": (X.to_sparse(), Y)}, DataError, "Give real numbers in a dense array"),
+    "sparse targets": ({"data": (X, Y.to_sparse())}, DataError, "Give real numbers in a dense array"),
     "rows of several lengths": ({"data": ([[1, 2], [3]], [0, 1])}, DataError, "x: is no array"),
     # the model and its loss
     "another width": ({"model": nn.Linear(5, 3)}, ConfigError, "task.model: cannot take inputs of shape (4,)"),
@@ -82,12 +86,13 @@ CASES: dict[str, tuple[dict[str, Any], type[AtollError], str]] = {
     "a loss by output": (
         {"data": (X, X[:, :3]), "loss": nn.MSELoss(reduction="none")},
         ConfigError,
-        "loss: gives (1, 3) for one example, but must give one number",
+        "loss: gives (20, 3) for a batch of 20, but must give one number",
     ),
     "a loss of floats": ({"loss": lambda out, y: 1.0}, ConfigError, "loss: gives a float, but must give a tensor"),
-    "a loss that fails": ({"loss": nn.BCEWithLogitsLoss()}, ConfigError, "loss: failed on outputs of shape (1, 3)"),
+    "a loss that fails": ({"loss": nn.BCEWithLogitsLoss()}, ConfigError, "loss: failed on outputs of shape (23, 3)"),
     "a loss of nothing": ({"loss": lambda out, y: torch.zeros(())}, ConfigError, "does not depend on the model's"),
-    "a loss by name": ({"loss": "mse"}, ConfigError, "loss: must be a function of outputs and targets (got str)"),
+    "a loss by name": ({"loss": "mse"}, ConfigError, "task.loss.name: 'mse' is not for classification. Use one of"),
+    "a loss of no kind": ({"loss": 3}, ConfigError, "loss: must be a function of outputs and targets (got int)"),
     # numbers
     "no rounds": ({"rounds": 0}, ConfigError, "rounds: must be at least 1 (got 0)"),
     "half a round": ({"rounds": 1.5}, ConfigError, "rounds: must be a whole number (got 1.5)"),

@@ -97,3 +97,14 @@ def test_data_show_says_who_the_clients_are(sites):
     text = " ".join(shown.output.replace("│", " ").split())
     assert "by file 3 clients" in text
     assert re.search(r"rows +Bern \d+, Charité <b> \d+, St\. Mary \d+", text), text
+
+
+@pytest.mark.parametrize(
+    "clients",
+    [{"Bern": [0, 1], "Ulm": [2, 3]}, ["Bern", "Bern", "Ulm", "Ulm"], np.array(["Bern", "Bern", "Ulm", "Ulm"], object)],
+)
+def test_clients_that_a_program_names_keep_their_names(clients):
+    x, y = np.arange(8, dtype="float32").reshape(4, 2), [0, 1, 0, 1]
+    table = {"algorithm": {"name": "fedavg", "lr": 0.1}, "rounds": 1, "engine": "loop"}
+    run = atoll.simulate(torch.nn.Linear(2, 2), (x, y), clients=clients, **table)
+    assert run.info["partition"]["names"] == ["Bern", "Ulm"]

@@ -354,3 +354,8 @@ def test_two_experiments_never_share_a_name() -> None:
     cells = prepare(FILE).first()[:2]
     same = [type(cells[0])(cells[0].name, c.coordinates, c.experiment, c.digest) for c in cells]
     assert [c.name for c in unique(same)] == [cells[0].name, f"{cells[0].name}~2"]
+
+
+def test_a_suite_s_metric_is_measured() -> None:
+    job = prepare(parse(changed("metric=clients.f1.mean"), "x"), only=["main:*/iid/fedprox"]).chosen[0]
+    assert {tuple(c.experiment.evaluate.metrics or ()) for o in job.options for c in o.finals} == {("f1",)}

@@ -1,18 +1,19 @@
 """Metrics from columns: central and per-client, against hand-made numbers and scikit-learn."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn import metrics as sklearn_metrics
 from sklearn.metrics import mean_absolute_error, mean_squared_error, roc_auc_score, top_k_accuracy_score
 
 from atoll.errors import ConfigError
 from atoll.records import clean
-from atoll.tasks import METRICS, Classification, NextToken, Regression, metrics_for, spread
+from atoll.tasks import METRICS, Classification, NextToken, Regression, batch_loss, metrics_for, spread
 from atoll.tasks.metrics import Auroc, Columns, Ratio, gini
-from atoll.tasks.objectives import per_example_loss
 
 ONE = np.zeros
 
@@ -159,13 +160,48 @@ def test_gini_is_half_the_mean_difference_over_the_mean() -> None:
 def test_a_loss_of_one_s_own_is_taken_example_by_example() -> None:
     torch.manual_seed(0)
     out, y = torch.randn(12, 4), torch.randint(0, 4, (12,))
-    own = Classification(4, loss=torch.nn.CrossEntropyLoss())
-    assert torch.allclose(own.losses(out, y)[0], Classification(4).losses(out, y)[0], atol=1e-6)
+    own = batch_loss(F.cross_entropy, out, y)
+    assert own.separable
+    assert torch.allclose(own.examples(out, y)[0], Classification(4).losses(out, y)[0], atol=1e-6)
     target = torch.randn(12, 4)
-    smooth = Regression(loss=torch.nn.SmoothL1Loss()).losses(out, target)[0]
+    smooth = batch_loss(torch.nn.SmoothL1Loss(), out, target).examples(out, target)[0]
     assert torch.allclose(smooth.mean(), F.smooth_l1_loss(out, target), atol=1e-6)
 
 
-def test_a_loss_that_is_not_one_number_an_example_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"loss: gives \(1, 4\) for one example, but must give one number"):
-        per_example_loss(torch.nn.MSELoss(reduction="none"), torch.randn(3, 4), torch.randn(3, 4))
+def test_a_loss_that_is_not_one_number_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"loss: gives \(3, 4\) for a batch of 3, but must give one number"):
+        batch_loss(torch.nn.MSELoss(reduction="none"), torch.randn(3, 4), torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_metrics_of_classes_are_scikit_learn_s(classes: int) -> None:
+    rng = np.random.default_rng(classes)
+    label = rng.integers(0, classes, 60)
+    predicted = np.where(rng.random(60) < 0.6, label, rng.integers(0, 2, 60)) % 3  # of four classes one is never said
+    found: Columns = {
+        "label": label.astype(float),
+        "predicted": predicted.astype(float),
+        "correct": (label == predicted).astype(float),
+        **({"score": predicted - 0.5} if classes == 2 else {}),
+    }
+    oracles: dict[str, Callable[..., float]] = {
+        "f1": sklearn_metrics.f1_score,
+        "precision": sklearn_metrics.precision_score,
+        "recall": sklearn_metrics.recall_score,
+    }
+    group = np.arange(60) // 30
+    for g in range(2):
+        y, said = label[group == g], predicted[group == g]
+        average = {"average": "binary" if classes == 2 else "macro", "zero_division": 0}
+        for name, oracle in oracles.items():
+            assert METRICS[name].by_group(found, group, 2)[g] == pytest.approx(oracle(y, said, **average)), name
+        macro = sklearn_metrics.f1_score(y, said, average="macro", zero_division=0)
+        assert METRICS["f1_macro"].by_group(found, group, 2)[g] == pytest.approx(macro)
+        balanced = sklearn_metrics.balanced_accuracy_score(y, said)
+        assert METRICS["balanced_accuracy"].by_group(found, group, 2)[g] == pytest.approx(balanced)
+
+
+def test_the_calibration_error_is_the_mean_gap_of_its_bins() -> None:
+    found: Columns = {"confidence": np.array([0.95, 0.97, 0.61, 0.65]), "correct": np.array([1.0, 0.0, 1.0, 1.0])}
+    by_hand = 0.5 * abs(0.96 - 0.5) + 0.5 * abs(0.63 - 1.0)
+    assert METRICS["ece"].by_group(found, np.zeros(4, np.int64), 1)[0] == pytest.approx(by_hand)

@@ -23,7 +23,7 @@ from atoll.records import (
     read_runs,
     runs_at,
 )
-from atoll.report import Group, MetricInfo, group, group_claims, known_metric, primary, suite_metric
+from atoll.report import Group, MetricInfo, group, group_claims, primary, suite_metric
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def metric_of(sides: Sequence[Side], asked: str | None) -> MetricInfo:
             raise ConfigError(f"--metric: a suite's results hold one metric (here {names}; asked for: {asked}).")
         return suite_metric(suites[0])
     records = [record for side in sides for record in side.records]
-    return known_metric(asked) if asked else primary(records)
+    return primary(records, asked)
 
 
 def _of_cell(cell: Cell, when: When, higher: bool) -> SettingRuns:

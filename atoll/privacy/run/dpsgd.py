@@ -17,7 +17,7 @@ from atoll.privacy import DpSgdPlan
 from atoll.privacy.run.descriptions import QUICK_BOUND, PrivacyBlock
 from atoll.privacy.run.leak_check import check_algorithm
 from atoll.privacy.run.tables import LocalPrivacyTable
-from atoll.tasks import PrivateTask, Supervised, ghost_layers, unsupported_layers
+from atoll.tasks import PrivateTask, Supervised, ghost_layers, unsupported_parts
 
 MakeAlgorithm = Callable[[Task], Algorithm]
 
@@ -166,7 +166,7 @@ def _check(local: LocalOptions, table: LocalPrivacyTable, task: Supervised, delt
             f"local.shuffle: false keeps the order of examples, and local.privacy.sampling = {table.sampling!r} draws "
             "every batch. Leave shuffle out, or use sampling = 'shuffled'."
         )
-    problems += unsupported_layers(task)
+    problems += unsupported_parts(task)
     if problems:
         raise ConfigError(problems)
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 from torch import nn
 from typer.testing import CliRunner
 
@@ -129,18 +130,29 @@ def test_a_regression_answers_in_the_scale_of_the_file(tmp_path):
     assert len(shown.output.splitlines()) == 41
 
 
-@pytest.mark.parametrize("name", ["ditto", "fedper", "local"])
-def test_a_client_predicts_with_its_own_model(name, sites, tmp_path):
-    done = atoll.run(experiment(sites, algorithm={"name": name, "lr": 0.3}), tmp_path / name)
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("ditto", {}),
+        ("fedper", {"transform": [{"name": "top_k", "share": 0.5}]}),  # which keeps something with clients, too
+        ("local", {"evaluate": {"every": 3}}),
+        ("fedavg", {"round": "gossip"}),
+        ("local", {"task": {"loss": {"name": "cross_entropy", "weight": "balanced"}}}),
+    ],
+)
+def test_a_client_predicts_with_its_own_model(name, more, sites, tmp_path):
+    done = atoll.run(experiment(sites, algorithm={"name": name, "lr": 0.3}, **more), tmp_path / name)
     data, measured = loaded(sites), json.loads((done.folder / "clients.json").read_text())["before"]
     for number, client in enumerate(NAMES):
         rows = (data.keys["file"] == number).nonzero()[:, 0]
         x, y = data.decode(data.train)["x"][rows], data.train["y"][rows]
         for asked in (client, number, str(number)):
-            loss = nn.functional.cross_entropy(done.model(client=asked)(x), y)
-            assert loss.item() == pytest.approx(measured["loss"][number], rel=1e-5)
-    assert len(set(measured["loss"])) == 3
-    assert done.predict(sites / "Ulm.csv", client="Ulm").shape == (30,)
+            scores = done.model(client=asked)(x).softmax(1)[:, 1].detach()
+            assert roc_auc_score(y, scores) == pytest.approx(measured["auroc"][number])
+    assert len(set(measured["auroc"])) > 1
+    shown = CliRunner().invoke(app, ["predict", str(done.folder), str(sites / "Ulm.csv"), "--client", "Ulm"])
+    said = [line.partition(",")[0] for line in shown.output.splitlines()[1:]]
+    assert said == done.predict(sites / "Ulm.csv", client="Ulm").tolist()
     with pytest.raises(ConfigError, match=r"there is no 'St Mary'\. Did you mean 'St\. Mary'\?"):
         done.model(client="St Mary")
 
@@ -175,7 +187,8 @@ def test_pixels_are_prepared_as_in_training():
     table = {"algorithm": {"name": "fedavg", "lr": 0.1}, "rounds": 1, "engine": "loop"}
     done = atoll.simulate(net, (x, np.arange(40) % 2), clients={"name": "iid", "clients": 2}, **table)
     whole = torch.from_numpy(x).permute(0, 3, 1, 2).float() * (1.0 / 255.0)
-    assert done.predict(x).tolist() == done.model()(whole).argmax(1).tolist()
+    shares = done.model()(whole).softmax(1).tolist()
+    assert done.predict(x, probabilities=True) == pytest.approx(np.array(shares), rel=1e-5)
 
 
 class Pair(nn.Module):

@@ -38,6 +38,14 @@ class Schedule(ABC):
         """What it waits for in the record: a run that does not measure it is refused."""
         return ()
 
+    def horizon(self) -> int | None:
+        """The round at which it has reached its end, if it has one: a run that ends there can have no more rounds."""
+        return None
+
+    def directions(self) -> Mapping[str, Literal["lower", "higher"]]:
+        """Which way it takes a metric to get better, where it says: refused if the metric gets better otherwise."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Constant(Schedule):
@@ -73,6 +81,9 @@ class Cosine(Schedule):
         part = min(round / self.over, 1.0)
         return self.end + (self.start - self.end) * (1 + math.cos(math.pi * part)) / 2
 
+    def horizon(self) -> int | None:
+        return self.over
+
 
 @dataclass(frozen=True)
 class Warmup(Schedule):
@@ -89,6 +100,9 @@ class Warmup(Schedule):
         if self.until is None or self.until <= self.over:
             return self.start
         return Cosine(self.start, self.until - self.over, self.end).value(round - self.over, history)
+
+    def horizon(self) -> int | None:
+        return self.until
 
 
 @dataclass(frozen=True)
@@ -114,6 +128,9 @@ class Plateau(Schedule):
 
     def metrics(self) -> tuple[str, ...]:
         return (self.metric,)
+
+    def directions(self) -> Mapping[str, Literal["lower", "higher"]]:
+        return {self.metric: self.better}
 
     def reductions(self, history: History) -> int:
         """How often the rate has been reduced so far (torch's ReduceLROnPlateau, relative threshold)."""
@@ -168,6 +185,9 @@ class Follow(Schedule):
 
     def metrics(self) -> tuple[str, ...]:
         return (self.metric,)
+
+    def directions(self) -> Mapping[str, Literal["lower", "higher"]]:
+        return {self.metric: self.better}
 
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {

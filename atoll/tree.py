@@ -18,6 +18,7 @@ from torch import Tensor
 
 # A recursive alias cannot be narrowed leaf by leaf without casts everywhere; the functions below check instead.
 Tree: TypeAlias = dict[str, Any]
+_BLOCK = 1 << 20  # bytes that a processor's cache holds
 
 
 def map(f: Callable[..., Tensor], *trees: Any) -> Any:
@@ -158,6 +159,18 @@ def digest(tree: Tree) -> str:
     return begin_digest(tree)()
 
 
+def large_digest(tree: Tree) -> str:
+    """The same for what memory has no room for twice, such as data: on the host, block by block."""
+    h, multipliers = hashlib.blake2b(digest_size=20), _multipliers(_BLOCK // 8, torch.device("cpu"))
+    for path, x in sorted(paths(tree)):
+        h.update(f"{path}{tuple(x.shape)}{x.dtype}".encode())
+        raw = x.detach().cpu().flatten().contiguous().view(torch.uint8)
+        raw = raw.clone() if raw.storage_offset() % 8 else raw  # words begin at words
+        blocks = [_words(raw[start : start + _BLOCK]) for start in range(0, len(raw), _BLOCK)]
+        h.update(np.array([_product(words, multipliers[: len(words)]) for words in blocks], "<i8").tobytes())
+    return h.hexdigest()
+
+
 def begin_digest(tree: Tree) -> Callable[[], str]:
     """The same, asked for now and read later: whoever reads it waits for the device."""
     named = sorted(paths(tree))
@@ -173,9 +186,14 @@ def _sums(tensors: list[Tensor]) -> list[Any]:
     sums: list[Any] = [sum(x.numel() * x.element_size() for x in tensors)]
     for kind in dict.fromkeys(x.dtype for x in tensors):
         raw = torch.cat([x.detach().flatten() for x in tensors if x.dtype == kind]).view(torch.uint8)
-        words = torch.nn.functional.pad(raw, (0, -len(raw) % 8)).view(torch.int64)
+        words = _words(raw)
         sums.append(_product(words, _multipliers(len(words), words.device)))
     return sums
+
+
+def _words(raw: Tensor) -> Tensor:
+    """Bytes as integers of 64 bits; what is missing of the last one is 0."""
+    return (torch.nn.functional.pad(raw, (0, -len(raw) % 8)) if len(raw) % 8 else raw).view(torch.int64)
 
 
 def _product(a: Tensor, b: Tensor) -> Any:

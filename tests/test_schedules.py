@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau, StepLR
 
 import atoll
+from atoll import tree
 from atoll.core import extract, resolve, schedules_in
 from atoll.errors import ConfigError
-from atoll.experiment import StopTable
+from atoll.experiment import StopTable, Watched
 from atoll.runs.stopping import Stopping
 from atoll.schedules import SCHEDULES, Constant, Cosine, Follow, Plateau, Step, Warmup
 from atoll.transforms import TRANSFORMS
@@ -178,9 +180,10 @@ def test_a_run_ends_when_its_plateau_does(tmp_path: Path) -> None:
     assert len(run.history) == 1 + 2 * 2
 
 
-def stopped_after(series: Sequence[float], **table: Any) -> int | None:
-    stop = Stopping(StopTable(**table), [])
-    return next((n for n in range(len(series) + 1) if stop(losses(series[:n], table.get("metric", "accuracy")))), None)
+def stopped_after(series: Sequence[float], lower: bool = False, **table: Any) -> int | None:
+    watched = Watched("loss", "lower") if lower else Watched("accuracy", "higher")
+    stop = Stopping(StopTable(**table), watched, [])
+    return next((n for n in range(len(series) + 1) if stop(losses(series[:n], watched.metric))), None)
 
 
 def test_early_stopping_waits_for_its_patience() -> None:
@@ -189,18 +192,19 @@ def test_early_stopping_waits_for_its_patience() -> None:
     assert stopped_after(series, patience=2) == 4
     assert stopped_after(series, patience=4) is None
     assert stopped_after(series, patience=2, threshold=0.45) == 3
-    assert stopped_after([-v for v in series], patience=3, better="lower", metric="loss") == 8
+    assert stopped_after([-v for v in series], patience=3, lower=True) == 8
 
 
 def test_early_stopping_at_a_target() -> None:
     series = [0.1, 0.5, 0.9]
-    assert stopped_after(series, patience=10, target=0.5) == 2
-    assert stopped_after(series, patience=10, target=0.95) is None
-    assert stopped_after(series, patience=10, target=0.5, better="lower", metric="loss") == 1
+    assert stopped_after(series, target=0.5) == 2
+    assert stopped_after(series, target=0.95) is None
+    assert stopped_after(series, patience=1, target=0.95) is None
+    assert stopped_after(series, target=0.5, lower=True) == 1
 
 
 def test_a_value_that_is_no_number_is_no_improvement() -> None:
-    stop = Stopping(StopTable(patience=2, metric="auroc"), [])
+    stop = Stopping(StopTable(patience=2, metric="auroc"), Watched("auroc", "higher"), [])
     assert stop(losses([0.7, None, None], "auroc")) == "auroc has not improved for 2 evaluations"
     assert stop(losses([None, 0.7, None], "auroc")) is None
 
@@ -223,6 +227,69 @@ def test_waiting_for_a_number_that_never_comes_is_refused(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="plateau, metric: 'mse' is not measured"):
         atoll.run(small(algorithm={"name": "fedavg", "lr": lr}), tmp_path / "r")
     assert not (tmp_path / "r").exists()
+
+
+def test_a_loss_that_falls_is_an_improvement(tmp_path: Path) -> None:
+    run = atoll.run(small(rounds=6, stop={"patience": 1, "metric": "loss"}), tmp_path / "loss")
+    values = [e["loss"] for e in run.history]
+    assert (run.status, len(values)) == ("finished", 6)
+    assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "metric", ["clients.accuracy.mean", "clients.loss.worst_decile", "after.accuracy.min", "train_loss"]
+)
+def test_any_number_of_the_record_can_end_a_run(tmp_path: Path, metric: str) -> None:
+    target = 2.25 if "loss" in metric else 0.2
+    given = small(rounds=30, evaluate={"holdout": 0.2, "after": True}, stop={"metric": metric, "target": target})
+    run = atoll.run(given, tmp_path / "r")
+    assert run.status.startswith(f"stopped early: {metric} reached")
+
+
+def test_regression_stops_by_its_own_first_metric(tmp_path: Path) -> None:
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    fast = {"clients": [range(30), range(30, 60)], "rounds": 40, "engine": "vector", "seed": 1}
+    model = nn.Linear(3, 1)
+    run = atoll.simulate(
+        model, (x, x.sum(1)), (x, x.sum(1)), algorithm={"name": "fedavg", "lr": 0.1}, stop={"target": 0.5}, **fast
+    )
+    assert run.status.startswith("stopped early: loss reached")
+
+
+def test_a_direction_that_contradicts_the_metric_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"stop.better: 'loss' is better when it is lower. Write better = 'lower'."):
+        atoll.run(small(stop={"patience": 3, "metric": "loss", "better": "higher"}), tmp_path / "r")
+    lr = {"name": "plateau", "start": 0.1, "metric": "accuracy"}
+    with pytest.raises(ConfigError, match="plateau, better: 'accuracy' is better when it is higher"):
+        atoll.run(small(algorithm={"name": "fedavg", "lr": lr}), tmp_path / "r")
+
+
+def test_what_can_end_a_run_is_listed_where_a_name_is_none_of_it(tmp_path: Path) -> None:
+    listed = r"Measured: accuracy, loss, train_loss, clients.accuracy.mean, clients.loss.mean \(for mean also std, min"
+    with pytest.raises(ConfigError, match=listed):
+        atoll.run(small(evaluate={}, stop={"patience": 3, "metric": "clients.aurok"}), tmp_path / "r")
+
+
+def test_the_best_model_is_kept_beside_the_last(tmp_path: Path) -> None:
+    up = {"name": "fedavg", "lr": {"name": "step", "start": 0.3, "every": 4, "factor": 300.0}}
+    run = atoll.run(small(rounds=6, algorithm=up), tmp_path / "r")
+    values = [e["accuracy"] for e in run.history]
+    best = values.index(max(values)) + 1
+    assert best < 6
+    assert run.best == {"round": best, "on": "accuracy", "value": max(values)} == run.info["best"]
+    short = atoll.run(small(rounds=best, algorithm=up), tmp_path / "short")
+    assert tree.digest(run.best_params) == tree.digest(short.params) != tree.digest(run.params)
+    assert tree.digest(short.best_params) == tree.digest(short.params)
+
+
+def test_a_private_run_chooses_no_model_by_what_it_read_from_clients(tmp_path: Path) -> None:
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    chain = ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}, {"name": "gaussian_noise", "noise_multiplier": 1.0}]
+    options: dict[str, Any] = {"clients": [range(30), range(30, 60)], "rounds": 2, "engine": "vector"}
+    options |= {"algorithm": {"name": "fedavg", "lr": 0.1}, "transforms": chain, "out": tmp_path / "r"}
+    run = atoll.simulate(nn.Linear(3, 2), (x, (x.sum(1) > 0).long()), **options)
+    assert run.best is None
+    assert not (run.folder / "best.pt").exists()
 
 
 def test_a_start_that_the_setting_does_not_allow_is_refused() -> None:

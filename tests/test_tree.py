@@ -145,3 +145,16 @@ def test_any_nesting_maps_to_itself(drawn: object) -> None:
 
 def _tensors(value: object) -> object:
     return {k: _tensors(v) for k, v in value.items()} if isinstance(value, dict) else torch.tensor(value)
+
+
+def test_the_digest_of_large_columns_tells_values_names_shapes_and_types_apart_and_no_strides() -> None:
+    x = torch.arange(300_003, dtype=torch.float32)  # more than a block, and no whole number of words
+    seen = {tree.large_digest({"x": x})}
+    assert tree.large_digest({"x": torch.stack([x, x], 1)[:, 1]}) in seen
+    assert tree.large_digest({"x": torch.cat([x[:1], x])[1:]}) in seen  # begins in the middle of a word
+    late = x.clone()
+    late[-1] += 1
+    swapped = torch.cat([x[262_144:], x[:262_144]])
+    for other in ({"x": late}, {"y": x}, {"x": x[None]}, {"x": x.double()}, {"x": swapped}, {"x": x[:-1]}):
+        seen.add(tree.large_digest(other))
+    assert len(seen) == 7

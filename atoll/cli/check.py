@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 def check(
     target: Annotated[
-        str, typer.Argument(help="An experiment in TOML, or an algorithm such as my_lab.algorithms:Mine.")
+        str, typer.Argument(help="An experiment in TOML, or code of your own such as my_lab.algorithms:Mine.")
     ],
     set_: Overrides = None,
     device: Where = "auto",
 ) -> None:
     """Say what would run: parameters, clients, steps, memory, time and bytes per round. Nothing is written."""
     if ":" in target and not Path(target).exists():
-        check_import(target, console)
+        check_import(target, set_ or [], console)
         return
     with imports():
         from atoll.experiment import load
@@ -93,18 +93,26 @@ def _one_round(loop: RunLoop, trial: Train) -> tuple[float, Traffic]:
     return time.perf_counter() - before, outcome.traffic
 
 
-def check_import(target: str, console: Console) -> None:
-    """Put a stranger's algorithm through the conformance kit."""
+def check_import(target: str, overrides: list[str], console: Console) -> None:
+    """Put a stranger's algorithm, transform, partition ... through the conformance kit. `--set` gives its options."""
     module, _, name = target.partition(":")
     try:
         builder = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as e:
         raise ConfigError(f"{target}: cannot be imported ({e}). Is it installed, or is PYTHONPATH set?") from e
-    from atoll.testing import check_algorithm
+    from atoll.errors import ConformanceError
+    from atoll.experiment import override
+    from atoll.testing import check_anything
 
-    for passed in check_algorithm(builder):
+    try:
+        kind, names = check_anything(builder, override({}, overrides))
+    except ConfigError as e:
+        raise ConfigError([f"{target}: {problem}" for problem in e.problems]) from e
+    except (AttributeError, NotImplementedError) as e:  # a hook that is not there
+        raise ConformanceError(f"{target}: has every hook: {e}. Derive it from its contract in atoll.core.") from e
+    for passed in names:
         say(f"  passed: {passed}", to=console, wrap=True)
-    say(f"{name} does what an algorithm must.", to=console, wrap=True)
+    say(f"{name} does what {kind} must.", to=console, wrap=True)
 
 
 def _range(values: object) -> str:

@@ -36,28 +36,31 @@ def run(
     metric: Verdict = None,
     device: Where = "auto",
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: a new one in runs/.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run, or with --rounds to more rounds.")
+    ] = False,
+    rounds: Annotated[int | None, typer.Option(help="The same as --set rounds=N.")] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a few rounds goes.")] = False,
 ) -> None:
     """Run an experiment, or the quickstart if no file is named. Under torchrun: one run, on all its processes."""
+    overrides = [*with_metric(set_, metric), *([] if rounds is None else [f"rounds={rounds}"])]
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         from atoll.engines.ranks import join
 
         console.quiet = join().rank > 0  # rank 0 speaks for all
-    set_ = with_metric(set_, metric)
     if file is None:
-        _quickstart(set_, device, out)
+        _quickstart(overrides, device, out)
         return
     with imports():
         from atoll.experiment import load
         from atoll.records import INTERRUPTED
 
-    experiment = load(file, set_)
+    experiment = load(file, overrides)
     done = _run(experiment, out, resume, device, profile)
     _say_how(done)
     if done.status == INTERRUPTED:
         say(f"Stopped after round {len(done.history)} of {experiment.rounds}, with a checkpoint.", wrap=True)
-        _go_on([*_command(file, set_, device, done.folder), "--resume"])
+        _go_on([*_command(file, overrides, device, done.folder), "--resume"])
     if not console.quiet:
         _show(done, profile)
 
@@ -80,8 +83,23 @@ def _run(experiment: Experiment, out: Path | None, resume: bool, device: Where, 
             return run(experiment, out, resume=resume, device=device, watch=bar, profile=profile)
     except KeyboardInterrupt:
         if not console.quiet:
-            errors.print("Stopped at once. What was checkpointed is safe: go on with --resume.")
+            errors.print(_what_is_left(experiment, out))
         sys.exit(130)
+
+
+def _what_is_left(experiment: Experiment, out: Path | None) -> str:
+    """After Ctrl-C that did not wait for a round."""
+    from atoll.errors import RecordError
+    from atoll.records import RunFolder
+    from atoll.runs import default_folder
+
+    try:
+        safe = RunFolder(out or default_folder(experiment, resume=True)).has_checkpoint()
+    except RecordError:
+        safe = False
+    if safe:
+        return "Stopped at once. What was checkpointed is safe: go on with --resume."
+    return "Stopped at once, before the first checkpoint: there is nothing to go on from. Run it again."
 
 
 def _say_how(done: Run) -> None:
@@ -98,6 +116,8 @@ def _show(done: Run, profile: bool) -> None:
     if done.status != FINISHED:
         say(done.status.capitalize() + ".", wrap=True)
     console.print(summary([done.folder]))
+    if best := done.best:
+        say(f"Best:   round {best['round']} ({best['on']} {best['value']:.4g}), kept as best.pt")
     say(f"Run:    {done.folder}")
     say(f"Report: {done.report()}")
     if profile:

@@ -3,6 +3,7 @@
 from atoll.core.algorithm import Algorithm, missing_hooks
 from atoll.core.autograd import functional, gradient_and_value, is_functional
 from atoll.core.engine import ClientStates, Engine
+from atoll.core.norms import Norm, l1_norm, l2_norm
 from atoll.core.protocol import Client, Protocol, Server
 from atoll.core.reducer import Reducer, StackReducer
 from atoll.core.requests import (
@@ -37,7 +38,7 @@ from atoll.core.settings import (
 from atoll.core.table import Count, Seed, Table, Whole
 from atoll.core.task import GivesGradient, Model, SecondModel, StepNeeds, Task
 from atoll.core.traits import Traits
-from atoll.core.transform import Calibrated, Chain, Scaling, Simulated, Spec, Transform, transform_name
+from atoll.core.transform import Calibrated, Chain, Limit, Scaling, Simulated, Spec, Transform, transform_name
 from atoll.core.types import Cohort, Info, Participation, Stack, Total, Update
 
 __all__ = [
@@ -58,8 +59,10 @@ __all__ = [
     "Fraction",
     "GivesGradient",
     "Info",
+    "Limit",
     "Message",
     "Model",
+    "Norm",
     "Outcome",
     "Participation",
     "Pending",
@@ -99,6 +102,8 @@ __all__ = [
     "gradient_and_value",
     "inject",
     "is_functional",
+    "l1_norm",
+    "l2_norm",
     "missing_hooks",
     "program_structure",
     "resolve",

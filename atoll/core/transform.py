@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
+from atoll.core.norms import Norm, factored_norm
 from atoll.core.types import Total, Update
 from atoll.errors import SpecError
 from atoll.tree import Tree
+
+_ROUNDING = 1 + 1e-5  # of a clip in float32, and of the norm that looks after it
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,19 @@ class Simulated:
     event: Any  # of one of its rounds
     cohort: int | None = None  # clients in its sums; None for a local mechanism, whoever else takes part
     min_separation: int = 1  # rounds from one turn of a client there to its next
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What no client's part of the sum may be longer than, or a mechanism does not hold."""
+
+    norm: Norm
+    bound: float
+
+    def kept(self, update: Update, by: Tree) -> Tensor:
+        """Does this update keep it, every tensor times its number of `by`? One that is no number is not judged."""
+        length = factored_norm(update.value, by, self.norm) * update.weight.abs()
+        return ~(length > self.bound * _ROUNDING)
 
 
 class Transform:
@@ -94,6 +110,10 @@ class Transform:
 
     def event(self) -> Any | None:
         """What a privacy accountant must know of one round of this run; None for nothing."""
+        return None
+
+    def limit(self) -> Limit | None:
+        """What a mechanism relies on where it stands: every update of a run is held against it. None: on nothing."""
         return None
 
     def simulates(self) -> Simulated | None:
@@ -151,20 +171,29 @@ class Chain(Transform):
         return states, own
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
-        update, by, kept = self.client_factored(update, state, own, key)
+        update, by, kept, _ = self.client_factored(update, state, own, key)
         return update.scaled(by), kept
 
-    def client_factored(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree, Tree]:
-        """`client`, but the numbers that the last transform multiplies by come apart: a sum can do that in passing."""
-        kept = dict(own)
-        active = [(i, transform) for i, transform in enumerate(self.transforms) if _has(transform, "client")]
-        for i, transform in active:
-            layer_key = rng.fold(key, i) if transform.keyed else key
-            if i == active[-1][0] and _only_scales(transform):
+    def client_factored(
+        self, update: Update, state: Tree, own: Tree, key: Tensor
+    ) -> tuple[Update, Tree, Tree, Tensor | None]:
+        """`client`, but the numbers that the last transform multiplies by come apart: a sum can do that in passing.
+
+        Last, whether the update kept the limits of all mechanisms where they stand; None where there are none.
+        """
+        kept, by, within = dict(own), dict[str, Any](), None
+        active = [i for i, transform in enumerate(self.transforms) if _has(transform, "client")]
+        for i, transform in enumerate(self.transforms):
+            if (limit := transform.limit()) is not None:
+                within = limit.kept(update, by) if within is None else within & limit.kept(update, by)
+            if i not in active:
+                continue
+            if i == active[-1] and _only_scales(transform):
                 update, by = transform.scaled(update, state[str(i)])
-                return update, by, kept
+                continue
+            layer_key = rng.fold(key, i) if transform.keyed else key
             update, kept[str(i)] = transform.client(update, state[str(i)], own[str(i)], layer_key)
-        return update, {}, kept
+        return update, by, kept, within
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         kept = dict(state)

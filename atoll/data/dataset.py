@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -66,9 +67,13 @@ class Dataset:
 
     def digest(self) -> str:
         """A short fingerprint of every column and key."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         parts = {"train": self.train, "test": self.test or {}, "keys": self.keys}
         more = {"validation": self.validation} if self.validation is not None else {}
-        return tree.digest({**parts, **more})
+        return tree.large_digest({**parts, **more})
 
     def check(self) -> Dataset:
         """This data set, or a DataError that says where, what, and what instead."""

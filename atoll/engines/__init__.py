@@ -10,13 +10,14 @@ from atoll.engines.evaluation import join_evaluated, measure, measure_each, meas
 from atoll.engines.local import LocalEngine
 from atoll.engines.loop import Loop
 from atoll.engines.precision import arithmetic
-from atoll.engines.program import batch_of
+from atoll.engines.program import TOO_LONG, batch_of
 from atoll.engines.row_file import Layout
 from atoll.engines.threads import Threads
 from atoll.engines.vector import Vector
 
 __all__ = [
     "ENGINES",
+    "TOO_LONG",
     "Choice",
     "ClientStore",
     "Decode",

@@ -16,6 +16,7 @@ from atoll.phases import phase
 from atoll.tree import Tree
 
 SENT = ("value", "weight", "by")  # of what a client ends with: its update, and what that is to be multiplied by
+TOO_LONG = float("-inf")  # the loss of a client whose update breaks a limit that a mechanism relies on
 _NO_STATE: Tree = {"algorithm": {}, "chain": {}}
 
 
@@ -45,11 +46,13 @@ class ClientSteps:
         update, kept = algorithm.finish(carry, sent, own["algorithm"], info)
         with phase("transforms"):
             chain = inject(self.program.chain, settings.get("chain", {}))
-            update, by, held = chain.client_factored(update, state, own["chain"], key)
+            update, by, held, within = chain.client_factored(update, state, own["chain"], key)
         loss = carry["loss"] / info.steps.clamp(min=1) if "loss" in carry else torch.zeros_like(update.weight)
         factors = {id(x): x for x in tree.leaves(by)}  # several tensors may have one
         sums = [x.sum().float() for x in [*tree.leaves(update.value), *factors.values(), *tree.leaves(kept)]]
         finite = torch.isfinite(torch.stack([loss, update.weight, *sums]).sum())
+        if within is not None:  # who is too long for the noise is left out, too, and told apart by its loss
+            finite, loss = finite & within, loss.masked_fill(~within, TOO_LONG)
         new = {"algorithm": kept, "chain": held}
         return {**update._asdict(), "by": by, "own": new, "loss": loss, "finite": finite}
 

@@ -13,6 +13,7 @@ from atoll.experiment.registry import Entry, Nested, build, check, check_options
 from atoll.experiment.setup import Device, Setup, assemble, find_device, load_dataset, make_partition, set_up
 from atoll.experiment.start import safetensors
 from atoll.experiment.type_names import short_toml
+from atoll.experiment.watched import Watched
 
 __all__ = [
     "CATALOGUE",
@@ -26,6 +27,7 @@ __all__ = [
     "Nested",
     "Setup",
     "StopTable",
+    "Watched",
     "assemble",
     "build",
     "check",

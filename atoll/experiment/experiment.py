@@ -59,11 +59,11 @@ class EvaluateTable(Table):
 class StopTable(Table):
     """[stop]: when to end before the last round."""
 
-    patience: Count
-    metric: str = "accuracy"
-    better: Literal["higher", "lower"] = "higher"
-    threshold: Annotated[float, Field(ge=0)] = 0.0
-    target: float | None = None
+    patience: Count | None = None  # evaluations without an improvement
+    metric: str | None = None  # a dotted key of the record's lines; None: the first one of the task
+    better: Literal["higher", "lower"] | None = None  # None: follows from the metric
+    threshold: Annotated[float, Field(ge=0)] = 0.0  # what counts as an improvement
+    target: float | None = None  # end as soon as it is reached
 
 
 class CheckpointTable(Table):
@@ -99,6 +99,7 @@ class Experiment(BaseModel):
 
     def __init__(self, /, **raw: Any) -> None:
         clean, problems = check_options(schema(Experiment), raw, "", "an experiment")
+        problems = problems or _never_ends(clean.get("stop"))
         if problems:
             raise ConfigError(problems)
         super().__init__(**clean)
@@ -123,3 +124,9 @@ class Experiment(BaseModel):
     def to_toml(self) -> str:
         """A file that reads back as this experiment."""
         return toml.dumps(self.complete())
+
+
+def _never_ends(stop: Mapping[str, Any] | None) -> list[str]:
+    if stop is None or any(stop.get(key) is not None for key in ("patience", "target")):
+        return []
+    return ["stop: does not say when to end. Give patience = 10 (evaluations without an improvement), or a target."]

@@ -46,7 +46,8 @@ from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
 from atoll.experiment.start import started_from
-from atoll.experiment.task import TRAIN_LOSS, check_metrics, make_task, whole_numbers
+from atoll.experiment.task import make_task, whole_numbers
+from atoll.experiment.watched import TRAIN_LOSS, Watched, check_watched, choose_watched, recorded
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
 from atoll.reducers import REDUCERS
 from atoll.rounds import ROUNDS, Recompute
@@ -83,6 +84,7 @@ class Setup:
     second_models: tuple[Supervised, ...] = ()  # that the algorithm owns beside the one it learns
     metrics: dict[str, Metric] = field(default_factory=dict)  # by name
     metric: str = TRAIN_LOSS  # the one that leads
+    watched: Watched | None = None  # what ends the run and chooses its best model; None: nothing may
     privacy: RunPrivacy = RunPrivacy()  # what the run promises, and what that asks of the rest of it
 
     def listeners(self, chain_of: Callable[[int], tuple[Chain, Spec]]) -> list[Account]:
@@ -180,7 +182,6 @@ def assemble(
     task = make_task(experiment, dataset, module, loss)
     task.compute_dtype = torch.bfloat16 if choice.precision == "bfloat16" else None
     metrics = add_metrics(experiment, dataset, task, functions or {})
-    known = [*(metrics if dataset.test is not None else []), TRAIN_LOSS]
     metric, said = leading_metric(experiment, dataset, metrics)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     second = SecondModels(experiment, dataset, task, where, loss)
@@ -209,10 +210,15 @@ def assemble(
         *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others,
         metrics, metric,
     )  # fmt: skip
-    check_metrics(known, experiment.stop, setup.schedules())
+    better = {name: one.better for name, one in metrics.items()}
+    central = {} if dataset.test is None else better
+    names = recorded(central, better, experiment, algorithm.traits().pooled)
+    check_watched(names, experiment.stop, setup.schedules(), metric)
     resolve(setup.algorithm, experiment.rounds - 1, [])  # what a schedule ends at may be refused
-    chain, privacy, advice = plan_privacy(setup, [name for name in known if name != TRAIN_LOSS])
-    return replace(setup, chain=chain, privacy=privacy, notes=[*setup.notes, *advice])
+    watched = choose_watched(experiment.stop, names, metric)
+    chain, privacy, advice = plan_privacy(replace(setup, watched=watched), [*central])
+    seen = watched if privacy.visible is None or watched.metric in privacy.visible else None
+    return replace(setup, chain=chain, privacy=privacy, watched=seen, notes=[*setup.notes, *advice])
 
 
 def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple[Population, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -11,10 +10,8 @@ from torch import Tensor, nn
 from atoll import rng, tree
 from atoll.data import Dataset
 from atoll.errors import ConfigError, DataError
-from atoll.experiment.experiment import Experiment, StopTable
-from atoll.experiment.messages import did_you_mean
+from atoll.experiment.experiment import Experiment
 from atoll.experiment.registry import Entry, build
-from atoll.schedules import Schedule
 from atoll.tasks import (
     LOSSES,
     OF_CLASSES,
@@ -29,7 +26,6 @@ from atoll.tasks import (
 from atoll.tree import Tree
 
 _PROBED = 256  # examples, and classes, that a loss of one's own is tried on
-TRAIN_LOSS = "train_loss"  # of the clients' own examples; all other metrics are of the test data
 
 
 def make_task(experiment: Experiment, dataset: Dataset, module: nn.Module, loss: Loss | None) -> Supervised:
@@ -60,20 +56,6 @@ def _check_gradient(task: Supervised, example: Tree) -> None:
         loss, _ = task.loss(params, model["buffers"], batch)
     if not loss.requires_grad:
         raise ConfigError("loss: does not depend on the model's parameters. Do not detach or round the outputs.")
-
-
-def check_metrics(names: Sequence[str], stop: StopTable | None, schedules: Sequence[Schedule]) -> None:
-    """Refuse to wait for a number that never comes."""
-    wanted = [("stop.metric", stop.metric)] if stop else []
-    wanted += [(f"{type(s).__name__.lower()}, metric", name) for s in schedules for name in s.metrics()]
-    problems = []
-    for where, name in wanted:
-        if name not in names:
-            guess = did_you_mean(name, names)
-            why = " (there is no test data)" if list(names) == [TRAIN_LOSS] else ""
-            problems.append(f"{where}: {name!r} is not measured{why}.{guess} Measured: {', '.join(names)}.")
-    if problems:
-        raise ConfigError(problems)
 
 
 def whole_numbers(dataset: Dataset) -> bool:

@@ -211,6 +211,18 @@ class RunFolder:
         """The learned model, on the host."""
         return self._load(layout.MODEL)
 
+    def save_best(self, state: Mapping[str, Any]) -> None:
+        """Write the best model so far."""
+        self._save(layout.BEST, state)
+
+    def best_model(self) -> dict[str, Any]:
+        """The best model, on the host."""
+        return self._load(layout.BEST)
+
+    @property
+    def best_path(self) -> Path:
+        return self.path / layout.BEST
+
     @property
     def model_path(self) -> Path:
         return self.path / layout.MODEL
@@ -252,8 +264,8 @@ class RunFolder:
             shutil.copyfile(self.path / name, other.path / name)
 
     def discard(self, model: bool) -> None:
-        """Remove what only a resume would need, for there will be none; `model`: and the model and what it takes."""
-        models = [self.model_path, self.path / layout.PREPROCESSING] if model else []
+        """Remove what only a resume would need, for there will be none; `model`: and models, and what they take."""
+        models = [self.model_path, self.best_path, self.path / layout.PREPROCESSING] if model else []
         for path in (self.checkpoint_path, *self._client_states(), *models):
             path.unlink(missing_ok=True)
 

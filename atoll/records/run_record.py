@@ -92,6 +92,11 @@ class Record:
         return dict(enumerate(map(str, find(self.run, "partition", "names") or ())))
 
     @property
+    def data(self) -> str:
+        """The digest of its data; empty where an older version did not write one."""
+        return str(find(self.run, "data", "digest") or "")
+
+    @property
     def claims(self) -> tuple[Claim, ...]:
         """What it says of its privacy, for all rounds that were recorded."""
         return claims(self.run.get("privacy"), self.rounds[-1])

@@ -22,7 +22,7 @@ from atoll.report.privacy_plots import epsilon_by_round
 from atoll.report.prose import counted, significant
 from atoll.report.render import rich_table
 from atoll.report.seed_groups import Group, group
-from atoll.report.settings import differing, flatten, short, show
+from atoll.report.settings import differing, flatten, is_fingerprint, short, show
 from atoll.report.terminal import summary
 from atoll.report.text_table import TextCell, TextRow, TextTable, number_columns, row, text_columns
 
@@ -38,6 +38,7 @@ __all__ = [
     "flatten",
     "group",
     "group_claims",
+    "is_fingerprint",
     "known_metric",
     "number_columns",
     "primary",

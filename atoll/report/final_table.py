@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from atoll.report import prose
 from atoll.report.estimates import best, curve, per_round, seconds
@@ -12,6 +12,7 @@ from atoll.report.seed_groups import Group
 from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, number_columns, row, text_columns
 from atoll.stats import Estimate
 
+_TERMINAL = 80  # characters that any terminal has, and a pipe is given
 PERSONAL = {"mean": "own mean", "last": "test", "worst": "worst 10%", "gain": "gain", "seconds": "s/round"}
 BRIEF = {"last": "test", "worst": "worst 10%", "gain": "gain", "up": "MB up", "seconds": "s/round"}  # in a terminal
 
@@ -85,7 +86,16 @@ def page_table(final: Final) -> TextTable:
 
 
 def brief_table(final: Final) -> TextTable:
-    """The columns that matter, within 80 characters."""
+    """The columns that matter, within 80 characters: those that can be spared go where numbers are long."""
+    table = _brief_table(final)
+    for spared in ("up", "worst", "seconds"):
+        if table.width > _TERMINAL:
+            final = replace(final, columns=tuple(one for one in final.columns if one.key != spared))
+            table = _brief_table(final)
+    return table
+
+
+def _brief_table(final: Final) -> TextTable:
     titles = PERSONAL if final.personal else BRIEF
     columns = [one for one in final.columns if one.key in titles]
     heads = (*text_columns("run"), *number_columns("seeds", *(titles[one.key] for one in columns)))

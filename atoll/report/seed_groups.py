@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atoll.records import Record
-from atoll.report.settings import differing, flatten, short, show, telling, unusual
+from atoll.report.settings import differing, flatten, is_fingerprint, short, show, telling, unusual
 
 ALONE = "local"  # the algorithm that trains every client alone
 
@@ -74,13 +74,13 @@ def _names(firsts: Sequence[Record], settings: Sequence[dict[str, Any]]) -> list
     """The label, and every setting that differs between groups of one label, where the group has it."""
     labels = [record.label for record in firsts]
     families = [[s for s, other in zip(settings, labels, strict=True) if other == label] for label in set(labels)]
-    needed = {key for family in families for key in telling(family)}
+    needed = {key for family in families for key in telling(family) if not is_fingerprint(key)}
     words = short([key for key in dict.fromkeys(key for s in settings for key in s) if key in needed])
     names = [
         " ".join([label, *(f"{_asked(record, word)}={show(own[key])}" for key, word in words.items() if key in own)])
         for label, own, record in zip(labels, settings, firsts, strict=True)
     ]
     return [
-        name if names.count(name) == 1 else f"{name} ({str(record.run.get('digest', record.folder.name))[:6]})"
+        name if names.count(name) == 1 else f"{name} ({record.folder.name})"
         for name, record in zip(names, firsts, strict=True)
     ]

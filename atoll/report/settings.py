@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Settings = Mapping[str, Any]
+_FROM_PYTHON = "atoll.runs.python_inputs:"
 # Of tables that a file may leave out: without the table these hold as well, so a name need not say them.
 DEFAULTS: Settings = {
     "privacy.accountant": "auto",
     "privacy.canaries": 0,
     "privacy.simulate.sampling": "poisson",
     "local.privacy.sampling": "shuffled",
-    "stop.metric": "accuracy",
-    "stop.better": "higher",
     "stop.threshold": 0.0,
 }
 
@@ -33,6 +32,7 @@ def flatten(experiment: Mapping[str, Any]) -> dict[str, Any]:
 
 def _put(flat: dict[str, Any], key: str, value: Any) -> None:
     if isinstance(value, Mapping):
+        value = _plainly_named(value)
         for name, inner in value.items():
             _put(flat, f"{key}.{name}", inner)
     elif _tables(value):
@@ -42,6 +42,24 @@ def _put(flat: dict[str, Any], key: str, value: Any) -> None:
             _put(flat, f"{key}.{name}", {inner: table[inner] for inner in table if inner != "name"})
     else:
         flat[key] = value
+
+
+def _plainly_named(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What Python handed over goes by its class, or by what it is: "Net", "arrays".
+
+    >>> _plainly_named({"name": "atoll.runs.python_inputs:module", "kind": "Net", "parameters": 10})
+    {'name': 'Net', 'parameters': 10}
+    """
+    name = str(entry.get("name", ""))
+    if not name.startswith(_FROM_PYTHON):
+        return entry
+    named = str(entry.get("kind", name.removeprefix(_FROM_PYTHON)))
+    return {"name": named, **{key: value for key, value in entry.items() if key not in ("name", "kind")}}
+
+
+def is_fingerprint(key: str) -> bool:
+    """Does this setting tell things apart without saying how? Names leave it out."""
+    return key.rpartition(".")[2] in ("digest", "layout")
 
 
 def _tables(value: Any) -> bool:

@@ -82,6 +82,16 @@ class TextTable:
     foot: TextRow | None = None
     style: str = ""
 
+    @property
+    def width(self) -> int:
+        """Characters of a line on a terminal that folds nothing: every column has two of padding."""
+        whole = 0
+        for i, column in enumerate(self.columns):
+            cells = [row.filled[i] for row in self.rows]
+            spread = max((len(cell.spread) + 2 for cell in cells if cell.spread), default=0)
+            whole += max([len(column.title), *(len(cell.text) + spread for cell in cells)]) + 2
+        return whole
+
     def transposed(self, corner: str) -> TextTable:
         """Rows as columns: of a table of scores whose first column names the rows."""
         kinds = self.columns[1].kind if len(self.columns) > 1 else "text"

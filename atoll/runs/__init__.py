@@ -4,7 +4,7 @@ from atoll.runs.api import run, simulate
 from atoll.runs.checkpoint import read_checkpoint
 from atoll.runs.drivers import drive, on_promises
 from atoll.runs.environment import hardware, versions
-from atoll.runs.lifecycle import resumed_choice
+from atoll.runs.lifecycle import default_folder, resumed_choice
 from atoll.runs.progress import Bar, LiveBar, Watcher, live_progress, metric_in, silent
 from atoll.runs.run_loop import RunLoop
 from atoll.runs.run_result import Run
@@ -17,6 +17,7 @@ __all__ = [
     "Run",
     "RunLoop",
     "Watcher",
+    "default_folder",
     "drive",
     "hardware",
     "live_progress",

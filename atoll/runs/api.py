@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from torch import Tensor, nn
 
 from atoll.data import InputKind, Partition
@@ -84,7 +85,8 @@ def _done(
         return Run(folder.path, temporary, module=module)
     run = world.on_rank_zero(lambda: Run(folder.path))
     params = world.broadcast_tree(run.params if world.rank == 0 else None)
-    contents = {"info": run.info, "history": run.history, "params": params}
+    best = world.broadcast_tree(run.best_params if world.rank == 0 and run.best else None) if run.best else {}
+    contents = {"info": run.info, "history": run.history, "params": params, "best": best}
     return Run(folder.path, temporary and world.rank == 0, contents, module)
 
 
@@ -135,7 +137,8 @@ def simulate(
     dataset = make_dataset(data, test, kind, module, augment)
     partition = None if isinstance(clients, str) or is_entry(clients) else listed(clients, dataset)
     own = None if isinstance(loss, str | Mapping) else loss
-    task = {"model": named(module, own), **({"loss": loss} if isinstance(loss, str | Mapping) else {})}
+    task: dict[str, Any] = {"model": named(module, own, drawn=module is not model)}
+    task |= {"loss": loss} if isinstance(loss, str | Mapping) else {}
     given = {"rounds": rounds, "seed": seed, "algorithm": algorithm, "reducer": reducer, "engine": engine}
     made_here = {
         "data": {"name": ARRAYS, "digest": dataset.digest()},
@@ -154,7 +157,10 @@ def simulate(
         return assemble(experiment, dataset, held, module, where, own, named_functions(metrics))
 
     with world.reporting_failure(), _place(out, world) as folder:
-        return _done(world, folder, experiment, resume, device, watch, build, temporary=out is None, module=module)
+        run = _done(world, folder, experiment, resume, device, watch, build, temporary=out is None, module=module)
+    if run.info["engine"]["name"] == "loop" != experiment.engine["name"] and world.rank == 0:
+        Console(stderr=True).print(f"atoll: {run.info['engine']['reason']}", markup=False, highlight=False)
+    return run
 
 
 @contextmanager

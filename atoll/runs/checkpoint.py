@@ -35,14 +35,23 @@ class Saved:
     round: Tree  # the state of the round
     rounds: int
     memory: dict[str, Any]  # file, clients, layout and digest; {} where no client has any
+    best: Tree | None = None  # the best model, where best.pt may still be of an earlier round
 
 
-def write(folder: RunFolder, round: Tree, clients: ClientStates, layout: Layout, rounds: int) -> None:
-    """Put the state after so many rounds in the place of the last checkpoint, in one step."""
+def write(
+    folder: RunFolder, round: Tree, clients: ClientStates, layout: Layout, rounds: int, best: Tree | None = None
+) -> None:
+    """Put the state after so many rounds in the place of the last checkpoint, in one step.
+
+    `best` is the best model, if it is of a round since that one. It is no part of the digest: equal runs may have been
+    checkpointed after other rounds.
+    """
     folder.settle()
     memory = _write_rows(folder, clients, layout, rounds)
     parts = {"round": round}
     whole = {"parts": parts, "round": rounds, "memory": memory, "digest": _fingerprint(parts, memory)}
+    if best is not None:
+        whole["best"] = {"model": best, "digest": tree.digest(best)}
     folder.save_checkpoint(whole, memory.get("file"))
 
 
@@ -56,7 +65,9 @@ def read_checkpoint(folder: RunFolder, first: Tree | None = None) -> Saved:
         parts, memory = saved["parts"], saved["memory"]
         whole = _fingerprint(parts, memory) == saved["digest"]
         round = parts["round"] if "round" in parts else _upgraded(parts, first or {})
-        checkpoint = Saved(round, int(saved["round"]), memory)
+        best = saved.get("best")
+        whole = whole and (best is None or tree.digest(best["model"]) == best["digest"])
+        checkpoint = Saved(round, int(saved["round"]), memory, best and best["model"])
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError):
         whole = False
     if not whole:

@@ -17,12 +17,14 @@ from atoll.engines import Choice
 from atoll.engines.ranks import ALONE, World
 from atoll.errors import RankError, RecordError
 from atoll.experiment import Device, Experiment, Setup, short_toml
-from atoll.records import INTERRUPTED, RUNNING, Info, RunFolder, ended, failed
+from atoll.records import INTERRUPTED, RUNNING, Info, RunFolder, ended, failed, find
 from atoll.runs.drivers import Asking, drive
 from atoll.runs.environment import code, hardware, versions
+from atoll.runs.extension import check_extension, differs_in_rounds, extended
 from atoll.runs.interrupts import unhurried
 from atoll.runs.profiling import Profile
 from atoll.runs.progress import Watcher
+from atoll.runs.python_inputs import MODULE
 from atoll.runs.run_loop import RunLoop
 
 _CELLS = 10_000  # clients times classes, in run.json
@@ -36,12 +38,14 @@ def claim(folder: RunFolder, experiment: Experiment, resume: bool) -> Info | Non
     if not resume:
         raise RecordError(f"{folder.path}: holds a run already. Go on with it (--resume), or name another folder.")
     info = folder.info
-    if info["digest"] != experiment.digest():
+    if info["digest"] == experiment.digest():
+        return info
+    if not differs_in_rounds(info, experiment):
         raise RecordError(
             f"{folder.path}: holds another experiment ({_unlike(info['experiment'], experiment.complete())}). "
             "Resume it with the file it was started from, or name another folder."
         )
-    return info
+    return extended(folder, info, experiment)
 
 
 def _unlike(there: Any, yours: Any, at: str = "") -> str:
@@ -79,12 +83,19 @@ def default_folder(experiment: Experiment, resume: bool) -> Path:
     first = Path("runs") / name.replace("/", "-").replace(":", "-")
     tried = [first] + [first.with_name(f"{first.name}-{i}") for i in range(2, 1000)]
     if resume:
-        there = [p for p in tried if RunFolder(p).exists()]
+        there = [p for p in tried if RunFolder(p).exists()] or _with_other_rounds(first, experiment)
         if not there:
             raise RecordError(f"{first}: there is no run to resume. Leave --resume out to start one.")
         open_ones = [p for p in there if not ended(RunFolder(p).info)]
         return (open_ones or there)[-1]
     return next(p for p in tried if not p.exists())
+
+
+def _with_other_rounds(first: Path, experiment: Experiment) -> list[Path]:
+    """The runs of this experiment that were begun with another number of rounds, the newest last."""
+    runs = [RunFolder(p) for p in first.parent.glob(f"{first.name[:-8]}*") if RunFolder(p).exists()]
+    runs.sort(key=lambda run: str(run.info.get("started")))
+    return [run.path for run in runs if differs_in_rounds(run.info, experiment)]
 
 
 def run_all(
@@ -101,6 +112,7 @@ def run_all(
 def conduct(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
     """All rounds that are left to a run, and what its folder says of them."""
     world, folder = loop.world, loop.folder
+    world.check_same("data", loop.setup.dataset.digest())
     world.check_same("partition", loop.setup.partition.digest())
     world.on_rank_zero(lambda: folder.create(_needed_bytes(loop)))
     with ExitStack() as held:
@@ -113,14 +125,15 @@ def _advance(loop: RunLoop, info: Info | None, watch: Watcher) -> Asking[None]:
     if info is None:
         info = world.on_rank_zero(lambda: about(loop))
     else:
+        was = info
+        world.on_rank_zero(lambda: _check_resumable(loop, was))
         loop.resume()
         info = {**info, "versions": _also(info.get("versions", {}))}
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
     world.on_rank_zero(lambda: loop.folder.write_preprocessing(ModelInputs.of(loop.setup.dataset).as_json()))
     write = _Status(loop, info)
     world.on_rank_zero(lambda: write(RUNNING))
-    if loop.listeners:  # whoever is killed says what had been heard by the checkpoint
-        loop.checkpointed = lambda: write(RUNNING, quick=True)
+    loop.checkpointed = write.at_checkpoint
     try:
         status = yield from loop.rounds(watch)
     except BaseException as e:
@@ -138,12 +151,20 @@ class _Status:
 
     def __init__(self, loop: RunLoop, info: Info) -> None:
         self.loop, self.info, self.known = loop, info, len(loop.engine.notes)
+        self.best: Info = {}
 
     def __call__(self, status: str, quick: bool = False) -> None:
         engine = self.info["engine"]
         reason = "; ".join([engine["reason"], *self.loop.engine.notes[self.known :]])
         heard = {x.key: x.summary(self.loop.state.round, quick) for x in self.loop.listeners}
-        self.loop.folder.write_info({**self.info, "engine": {**engine, "reason": reason}, **heard, "status": status})
+        self.best = self.loop.state.best.summary()
+        info = {**self.info, "engine": {**engine, "reason": reason}, **self.best, **heard, "status": status}
+        self.loop.folder.write_info(info)
+
+    def at_checkpoint(self) -> None:
+        """Whoever is killed says what had been heard by the checkpoint, and what best.pt is."""
+        if self.loop.listeners or self.best != self.loop.state.best.summary():
+            self(RUNNING, quick=True)
 
 
 def _also(versions: Info) -> Info:
@@ -170,8 +191,10 @@ def about(loop: RunLoop) -> Info:
         "experiment": experiment.complete(),
         "digest": experiment.digest(),
         "seed": experiment.seed,
+        "data": _data(setup),
         "partition": {
             "digest": setup.partition.digest(),
+            "split": setup.training.digest(),
             "clients": setup.training.size,
             "examples": int(sizes.sum()),
             "sizes": {"min": int(sizes.min()), "median": float(sizes.median()), "max": int(sizes.max())},
@@ -179,7 +202,7 @@ def about(loop: RunLoop) -> Info:
         },
         "label_counts": _label_counts(setup),
         "model": {
-            "name": (experiment.task.model or {}).get("name") or type(setup.task.original).__name__,
+            "name": _model_name(experiment) or type(setup.task.original).__name__,
             "parameters": tree.count(setup.model["params"]),
         },
         "engine": {"name": engine.name, "reason": reason, "choice": choice, "together": loop.together},
@@ -191,6 +214,46 @@ def about(loop: RunLoop) -> Info:
         "hardware": hardware(setup.device),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _model_name(experiment: Experiment) -> str | None:
+    """What a person calls it: a module that Python handed over goes by its class."""
+    entry = experiment.task.model or {}
+    return entry.get("kind") if entry.get("name") == MODULE else entry.get("name")
+
+
+def _data(setup: Setup) -> Info:
+    """Which examples these are: a file of the same name may hold others tomorrow."""
+    test = setup.dataset.test
+    return {
+        "digest": setup.dataset.digest(),
+        "train": setup.dataset.examples,
+        "test": 0 if test is None else len(test["y"]),
+    }
+
+
+def _check_resumable(loop: RunLoop, info: Info) -> None:
+    _check_same_examples(loop, info)
+    for before in info.get("extended", []):
+        check_extension(loop.setup, loop.folder, before)
+
+
+def _check_same_examples(loop: RunLoop, info: Info) -> None:
+    """Refuse to go on with other data, or with the same at other clients. Older runs do not say what they had."""
+    for what, was, now in (
+        ("data", _marks(info, "data", "digest"), loop.setup.dataset.digest()),
+        ("clients' shares of the data", _marks(info, "partition", "digest"), loop.setup.partition.digest()),
+        ("examples held out", _marks(info, "partition", "split"), loop.setup.training.digest()),
+    ):
+        if was and was != now:
+            raise RecordError(
+                f"{loop.folder.path}: the {what} are not those that this run began with (digest {was[:8]}..., now "
+                f"{now[:8]}...). Put them back as they were, or start again in a new folder."
+            )
+
+
+def _marks(info: Info, *path: str) -> str:
+    return str(find(info, *path) or "")
 
 
 def _label_counts(setup: Setup) -> list[list[int]] | None:
@@ -221,12 +284,11 @@ def resumed_choice(
 
 
 def _needed_bytes(loop: RunLoop) -> int:
-    """Two checkpoints (the old and the new), the model, the record, and the clients' state if it is a file here."""
+    """Two checkpoints (the old and the new), models, the record, and the clients' state if it is a file here."""
     clients, rounds = loop.setup.population.size, loop.experiment.rounds
     cohort = max(1, len(loop.plan.sample(0)[0]))
     client_bytes = min(clients, rounds * cohort) * loop.state.layout.width
     here = loop.place.spills and loop.place.spill_folder == loop.folder.path
     lines = rounds * (2_000 + 8 * cohort)
-    return (
-        2 * (tree.nbytes(loop.state.round) + client_bytes) + here * client_bytes + tree.nbytes(loop.setup.model) + lines
-    )
+    models = 3 * tree.nbytes(loop.setup.model)  # the last, the best, and the best in a checkpoint
+    return 2 * (tree.nbytes(loop.state.round) + client_bytes) + here * client_bytes + models + lines

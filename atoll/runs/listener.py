@@ -27,8 +27,8 @@ class Listener(Protocol):
         """A resumed run had made these rounds."""
         ...
 
-    def ended_by(self, what: Literal["a metric", "a client"]) -> None:
-        """The run ends early, because of what it measured or of what a client sent."""
+    def ended_by(self, what: Literal["a metric", "a client", "a bound"]) -> None:
+        """The run ends early: because of what it measured, of what a client sent, or of a bound that did not hold."""
         ...
 
     def forecast(self) -> list[str]:

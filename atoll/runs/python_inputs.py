@@ -1,5 +1,6 @@
 """What a Python program hands over itself, checked; and names for it, so that its record says so."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -26,8 +27,10 @@ def clients(digest: str) -> NoReturn:
     raise _only_from_python("partition")
 
 
-def module(kind: str, digest: str, loss: str | None = None) -> NoReturn:
-    """A module given from Python, and perhaps a loss."""
+def module(
+    kind: str, digest: str | None = None, layout: str | None = None, loss: str | None = None, parameters: int = 0
+) -> NoReturn:
+    """A module given from Python, or what a function made of the seed, and perhaps a loss."""
     raise _only_from_python("task.model")
 
 
@@ -48,10 +51,19 @@ def make_module(model: Any, seed: int) -> nn.Module:
     return module
 
 
-def named(module: nn.Module, loss: Callable[..., Any] | None) -> Entry:
-    """The module as an entry: its kind, a fingerprint of where it starts, and the loss if there is one."""
-    start = {k: v for k, v in module.state_dict().items() if isinstance(v, Tensor)}
-    entry: Entry = {"name": MODULE, "kind": type(module).__name__, "digest": tree.digest(start)}
+def named(module: nn.Module, loss: Callable[..., Any] | None, drawn: bool) -> Entry:
+    """The module as an entry: its kind, a fingerprint of where it starts, and the loss if there is one.
+
+    Where it was `drawn` from the seed, as a file's model is, only its layers and sizes count: seeds are one setting.
+    """
+    state = {k: v for k, v in module.state_dict().items() if isinstance(v, Tensor)}
+    entry: Entry = {"name": MODULE, "kind": type(module).__name__}
+    if drawn:
+        shapes = {name: tuple(x.shape) for name, x in state.items()}
+        layout = hashlib.blake2b(f"{module}{shapes}".encode(), digest_size=8).hexdigest()
+        entry |= {"parameters": sum(p.numel() for p in module.parameters()), "layout": layout}
+    else:
+        entry |= {"digest": tree.digest(state)}
     return entry if loss is None else {**entry, "loss": getattr(loss, "__name__", type(loss).__name__)}
 
 

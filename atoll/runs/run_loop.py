@@ -12,13 +12,14 @@ from typing import Any
 
 from atoll import rng, tree
 from atoll.core import Context, Outcome
-from atoll.engines import Choice, arithmetic
+from atoll.engines import TOO_LONG, Choice, arithmetic
 from atoll.engines.ranks import ALONE, World
-from atoll.errors import DivergenceError, RankError
+from atoll.errors import ConformanceError, DivergenceError, RankError
 from atoll.experiment import Setup, fits_in_memory
 from atoll.phases import phase
 from atoll.records import RunFolder
 from atoll.rounds import client_key
+from atoll.runs.best import Best
 from atoll.runs.checkpoint_schedule import CheckpointSchedule, Sharing
 from atoll.runs.drivers import Asking, Stopwatch, drive, on_promises
 from atoll.runs.engine_setup import on_device, workplace
@@ -66,10 +67,10 @@ class RunLoop:
         where = (self.columns, self.test)
         self.place = workplace(setup, where, plan.client_rows, trial, choice, folder.path, world, budget)
         self.engine, self.own = self.place.engine, self.place.own
-        self.state = State(setup, folder, world, plan, self.engine, first)
+        self.state = State(setup, folder, world, plan, self.engine, first, Best(setup.watched))
         self.evaluator = Evaluator(setup)
         self.write_clients = Throttled(folder.write_clients)
-        self.stopping = Stopping(setup.experiment.stop, setup.schedules())
+        self.stopping = Stopping(setup.experiment.stop, setup.watched, setup.schedules())
         self.listeners: list[Listener] = [*setup.listeners(plan.chain)]
 
     def next_round(self) -> None:
@@ -175,7 +176,10 @@ class RunLoop:
             self.engine.prepare(ids, client_key(self.plan.key(following)), self.plan.order(following))
 
     def _dropped(self, number: int, outcome: Outcome, before: Tree) -> list[int]:
-        bad: list[int] = outcome.ids[~outcome.columns().finite.cpu()].tolist()
+        columns = outcome.columns()
+        left_out = ~columns.finite.cpu()
+        self._check_limits(number, outcome.ids[left_out & (columns.loss.cpu() == TOO_LONG)].tolist(), before)
+        bad: list[int] = outcome.ids[left_out].tolist()
         if bad and self.experiment.on_divergence == "stop":
             self.state.round = before
             for listener in self.listeners:
@@ -186,6 +190,22 @@ class RunLoop:
                 f"Last checkpoint: {self.state.last()}."
             )
         return bad
+
+    def _check_limits(self, number: int, too_long: list[int], before: Tree) -> None:
+        """A mechanism was told a bound that does not hold: whoever said so is wrong, and there is no epsilon."""
+        if not too_long:
+            return
+        self.state.round = before
+        for listener in self.listeners:
+            listener.ended_by("a bound")
+        at, limit = next((i, x) for i, t in enumerate(self.plan.chain(number)[0].transforms) if (x := t.limit()))
+        names = [str(entry["name"]) for entry in self.experiment.transform]
+        raise ConformanceError(
+            f"round {number + 1}: the update of {named(too_long)} is longer ({limit.norm}) than "
+            f"{float(limit.bound):.6g}, which {names[at]} relies on: {' or '.join(names[:at])} does not keep the bound "
+            "or the weights that it states, and there is no epsilon for such a run. Mend it (`atoll check` tries a "
+            "transform by its import path), or use clip_l2 and equal_weights."
+        )
 
     def _evaluate(self, number: int, ctx: Context) -> Asking[Evaluation | None]:
         done = number + 1
@@ -221,6 +241,7 @@ class RunLoop:
         self.state.align(entry)
         each = None if evaluation is None else {"round": number + 1, **evaluation.each}
         self.plan.history.append(as_read(self.world.on_rank_zero(lambda: self._written(entry, each))))
+        self.state.measured(self.plan.history[-1])
 
     def _written(self, entry: dict[str, Any], each: dict[str, Any] | None) -> dict[str, Any]:
         if each is not None:

@@ -74,6 +74,16 @@ class Run:
         return save_weights(self.model(client, module), Path(path))
 
     @property
+    def best(self) -> dict[str, Any] | None:
+        """Which `round` has the best model, chosen `on` what, and the `value` there; None if nothing could choose."""
+        return self.info.get("best")
+
+    @property
+    def best_params(self) -> Tree:
+        """That model, keyed like `params`."""
+        return self._contents["best"] if self._contents else self._files.best_model()
+
+    @property
     def final(self) -> dict[str, Any]:
         """The metrics of the last evaluation (None: not a number), flat, with the last training loss and the round."""
         last: dict[str, Any] = {"round": len(self.history)}

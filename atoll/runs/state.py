@@ -13,6 +13,7 @@ from atoll.engines.ranks import World
 from atoll.experiment import Setup
 from atoll.records import RunFolder
 from atoll.runs import checkpoint
+from atoll.runs.best import Best
 from atoll.runs.checkpoint import Saved
 from atoll.runs.record_line import as_read
 from atoll.runs.round_plan import RoundPlan
@@ -29,6 +30,7 @@ class State:
     plan: RoundPlan
     engine: Engine
     round: Tree  # all that the round keeps
+    best: Best
     _digesting: tuple[Tree, Callable[[], str]] | None = field(default=None, init=False)
 
     @property
@@ -39,6 +41,11 @@ class State:
     def model(self) -> Tree:
         """The learned model, keyed like the module's state."""
         return _on_host(self.setup.task.state(self.setup.round.model(self.round)))
+
+    def measured(self, entry: dict[str, Any]) -> None:
+        """A line was written about the state as it is."""
+        model = self.setup.round.model(self.round)  # and not all of the round's state, which may be large
+        self.best.hear(entry, lambda: _on_host(self.setup.task.state(model)))
 
     def begin_digest(self, round: Tree) -> None:
         """Ask for the fingerprint of what will be the state, while a device is at work on it."""
@@ -69,6 +76,7 @@ class State:
         """Go back to the last checkpoint; without one, to the beginning."""
         saved: list[Saved] = []  # on rank 0, if there is a checkpoint
         self.plan.history[:] = self.world.on_rank_zero(lambda: self._read(saved))
+        self.best.replay(self.plan.history)
         if not self.world.any_rank(bool(saved)):
             return
         self._load(self.world.broadcast_tree(saved[0].round if saved else None))
@@ -88,7 +96,11 @@ class State:
         self.round = tree.to(round, self.setup.device)
 
     def _write(self, clients: ClientStates) -> None:
-        checkpoint.write(self.folder, _on_host(self.round), clients, self.layout, len(self.plan.history))
+        read, self.best.unwritten = self.best.unwritten, None
+        best = None if read is None else read()
+        checkpoint.write(self.folder, _on_host(self.round), clients, self.layout, len(self.plan.history), best)
+        if best is not None:  # only now: a resumed run goes back to the checkpoint, and so must its best model
+            self.folder.save_best(best)
 
     def _read(self, into: list[Saved]) -> list[dict[str, Any]]:
         """Put what the checkpoint holds into the list, and the record back to where it was."""
@@ -97,6 +109,8 @@ class State:
         saved = checkpoint.read_checkpoint(self.folder, _on_host(self.round))
         checkpoint.belongs(self.folder, saved.rounds, self._digest(tree.to(saved.round, self.setup.device)))
         into.append(saved)
+        if saved.best is not None:
+            self.folder.save_best(saved.best)
         return [as_read(entry) for entry in self.folder.cut(saved.rounds)]
 
     def _digest(self, round: Tree) -> str:

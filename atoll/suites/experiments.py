@@ -16,7 +16,7 @@ from atoll.suites.expand import Place
 from atoll.suites.merge_tables import merged
 from atoll.suites.suite import Suite, listed
 from atoll.suites.sweeps import SweepCell
-from atoll.suites.tuning import HOLDOUT, Settings, candidates, unequal
+from atoll.suites.tuning import HOLDOUT, Grid, Settings, candidates, shared_values, unequal
 from atoll.tasks import METRICS, USUAL
 
 _LONGEST = 100
@@ -47,11 +47,13 @@ class CellPlan:
 def cell_plans(suite: Suite, places: Sequence[Place], tuning: Tuning) -> list[CellPlan]:
     """Every place with its experiments; or one ConfigError with everything that is wrong in any of them."""
     twice = _twice(places)
+    grids = [value.grid for value in suite.values[suite.axes[-1]].values() if value.grid and value.why is None]
+    shared = shared_values(grids, suite.trials)
     plans: list[CellPlan] = []
     problems: dict[str, list[str]] = {}
     for place in places:
         try:
-            plans.append(_job(suite, place, tuning, f"{place.block}-" if place.name in twice else ""))
+            plans.append(_job(suite, place, tuning, f"{place.block}-" if place.name in twice else "", shared))
         except ConfigError as e:
             for problem in e.problems:
                 problems.setdefault(problem, []).append(place.name)
@@ -62,8 +64,8 @@ def cell_plans(suite: Suite, places: Sequence[Place], tuning: Tuning) -> list[Ce
     return plans
 
 
-def _job(suite: Suite, place: Place, tuning: Tuning, prefix: str) -> CellPlan:
-    settings = candidates(place, tuning, suite.name)
+def _job(suite: Suite, place: Place, tuning: Tuning, prefix: str, shared: Grid) -> CellPlan:
+    settings = candidates(place, tuning, suite.name, shared)
     options: list[Candidate] = []
     problems: dict[str, None] = {}
     place = _measuring(place, suite.metric)

@@ -51,7 +51,7 @@ class Bench:
     @property
     def status(self) -> str:
         """One of "finished", "interrupted" and "failed" (some cell did)."""
-        if self._stopped or self.left:
+        if self.left:  # stopped with nothing left is done
             return INTERRUPTED
         return FAILED if self.failed else FINISHED
 

@@ -15,10 +15,13 @@ a vanishing lr moves nothing
 from atoll.testing.algorithm import check_algorithm
 from atoll.testing.claims import CLAIMS
 from atoll.testing.engine import check_engine
+from atoll.testing.kinds import check_anything
+from atoll.testing.model import check_model
 from atoll.testing.partition import check_partition
 from atoll.testing.protocol import check_protocol
 from atoll.testing.reducer import check_reducer
 from atoll.testing.round import BATCH_NORM, check_round, check_transforms
+from atoll.testing.sampler import check_sampler
 from atoll.testing.traits import check_wrapper
 from atoll.testing.transform import check_transform
 
@@ -26,11 +29,14 @@ __all__ = [
     "BATCH_NORM",
     "CLAIMS",
     "check_algorithm",
+    "check_anything",
     "check_engine",
+    "check_model",
     "check_partition",
     "check_protocol",
     "check_reducer",
     "check_round",
+    "check_sampler",
     "check_transform",
     "check_transforms",
     "check_wrapper",

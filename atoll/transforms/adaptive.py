@@ -10,9 +10,9 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Derived, Positive, Scaling, Scheduled, Share, Spec, Total, Transform, Unsigned, Update
+from atoll.core import Derived, Positive, Scaling, Scheduled, Share, Spec, Total, Transform, Unsigned, Update, l2_norm
 from atoll.errors import ConfigError
-from atoll.transforms.clip import SAFE, l2_norm
+from atoll.transforms.clip import SAFE
 from atoll.transforms.requirements import check_number, needs_equal_weights, needs_real, needs_sum
 from atoll.tree import Tree
 

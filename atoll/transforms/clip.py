@@ -3,18 +3,16 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Positive, Scaling, Spec, Transform, Update
+from atoll.core import Positive, Scaling, Spec, Transform, Update, l1_norm, l2_norm
 from atoll.errors import ConfigError
 from atoll.transforms import parameter_groups
 from atoll.transforms.requirements import check_number, needs_real
 from atoll.tree import Tree
 
 TINY = 1e-12  # a length below it may be read as 0
-_BLOCK = 1024  # numbers; eight at a time, that is 128 additions, each wrong by 6e-8 at most
 SAFE = 1 - 4e-6  # rounding must not make an update longer than its bound
 Norm = Literal["l2", "l1"]
 
@@ -112,28 +110,6 @@ class ClipL1(Scaling):
 
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
         return update, _factors(update.value, self.max_norm, "l1")
-
-
-def l1_norm(value: Tree) -> Tensor:
-    """The entries of the tree without their signs, added up in float64."""
-    sums = [x.double().abs().sum() for x in tree.leaves(value)]
-    return torch.stack(sums).sum().float() if sums else torch.zeros(())
-
-
-def l2_norm(value: Tree) -> Tensor:
-    """The L2 norm, from blocks whose float32 sums are right to 2e-6; nothing as large as the tree is written.
-
-    >>> float(l2_norm({"a": torch.tensor([3.0]), "b": torch.tensor([[4.0]])}))
-    5.0
-    """
-    norms = [norm for x in tree.leaves(value) for norm in _block_norms(x.float().reshape(-1))]
-    return torch.linalg.vector_norm(torch.cat(norms), dtype=torch.float64).float() if norms else torch.zeros(())
-
-
-def _block_norms(x: Tensor) -> list[Tensor]:
-    rest = x.numel() % _BLOCK
-    whole, tail = x[: x.numel() - rest].reshape(-1, _BLOCK), x[x.numel() - rest :].reshape(1, -1)
-    return [torch.linalg.vector_norm(part, dim=1) for part in (whole, tail) if part.numel()]
 
 
 def _factors(value: Tree, max_norm: float | Tensor, norm: Norm = "l2") -> Tree:

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Calibrated, Derived, SetByBind, Spec, Total, Transform, Unsigned
+from atoll.core import Calibrated, Derived, Limit, SetByBind, Spec, Total, Transform, Unsigned
 from atoll.privacy import DistributedDiscreteGaussian, DistributedSkellam, Event
 from atoll.rng import BitSource, dp
 from atoll.transforms.discrete_sampling import Distribution, cumulative_table, sample_integers
@@ -61,6 +61,9 @@ class DiscreteGaussian(NoisySum, Calibrated):
         total, std = self.released(total), float(self.noise_multiplier * self.sensitivity)
         return _add_integer_noise(total, key, "discrete_gaussian", std), {"signal": signal_norm(total.value)}
 
+    def limit(self) -> Limit:
+        return Limit("l2", self.sensitivity)
+
     def event(self) -> Event:
         event = DistributedDiscreteGaussian(float(self.noise_multiplier), self.sensitivity, self.clients, self.size)
         return actual_event("discrete_gaussian", self.noise_multiplier, None, event)
@@ -93,6 +96,9 @@ class Skellam(NoisySum, Calibrated):
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         total, std = self.released(total), float(self.noise_multiplier * self.sensitivity)
         return _add_integer_noise(total, key, "skellam", std), {"signal": signal_norm(total.value)}
+
+    def limit(self) -> Limit:
+        return Limit("l2", self.sensitivity)
 
     def event(self) -> Event:
         return actual_event(

@@ -9,10 +9,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Spec, Total, Transform, Update
+from atoll.core import Spec, Total, Transform, Update, l2_norm
 from atoll.errors import ConfigError
 from atoll.transforms import parameter_groups as groups
-from atoll.transforms.clip import SAFE, TINY, l2_norm
+from atoll.transforms.clip import SAFE, TINY
 from atoll.transforms.requirements import check_number, needs_real
 from atoll.tree import Tree
 

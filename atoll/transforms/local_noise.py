@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from atoll.core import Derived, Positive, Simulated, Spec, Total, Transform, Update
+from atoll.core import Derived, Limit, Positive, Simulated, Spec, Total, Transform, Update
 from atoll.errors import ConfigError
 from atoll.privacy import Approximate, Event, NotPrivate, Pure, gaussian_delta
 from atoll.rng import dp
@@ -42,14 +42,18 @@ class LocalGaussian(Transform):
     epsilon: Positive
     delta: Delta
     std: Derived = _NAN
+    sensitivity: Derived = _NAN
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         bound = _checked_bound(spec, "local_gaussian", self.epsilon, "l2")
         std = 2.0 * bound * _deviation("local_gaussian", self.epsilon, self.delta)
-        return replace(self, std=std), _after_local_noise(spec, "local_gaussian", std)
+        return replace(self, std=std, sensitivity=bound), _after_local_noise(spec, "local_gaussian", std)
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         return update._replace(value=dp.add_noise(update.value, key, dp.normal, self.std)), own
+
+    def limit(self) -> Limit:
+        return Limit("l2", self.sensitivity)
 
     def event(self) -> Event:
         return Approximate(float(self.epsilon), self.delta)
@@ -63,13 +67,18 @@ class LocalLaplace(Transform):
 
     epsilon: Positive
     scale: Derived = _NAN
+    sensitivity: Derived = _NAN
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        scale = 2.0 * _checked_bound(spec, "local_laplace", self.epsilon, "l1") / self.epsilon
-        return replace(self, scale=scale), _after_local_noise(spec, "local_laplace", 2**0.5 * scale)
+        bound = _checked_bound(spec, "local_laplace", self.epsilon, "l1")
+        scale = 2.0 * bound / self.epsilon
+        return replace(self, scale=scale, sensitivity=bound), _after_local_noise(spec, "local_laplace", 2**0.5 * scale)
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         return update._replace(value=dp.add_noise(update.value, key, dp.laplace, self.scale)), own
+
+    def limit(self) -> Limit:
+        return Limit("l1", self.sensitivity)
 
     def event(self) -> Event:
         return Pure(float(self.epsilon))
@@ -102,6 +111,9 @@ class Privunit(Transform):
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         chosen = Cap(self.lean, self.above, self.mean)
         return update._replace(value=privunit(update.value, self.max_norm, chosen, key)), own
+
+    def limit(self) -> Limit:
+        return Limit("l2", self.max_norm)
 
     def event(self) -> Event:
         return Pure(float(self.epsilon))

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from atoll.core import Calibrated, Derived, Simulated, Spec, Total, Transform, Unsigned
+from atoll.core import Calibrated, Derived, Limit, Simulated, Spec, Total, Transform, Unsigned
 from atoll.privacy import Event, Gaussian, Laplace, NotPrivate
 from atoll.rng import dp
 from atoll.transforms.release import NoisySum, fixed_denominator, signal_norm
@@ -48,6 +48,9 @@ class MeasuredNoise(NoisySum, Calibrated, ABC):
 
     def simulates(self) -> Simulated | None:
         return None if self.noise_cohort is None else Simulated(self.mechanism(), self.noise_cohort, self.separation())
+
+    def limit(self) -> Limit:
+        return Limit("l2", self.sensitivity)
 
     def separation(self) -> int:
         """Rounds from one turn of a client to its next that the noise relies on."""
@@ -112,6 +115,9 @@ class LaplaceNoise(MeasuredNoise):
         total = self.released(total)
         noisy = dp.add_server_noise(total.value, key, dp.laplace, self.scale(total))
         return replace(total, value=noisy), {"signal": signal_norm(total.value)}
+
+    def limit(self) -> Limit:
+        return Limit("l1", self.sensitivity)
 
     def mechanism(self) -> Event:
         return Laplace(float(self.noise_multiplier))

@@ -627,7 +627,7 @@ def test_two_runs_are_told_apart_and_the_exit_status_says_so(ran: Make, sh: Shel
     assert done.code == 0
     assert "The models part in round 1, the first." in done.out
     assert "algorithm.lr (0.1 / 0.2)" in done.out
-    assert "Paired: partition the same, initial model the same, cohorts the same." in done.out
+    assert "Paired: data the same, partition the same, initial model the same, cohorts the same." in done.out
     assert "that takes --same" in done.out
     assert "One pair says nothing about chance" in done.out
     assert "First client" in sh(f"compare {a} {other} --same").out

@@ -59,7 +59,7 @@ def test_a_partition_can_be_asked_for_by_its_skew():
         ),
         (torch.tensor([0] * 10 + [1]), 2, 0.1, 2, r"with so few examples the draws go down to 0\.1\d, not 0\.1"),
         (MNIST[:30], 20, 0.5, 2, r"20 clients of at least 2 need 40 examples, and there are 30"),
-        slow(torch.arange(100) % 2, 50, 0.5, 2, r"no alpha gives 50 clients at least 2 examples each"),
+        slow(torch.arange(102) % 3, 50, 0.5, 2, r"no alpha gives 50 clients at least 2 examples each"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(labels, clients, target, minimum, message):

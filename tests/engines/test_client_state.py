@@ -317,7 +317,7 @@ def test_a_checkpoint_of_many_rows_is_never_in_memory_as_a_whole(tmp_path: Path)
         full.read(torch.arange(2000))
         before = peak()
         checkpoint.write(folder, {{}}, full, full.layout, 1)
-        other.load(checkpoint.rows(folder, checkpoint.read(folder), other.layout))
+        other.load(checkpoint.rows(folder, checkpoint.read_checkpoint(folder), other.layout))
         assert other.ids().equal(full.ids())
         print(peak() - before)
     """

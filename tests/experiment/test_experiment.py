@@ -241,7 +241,10 @@ MISTAKES = [
         "evaluate.holdout=1",
         "evaluate.holdout: must be below 1 (got 1). It is a share: 0.2 keeps a fifth of each client's examples.",
     ),
-    ("stop.target=0.9", "stop.patience: is missing; stop needs it. Example: patience = 10"),
+    (
+        "stop.threshold=0.1",
+        "stop: does not say when to end. Give patience = 10 (evaluations without an improvement), or a target.",
+    ),
     (
         "data.seed=1",
         "data.seed: is not an option of digits, which has none. "
@@ -501,7 +504,7 @@ def test_another_experiment_has_another_digest(change: str) -> None:
 def test_a_complete_experiment_is_plain_data() -> None:
     whole = parse("stop.patience=3").complete()
     assert json.loads(json.dumps(whole)) == whole
-    assert whole["stop"] == {"patience": 3, "metric": "accuracy", "better": "higher", "threshold": 0.0}
+    assert whole["stop"] == {"patience": 3, "threshold": 0.0}
     assert "label" not in whole  # what is None has no place in TOML
 
 

@@ -24,7 +24,7 @@ from atoll.runs import Run, RunLoop
 from atoll.runs import environment as machine
 from atoll.runs import lifecycle as begin
 
-FILES = {"run.json", "record.jsonl", "clients.json", "checkpoint.pt", "model.pt", "preprocessing.json"}
+FILES = {"run.json", "record.jsonl", "clients.json", "checkpoint.pt", "model.pt", "best.pt", "preprocessing.json"}
 
 
 def small(**changes: Any) -> dict[str, Any]:
@@ -64,8 +64,10 @@ def test_run_json_says_everything_about_the_run(done: Run) -> None:
     assert info["digest"] == experiment.digest()
     assert experiment.local.epochs == info["experiment"]["local"]["epochs"] == 1  # with every default written out
     assert info["seed"] == 0
+    assert info["data"] == {"digest": set_up(experiment).dataset.digest(), "train": 1438, "test": 359}
     assert info["partition"] == {
         "digest": set_up(experiment).partition.digest(),
+        "split": set_up(experiment).training.digest(),
         "clients": 4,
         "examples": 1438,
         "sizes": {"min": 359, "median": 359.0, "max": 360},

@@ -21,6 +21,7 @@ import atoll
 from atoll import tree
 from atoll.core import Total, Transform
 from atoll.experiment import Experiment
+from atoll.records import RunFolder
 from atoll.runs import Run
 from atoll.tree import Tree
 from tests.support.marks import slow, slow_among
@@ -70,6 +71,9 @@ def same(a: Run, b: Run) -> None:
     bare = [[{k: v for k, v in e.items() if k != "seconds"} for e in r.history] for r in (a, b)]
     assert bare[0] == bare[1]
     assert a.status == b.status
+    assert a.best == b.best
+    if a.best:
+        assert tree.digest(a.best_params) == tree.digest(b.best_params)
     looks = [json.loads((r.folder / "clients.json").read_text()) for r in (a, b)]
     assert looks[0] == looks[1]
     parts = [torch.load(r.folder / "checkpoint.pt", weights_only=True) for r in (a, b)]
@@ -174,18 +178,39 @@ def test_a_run_that_stopped_early_does_not_go_on(tmp_path: Path) -> None:
     assert {p.name: p.read_bytes() for p in done.folder.iterdir()} == before
 
 
+def test_a_run_that_goes_between_its_checkpoint_and_its_best_model_has_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = experiment(algorithm={"name": "fedavg", "lr": {"name": "step", "start": 0.3, "every": 2, "factor": 100.0}})
+    whole = atoll.run(given, tmp_path / "whole")
+    assert whole.best is not None
+    assert whole.best["round"] < EVERY  # so that no later checkpoint writes it again
+
+    def gone(self: RunFolder, state: object) -> None:
+        raise GoneError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(RunFolder, "save_best", gone)
+        with pytest.raises(GoneError):
+            atoll.run(given, tmp_path / "half")
+    assert not (tmp_path / "half" / "best.pt").exists()
+    same(atoll.run(given, tmp_path / "half", resume=True), whole)
+
+
 @pytest.mark.parametrize("metric", ["auroc", "loss"])
 def test_a_number_that_is_none_counts_the_same_before_and_after(tmp_path: Path, metric: str) -> None:
     """NaN in memory is null on disk: stopping must not tell them apart."""
     x, y = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
+    better = "lower" if metric == "loss" else "higher"
+    lr = {"name": "plateau", "start": 0.1, "patience": 1, "metric": metric, "better": better}
     options: dict[str, Any] = {
         "data": (x, y),
         "test": (x[:5].sign() * 3e38, torch.zeros(5, dtype=torch.int64)),  # one class: no AUROC; too large: no loss
         "clients": [range(20), range(20, 40)],
-        "algorithm": {"name": "fedavg", "lr": {"name": "plateau", "start": 0.1, "patience": 1, "metric": metric}},
+        "algorithm": {"name": "fedavg", "lr": lr},
         "rounds": 30,
         "engine": "loop",
-        "stop": {"patience": 6, "metric": metric, "better": "lower"},
+        "stop": {"patience": 6, "metric": metric},
         "checkpoint": {"every": 1},
     }
     model = nn.Linear(3, 2)

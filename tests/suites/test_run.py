@@ -203,7 +203,7 @@ def test_a_finished_run_keeps_its_record_and_model_and_a_trial_its_record(whole:
                 assert {p.name for p in path.iterdir()} == kept
             for cell in option.finals:
                 for path in whole.folder.glob(f"cells/*{cell.digest[:8]}"):
-                    assert {p.name for p in path.iterdir()} == {*kept, "model.pt", "preprocessing.json"}
+                    assert {p.name for p in path.iterdir()} == {*kept, "model.pt", "best.pt", "preprocessing.json"}
 
 
 def test_the_papers_tuning_chooses_on_the_test_data_and_runs_nothing_twice(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_ctrl_c_and_then_resume_is_as_if_nothing_had_happened(tmp_path: Path, wh
 
 def test_settings_are_chosen_only_when_all_trials_are_over_and_run_only_if_nothing_stopped_them(tmp_path: Path) -> None:
     def stop(name: str, done: int) -> None:
-        if "dirichlet" in name and "mu=0.01-trial" in name:
+        if "dirichlet" in name and "mu=0.1-trial" in name:
             signal.raise_signal(signal.SIGINT)
 
     log = Log(stop)
@@ -624,3 +624,8 @@ def test_json_holds_no_nan(tmp_path: Path) -> None:
         raise AssertionError(word)
 
     json.loads((done.folder / "results.json").read_text(), parse_constant=refuse)
+
+
+def test_a_budget_that_ends_with_the_last_cell_leaves_nothing_to_go_on_with(whole: Bench) -> None:
+    assert whole.left == 0
+    assert Bench(whole.folder, whole.work, True, True).status == "finished"

@@ -3,6 +3,7 @@
 import copy
 import fnmatch
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from atoll.suites import parse, prepare, read
 from atoll.suites.expand import matcher, only, places
 from atoll.suites.experiments import unique
 from atoll.suites.merge_tables import merged
-from atoll.suites.tuning import choose, product, subset
+from atoll.suites.tuning import choose, cut, product, spread
 
 FILE = Path(__file__).parent / "digits.toml"
 RAW = read_file(FILE)
@@ -284,28 +285,44 @@ def test_no_tuning_takes_the_settings_as_they_are_written() -> None:
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(1, 12), st.text(max_size=5))
-def test_a_subset_of_a_grid_is_as_large_as_asked_in_order_and_drawn_by_name(
+def test_a_cut_grid_has_as_many_points_as_asked_in_order_spread_over_every_key(
     sizes: list[int], number: int, name: str
 ) -> None:
-    points = product({f"k{i}": list(range(n)) for i, n in enumerate(sizes)})
-    assert len({json.dumps(p) for p in points}) == len(points)
-    chosen = subset(points, number, name)
-    assert len(chosen) == min(number, len(points))
+    grid = {f"k{i}": list(range(n)) for i, n in enumerate(sizes)}
+    points, chosen = product(grid), cut(grid, number, name)
+    assert len({json.dumps(p) for p in chosen}) == len(chosen) == min(number, len(points))
     assert [p for p in points if p in chosen] == chosen
-    assert subset(points, number, name) == chosen
+    assert cut(grid, number, name) == chosen
+    for key, values in grid.items():
+        assert {p[key] for p in chosen} == (set(spread(values, number)) if len(points) > number else set(values))
 
 
-def test_of_one_key_the_first_values_are_tried_and_of_several_a_subset() -> None:
+def test_a_cut_list_is_spread_over_its_range() -> None:
     one = prepare(FILE, only=["main:*/iid/fedprox"]).chosen[0]
-    assert [o.settings for o in one.options] == [{"algorithm.mu": 0.001}, {"algorithm.mu": 0.01}]
-    two = "value.algorithm.fedprox.grid={algorithm.mu=[1, 2, 3, 4, 5], algorithm.lr=[0.1, 0.2, 0.3, 0.4, 0.5]}"
-    job = prepare(parse(changed(two, "trials=4"), "x"), only=["main:*/iid/fedprox"]).chosen[0]
-    assert len({o.settings["algorithm.mu"] for o in job.options}) > 1
+    grid = suite_example_grid()
+    assert [o.settings["algorithm.mu"] for o in one.options] == spread(grid, 2)
+    assert spread(list(range(10)), 3) == [1, 5, 8]
 
 
-def test_other_suites_draw_other_subsets() -> None:
-    points = product({"a": list(range(40))})
-    assert subset(points, 5, "one") != subset(points, 5, "two")
+def suite_example_grid() -> list[float]:
+    return list(parse(changed(), "x").values["algorithm"]["fedprox"].grid["algorithm.mu"])
+
+
+def test_methods_whose_trials_are_cut_try_the_same_rates() -> None:
+    """The page's own suite: FedAvg had the two smallest rates, FedProx the largest."""
+    page = (Path(__file__).parents[2] / "docs" / "suites.md").read_text()
+    raw = tomllib.loads(page.split("## A suite of your own")[1].split("```toml")[1].split("```")[0])
+    jobs = prepare(parse(raw, "mine"), size="smoke").chosen
+    rates = {job.place.path["algorithm"]: [o.settings["algorithm.lr"] for o in job.options] for job in jobs}
+    assert rates == {"fedavg": [0.1, 0.3], "fedprox": [0.1, 0.3]}
+    whole = prepare(parse(raw, "mine")).chosen
+    assert [len(job.options) for job in whole] == [4, 4]
+    assert {o.settings["algorithm.lr"] for o in whole[0].options} == {0.01, 0.03, 0.1, 0.3}
+
+
+def test_other_suites_pair_other_values() -> None:
+    grid = {"a": list(range(8)), "b": list(range(8))}
+    assert cut(grid, 5, "one") != cut(grid, 5, "two")
 
 
 @given(st.lists(st.sampled_from([0.1, 0.2, 0.3, float("nan"), float("inf")]), max_size=6), st.booleans())

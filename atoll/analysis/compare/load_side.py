@@ -34,6 +34,7 @@ class SeedRun:
     value: float
     partition: str
     status: str = FINISHED
+    data: str = ""  # the digest of its examples, where it is known
 
 
 @dataclass(frozen=True)
@@ -137,4 +138,4 @@ def _of_record(record: Record, metric: MetricInfo, when: When) -> SeedRun:
     best = max if metric.higher_is_better else min
     finite = [v for v in values if math.isfinite(v)]
     value = math.nan if not values else values[-1] if when == "last" else best(finite, default=math.nan)
-    return SeedRun(record.seed, value, record.split, record.status)
+    return SeedRun(record.seed, value, record.split, record.status, record.data)

@@ -10,7 +10,7 @@ from typing import Any
 
 from atoll.analysis.compare.load_side import SeedRun, SettingRuns
 from atoll.records import promises_side_by_side, reached_end
-from atoll.report import differing, short, show
+from atoll.report import differing, is_fingerprint, short, show
 
 Key = tuple[str, ...]
 
@@ -73,7 +73,7 @@ def _key(series: SettingRuns, keys: Sequence[str]) -> Key:
 def _name(place: Mapping[str, Any], keys: Sequence[str]) -> str:
     """A suite's place is a word for each axis; of settings each needs its name too."""
     words = short(list(keys))
-    own = [key for key in keys if key in place]
+    own = [key for key in keys if key in place and not is_fingerprint(key)]
     plain = all(isinstance(place[key], str) for key in own)
     named = (show(place[key]) if plain or key.endswith(".name") else f"{words[key]}={show(place[key])}" for key in own)
     return ("/" if plain else ", ").join(named) or "all"
@@ -81,7 +81,9 @@ def _name(place: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 def _paired(name: str, a: SettingRuns, b: SettingRuns, keys: Sequence[str]) -> tuple[Match, list[str]]:
     ours, theirs = ({run.seed: run for run in series.runs} for series in (a, b))
-    whys = {seed: _why_not(ours.get(seed), theirs.get(seed)) for seed in sorted({*ours, *theirs})}
+    asked = [{k: v for k, v in series.place.items() if k.startswith("data.")} for series in (a, b)]
+    alike = asked[0] == asked[1]  # the same data by name: then they must be the same
+    whys = {seed: _why_not(ours.get(seed), theirs.get(seed), alike) for seed in sorted({*ours, *theirs})}
     seeds = tuple(seed for seed, why in whys.items() if not why)
     x, y = (tuple(side[seed].value for seed in seeds) for side in (ours, theirs))
     place = {key: a.place[key] for key in keys if key in a.place}
@@ -93,13 +95,15 @@ def _paired(name: str, a: SettingRuns, b: SettingRuns, keys: Sequence[str]) -> t
     return Match(name, place, seeds, x, y, promises_side_by_side(a.held, b.held)), left
 
 
-def _why_not(a: SeedRun | None, b: SeedRun | None) -> str:
+def _why_not(a: SeedRun | None, b: SeedRun | None, same_data: bool) -> str:
     """Why two runs are no pair; nothing if they are one."""
     if a is None or b is None:
         return f"only in {'B' if a is None else 'A'}"
     for side, run in (("A", a), ("B", b)):
         if not reached_end(run.status):
             return f"{side} did not run to its end ({run.status})"
+    if same_data and a.data and b.data and a.data != b.data:
+        return f"the data differ (digest {a.data[:8]}... in A, {b.data[:8]}... in B)"
     if a.partition != b.partition:
         return "the clients hold other examples in A than in B"
     if not math.isfinite(a.value) or not math.isfinite(b.value):

@@ -70,10 +70,9 @@ def _replayed(parting: Parting, replay: Replay) -> Iterator[str]:
             yield f"Run again here, they part in round {replay.round} already."
         yield from _first(replay.first)
     else:
-        yield (
-            f"Run again here, both end round {replay.round} with the same bits: "
-            "the difference cannot be reproduced on this machine."
-        )
+        why = "the difference cannot be reproduced on this machine"
+        why = "both on the data of today" if parting.other_data else why
+        yield f"Run again here, both end round {replay.round} with the same bits: {why}."
     for name, astray in zip("AB", replay.agrees, strict=True):
         says = "is what its record says" if astray is None else f"is not what its record says from round {astray} on"
         yield f"Run again, {name} {says}."
@@ -101,12 +100,19 @@ def _asked(parting: Parting) -> Iterator[str]:
     if parting.settings:
         shown = [f"{key} ({show(a)} / {show(b)})" for key, (a, b) in parting.settings.items()]
         yield f"Settings that differ (A / B): {', '.join(shown)}."
-    else:
+    elif not parting.other_data:
         yield "The experiments are the same."
+    if parting.other_data:
+        a, b = (digest[:8] for digest in parting.data)
+        asked = "" if parting.settings else "The experiments are the same but for the data: "
+        yield f"{asked}{'the' if asked else 'The'} data differ (digest {a}... / {b}...)."
 
 
 def _paired(parting: Parting) -> Iterator[str]:
-    facts = {"partition": parting.partition, "initial model": parting.initial, "cohorts": parting.lines.cohorts}
+    facts: dict[str, bool | None] = {}
+    if all(parting.data):
+        facts["data"] = parting.data[0] == parting.data[1]
+    facts |= {"partition": parting.partition, "initial model": parting.initial, "cohorts": parting.lines.cohorts}
     verdicts = [f"{name} {_same(value)}" for name, value in facts.items()]
     verdict = {True: "Paired", False: "Not paired", None: "Perhaps paired"}[parting.paired]
     yield f"{verdict}: {', '.join(verdicts)}."

@@ -32,6 +32,7 @@ class Parting:
     b: str
     settings: Mapping[str, tuple[Any, Any]]  # that differ; the seed among them
     lines: Lines
+    data: tuple[str, str]  # digests of the examples; "" where a run does not say
     partition: bool  # the same examples at the same clients?
     initial: bool | None  # the same initial model? None: not known
     replay: Replay | None
@@ -41,9 +42,15 @@ class Parting:
     @property
     def paired(self) -> bool | None:
         """Can the difference between their results be laid to the settings alone? None: not known."""
-        if "seed" in self.settings or not self.partition or not self.lines.cohorts or self.initial is False:
+        drawn_alike = "seed" not in self.settings and self.partition and self.lines.cohorts
+        if self.other_data or not drawn_alike or self.initial is False:
             return False
         return None if self.initial is None else True
+
+    @property
+    def other_data(self) -> bool:
+        """Do the data differ though both ask for the same?"""
+        return all(self.data) and self.data[0] != self.data[1] and not any(k.startswith("data.") for k in self.settings)
 
     @property
     def parted(self) -> bool:
@@ -67,6 +74,7 @@ def parting(a: Path, b: Path, again: Again = "rounds") -> Parting:
         str(b),
         _settings(*infos),
         lines,
+        (str(find(infos[0], "data", "digest") or ""), str(find(infos[1], "data", "digest") or "")),
         find(infos[0], "partition", "digest") == find(infos[1], "partition", "digest"),
         initial,
         repeated,

@@ -19,7 +19,7 @@ from atoll.data import Dataset
 from atoll.engines import cpu_threads
 from atoll.errors import RecordError
 from atoll.experiment import Device, Experiment, Setup, set_up
-from atoll.records import RunFolder
+from atoll.records import RunFolder, find
 from atoll.runs import RunLoop, drive, read_checkpoint, resumed_choice
 
 
@@ -54,6 +54,8 @@ class Rerun:
         name, ranks = self.folder.path.name, self.info.get("ranks", {}).get("count", 1)
         if was != self.device:
             yield f"{name} was run on {was!r}, which is not here: it was run again on {self.device!r}"
+        if (was_data := find(self.info, "data", "digest")) not in (None, self.setup.dataset.digest()):
+            yield f"the data of {name} have changed since (digest {was_data[:8]}...): it was run again on today's"
         if ranks > 1:
             yield f"{name} was run by {ranks} processes: it was run again by one, which adds up in another order"
         if self.info["engine"].get("together", 1) > 1 or "in a stack" in str(self.info["engine"].get("reason")):

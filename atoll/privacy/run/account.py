@@ -46,7 +46,7 @@ class Account:
         self.ledger = self._new_ledger()
         self.simulated_ledger = self._new_ledger() if states_simulated_system(chain, self.request) else None
         self.count = 0  # rounds
-        self.public = privacy.public
+        self.assumed = privacy.assumed
         self.broken: str | None = None  # why nothing holds any more, whatever the events say
         self.cut_short = False  # did the run end by what it had measured?
 
@@ -64,13 +64,15 @@ class Account:
         signal = outcome.diagnostics.get("signal")
         return self.line(spec, chain, None if signal is None else float(signal), len(outcome.ids) - left_out)
 
-    def ended_by(self, what: Literal["a metric", "a client"]) -> None:
+    def ended_by(self, what: Literal["a metric", "a client", "a bound"]) -> None:
         """Why the run ends early says something, too.
 
         One that stops because of a client's update says something of that client past the noise. One that stops by its
         own outputs says something of them: all rounds count that it might have made.
         """
-        if what == "a client":
+        if what == "a bound":
+            self.broken = "a client's update was longer than what the noise was measured for"
+        elif what == "a client":
             self.broken = "the run ended because a client's update was not finite, which the noise does not cover"
         else:
             self.cut_short = True
@@ -190,7 +192,7 @@ class Account:
             "adjacency": terms.adjacency,
             "sampler": describe_sampler(self.participation),
             "accountant": QUICK_BOUND if quick else ledger.accountant(more).name,
-            "assumed": [*terms.notes, *self.public, *self._unplayed_note(more)],
+            "assumed": [*terms.notes, *self.assumed, *self._unplayed_note(more)],
             **({} if self.request.budget is None else {"budget": self.request.budget}),
         }
 
@@ -198,7 +200,7 @@ class Account:
         assert self.examples is not None
         more = self._unplayed_rounds(self.count)
         block = self.examples.block(self.count + more, quick)
-        notes = [*block["assumed"], *self.public, *self._unplayed_note(more)]
+        notes = [*block["assumed"], *self.assumed, *self._unplayed_note(more)]
         return {**block, "rounds": self.count, "assumed": notes}
 
     def _unplayed_rounds(self, made: int) -> int:

@@ -29,7 +29,7 @@ class RunPrivacy:
     request: PrivacyRequest | None = None  # of the mechanisms on updates; None where there are none
     canaries: Planted | None = None
     visible: frozenset[str] | None = None  # what schedules and stopping may see of a record line; None: all of it
-    public: tuple[str, ...] = ()  # what its epsilon assumes to be known to everybody, in words
+    assumed: tuple[str, ...] = ()  # what its epsilon rests on beside its mechanisms, in words
 
 
 def plan_privacy(setup: RunSetup, metrics: Sequence[str]) -> tuple[Chain, RunPrivacy, list[str]]:
@@ -51,8 +51,9 @@ def plan_privacy(setup: RunSetup, metrics: Sequence[str]) -> tuple[Chain, RunPri
         return chain, privacy, notes
     visible = frozenset(["round", "settings", *metrics])
     mechanism = "the noise on updates" if protects_clients else "local.privacy"
-    _check_feedback(setup.experiment, setup.schedules(), visible, mechanism)
-    return chain, replace(privacy, visible=visible, public=_public(setup.experiment, setup.dataset)), notes
+    watched = setup.watched.metric if setup.experiment.stop and setup.watched else None
+    _check_feedback(watched, setup.schedules(), visible, mechanism)
+    return chain, replace(privacy, visible=visible, assumed=_assumed(setup)), notes
 
 
 def _choose_noise(setup: RunSetup) -> tuple[Chain, Chain, PrivacyRequest]:
@@ -145,12 +146,9 @@ def _check_budget(bound: Chain, participation: Participation, request: PrivacyRe
         )
 
 
-def _check_feedback(
-    experiment: ExperimentOptions, every: Sequence[Schedule], visible: frozenset[str], mechanism: str
-) -> None:
+def _check_feedback(watched: str | None, every: Sequence[Schedule], visible: frozenset[str], mechanism: str) -> None:
     """What was read from the clients must not decide anything: `mechanism` does not cover it."""
-    stop = experiment.stop
-    uses = [("stop.metric", stop.metric)] if stop and stop.metric not in visible else []
+    uses = [("stop.metric", watched)] if watched and watched not in visible else []
     uses += [(_describe_schedule(s), name) for s in every for name in sorted(metrics_read(s) - visible)]
     if uses:
         raise ConfigError(
@@ -165,6 +163,18 @@ def _check_feedback(
 def _describe_schedule(schedule: Schedule) -> str:
     name = type(schedule).__name__
     return f"{name.lower()}, metric" if schedule.metrics() else f"schedule {name}"
+
+
+def _assumed(setup: RunSetup) -> tuple[str, ...]:
+    """What an epsilon rests on beside its mechanism: what is public, and code that nobody here has checked."""
+    return (*_public(setup.experiment, setup.dataset), *_foreign(setup.experiment))
+
+
+def _foreign(experiment: ExperimentOptions) -> tuple[str, ...]:
+    """Code by import path that clients' updates go through, or that draws them."""
+    entries = [experiment.algorithm, experiment.cohort, experiment.reducer, experiment.round, *experiment.transform]
+    names = [name for entry in entries if ":" in (name := str(entry["name"])) and not name.startswith("atoll.")]
+    return (f"code that is not atoll's does what it says: {', '.join(names)}",) if names else ()
 
 
 def _public(experiment: ExperimentOptions, dataset: Dataset) -> tuple[str, ...]:

@@ -156,12 +156,14 @@ def test_a_run_that_is_killed_has_said_what_it_had_spent_by_its_checkpoint(
     assert block(run)[kind]["accountant"] != "quick bound"
 
 
-def test_a_run_without_an_account_writes_its_info_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_an_account_writes_its_info_twice_and_for_a_new_best_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written: list[str] = []
     monkeypatch.setattr(RunFolder, "write_info", lambda self, info: written.append(info["status"]))
     with pytest.raises(AtollError):  # there is no run.json to read the outcome from
         atoll.run(BASE, tmp_path / "run")
-    assert written == ["running", "finished"]
+    assert written == ["running", "running", "finished"]  # measured in rounds 3 and 6, checkpointed after 2, 4 and 6
 
 
 def test_a_resumed_run_keeps_its_account(tmp_path: Path) -> None:

@@ -204,6 +204,7 @@ def about(loop: RunLoop) -> Info:
         "model": {
             "name": _model_name(experiment) or type(setup.task.original).__name__,
             "parameters": tree.count(setup.model["params"]),
+            "initial": tree.digest(setup.model),
         },
         "engine": {"name": engine.name, "reason": reason, "choice": choice, "together": loop.together},
         "metric": setup.metric,

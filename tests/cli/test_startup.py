@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+import atoll
 from atoll.cli import common, listing
 from atoll.cli.main import app
 
@@ -147,3 +148,20 @@ def test_options_are_typed_again_only_where_they_were_typed() -> None:
     assert common.retyped("--out", Path("my runs")) == ["--out", "my runs"]
     assert common.retyped("--device", "auto", "auto") == []
     assert common.retyped_overrides(["a=1", "b=2"]) == ["--set", "a=1", "--set", "b=2"]
+
+
+def test_two_runs_are_compared_without_torch(tmp_path: Path) -> None:
+    base = {
+        "rounds": 2,
+        "data": "digits",
+        "partition": {"name": "iid", "clients": 4},
+        "task": {"model": "linear"},
+        "local": {"max_steps": 1},
+    }
+    folders = [str(tmp_path / str(rate)) for rate in (0.1, 0.2)]
+    for folder, rate in zip(folders, (0.1, 0.2), strict=True):
+        atoll.run({**base, "algorithm": {"name": "fedavg", "lr": rate}}, folder)
+    code = f"import sys; from atoll.cli.main import main; sys.argv = ['atoll', 'compare', *{folders!r}]\n"
+    modules = imported(code + "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code")
+    assert "torch" not in modules
+    assert "atoll.analysis.diff.find_difference" in modules

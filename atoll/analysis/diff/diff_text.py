@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atoll.analysis.diff.find_difference import Parting
-from atoll.analysis.diff.first_difference import First
-from atoll.analysis.diff.replay import Replay
 from atoll.report import show
+
+if TYPE_CHECKING:  # torch is not needed to write two records down
+    from atoll.analysis.diff.first_difference import First
+    from atoll.analysis.diff.replay import Replay
 
 _FEW = 4
 
@@ -123,8 +125,9 @@ def _machines(parting: Parting) -> Iterator[str]:
     odd = replay is not None and (not replay.parted or replay.agrees != (None, None))
     if not parting.parted or not parting.machines or not (odd or parting.lines.model is not None):
         return
-    for key, (a, b, here) in parting.machines.items():
-        yield f"{key}: {show(a)} (A), {show(b)} (B)" + ("" if key.startswith("engine") else f", {show(here)} (here)")
+    for key, (a, b, *here) in parting.machines.items():
+        again = f", {show(here[0])} (here)" if here and not key.startswith("engine") else ""
+        yield f"{key}: {show(a)} (A), {show(b)} (B){again}"
 
 
 def _before(model: int) -> str:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal
 
 from atoll.analysis.diff.lines import Lines, compared
-from atoll.analysis.diff.replay import Replay, initial, replay, set_up_again
 from atoll.errors import AtollError
 from atoll.records import RunFolder, find
 from atoll.report import differing, flatten
-from atoll.runs import hardware, versions
+
+if TYPE_CHECKING:  # torch is not needed to read two records
+    from atoll.analysis.diff.replay import Replay
 
 Again = Literal["rounds", "setup", "no"]
 
@@ -22,6 +21,7 @@ Again = Literal["rounds", "setup", "no"]
 _MEASURING = tuple(f"evaluate.{key}" for key in ("every", "clients", "after", "batch", "rows"))
 _HARMLESS = ("label", "engine.", "checkpoint.", *_MEASURING)
 _MISSING = "-"
+_TAKES_SAME = "that takes --same, which runs both again up to there"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Parting:
     initial: bool | None  # the same initial model? None: not known
     replay: Replay | None
     unknown: str  # why nothing was run again, if that is so
-    machines: Mapping[str, tuple[Any, ...]]  # versions, hardware and engine that differ: of A, of B, of here
+    machines: Mapping[str, tuple[Any, ...]]  # versions, hardware, engine that differ: of A, of B, of here if run again
 
     @property
     def paired(self) -> bool | None:
@@ -68,7 +68,9 @@ def parting(a: Path, b: Path, again: Again = "rounds") -> Parting:
     infos, records = [RunFolder(x).info for x in (a, b)], [RunFolder(x).record() for x in (a, b)]
     lines = compared(*records)
     until = lines.model or (lines.first.round if lines.first else None)
-    repeated, initial, unknown = _again(a, b, until, again)
+    alike = _begin_alike(*infos)
+    known = again == "setup" and alike is not None and until is not None
+    repeated, initial, unknown = (None, alike, _TAKES_SAME) if known else _again(a, b, until, again)
     return Parting(
         str(a),
         str(b),
@@ -79,8 +81,14 @@ def parting(a: Path, b: Path, again: Again = "rounds") -> Parting:
         initial,
         repeated,
         unknown,
-        _machines(*infos),
+        _machines(infos[0], infos[1], here=repeated is not None),
     )
+
+
+def _begin_alike(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool | None:
+    """Do both begin with the same model? None where an older run does not say."""
+    one, other = (find(info, "model", "initial") for info in (a, b))
+    return one == other if one and other else None
 
 
 def _again(a: Path, b: Path, until: int | None, how: Again) -> tuple[Replay | None, bool | None, str]:
@@ -89,10 +97,12 @@ def _again(a: Path, b: Path, until: int | None, how: Again) -> tuple[Replay | No
         return None, True, ""  # no round of either says otherwise
     if how == "no":
         return None, None, "nothing was run again"
+    from atoll.analysis.diff.replay import initial, replay, set_up_again
+
     try:
         both = set_up_again(a, b)
         if how == "setup":
-            return None, initial(both), "that takes --same, which runs both again up to there"
+            return None, initial(both), _TAKES_SAME
         return replay(both, until), initial(both), ""
     except AtollError as e:  # data that is not here, or what a Python program handed over
         return None, None, str(e)
@@ -107,10 +117,17 @@ def _flat(info: Mapping[str, Any]) -> dict[str, Any]:
     return {"seed": info["experiment"].get("seed", 0), **flatten(info["experiment"])}
 
 
-def _machines(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    here = {"versions": versions(), "hardware": hardware(torch.device("cpu"))}
+def _machines(a: Mapping[str, Any], b: Mapping[str, Any], here: bool) -> dict[str, tuple[Any, ...]]:
     tables = [flatten({k: info.get(k) or {} for k in ("versions", "hardware", "engine")}) for info in (a, b)]
-    tables.append(flatten(here))
+    tables += [_this_machine()] if here else []
     keys = dict.fromkeys(key for table in tables for key in table)
     rows = {key: tuple(table.get(key, _MISSING) for table in tables) for key in keys if key != "engine.reason"}
     return {key: row for key, row in rows.items() if len(set(map(str, row[: 2 if "engine" in key else 3]))) > 1}
+
+
+def _this_machine() -> dict[str, Any]:
+    import torch
+
+    from atoll.runs import hardware, versions
+
+    return flatten({"versions": versions(), "hardware": hardware(torch.device("cpu"))})

@@ -129,6 +129,8 @@ def show(
     given = with_options("data", {"name": name}, set_ or []) if experiment is None else experiment.data
     data = build(_builders(), given, where="data").check()
     print_facts(name, facts(data))
+    for note in data.notes:
+        say(f"Note: {note}", wrap=True)
     entry = partition_entry(partition, {"clients": clients, "alpha": alpha, "by": by}, with_ or [])
     if experiment is not None:
         entry, seed = entry or experiment.partition, experiment.seed if seed is None else seed
@@ -174,12 +176,12 @@ def _unknown(name: str, known: dict[str, Callable[..., Any]]) -> str:
 def _partitioned(data: Dataset, entry: dict[str, Any] | None, seed: int) -> tuple[Partition, str]:
     """The clients, by the usual partition of the data unless another is named; and which one that is."""
     from atoll import rng
-    from atoll.data import PARTITIONS
+    from atoll.data import PARTITIONS, make_clients
     from atoll.experiment import build, usual_partition
 
     entry = entry or usual_partition(data.name, data.keys)
     partitioner = build(PARTITIONS, entry, where="partition")
-    made = partitioner(data.labels, data.keys, data.examples, rng.key(seed, "partition"))
+    made = make_clients(data, partitioner, rng.key(seed, "partition"))
     return made, ", ".join(str(v) if k == "name" else f"{k} = {v}" for k, v in entry.items())
 
 
@@ -191,7 +193,7 @@ def _draw(data: Dataset, made: Partition, title: str, facts: list[tuple[str, str
         raise ConfigError(f"--out: {out.name!r} must end in .html or .png.")
     plots = [pictures.sizes(made.sizes.numpy())]
     if data.labels is not None:
-        plots.insert(0, pictures.bubbles(label_counts(made, data.labels).numpy(), data.classes))
+        plots.insert(0, pictures.bubbles(label_counts(made, data.labels).numpy(), data.classes, made.client_names))
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == ".html":
         out.write_text(pictures.page(title, plots, facts), encoding="utf-8")

@@ -12,6 +12,7 @@ from atoll.data import Dataset, Partition, label_skew
 from atoll.data.sources import RECIPES
 
 _MANY = 50  # classes: too many to name each with its number of rows
+_NAMED = 40  # clients: more are not listed
 _OUTPUTS = {"classification": "classes", "regression": "targets", "next_token": "tokens"}
 Facts = list[tuple[str, str]]
 
@@ -35,7 +36,7 @@ def facts(data: Dataset) -> Facts:
         rows = data.labels.bincount(minlength=data.outputs).tolist()
         names = data.classes or tuple(map(str, range(data.outputs)))
         found.append(("classes", ", ".join(f"{n} {c:,}" for n, c in zip(names, rows, strict=True))))
-    found += [(f"by {name}", _sizes(_sizes_by(key), "clients")) for name, key in data.keys.items()]
+    found += [(f"by {name}", _sizes(_sizes_by(key), "clients") + _named(data, name)) for name, key in data.keys.items()]
     found += [(f"party {name}", f"{len(columns)} columns of x") for name, columns in data.parties.items()]
     found.append(("digest", data.digest()))
     if data.name in RECIPES:
@@ -44,9 +45,17 @@ def facts(data: Dataset) -> Facts:
     return found
 
 
+def _named(data: Dataset, key: str) -> str:
+    names = data.client_names.get(key, ())
+    return f": {', '.join(names)}" if 0 < len(names) <= _NAMED else ""
+
+
 def skew(data: Dataset, partition: Partition) -> Facts:
     """How unlike the clients of a partition are."""
     found = [("clients", _sizes(partition.sizes, "clients"))]
+    if 0 < len(partition.client_names) <= _NAMED:
+        sizes = zip(partition.client_names, partition.sizes.tolist(), strict=True)
+        found.append(("rows", ", ".join(f"{name} {rows:,}" for name, rows in sizes)))
     if data.labels is not None:
         measures = asdict(label_skew(partition, data.labels))
         found += [(k.replace("_", " "), f"{v:.3f}") for k, v in measures.items()]

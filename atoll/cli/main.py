@@ -17,6 +17,7 @@ from atoll.cli.common import say
 from atoll.cli.compare import advise, compare
 from atoll.cli.data import app as data_app
 from atoll.cli.listing import list_, version
+from atoll.cli.predict import predict
 from atoll.cli.privacy import app as privacy_app
 from atoll.cli.report import leaderboard, report
 from atoll.cli.run import run
@@ -30,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, check, report, leaderboard, sweep, bench, compare, advise, audit, version):
+for command in (run, check, report, leaderboard, sweep, bench, compare, advise, audit, predict, version):
     app.command()(command)
 app.command(name="list")(list_)
 app.add_typer(data_app, name="data")

@@ -10,7 +10,8 @@ from atoll.data.decode import Fields, Pixels, Same
 from atoll.data.formats import FILES
 from atoll.data.measures import Skew, label_counts, label_skew
 from atoll.data.memory import gib, machine_memory
-from atoll.data.partition import PARTITIONS, Partition, Partitioner, noisy
+from atoll.data.model_inputs import ModelInputs
+from atoll.data.partition import PARTITIONS, Partition, Partitioner, make_clients, noisy
 from atoll.data.population import Population
 from atoll.data.sampling import (
     Cyclic,
@@ -62,6 +63,7 @@ __all__ = [
     "FixedWithReplacement",
     "Fraction",
     "InputKind",
+    "ModelInputs",
     "Partition",
     "Partitioner",
     "Pixels",
@@ -75,5 +77,6 @@ __all__ = [
     "label_counts",
     "label_skew",
     "machine_memory",
+    "make_clients",
     "noisy",
 ]

@@ -46,7 +46,9 @@ class Dataset:
     classes: tuple[str, ...] = ()  # what the classes are called
     parties: dict[str, tuple[int, ...]] = field(default_factory=dict)  # vertical: whose are which columns of x
     ids: Tensor | None = None  # who or what each training row is about, so that parties can find it: int64 (n,)
-    notes: tuple[str, ...] = ()  # what a reader of results must know of how it was read
+    client_names: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of a key's clients, by the key's name
+    notes: tuple[str, ...] = ()  # what a user should know of how it was read
+    preprocessing: dict[str, Any] | None = None  # what was done to a file's columns, as JSON
     fitted: str = ""  # what of all training rows is in the coding of each: "means and deviations", "vocabulary"
 
     @property
@@ -87,8 +89,15 @@ class Dataset:
         for name, key in self.keys.items():
             if key.dtype != torch.int64 or key.shape != (self.examples,) or bool((key < 0).any()):
                 self._refuse(f"keys[{name!r}]", "not one client number for each training row", "Use int64 (n,), from 0")
+        self._check_names()
         self._check_meaning()
         return self
+
+    def _check_names(self) -> None:
+        for name, names in self.client_names.items():
+            highest = int(self.keys[name].max()) if name in self.keys else len(names)
+            if highest >= len(names):
+                self._refuse(f"client_names[{name!r}]", f"{len(names)} names", "Give one for each number of the key")
 
     def _check_meaning(self) -> None:
         if self.classes and len(self.classes) != self.outputs:

@@ -8,9 +8,10 @@ from atoll.experiment.files import load, override, read, set_at_path
 from atoll.experiment.listing import describe, summary_line
 from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.messages import closest_name, did_you_mean, unknown_option
-from atoll.experiment.module import seeded_torch
+from atoll.experiment.module import make_module, seeded_torch
 from atoll.experiment.registry import Entry, Nested, build, check, check_options, find_builder
 from atoll.experiment.setup import Device, Setup, assemble, find_device, load_dataset, make_partition, set_up
+from atoll.experiment.start import safetensors
 from atoll.experiment.type_names import short_toml
 from atoll.experiment.watched import Watched
 
@@ -39,9 +40,11 @@ __all__ = [
     "fits_in_memory",
     "load",
     "load_dataset",
+    "make_module",
     "make_partition",
     "override",
     "read",
+    "safetensors",
     "schema",
     "seeded_torch",
     "set_at_path",

@@ -31,6 +31,7 @@ class TaskTable(Table):
     loss: Annotated[Entry | None, Of("losses")] = None  # None: cross-entropy of classes, squared error of numbers
     batch_norm: Literal["average", "local", "recompute", "freeze", "group"] = "average"
     top_k: list[Count] = Field(default=[])
+    start: str | None = None  # weights to start from: a file, or the folder of a run
 
 
 class LocalTable(Table):

@@ -26,7 +26,17 @@ from atoll.core import (
     resolve,
     schedules_in,
 )
-from atoll.data import DATA, PARTITIONS, SAMPLERS, Dataset, FixedWithReplacement, Partition, Population, noisy
+from atoll.data import (
+    DATA,
+    PARTITIONS,
+    SAMPLERS,
+    Dataset,
+    FixedWithReplacement,
+    Partition,
+    Population,
+    make_clients,
+    noisy,
+)
 from atoll.engines import ENGINES, Choice
 from atoll.engines.ranks import launched
 from atoll.errors import ConfigError
@@ -36,6 +46,7 @@ from atoll.experiment.measured import add_metrics, leading_metric
 from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
+from atoll.experiment.start import started_from
 from atoll.experiment.task import make_task, whole_numbers
 from atoll.experiment.watched import TRAIN_LOSS, Watched, check_watched, choose_watched, recorded
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
@@ -166,6 +177,7 @@ def assemble(
     if (experiment.task.loss or {}).get("weight") == "balanced":
         dataset = replace(dataset, fitted=", ".join(filter(None, (dataset.fitted, "class counts"))))
     dataset = noisy(dataset, partition, rng.key(experiment.seed, "feature noise"))
+    module = started_from(module, experiment.task.start)
     training, held = _held_out(experiment, partition)
     choice = build(ENGINES, experiment.engine, where="engine")
     task = make_task(experiment, dataset, module, loss)
@@ -281,9 +293,7 @@ def make_partition(experiment: Experiment, dataset: Dataset) -> Partition:
     """The clients that the experiment names, or the natural ones."""
     entry = experiment.partition or usual_partition(dataset.name, dataset.keys)
     partitioner = build(PARTITIONS, entry, where="partition")
-    key = rng.key(experiment.seed, "partition")
-    found: Partition = partitioner(dataset.labels, dataset.keys, dataset.examples, key)
-    return found
+    return make_clients(dataset, partitioner, rng.key(experiment.seed, "partition"))
 
 
 def _held_out(experiment: Experiment, partition: Partition) -> tuple[Partition, Partition | None]:

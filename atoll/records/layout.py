@@ -6,6 +6,7 @@ RECORD = "record.jsonl"  # a line for each round
 CLIENTS = "clients.json"  # the latest evaluation, client by client
 CHECKPOINT = "checkpoint.pt"
 CLIENT_STATE = "memory-{rounds}.rows"  # beside a checkpoint: the states of the clients, which may be many
+PREPROCESSING = "preprocessing.json"  # what its model takes: shapes, classes, and what is done to a file's columns
 MODEL = "model.pt"  # after the last round
 OTHER_MODEL = "{name}.pt"  # of several: a moving average is ema.pt
 BEST = "best.pt"  # after the round that run.json names as the best

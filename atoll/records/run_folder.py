@@ -84,6 +84,13 @@ class RunFolder:
     def clients_path(self) -> Path:
         return self.path / layout.CLIENTS
 
+    def preprocessing(self) -> dict[str, Any]:
+        """What preprocessing.json says."""
+        table = read_table(self.path / layout.PREPROCESSING, _AGAIN)
+        if table is None:
+            raise RecordError(f"{self.path}: has no {layout.PREPROCESSING}: an older version wrote it. {_AGAIN}")
+        return table
+
     def phases(self) -> dict[str, Any] | None:
         """Where the time of its rounds went, if it was profiled."""
         return read_table(self.profile / layout.PHASES, "Profile it again.")
@@ -164,6 +171,10 @@ class RunFolder:
     def write_clients(self, clients: Mapping[str, Any]) -> None:
         """Replace clients.json."""
         self._replace(layout.CLIENTS, lambda path: path.write_text(as_json(clients)))
+
+    def write_preprocessing(self, preprocessing: Mapping[str, Any]) -> None:
+        """Write what the model takes."""
+        self._replace(layout.PREPROCESSING, lambda path: path.write_text(as_json(preprocessing, indent=1)))
 
     def write_phases(self, phases: Mapping[str, Any], page: str) -> None:
         """Replace what a profile says, and its page."""
@@ -253,8 +264,8 @@ class RunFolder:
             shutil.copyfile(self.path / name, other.path / name)
 
     def discard(self, model: bool) -> None:
-        """Remove what only a resume would need, for there will be none; `model`: and the models."""
-        models = [self.model_path, self.best_path] if model else []
+        """Remove what only a resume would need, for there will be none; `model`: and models, and what they take."""
+        models = [self.model_path, self.best_path, self.path / layout.PREPROCESSING] if model else []
         for path in (self.checkpoint_path, *self._client_states(), *models):
             path.unlink(missing_ok=True)
 

@@ -36,6 +36,7 @@ class Clients:
     on: str
     before: Mapping[str, Floats]
     after: Mapping[str, Floats]
+    examples: tuple[int, ...] = ()
 
     def measured(self, metric: str, when: str) -> dict[int | str, float]:
         """The clients with a finite value: of the model as it stands (`before`) or after local training (`after`)."""
@@ -86,6 +87,11 @@ class Record:
         return str(find(self.run, "partition", "digest") or "")
 
     @property
+    def client_names(self) -> dict[int | str, str]:
+        """What clients are called, by id; empty where that is not known."""
+        return dict(enumerate(map(str, find(self.run, "partition", "names") or ())))
+
+    @property
     def data(self) -> str:
         """The digest of its data; empty where an older version did not write one."""
         return str(find(self.run, "data", "digest") or "")
@@ -133,6 +139,7 @@ def _clients(folder: RunFolder) -> Clients | None:
             on=str(table["on"]),
             before=_columns(table["before"]),
             after=_columns(table.get("after") or {}),
+            examples=tuple(table.get("examples") or ()),
         )
     except (KeyError, TypeError, AttributeError) as e:
         raise RecordError(

@@ -31,17 +31,19 @@ def gain(group: Group, groups: Sequence[Group], metric: MetricInfo, when: str = 
     if group.alone:
         return None
     alone = [record for other in groups if other.alone for record in other.records]
-    by_seed = [_gains(record, alone, metric, when) for record in group.records]
+    by_seed = [client_gains(record, alone, metric, when) for record in group.records]
     if any(gains is None for gains in by_seed):
         return None
-    complete = [gains for gains in by_seed if gains is not None]
+    complete = [list(gains.values()) for gains in by_seed if gains is not None]
     mean = interval([float(np.mean(gains)) for gains in complete])
     share = interval([float(np.mean(np.array(gains) > 0)) for gains in complete])
     return Gain(mean, share) if mean and share else None
 
 
-def _gains(record: Record, alone: Sequence[Record], metric: MetricInfo, when: str) -> list[float] | None:
-    """One gain per client that both runs measured."""
+def client_gains(
+    record: Record, alone: Sequence[Record], metric: MetricInfo, when: str
+) -> dict[int | str, float] | None:
+    """The gain of each client that both runs measured."""
     own = record.clients.measured(metric.key, when) if record.clients else {}
     fitting = [_alone_values(record, other, metric) for other in alone]
     yardsticks = [values for values in fitting if values.keys() & own.keys()]
@@ -49,7 +51,7 @@ def _gains(record: Record, alone: Sequence[Record], metric: MetricInfo, when: st
         return None
     sign = 1.0 if metric.higher_is_better else -1.0
     yardstick = max(yardsticks, key=lambda values: sign * float(np.mean(list(values.values()))))
-    return [sign * (value - yardstick[i]) for i, value in own.items() if i in yardstick]
+    return {i: sign * (value - yardstick[i]) for i, value in own.items() if i in yardstick}
 
 
 def _alone_values(record: Record, alone: Record, metric: MetricInfo) -> dict[int | str, float]:

@@ -11,6 +11,7 @@ import numpy as np
 from atoll.errors import RecordError
 from atoll.records import Record, read_runs, replace_bytes, replace_text
 from atoll.report import prose, provenance
+from atoll.report.client_table import client_table
 from atoll.report.estimates import curve
 from atoll.report.final_table import Column, final, page_table
 from atoll.report.metrics import MetricInfo, central, primary
@@ -61,6 +62,7 @@ def page(records: Sequence[Record], groups: Sequence[Group], metric: MetricInfo,
         columns=table.columns,
         table=page_table(table),
         others=_others(groups),
+        clients=client_table(groups, metric),
         plots=_figures(groups, metric),
         different=provenance.different(groups),
         shared=provenance.shared(groups),
@@ -74,8 +76,13 @@ def page(records: Sequence[Record], groups: Sequence[Group], metric: MetricInfo,
 def _figures(groups: Sequence[Group], metric: MetricInfo) -> list[Plot]:
     """What came of the runs, what they spent and, where it was recorded, what the clients of the first one hold."""
     first = next((r for one in groups for r in one.records if r.run.get("label_counts")), None)
-    held = [] if first is None else [bubbles(np.asarray(first.run["label_counts"], np.int64))]
+    held = [] if first is None else [_classes(first)]
     return [*plots(groups, metric), *spending(groups, metric), *held]
+
+
+def _classes(record: Record) -> Plot:
+    names = list(record.client_names.values())
+    return bubbles(np.asarray(record.run["label_counts"], np.int64), clients=names)
 
 
 def _scope(groups: Sequence[Group]) -> str:

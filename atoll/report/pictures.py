@@ -24,10 +24,11 @@ _STEPS = 24  # sizes of bubbles: as many shapes in the file, whatever the number
 _WIDTH, _HEIGHT = 4.8, 2.8  # inches, as the other figures
 
 
-def bubbles(counts: Counts, names: Sequence[str] = ()) -> Plot:
+def bubbles(counts: Counts, names: Sequence[str] = (), clients: Sequence[str] = ()) -> Plot:
     """Classes by clients, the area of a bubble in proportion to the rows (NIID-Bench's figure 3), from counts (N, K).
 
     Of more than 40 clients (12 if there are 100 classes) some are shown, evenly taken. `names`: of the classes.
+    `clients`: what these are called, for an axis of all of them.
     """
     table = _table(counts)
     N, K = table.shape
@@ -40,7 +41,7 @@ def bubbles(counts: Counts, names: Sequence[str] = ()) -> Plot:
         "Classes by client",
         f"The area of a bubble is the number of examples; the largest has {int(table.max()):,}.{shown}",
         f"{N} clients hold between {held.min()} and {held.max()} of {K} classes, in the mean {held.mean():.1f}.",
-        lambda: _draw_bubbles(table, chosen, labels),
+        lambda: _draw_bubbles(table, chosen, labels, clients if len(clients) == len(chosen) == N else ()),
     )
 
 
@@ -91,7 +92,7 @@ def _table(counts: Counts) -> Counts:
     return table
 
 
-def _draw_bubbles(table: Counts, chosen: Counts, labels: Sequence[str]) -> Figure:
+def _draw_bubbles(table: Counts, chosen: Counts, labels: Sequence[str], clients: Sequence[str]) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     K, N = table.shape[1], len(chosen)
@@ -112,6 +113,9 @@ def _draw_bubbles(table: Counts, chosen: Counts, labels: Sequence[str]) -> Figur
     if len(table) != N:
         at = np.linspace(0, N - 1, min(N, 9)).astype(np.int64)
         axes.set_xticks(at, [str(c) for c in chosen[at]])
+    if clients:
+        names = [name if len(name) <= 16 else f"{name[:15]}…" for name in clients]
+        axes.set_xticks(range(N), names, rotation=90 if N > 4 else 0)
     return figure
 
 

@@ -78,6 +78,7 @@ def _done(
     build: Callable[[Device], Setup],
     temporary: bool = False,
     profile: bool = False,
+    module: nn.Module | None = None,
 ) -> Run:
     """What came of it, once there is nothing left to do."""
     world.check_same("experiment", experiment.digest())
@@ -87,12 +88,12 @@ def _done(
         here = world.on_device(find_device(device))
         run_all(here.local_rank_zero_first(lambda: build(device)), folder, info, callback, here, profile)
     if world.size == 1:
-        return Run(folder.path, temporary)
+        return Run(folder.path, temporary, module=module)
     run = world.on_rank_zero(lambda: Run(folder.path))
     params = world.broadcast_tree(run.params if world.rank == 0 else None)
     best = world.broadcast_tree(run.best_params if world.rank == 0 and run.best else None) if run.best else {}
     contents = {"info": run.info, "history": run.history, "params": params, "best": best}
-    return Run(folder.path, temporary and world.rank == 0, contents)
+    return Run(folder.path, temporary and world.rank == 0, contents, module)
 
 
 def simulate(
@@ -166,7 +167,7 @@ def simulate(
         return assemble(experiment, dataset, held, module, where, own, named_functions(metrics))
 
     with world.reporting_failure(), _place(out, world) as folder:
-        run = _done(world, folder, experiment, resume, device, told, build, temporary=out is None)
+        run = _done(world, folder, experiment, resume, device, told, build, temporary=out is None, module=module)
     if run.info["engine"]["name"] == "loop" != experiment.engine["name"] and world.rank == 0:
         Console(stderr=True).print(f"atoll: {run.info['engine']['reason']}", markup=False, highlight=False)
     return run

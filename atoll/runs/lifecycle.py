@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from atoll import tree
-from atoll.data import label_counts
+from atoll.data import ModelInputs, label_counts
 from atoll.engines import Choice
 from atoll.engines.ranks import ALONE, World
 from atoll.errors import RankError, RecordError
@@ -132,6 +132,7 @@ def _advance(loop: RunLoop, info: Info | None, callback: Callback) -> Asking[Non
         loop.resume()
         info = {**info, "versions": _also(info.get("versions", {}))}
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
+    world.on_rank_zero(lambda: loop.folder.write_preprocessing(ModelInputs.of(loop.setup.dataset).as_json()))
     write = _Status(loop, info)
     world.on_rank_zero(lambda: write(RUNNING))
     loop.checkpointed = write.at_checkpoint
@@ -190,7 +191,7 @@ def _ranks(world: World) -> Info:
 def about(loop: RunLoop) -> Info:
     """What run.json says, but for the status."""
     setup, experiment, engine = loop.setup, loop.experiment, loop.own
-    sizes = setup.training.sizes.double()
+    sizes, names = setup.training.sizes.double(), setup.training.client_names
     asked = {"memory_gb": loop.place.choice.memory_gb, "spill": loop.place.choice.spill}
     choice = {**engine.choice(), **{k: v for k, v in asked.items() if v is not None}}
     reason = "; ".join(engine.notes)
@@ -207,6 +208,7 @@ def about(loop: RunLoop) -> Info:
             "clients": setup.training.size,
             "examples": int(sizes.sum()),
             "sizes": {"min": int(sizes.min()), "median": float(sizes.median()), "max": int(sizes.max())},
+            **({"names": list(names)} if 0 < len(names) <= _CELLS else {}),
         },
         "label_counts": _label_counts(setup),
         "model": {

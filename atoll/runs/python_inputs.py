@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -107,10 +108,12 @@ def listed(clients: Any, dataset: Dataset) -> Partition:
     """
     if isinstance(clients, Partition):
         return clients.check(dataset.examples, overlap=True)
+    names: tuple[str, ...] = ()
     if isinstance(clients, Mapping):
-        clients = list(clients.values())
+        names, clients = tuple(map(str, clients)), list(clients.values())
     elif (ids := _ids(clients, dataset.examples)) is not None:
-        _, owner, sizes = np.unique(ids, return_inverse=True, return_counts=True)
+        known, owner, sizes = np.unique(ids, return_inverse=True, return_counts=True)
+        names = tuple(map(str, known.tolist()))
         clients = np.split(np.argsort(owner, kind="stable"), np.cumsum(sizes)[:-1])
     try:
         rows = [_rows(c, i) for i, c in enumerate(clients)]
@@ -128,7 +131,7 @@ def listed(clients: Any, dataset: Dataset) -> Partition:
             f"clients: row {row} is held by clients {both[0]} and {both[1]}. Give every row to one client; "
             "if that is meant, pass clients=Partition.from_lists(..., overlap=True)."
         )
-    return partition
+    return replace(partition, client_names=names)
 
 
 def _ids(clients: Any, examples: int) -> Any:

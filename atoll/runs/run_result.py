@@ -7,8 +7,13 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+from torch import nn
+
+from atoll.data import ModelInputs
 from atoll.records import REPORT, RunFolder
 from atoll.runs import run_views
+from atoll.runs.use_model import Client, UsableModel, save_weights
 from atoll.tree import Tree
 
 if TYPE_CHECKING:
@@ -21,12 +26,19 @@ _BOOKS |= {"realigned", "unchanged", "diagnostics"}
 class Run:
     """A run that has ended (or was interrupted), read from its folder, or told by the rank that can read it."""
 
-    def __init__(self, folder: Path | str, temporary: bool = False, contents: Tree | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | str,
+        temporary: bool = False,
+        contents: Tree | None = None,
+        module: nn.Module | None = None,
+    ) -> None:
         self.folder = Path(folder)
         self._files = RunFolder(self.folder)
         self._contents = contents or {}
         self.info: dict[str, Any] = self._contents["info"] if contents else self._files.info
         self.history: list[dict[str, Any]] = self._contents["history"] if contents else self._files.record()
+        self._usable = UsableModel(self._files, module)
         self.error: Exception | None = None  # why it failed, where others went on (`run_together`)
         self._temporary = temporary
         if temporary:  # the folder lives as long as its run
@@ -41,6 +53,35 @@ class Run:
     def ema(self) -> Tree:
         """The moving average of the model (`server.ema`), likewise."""
         return self._files.model("ema")
+
+    @property
+    def inputs(self) -> ModelInputs:
+        """What the model takes, and what its answers mean."""
+        return self._usable.inputs()
+
+    def model(self, client: Client | None = None, module: nn.Module | None = None) -> nn.Module:
+        """The learned model as a module that is ready to predict; of a personal method, that of a `client`.
+
+        Clients go by name or number. `module`: one like that which was handed to `simulate`, where only its folder is
+        left of a run.
+        """
+        usable = self._usable if module is None else UsableModel(self._files, module)
+        return usable.loaded(client, self.params)
+
+    def predict(
+        self, x: Any, client: Client | None = None, probabilities: bool = False, module: nn.Module | None = None
+    ) -> NDArray[Any]:
+        """What the model says of new rows: classes by name (by number where they have none), or numbers.
+
+        `x` is an array; of a run on a file it is a file, a frame or a dict of columns with the columns of training,
+        and is prepared as the training rows were.
+        """
+        out = self._usable.outputs(self.model(client, module), x)
+        return self.inputs.probabilities(out) if probabilities else self.inputs.answers(out)
+
+    def export(self, path: Path | str, client: Client | None = None, module: nn.Module | None = None) -> Path:
+        """Write the model's weights as .safetensors or .pt, keyed like the module's state."""
+        return save_weights(self.model(client, module), Path(path))
 
     @property
     def best(self) -> dict[str, Any] | None:

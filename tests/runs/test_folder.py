@@ -24,7 +24,7 @@ from atoll.runs import Run, RunLoop
 from atoll.runs import environment as machine
 from atoll.runs import lifecycle as begin
 
-FILES = {"run.json", "record.jsonl", "clients.json", "checkpoint.pt", "model.pt", "best.pt"}
+FILES = {"run.json", "record.jsonl", "clients.json", "checkpoint.pt", "model.pt", "best.pt", "preprocessing.json"}
 
 
 def small(**changes: Any) -> dict[str, Any]:

@@ -203,7 +203,7 @@ def test_a_finished_run_keeps_its_record_and_model_and_a_trial_its_record(whole:
                 assert {p.name for p in path.iterdir()} == kept
             for cell in option.finals:
                 for path in whole.folder.glob(f"cells/*{cell.digest[:8]}"):
-                    assert {p.name for p in path.iterdir()} == {*kept, "model.pt", "best.pt"}
+                    assert {p.name for p in path.iterdir()} == {*kept, "model.pt", "best.pt", "preprocessing.json"}
 
 
 def test_the_papers_tuning_chooses_on_the_test_data_and_runs_nothing_twice(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ from atoll.data.formats.images import images
 from atoll.data.formats.leaf import leaf
 from atoll.data.formats.leaf_shakespeare import leaf_shakespeare
 from atoll.data.formats.libsvm import libsvm
+from atoll.data.formats.new_rows import columns_of, read_new_rows
 from atoll.data.formats.parquet import parquet
+from atoll.data.formats.preprocessing import Preprocessing
 from atoll.data.formats.reddit import reddit
 from atoll.data.formats.safe_read import at_the_door
 from atoll.data.formats.sent140 import sent140
@@ -47,4 +49,4 @@ _BUILDERS: dict[str, Callable[..., Dataset]] = {
 
 FILES: dict[str, Callable[..., Dataset]] = {name: at_the_door(name, build) for name, build in _BUILDERS.items()}
 
-__all__ = ["FILES"]
+__all__ = ["FILES", "Preprocessing", "columns_of", "read_new_rows"]

@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atoll.data.formats import safe_read
-from atoll.errors import DataError
-
 Array = NDArray[Any]  # float64 with NaN, or texts (object) with None, for what is missing
 Columns = dict[str, Array]
 
@@ -35,16 +32,6 @@ class ColumnFile:
         selected = [f"{self.cells[n][kind]} AS c{i}" for i, (n, kind) in enumerate(kinds.items())]
         arrays = self.base.execute(f"SELECT {', '.join(selected)} FROM {self.source}").fetchnumpy()
         return {n: _plain(arrays[f"c{i}"], kind) for i, (n, kind) in enumerate(kinds.items())}
-
-    def need(self, name: str, option: str) -> str:
-        """A name that is a column, or a refusal with the nearest one."""
-        if name in self.cells:
-            return name
-        guess = safe_read.did_you_mean(name, self.cells)
-        raise DataError(
-            f"data.{option}: {self.path.name} has no column {name!r}.{guess} "
-            f"It has {safe_read.list_names(list(self.cells), 20)}."
-        )
 
 
 def absent(values: Array) -> NDArray[np.bool_]:

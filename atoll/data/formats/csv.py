@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from csv import Error, reader
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
 
@@ -16,21 +18,23 @@ from pydantic import Field
 
 from atoll.data.dataset import Dataset
 from atoll.data.formats import safe_read
-from atoll.data.formats.column_file import ColumnFile, database_error, first_line, memory_database, pattern, quoted
+from atoll.data.formats.client_files import Files
+from atoll.data.formats.column_file import ColumnFile, database_error, first_line, pattern, quoted
 from atoll.data.formats.features import is_number
 from atoll.data.formats.label_encoding import Kind
 from atoll.data.formats.tabular import Missing, Standardise, TablePlan, dataset_from
 from atoll.errors import DataError
 
 MISSING_AS = ("NA", "N/A", "NaN", "nan", "null", "NULL")
+SUFFIXES = (".csv", ".tsv", ".txt")
 _DELIMITERS = ",;\t|"
 
 
 def csv(
-    path: Path,
+    path: Files,
     label: str,
     client: str | tuple[str, ...] = (),
-    test: Path | None = None,
+    test: Files | None = None,
     features: tuple[str, ...] = (),
     exclude: tuple[str, ...] = (),
     categorical: tuple[str, ...] | Literal["auto"] = "auto",
@@ -47,30 +51,54 @@ def csv(
     header: bool = True,
     names: tuple[str, ...] = (),
     encoding: str = "utf-8",
+    decimal: Literal[".", ","] | None = None,
 ) -> Dataset:
-    """Your own CSV file: a `label` column, features, and clients by a `client` column.
+    """Your own CSV files: a `label` column, features, and clients by a `client` column or one in each file.
 
+    `path` is a file, or a folder, a pattern ("sites/*.csv") or a list: then each file is a client with the name of the
+    file, unless `client` names a column. All files need the same columns.
     `features` are all other columns unless named; `exclude` leaves some out, as are columns without a name. Columns
     of text (or those in `categorical`) become one-hot with the categories of the training rows, at most `categories`
     each; others in test rows are all zeros. `missing` values (empty, or in `missing_as`) are refused, filled with the
-    "mean", "median" or "zero" of the training rows, or their rows dropped ("drop"). Features ("all": targets too) are
-    standardised with training statistics. Test rows: the file `test`, those with `test_value` in the column
-    `test_by`, or `test_share` (0.2) of the rows of every class; 0 for none. Without `header` columns are called
-    column0, column1, ... or as `names` says.
+    "mean", "median" or "zero" of the training rows (rows without a label are then left out), or their rows dropped
+    ("drop"). Numbers have a `decimal` point or comma. Features ("all": targets too) are standardised with training
+    statistics. Test rows: the file `test`, those with `test_value` in the column `test_by`, or `test_share` (0.2) of
+    the rows of every class; 0 for none. Without `header` columns are called column0, column1, ... or as `names` says.
     """
     clients = (client,) if isinstance(client, str) else client
     test_rows = (test_by, test_value, test_share, seed)
     plan = TablePlan(label, clients, features, exclude, categorical, categories, kind, missing, standardise, *test_rows)
-    return dataset_from(lambda file: csv_table(file, delimiter, header, names, missing_as, encoding), path, test, plan)
+    reading = CsvReading(delimiter, header, names, missing_as, encoding, decimal or ".")
+    return dataset_from(partial(csv_table, reading), SUFFIXES, path, test, plan)
+
+
+@dataclass(frozen=True)
+class CsvReading:
+    """How the file is written."""
+
+    delimiter: str | None = None  # None: the one that its first line has most of
+    header: bool = True
+    names: Sequence[str] = ()
+    missing_as: Sequence[str] = MISSING_AS
+    encoding: str = "utf-8"
+    decimal: str = "."
+
+    def number(self, cell: str) -> str:
+        """SQL for a cell as a number; NULL if it is none. With a decimal comma a point is part of none."""
+        if self.decimal == ".":
+            return f"TRY_CAST({cell} AS DOUBLE)"
+        return f"CASE WHEN NOT contains({cell}, '.') THEN TRY_CAST(replace({cell}, ',', '.') AS DOUBLE) END"
+
+    def is_number(self, word: str) -> bool:
+        return is_number(word.replace(self.decimal, "."))
 
 
 @contextmanager
-def csv_table(
-    path: Path, delimiter: str | None, header: bool, names: Sequence[str], missing_as: Sequence[str], encoding: str
-) -> Iterator[ColumnFile]:
+def csv_table(reading: CsvReading, base: Any, path: Path) -> Iterator[ColumnFile]:
     """The columns of a CSV file. Cells are trimmed; a column where all that is not missing are numbers is numbers."""
-    with _plain_text(path, encoding) as plain, memory_database() as base:
-        first, lines, delimiter = _first_record(plain, path, delimiter)
+    header, names = reading.header, reading.names
+    with _plain_text(path, reading.encoding) as plain:
+        first, lines, delimiter = _first_record(plain, path, reading.delimiter)
         called = [n.strip() for n in names or (first if header else [f"column{i}" for i in range(len(first))])]
         _check_names(path, called, first, header and not names)
         columns = ", ".join(f"'k{i}': 'VARCHAR'" for i in range(len(called)))
@@ -79,8 +107,8 @@ def csv_table(
             f"delim = {quoted(delimiter)}, quote = '\"', escape = '\"', columns = {{{columns}}})"
         )
         named = {f"k{i}": n for i, n in enumerate(called) if n}
-        absent = ", ".join(map(quoted, ["", *missing_as]))
-        tests = ", ".join(["count(*)", *(_all_numbers(k, absent) for k in named)])
+        absent = ", ".join(map(quoted, ["", *reading.missing_as]))
+        tests = ", ".join(["count(*)", *(_all_numbers(reading, k, absent) for k in named)])
         try:
             rows, *numbers = base.execute(f"SELECT {tests} FROM {source}").fetchone()
         except database_error() as e:
@@ -88,25 +116,23 @@ def csv_table(
             safe_read.refuse(path, f"cannot be read as CSV ({first_line(e)})", "See to its quotes and line ends")
         if not rows:
             safe_read.refuse(path, "has no rows", "Give at least one below the names of the columns")
-        cells = {n: _cell(k, absent, missing_as) for k, n in named.items()}
+        cells = {n: _cell(reading, k, absent) for k, n in named.items()}
         holds = {n: "numbers" if is_number else "texts" for n, is_number in zip(cells, numbers, strict=True)}
         yield ColumnFile(path, source, cells, holds, base)
 
 
-def _all_numbers(name: str, absent: str) -> str:
+def _all_numbers(reading: CsvReading, name: str, absent: str) -> str:
     """SQL: is every cell that is not missing a number?"""
     empty = f"{name} IS NULL OR trim({name}) IN ({absent})"
-    return f"bool_and(CASE WHEN TRY_CAST({name} AS DOUBLE) IS NOT NULL THEN true ELSE {empty} END)"
+    return f"bool_and(CASE WHEN {reading.number(name)} IS NOT NULL THEN true ELSE {empty} END)"
 
 
-def _cell(name: str, absent: str, missing_as: Sequence[str]) -> tuple[str, str]:
+def _cell(reading: CsvReading, name: str, absent: str) -> tuple[str, str]:
     """SQL for a cell as a number and as text, where nothing is NULL."""
     text = f"CASE WHEN trim({name}) NOT IN ({absent}) THEN trim({name}) END"
     # What cannot be cast is missing, in a column of numbers; only a number that means missing must be looked for.
-    return (
-        f"TRY_CAST({text if any(is_number(m) and m.lower() != 'nan' for m in missing_as) else name} AS DOUBLE)",
-        text,
-    )
+    looked_for = any(reading.is_number(m) and m.lower() != "nan" for m in reading.missing_as)
+    return reading.number(text if looked_for else name), text
 
 
 @contextmanager

@@ -12,11 +12,13 @@ from torch import Tensor
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels
 from atoll.data.formats import safe_read
-from atoll.data.formats.column_file import Array, absent
-from atoll.data.formats.csv import MISSING_AS, csv_table
-from atoll.data.formats.label_encoding import Kind, numbered, targets
+from atoll.data.formats.client_files import Found
+from atoll.data.formats.column_file import Array, absent, memory_database
+from atoll.data.formats.csv import CsvReading, csv_table
+from atoll.data.formats.label_encoding import Kind, named_clients, targets
 from atoll.data.formats.pictures import SUFFIXES, Size, read_images
 from atoll.data.formats.split import Share, held_out
+from atoll.data.formats.stacked_files import stacked
 from atoll.errors import DataError
 from atoll.tree import Tree
 
@@ -54,12 +56,14 @@ def images(
     given = torch.arange(listing.first), torch.arange(listing.first, rows)
     inside, outside = held_out(y.groups, test_share, seed) if listing.first == rows else given
     parts = [None if part is None else listing.columns(part, y.column, size, grey) for part in (inside, outside)]
-    keys = {name: torch.from_numpy(numbered(who[inside.numpy()])[0]) for name, who in listing.holders.items()}
+    keys, names = named_clients({name: who[inside.numpy()] for name, who in listing.holders.items()})
     train, test = parts
     assert train is not None
     shape = tuple(train["x"].shape[1:])
     name = folder.resolve().name
-    return Dataset(name, y.kind, train, test, shape, y.outputs, Pixels(), keys, classes=y.classes).check()
+    return Dataset(
+        name, y.kind, train, test, shape, y.outputs, Pixels(), keys, classes=y.classes, client_names=names
+    ).check()
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,8 @@ def _by_folder(folder: Path, depth: int) -> Listing:
 
 
 def _by_table(folder: Path, path: Path, file: str, label: str, holders: Sequence[str]) -> Listing:
-    with csv_table(path, None, True, (), MISSING_AS, "utf-8") as table:
+    with memory_database() as base, csv_table(CsvReading(), base, path) as file_:
+        table = stacked(Found(path.name, str(path), (path,)), [file_], by_file=False, wanted=())
         for option, name in [("file", file), ("label", label), *(("client", c) for c in holders)]:
             table.need(name, option)
         number = table.holds[label] == "numbers"

@@ -1,5 +1,6 @@
 """Names and labels as numbers."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -56,6 +57,13 @@ def matched(train: Array, test: Array | None) -> tuple[Tensor, Tensor | None]:
     place = {name: i for i, name in enumerate(names)}
     number = np.array([place.setdefault(name, len(place)) for name in others], np.int64)
     return torch.from_numpy(train_numbers), torch.from_numpy(number[test_numbers])
+
+
+def named_clients(columns: Mapping[str, Array]) -> tuple[dict[str, Tensor], dict[str, tuple[str, ...]]]:
+    """Natural keys of these columns, from 0, and what their clients are called."""
+    coded = {name: numbered(values) for name, values in columns.items()}
+    keys = {name: torch.from_numpy(places) for name, (places, _) in coded.items()}
+    return keys, {name: tuple(map(_shown, names)) for name, (_, names) in coded.items()}
 
 
 def kind_of(values: Array, column: str) -> Kind:

@@ -15,7 +15,7 @@ from atoll import tree
 from atoll.data.arrays import Kind
 from atoll.data.dataset import Dataset
 from atoll.data.formats import safe_read
-from atoll.data.formats.label_encoding import matched
+from atoll.data.formats.label_encoding import matched, named_clients
 from atoll.data.formats.split import held_out
 from atoll.tree import Tree
 
@@ -68,7 +68,9 @@ def leaf_dataset(
     if outside is not None and there is not None:
         outside["user"] = there
     inputs = tuple(decode(tree.rows(inside, slice(0, 1)))["x"].shape[1:])
-    return Dataset(name, kind, inside, outside, inputs, outputs, decode, {"user": here}, vocabulary=vocabulary).check()
+    keys, names = {"user": here}, named_clients({"user": train.user})[1]
+    held = (inside, outside, inputs, outputs, decode, keys)
+    return Dataset(name, kind, *held, vocabulary=vocabulary, client_names=names).check()
 
 
 def leaf_numbers(values: list[Any], where: str) -> Array:

@@ -14,7 +14,7 @@ from atoll.data.dataset import Dataset
 from atoll.data.decode import Pixels, Same
 from atoll.data.formats import safe_read
 from atoll.data.formats.features import standardised
-from atoll.data.formats.label_encoding import Kind, numbered, targets
+from atoll.data.formats.label_encoding import Kind, named_clients, targets
 from atoll.data.formats.pictures import Size, stack_images
 from atoll.data.formats.split import held_out
 from atoll.data.formats.tokenise import Words, compact
@@ -64,10 +64,10 @@ def from_columns(name: str, train: Columns, test: Columns | None, reading: Readi
     x, decode, vocabulary, fitted = _inputs(parts, reading, inside)
     columns = {"x": x, "y": y.column}
     held = None if outside is None else tree.rows(columns, outside)
-    keys = {c: torch.from_numpy(numbered(_values(train[c])[inside.numpy()])[0]) for c in reading.client}
+    keys, names = named_clients({c: _values(train[c])[inside.numpy()] for c in reading.client})
     shape = tuple(decode(tree.rows(columns, slice(0, 1)))["x"].shape[1:])
     dataset = Dataset(name, y.kind, tree.rows(columns, inside), held, shape, y.outputs, decode, keys)
-    return replace(dataset, vocabulary=vocabulary, classes=y.classes, fitted=fitted).check()
+    return replace(dataset, vocabulary=vocabulary, classes=y.classes, client_names=names, fitted=fitted).check()
 
 
 def _inputs(parts: list[Columns], reading: Reading, inside: Tensor) -> tuple[Tensor, Decode, int | None, str]:

@@ -77,7 +77,7 @@ def existing_file(path: Path, option: str = "path") -> Path:
     if path.is_file():
         return path
     if path.is_dir():
-        raise DataError(f"data.{option}: {path} is a folder. Name a file; it has {_contents(path)}.")
+        raise DataError(f"data.{option}: {path} is a folder. Name a file; it has {contents(path)}.")
     return _absent(path, option, "file")
 
 
@@ -104,7 +104,7 @@ def required_member(folder: Path, names: Sequence[str]) -> Path:
     if path is None:
         either = " or ".join(names)
         raise DataError(
-            f"data.path: {folder} has no {either} (plain, .gz, .bz2 or .xz). It has {_contents(folder)}. "
+            f"data.path: {folder} has no {either} (plain, .gz, .bz2 or .xz). It has {contents(folder)}. "
             "Set path to the folder that holds the original files under their original names."
         )
     return path
@@ -196,6 +196,6 @@ def _absent(path: Path, option: str, what: str) -> NoReturn:
     raise DataError(f"data.{option}: there is no {what} {path}{here}.{guess or ' See to the path.'}")
 
 
-def _contents(folder: Path) -> str:
+def contents(folder: Path) -> str:
     names = sorted(p.name for p in folder.iterdir())
     return list_names(names) if names else "nothing in it"

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from atoll.data.arrays import Kind
 from atoll.data.dataset import Dataset
 from atoll.data.formats import safe_read
-from atoll.data.formats.label_encoding import matched
+from atoll.data.formats.label_encoding import matched, named_clients
 from atoll.tree import Tree
 
 Array = NDArray[Any]
@@ -66,8 +66,9 @@ def tff_dataset(
     train, test = (columns(part) for part in parts)
     here, there = matched(parts[0].client, parts[1].client)
     assert there is not None
-    held, keys = {**test, "client": there}, {"client": here}
-    return Dataset(name, kind, train, held, inputs, outputs, decode, keys, vocabulary=vocabulary).check()
+    names = named_clients({"client": parts[0].client})[1]
+    held = (train, {**test, "client": there}, inputs, outputs, decode, {"client": here})
+    return Dataset(name, kind, *held, vocabulary=vocabulary, client_names=names).check()
 
 
 def class_field(count: int) -> Field:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from atoll.data.partition.assign import Partitioner
 from atoll.data.partition.classes import Classes
+from atoll.data.partition.client_names import make_clients
 from atoll.data.partition.compose import Compose
 from atoll.data.partition.designed import Designed
 from atoll.data.partition.dirichlet import Dirichlet, QuantityDirichlet
@@ -66,5 +67,6 @@ __all__ = [
     "UserDirichlet",
     "Vertical",
     "VerticalPartition",
+    "make_clients",
     "noisy",
 ]

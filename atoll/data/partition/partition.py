@@ -36,6 +36,7 @@ class Partition:
     noise: Tensor | None = None  # the standard deviation of the noise on each client's inputs, float64 (N,)
     fresh: bool = False  # is that noise drawn at every access, instead of once for every row?
     groups: Tensor | None = None  # the cluster of each client, int64 (N,)
+    client_names: tuple[str, ...] = ()  # what they are called, where that is known; no part of the digest
 
     def __post_init__(self) -> None:
         o = self.offsets
@@ -49,6 +50,10 @@ class Partition:
         for name, column in (("noise", self.noise), ("groups", self.groups)):
             if column is not None and column.shape != (self.size,):
                 raise PartitionError(f"partition: {name} has shape {tuple(column.shape)}. Give one for each client.")
+
+        if self.client_names and len(self.client_names) != self.size:
+            names = f"{len(self.client_names)} names for {self.size} clients"
+            raise PartitionError(f"partition: client_names has {names}. Give each one, or none.")
 
     @property
     def size(self) -> int:
@@ -173,6 +178,8 @@ class Partition:
             "left_out": np.array(self.left_out),
             "fresh": np.array(self.fresh),
         }
+        if self.client_names:
+            arrays["client_names"] = np.array(self.client_names)
         try:
             with half.open("wb") as f:
                 np.savez(f, **arrays)
@@ -187,7 +194,9 @@ class Partition:
             with np.load(path, allow_pickle=False) as f:
                 columns = {k: torch.from_numpy(f[k]) for k in ("offsets", "indices", "noise", "groups") if k in f.files}
                 fresh = "fresh" in f.files and bool(f["fresh"])
-                return cls(**columns, provenance=str(f["made"]), left_out=int(f["left_out"]), fresh=fresh)
+                names = tuple(f["client_names"].tolist()) if "client_names" in f.files else ()
+                left_out = int(f["left_out"])
+                return cls(**columns, provenance=str(f["made"]), left_out=left_out, fresh=fresh, client_names=names)
         except FileNotFoundError:
             raise PartitionError(f"partition: there is no file {path}. Write one with Partition.save.") from None
         except (OSError, KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as e:

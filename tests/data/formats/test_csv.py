@@ -218,10 +218,15 @@ def test_a_number_may_stand_for_a_missing_one(write):
 
 
 def test_a_missing_label_is_never_filled(write):
-    with pytest.raises(
-        DataError, match=r"1 of 2 rows miss a value \('y' 1\)\. Leave those rows out with missing = 'drop',"
-    ):
-        csv(write("a,y\n1,0\n2,\n"), "y", missing="mean")
+    path = write("a,y\n1,0\n2,\n,1\n")
+    with pytest.raises(DataError, match=r"2 of 3 rows miss a value .*'zero' \(rows without a label are then left out"):
+        csv(path, "y")
+    d = csv(path, "y", missing="mean", standardise="none")
+    assert d.train["x"].tolist() == [[1], [1]]  # the row without a label counts for nothing, not even for the mean
+    assert d.notes == ("1 of 3 rows without a label ('y') are left out.",)
+    assert csv(path, "y", missing="zero", test=path).test["y"].tolist() == [0, 1]
+    with pytest.raises(DataError, match="no row has a label, so none is left"):
+        csv(write("a,y\n1,\n2,\n"), "y", missing="mean")
 
 
 @pytest.mark.parametrize(

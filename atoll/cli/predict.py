@@ -1,0 +1,49 @@
+"""The command `atoll predict`: a run's model on new rows."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atoll.cli.common import imports, say
+from atoll.errors import ConfigError
+
+if TYPE_CHECKING:
+    from atoll.runs import Run
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="The run's folder.")],
+    rows: Annotated[Path, typer.Argument(help="A CSV or Parquet file with the columns that the model was trained on.")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="A CSV file; default: print the lines.")] = None,
+    client: Annotated[
+        str | None, typer.Option(help="Whose own model, by name or number, where the method has such.")
+    ] = None,
+) -> None:
+    """Predict new rows with a run's model, prepared as its training rows were: a prediction, and each class's share."""
+    with imports():
+        from atoll.runs import Run
+
+    lines = _lines(Run(run), rows, client)
+    if out is None:
+        csv.writer(sys.stdout, lineterminator="\n").writerows(lines)
+        return
+    if not out.parent.is_dir():
+        raise ConfigError(f"--out: there is no folder {out.parent}. Make it first.")
+    with out.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows(lines)
+    say(f"{len(lines) - 1:,} predictions: {out}")
+
+
+def _lines(run: Run, rows: Path, client: str | None) -> list[list[object]]:
+    answers = run.predict(rows, client=client)
+    if run.inputs.kind == "regression":
+        return [["prediction"], *([answer] for answer in answers.tolist())]
+    names = run.inputs.classes or tuple(map(str, range(run.inputs.outputs)))
+    shares = run.predict(rows, client=client, probabilities=True).tolist()
+    body = [[answer, *(f"{p:.6g}" for p in share)] for answer, share in zip(answers.tolist(), shares, strict=True)]
+    return [["prediction", *(f"p({name})" for name in names)], *body]

@@ -1,10 +1,9 @@
 """What people bring along: tokens, bytes, sparse matrices, frames, torch's data sets, and clients in three forms."""
 
-import sys
-from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import sparse
@@ -79,7 +78,11 @@ class Items(TorchDataset[tuple[Tensor, int]]):
         return X[i], int(Y[i])
 
 
-@pytest.mark.parametrize("data", [Items(), TensorDataset(X, Y), DataLoader(Items(), 7, shuffle=True)], ids=str)
+@pytest.mark.parametrize(
+    "data",
+    [Items(), TensorDataset(X, Y), DataLoader(Items(), 7, shuffle=True)],
+    ids=["Dataset", "TensorDataset", "DataLoader"],
+)
 def test_torch_s_data_sets_are_their_rows_in_order(data: Any) -> None:
     assert same(simulate(data=data), simulate())
 
@@ -118,28 +121,16 @@ def test_augmentation_changes_training_alone() -> None:
     assert same(torch_start, simulate())
 
 
-class Frame:
-    """As much of a pandas frame as is read of one."""
-
-    def __init__(self, columns: dict[str, Any]) -> None:
-        self.data, self.columns = columns, list(columns)
-
-    def __getitem__(self, name: str) -> Any:
-        return self.data[name]
-
-
-def test_categories_of_a_frame_are_one_hot_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    pandas = ModuleType("pandas")
-    pandas.DataFrame = Frame  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pandas", pandas)
-    train = Frame({"age": np.array([1.0, 2.0, 3.0]), "ward": np.array(["b", "a", "b"], object)})
-    test = Frame({"age": np.array([4.0]), "ward": np.array(["z"], object)})
+@pytest.mark.parametrize("kind", ["str", "category", "object"])
+def test_categories_of_a_frame_are_one_hot_and_remembered(kind: str) -> None:
+    train = pd.DataFrame({"age": [1.0, 2.0, 3.0], "ward": pd.Series(["b", "a", "b"], dtype=kind)})
+    test = pd.DataFrame({"age": [4.0], "ward": pd.Series(["z"], dtype=kind)})
     dataset = make_dataset((train, [0, 1, 0]), (test, [1]))
     assert dataset.train["x"].tolist() == [[1, 0, 1], [2, 1, 0], [3, 0, 1]]
     assert dataset.test is not None
     assert dataset.test["x"].tolist() == [[4, 0, 0]]
     with pytest.raises(DataError, match="test x: its columns are not those of the training data"):
-        make_dataset((train, [0, 1, 0]), (Frame({"age": np.ones(1)}), [1]))
+        make_dataset((train, [0, 1, 0]), (pd.DataFrame({"age": [1.0]}), [1]))
 
 
 class Masked(Bag):

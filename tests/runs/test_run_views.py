@@ -2,8 +2,6 @@
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -26,20 +24,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> atoll.Run:
     return atoll.run(file, tmp_path_factory.mktemp("runs") / "run")
 
 
-def test_a_frame_has_a_row_for_each_round_and_a_column_for_each_number(
-    run: atoll.Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Frame(list[Any]):
-        def set_index(self, name: str) -> Any:
-            return {row[name]: row for row in self}
-
-    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=Frame))
-    rows = run.frame()
-    assert list(rows) == [1, 2, 3]
-    assert rows[3]["clients.accuracy.mean"] == run.history[2]["clients"]["accuracy"]["mean"]
-    assert rows[1]["settings.algorithm.lr"] == 0.1
-    assert "cohort.ids" not in rows[1]
-    assert "accuracy" not in rows[1]
+def test_a_frame_has_a_row_for_each_round_and_a_column_for_each_number(run: atoll.Run) -> None:
+    frame = run.frame()
+    assert frame.index.tolist() == [1, 2, 3]
+    assert frame.loc[3, "clients.accuracy.mean"] == run.history[2]["clients"]["accuracy"]["mean"]
+    assert frame.loc[1, "settings.algorithm.lr"] == 0.1
+    assert "cohort.ids" not in frame
+    assert frame["accuracy"].isna().tolist() == [True, False, False]
 
 
 def test_a_frame_without_pandas_says_so(run: atoll.Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,11 @@
 import csv
 import json
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from sklearn.metrics import roc_auc_score
 from torch import nn
 from typer.testing import CliRunner
@@ -253,13 +253,17 @@ def test_a_start_that_does_not_fit_is_refused_with_names_and_shapes(run, sites, 
 
 
 def test_safetensors_are_written_by_their_package_or_refused_with_what_to_install(run, tmp_path, monkeypatch):
-    saved = {}
-    package = SimpleNamespace(save_file=lambda state, path: saved.update(state))
-    monkeypatch.setitem(sys.modules, "safetensors", SimpleNamespace(torch=package))
-    monkeypatch.setitem(sys.modules, "safetensors.torch", package)
     run.export(tmp_path / "model.safetensors")
+    saved = load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(saved[k], v) for k, v in run.params.items())
     monkeypatch.setitem(sys.modules, "safetensors", None)
     monkeypatch.delitem(sys.modules, "safetensors.torch")
     with pytest.raises(ConfigError, match=r"pip install 'atoll\[safetensors\]', or use a \.pt file"):
         run.export(tmp_path / "model.safetensors")
+
+
+def test_a_run_can_start_from_safetensors(run, sites, tmp_path):
+    starts = [run.export(tmp_path / f"model.{kind}") for kind in ("safetensors", "pt")]
+    a, b = (atoll.run(experiment(sites, task={"start": str(path)}), tmp_path / path.suffix) for path in starts)
+    assert all(torch.equal(a.params[k], b.params[k]) for k in run.params)
+    assert not torch.equal(a.params[next(iter(run.params))], run.params[next(iter(run.params))])

@@ -24,7 +24,7 @@ def predict(
         str | None, typer.Option(help="Whose own model, by name or number, where the method has such.")
     ] = None,
 ) -> None:
-    """Predict new rows with a run's model, prepared as its training rows were: a prediction, and each class's share."""
+    """Predict new rows with the model of a run."""
     with imports():
         from atoll.runs import Run
 

@@ -22,6 +22,7 @@ class LiveRun:
     history: Sequence[Mapping[str, Any]]  # the rounds so far: lines of the record, without the ids of cohorts
     params: Callable[[], Tree]  # the model as it is now, on the host, keyed like the module's state
     notes: Sequence[str] = ()  # what the data gave reason to say
+    metric: str | None = None  # the one that leads
 
 
 class Callback:

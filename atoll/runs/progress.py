@@ -65,7 +65,7 @@ class Shown(Callback):
 
     def on_start(self, run: LiveRun) -> None:
         self.label = self.label or run.experiment.label or str(run.experiment.algorithm["name"])
-        self.metric, self.began = run.experiment.metric, True
+        self.metric, self.began = run.metric, True
 
     def see(self, entry: Mapping[str, Any]) -> None:
         """Remember the metric of this line; a training loss only where there is nothing better."""

@@ -68,7 +68,7 @@ class RunLoop:
         self.place = workplace(setup, where, plan.client_rows, trial, choice, folder.path, world, budget)
         self.engine, self.own = self.place.engine, self.place.own
         self.state = State(setup, folder, world, plan, self.engine, first, Best(setup.watched))
-        self.live = LiveRun(setup.experiment, folder.path, plan.history, self.state.model, setup.notes)
+        self.live = LiveRun(setup.experiment, folder.path, plan.history, self.state.model, setup.notes, setup.metric)
         self.said: Tree = {}  # diagnostics of the last round
         self.evaluator = Evaluator(setup)
         self.write_clients = Throttled(folder.write_clients)

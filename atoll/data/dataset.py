@@ -71,9 +71,12 @@ class Dataset:
 
     @cached_property
     def _digest(self) -> str:
+        return tree.large_digest(self.tensors())
+
+    def tensors(self) -> Tree:
+        """Every column and key."""
         parts = {"train": self.train, "test": self.test or {}, "keys": self.keys}
-        more = {"validation": self.validation} if self.validation is not None else {}
-        return tree.large_digest({**parts, **more})
+        return parts | ({"validation": self.validation} if self.validation is not None else {})
 
     def check(self) -> Dataset:
         """This data set, or a DataError that says where, what, and what instead."""

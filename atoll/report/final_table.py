@@ -158,7 +158,11 @@ def _client_cells(group: Group, groups: Sequence[Group], metric: MetricInfo, whe
 
 
 def _columns(metric: MetricInfo) -> list[Column]:
-    central, clients, cost = f"Test {metric.title}", f"{metric.title[:1].upper()}{metric.title[1:]} over clients", "Cost of a round"
+    central, clients, cost = (
+        f"Test {metric.title}",
+        f"{metric.title[:1].upper()}{metric.title[1:]} over clients",
+        "Cost of a round",
+    )
     shown, digits = metric.scale, 2 if metric.percent else None
     points = " in percentage points" if metric.percent else ""
     return [

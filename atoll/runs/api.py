@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from torch import Tensor, nn
 
+from atoll import tree
 from atoll.data import InputKind, Partition
 from atoll.engines.ranks import World, join
 from atoll.experiment import Device, Entry, Experiment, Setup, assemble, find_device, load, make_partition, set_up
@@ -151,7 +152,7 @@ def simulate(
     task |= {"loss": loss} if isinstance(loss, str | Mapping) else {}
     given = {"rounds": rounds, "seed": seed, "algorithm": algorithm, "reducer": reducer, "engine": engine}
     made_here = {
-        "data": {"name": ARRAYS, "digest": dataset.digest()},
+        "data": {"name": ARRAYS, "digest": tree.digest(dataset.tensors())},
         "partition": {"name": CLIENTS, "digest": partition.digest()} if partition else clients,
         "cohort": cohort_entry(cohort),
         "task": merged(tables.pop("task", {}), task),

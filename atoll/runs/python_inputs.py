@@ -28,7 +28,11 @@ def clients(digest: str) -> NoReturn:
 
 
 def module(
-    kind: str, digest: str | None = None, layout: str | None = None, loss: str | None = None, parameters: int = 0
+    kind: str,
+    digest: str | None = None,
+    layout: str | None = None,
+    loss: str | None = None,
+    parameters: int | None = None,
 ) -> NoReturn:
     """A module given from Python, or what a function made of the seed, and perhaps a loss."""
     raise _only_from_python("task.model")

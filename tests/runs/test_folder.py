@@ -76,7 +76,8 @@ def test_run_json_says_everything_about_the_run(done: Run) -> None:
     assert {"python", "numpy", "atoll"} <= info["versions"].keys()
     assert info["versions"]["code"] == machine.code()
     assert {"cpu", "cores", "memory_gb", "device", "threads"} <= info["hardware"].keys()
-    assert info["model"] == {"name": "linear", "parameters": 650}
+    assert {k: info["model"][k] for k in ("name", "parameters")} == {"name": "linear", "parameters": 650}
+    assert len(info["model"]["initial"]) == 40
     assert info["engine"] == {"name": "loop", "reason": "chosen by name", "choice": {"name": "loop"}, "together": 1}
     assert (info["status"], info["format"], info["label"]) == ("finished", 1, "fedavg")
 

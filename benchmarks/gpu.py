@@ -84,13 +84,8 @@ def timed(experiment: dict[str, Any], rounds: int, precision: str, compile: bool
             "rounds": rounds,
             "engine": {"name": "vector", "precision": precision, "compile": compile},
         }
-        with Bar("benchmark") as bar:
-
-            def watch(done: int, rounds: int, entry: Mapping[str, Any]) -> None:
-                bar(done, rounds, entry)
-                stamps(done, rounds, entry)
-
-            done = atoll.run(given, Path(scratch) / "run", device="cuda", watch=watch)
+        with_bar: dict[str, Any] = {"callbacks": [Bar("benchmark")], "progress": False}
+        done = atoll.run(given, Path(scratch) / "run", device="cuda", watch=stamps, **with_bar)
     each = [b - a for a, b in zip(stamps.at[:-1], stamps.at[1:], strict=True)][warm:]
     plain = [t for t, e in zip(each, stamps.entries[warm:], strict=True) if "accuracy" not in e] or each
     looks = [e["seconds"]["evaluate"] for e in stamps.entries[warm:] if "accuracy" in e]

@@ -51,7 +51,7 @@ def uneven(options: argparse.Namespace, folder: Path) -> RunLoop:
     )
     ends = np.cumsum(sizes)
     partition = Partition.from_lists([torch.arange(e - s, e) for s, e in zip(sizes, ends, strict=True)])
-    world = join().at(find_device(options.device))
+    world = join().on_device(find_device(options.device))
     files = RunFolder(folder)
     if world.rank == 0:
         files.create(0)

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Algorithm, Context, Model, Play, Reducer, Round
+from atoll.core import Algorithm, Context, Model, Play, Round
 from atoll.errors import ConfigError
+from atoll.rounds.around import RoundAround
 from atoll.tree import Tree
 
 NAME = "ema"
 
 
 @dataclass(frozen=True, eq=False)
-class Averaged(Round):
+class Averaged(RoundAround):
     """A round around another: average += (1 - d) (model - average) after every change of the server's model.
 
     d = min(decay, (1 + t) / (10 + t)) with t the rounds before, so that the first model is soon forgotten (TensorFlow's
     rule; pfl-research keeps d = decay). Clients never see it, so that the model is the same with and without.
     """
 
-    inner: Round
     decay: float
 
     @classmethod
@@ -36,16 +35,6 @@ class Averaged(Round):
                 "Leave it out."
             )
         return cls(inner, decay)
-
-    @property
-    def per_client(self) -> bool:
-        return self.inner.per_client
-
-    def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
-        return self.inner.reducer(named)
-
-    def check(self, algorithm: Algorithm) -> None:
-        self.inner.check(algorithm)
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         state = self.inner.init(ctx, model, key)
@@ -59,14 +48,8 @@ class Averaged(Round):
             average = tree.map(lambda a, x: _step(a, x, 1 - decay), average, self.inner.model(state))
         return {**state, NAME: average}, outcome
 
-    def model(self, state: Tree) -> Model:
-        return self.inner.model(state)
-
     def beside(self, state: Tree) -> dict[str, Model]:
         return {**self.inner.beside(state), NAME: state[NAME]}
-
-    def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
-        return self.inner.broadcast(ctx, state, ids)
 
 
 def _step(average: Tensor, new: Tensor, share: float) -> Tensor:

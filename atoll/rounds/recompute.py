@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from atoll import rng
-from atoll.core import Algorithm, Chain, Context, Model, Play, Program, Reducer, Round, Train
+from atoll.core import Algorithm, Chain, Context, Model, Play, Program, Round, Train
 from atoll.errors import ConfigError
 from atoll.reducers import Mean
+from atoll.rounds.around import RoundAround
 from atoll.tree import Tree
 
 
 @dataclass(frozen=True, eq=False)
-class Recompute(Round):
+class Recompute(RoundAround):
     """A round around another: a second pass over the cohort, with a program that only gathers statistics."""
 
-    inner: Round
     statistics: Algorithm
     program: Program
 
@@ -31,19 +30,6 @@ class Recompute(Round):
                 "every client has its own. Use 'average' or 'local', or round.name = 'central'."
             )
         return cls(inner, statistics, Program(statistics, Chain(), Mean(), {"buffers": buffers}))
-
-    @property
-    def per_client(self) -> bool:
-        return self.inner.per_client
-
-    def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
-        return self.inner.reducer(named)
-
-    def check(self, algorithm: Algorithm) -> None:
-        self.inner.check(algorithm)
-
-    def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
-        return self.inner.init(ctx, model, key)
 
     def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
         state, outcome = yield from self.inner.run(ctx, state, key)
@@ -61,11 +47,5 @@ class Recompute(Round):
             "server": self.statistics.apply(state["server"], total, rng.fold_name(again, "apply")),
         }, outcome
 
-    def model(self, state: Tree) -> Model:
-        return self.inner.model(state)
-
     def beside(self, state: Tree) -> dict[str, Model]:
         return self.inner.beside(state)
-
-    def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
-        return self.inner.broadcast(ctx, state, ids)

@@ -1,0 +1,40 @@
+"""A round around another: what it does not say itself is the inner round's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from atoll.core import Algorithm, Context, Model, Reducer, Round
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True, eq=False)
+class RoundAround(Round):
+    """Derive from it and write `run`: everything else is forwarded, so that no wrapper can lose a part unseen."""
+
+    inner: Round
+
+    @property
+    def per_client(self) -> bool:
+        return self.inner.per_client
+
+    def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
+        return self.inner.reducer(named)
+
+    def check(self, algorithm: Algorithm) -> None:
+        self.inner.check(algorithm)
+
+    def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
+        return self.inner.init(ctx, model, key)
+
+    def model(self, state: Tree) -> Model:
+        return self.inner.model(state)
+
+    def beside(self, state: Tree) -> dict[str, Model]:
+        return self.inner.beside(state)
+
+    def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
+        return self.inner.broadcast(ctx, state, ids)

@@ -30,8 +30,9 @@ class Spec:
     l1: float | None = None  # nor are its entries larger than this, added up without their signs
     equal_weights: bool = False  # every client counts the same
     additive: bool = True  # the server needs only the weighted sum
-    domain: Literal["real", "integer", "modular"] = "real"
+    domain: Literal["real", "integer", "modular", "sketch"] = "real"
     bits: float = 32.0  # sent per number, on average
+    unbiased: bool = True  # is it right on average, whatever was rounded or left out?
     noise: float | None = None  # standard deviation of the noise in the sum, once a mechanism has measured its own
     unbounded_because: str = ""  # why a bound that held before does not hold any more
     cohort: int | None = None  # clients in every sum, where that is fixed
@@ -76,6 +77,10 @@ class Transform:
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         """Check what comes in, fix what depends on it, and say what goes out."""
         return self, spec
+
+    def joined(self, following: Transform) -> Transform | None:
+        """One transform in place of this one and the next, both bound, where they are one message on the wire."""
+        return None
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         """The server's state and one client's state, for updates like this one."""
@@ -156,11 +161,18 @@ class Chain(Transform):
     transforms: Sequence[Transform] = ()
 
     def bind(self, spec: Spec) -> tuple[Chain, Spec]:
-        bound = []
-        for transform in self.transforms:
+        bound: list[Transform] = []
+        last = 0  # the transform that stands for its neighbours, too; they keep their places, and do nothing
+        for i, transform in enumerate(self.transforms):
             _check_after_noise(transform, spec)
             transform, spec = transform.bind(spec)
-            bound.append(transform)
+            both = bound[last].joined(transform) if bound else None
+            if both is None:
+                last = i
+                bound.append(transform)
+            else:
+                bound[last] = both
+                bound.append(Transform())
         return Chain(tuple(bound)), spec
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:

@@ -26,6 +26,8 @@ from atoll.rng.draws import (
     permutation,
     quick_bits,
     quick_normal,
+    quick_uniform,
+    quick_words,
     uniform,
 )
 from atoll.rng.keys import fold, fold_host, fold_name, is_batched, key, threefry
@@ -50,6 +52,8 @@ __all__ = [
     "permutation",
     "quick_bits",
     "quick_normal",
+    "quick_uniform",
+    "quick_words",
     "threefry",
     "uniform",
 ]

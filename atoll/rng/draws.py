@@ -129,6 +129,16 @@ def quick_bits(k: Tensor | tuple[Any, Any], at: Tensor, wide: int) -> Tensor:
     return _mixed(_mixed(row[:, None] + column) + other[:, None])
 
 
+def quick_words(k: Tensor, n: int) -> Tensor:
+    """`n` of them in a row, for one key."""
+    return quick_bits(k, torch.zeros(1, dtype=torch.int32, device=k.device), n)[0]
+
+
+def quick_uniform(k: Tensor, n: int) -> Tensor:
+    """Uniform numbers in [0, 1) from `quick_words`, in steps of 2^-24."""
+    return ((quick_words(k, n) >> 8) & 0xFFFFFF).float() * 2.0**-24
+
+
 def quick_normal(k: Tensor | tuple[Any, Any], at: Tensor, wide: int) -> Tensor:
     """Standard normal numbers from `quick_bits`, float32 (B, wide) (Box and Muller, both of a pair)."""
     half = (wide + 1) // 2

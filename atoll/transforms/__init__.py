@@ -3,7 +3,22 @@
 from atoll.core import Transform
 from atoll.transforms.adaptive import AdaptiveClip
 from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers, ClipPerLayer
-from atoll.transforms.compress import TopK
+from atoll.transforms.compress import (
+    Compressor,
+    Drive,
+    Entropy,
+    Half,
+    LowRank,
+    MaskLayers,
+    Qsgd,
+    RandK,
+    Relevance,
+    Sign,
+    Sketch,
+    Ternary,
+    TopK,
+    UniformQuantise,
+)
 from atoll.transforms.correlated import BandedNoise, TreeNoise
 from atoll.transforms.discrete import DiscreteGaussian, Skellam
 from atoll.transforms.integers import FixedPoint, SecureSum
@@ -36,6 +51,18 @@ TRANSFORMS: dict[str, type[Transform]] = {
     "weak_dp": WeakDp,
     "nbafl": Nbafl,
     "top_k": TopK,
+    "rand_k": RandK,
+    "low_rank": LowRank,
+    "qsgd": Qsgd,
+    "uniform_quantise": UniformQuantise,
+    "drive": Drive,
+    "half": Half,
+    "sign": Sign,
+    "ternary": Ternary,
+    "mask_layers": MaskLayers,
+    "sketch": Sketch,
+    "relevance": Relevance,
+    "entropy": Entropy,
 }
 
-__all__ = ["TRANSFORMS", "TopK"]
+__all__ = ["TRANSFORMS", "Compressor", "TopK"]

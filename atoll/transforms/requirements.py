@@ -44,6 +44,8 @@ def needs_real(spec: Spec, name: str) -> None:
     """Refuse sums of integers or residues."""
     if spec.domain == "modular":
         raise SpecError(f"{name} adds real numbers, but the sum is modular here: put it before that.")
+    if spec.domain == "sketch":
+        raise SpecError(f"{name} works on updates, but what is sent here is a sketch of them: put it before sketch.")
     if spec.domain == "integer":
         raise SpecError(
             f"{name} adds real numbers, but the sum is one of integers here: put it before fixed_point, "
@@ -53,7 +55,7 @@ def needs_real(spec: Spec, name: str) -> None:
 
 def needs_integers(spec: Spec, name: str) -> None:
     """Refuse real numbers and residues."""
-    if spec.domain == "real":
+    if spec.domain in ("real", "sketch"):
         raise SpecError(f"{name} works on integers: put fixed_point before it.")
     if spec.domain == "modular":
         raise SpecError(f"{name} follows secure_sum, where sums wrap around: put it before secure_sum.")

@@ -1,47 +1,110 @@
-"""Sparsification: sending less than the whole update."""
+"""Sending some of an update's entries."""
+
+from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
-from atoll import tree
-from atoll.core import Spec, Transform, Update
-from atoll.transforms.requirements import needs_real
+from atoll import rng
+from atoll.core import Spec
+from atoll.transforms.compress.compressor import Encoding
+from atoll.transforms.compress.leafwise import Leafwise
 from atoll.tree import Tree
+
+ShareSent = Annotated[float, Field(gt=0, le=1)]
+Feedback = Annotated[float, Field(ge=0, le=1)]
+
+
+def entries(share: float, numbers: int) -> int:
+    """How many entries of so many numbers are sent: one at least.
+
+    >>> entries(0.01, 250), entries(0.01, 3)
+    (3, 1)
+    """
+    return max(1, math.ceil(share * numbers))
+
+
+def largest(x: Tensor, k: int) -> Tensor:
+    """The places of the k largest entries by size, in increasing order."""
+    return x.abs().topk(k).indices.sort().values
+
+
+def placed(values: Tensor, places: Tensor, like: Tensor) -> Tensor:
+    """Zeros, but for these values at these places."""
+    return values.new_zeros(like.numel()).scatter(0, places, values).reshape(like.shape)
 
 
 @dataclass(frozen=True)
-class TopK(Transform):
+class TopK(Leafwise):
     """Send the largest `share` of each tensor's entries; the rest stays with the client until it participates again.
 
-    Error feedback: the residual is client state (Seide et al., 2014; Stich et al., 2018). An entry costs its value and
-    a 32-bit position.
+    With feedback 1 nothing is lost (Stich et al., 2018); OARF adds half of what was held back (0.5). Places cost about
+    log2(1 / share) + 2 bits each, or 64 with `positions = "int64"`, as PyTorch's own tensors have them.
     """
 
     keeps_zeros: ClassVar[bool] = True
-    keyed: ClassVar[bool] = False
 
-    share: Annotated[float, Field(gt=0, le=1)]
+    share: ShareSent
+    feedback: Feedback = 1.0
+    positions: Literal["packed", "int64"] = "packed"
 
-    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
-        needs_real(spec, "top_k")
-        # What was held back is added to a later update, so a bound that held before does not hold any more.
-        reason = "top_k adds what it held back, after clipping" if spec.l2 is not None else spec.unbounded_because
-        return self, replace(spec, l2=None, l1=None, unbounded_because=reason, bits=self.share * (spec.bits + 32.0))
+    def after(self, spec: Spec) -> Spec:
+        place = 64.0 if self.positions == "int64" else math.log2(1 / self.share) + 2.0
+        return replace(spec, bits=self.share * (spec.bits + place))
 
-    def init(self, like: Tree) -> tuple[Tree, Tree]:
-        return {}, {"residual": tree.zeros_like(like)}
-
-    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
-        full = tree.add(update.value, own["residual"])
-        sent = tree.map(self._largest, full)
-        return update._replace(value=sent), {"residual": tree.sub(full, sent)}
-
-    def _largest(self, x: Tensor) -> Tensor:
+    def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
         flat = x.flatten()
-        largest = flat.abs().topk(max(1, math.ceil(self.share * flat.numel()))).indices
-        return torch.zeros_like(flat).scatter(0, largest, flat.gather(0, largest)).reshape(x.shape)
+        places = largest(flat, entries(self.share, len(flat)))
+        return {"values": flat.gather(0, places)}, {"places": places}
+
+    def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
+        return placed(numbers["values"], codes["places"], like)
+
+    def leaf_encodings(self, like: Tensor) -> Tree:
+        return {"places": Encoding("raw") if self.positions == "int64" else Encoding("sorted", limit=like.numel())}
+
+
+@dataclass(frozen=True)
+class RandK(Leafwise):
+    """Send a random `share` of each tensor's entries. Server and client draw the places from one key, for nothing.
+
+    Without feedback the entries are scaled by 1 / share, so that they are right on average; with feedback they are sent
+    as they are, and what was not sent is added to the next update (Stich et al., 2018).
+    """
+
+    keyed: ClassVar[bool] = True
+
+    share: ShareSent
+    feedback: Feedback = 0.0
+
+    @property
+    def unbiased(self) -> bool:  # type: ignore[override]
+        """Without feedback."""
+        return not self.feedback
+
+    def after(self, spec: Spec) -> Spec:
+        l2, l1 = (None if x is None else x * self._scale for x in (spec.l2, spec.l1))
+        return replace(spec, bits=self.share * spec.bits, l2=l2, l1=l1)
+
+    def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
+        flat = x.flatten()
+        values = flat.gather(0, self._places(x, key))
+        return {"values": values * (len(flat) / len(values)) if self.unbiased else values}, {}
+
+    def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
+        return placed(numbers["values"], self._places(like, key), like)
+
+    def leaf_encodings(self, like: Tensor) -> Tree:
+        return {}
+
+    @property
+    def _scale(self) -> float:
+        return 1.0 if self.feedback else 1.0 / self.share
+
+    def _places(self, like: Tensor, key: Tensor) -> Tensor:
+        drawn = rng.quick_words(key, like.numel())
+        return drawn.topk(entries(self.share, like.numel())).indices.sort().values

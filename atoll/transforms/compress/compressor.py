@@ -1,0 +1,185 @@
+"""What a compressor is: it packs an update into less, and unpacks what arrives.
+
+Compressors that follow one another in a file are one message: each packs the real numbers that the one before it left.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from torch import Tensor
+
+from atoll import rng, tree
+from atoll.core import Spec, Total, Transform, Update, transform_name
+from atoll.transforms.requirements import needs_real
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How whole numbers travel: as they are, in so many bits each, or as increasing positions below a limit."""
+
+    kind: Literal["raw", "bits", "sorted"]
+    bits: int = 0
+    limit: int = 0
+
+
+class Packed(NamedTuple):
+    """One update, as small as a compressor makes it."""
+
+    numbers: Tree  # real ones, which the next compressor may pack further
+    codes: Tree  # whole ones: positions, levels, signs
+
+
+class Compressor(Transform, ABC):
+    """Pure functions of one client's update. `Compression` adds the residual, the bytes and its neighbours."""
+
+    keyed: ClassVar[bool] = False
+    unbiased: ClassVar[bool] = False  # is what arrives right on average?
+    feedback: float = 0.0  # of what was not sent is added to the next update
+
+    @abstractmethod
+    def pack(self, value: Tree, own: Tree, key: Tensor) -> tuple[Packed, Tree]:
+        """What is sent of these tensors, and what the client keeps for the next time."""
+
+    @abstractmethod
+    def unpack(self, packed: Packed, like: Tree, key: Tensor) -> Tree:
+        """What the server makes of it: tensors like these. The key is the one that it was packed with."""
+
+    @abstractmethod
+    def encodings(self, like: Tree) -> Tree:
+        """How the codes of tensors like these travel, an `Encoding` for each."""
+
+    @abstractmethod
+    def after(self, spec: Spec) -> Spec:
+        """What is certain of an update that was packed and unpacked, without feedback."""
+
+    def own(self, like: Tree) -> Tree:
+        """What a client keeps, before its first turn."""
+        return {}
+
+    def server_state(self, like: Tree) -> Tree:
+        """What the server keeps, before the first round."""
+        return {}
+
+    def aggregated(self, total: Total, state: Tree) -> tuple[Total, Tree]:
+        """What the server makes of the sum of what arrived, and what it keeps."""
+        return total, state
+
+    def coder(self) -> str | None:
+        """A lossless coder for the whole message, if this is one."""
+        return None
+
+    def bind(self, spec: Spec) -> tuple[Transform, Spec]:
+        needs_real(spec, self.name)
+        after = self.after(spec)
+        if self.feedback:  # what was held back is added to a later update, so a bound does not hold any more
+            reason = f"{self.name} adds what it held back, after clipping" if spec.l2 is not None else ""
+            after = replace(after, l2=None, l1=None, unbounded_because=reason or spec.unbounded_because)
+        return Compression((self,)), replace(after, unbiased=spec.unbiased and self.unbiased)
+
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        raise AssertionError("bind it first")
+
+    @property
+    def name(self) -> str:
+        """What a file calls it."""
+        return transform_name(self)
+
+
+@dataclass(frozen=True)
+class Compression(Transform):
+    """Pack, one compressor after the other; what arrives is unpacked in reverse.
+
+    Error feedback: what did not arrive is client state, and is added to the client's next update (Seide et al., 2014).
+    """
+
+    compressors: tuple[Compressor, ...]
+
+    @property
+    def keyed(self) -> bool:  # type: ignore[override]
+        """Does any of them draw?"""
+        return any(c.keyed for c in self.compressors)
+
+    @property
+    def keeps_zeros(self) -> bool:  # type: ignore[override]
+        """Do all of them?"""
+        return all(c.keeps_zeros for c in self.compressors)
+
+    @property
+    def feedback(self) -> float:
+        """The share of what was held back that is added to the next update."""
+        return max(c.feedback for c in self.compressors)
+
+    def joined(self, following: Transform) -> Transform | None:
+        return Compression(self.compressors + following.compressors) if isinstance(following, Compression) else None
+
+    def init(self, like: Tree) -> tuple[Tree, Tree]:
+        own: Tree = {"residual": tree.zeros_like(like)} if self.feedback else {}
+        stages = zip(self.compressors, self.stages(like), strict=True)
+        kept = {str(i): mine for i, (c, x) in enumerate(stages) if (mine := c.own(x))}
+        state = {str(i): c.server_state(like) for i, c in enumerate(self.compressors) if _has_server_side(c)}
+        return state, own | ({"kept": kept} if kept else {})
+
+    def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
+        kept = dict(state)
+        for i in reversed(kept):
+            total, kept[i] = self.compressors[int(i)].aggregated(total, state[i])
+        return total, kept
+
+    def client_view(self, state: Tree) -> Tree:
+        return {}
+
+    def has_server_side(self) -> bool:
+        return any(map(_has_server_side, self.compressors))
+
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        full = update.value
+        if self.feedback:
+            held = own["residual"] if self.feedback == 1 else tree.scale(own["residual"], self.feedback)
+            full = tree.add(full, held)
+        message, kept, stages = self.packed(full, own.get("kept", {}), key)
+        sent = self.unpacked(message, stages, key)
+        new = {"residual": tree.sub(full, sent)} if self.feedback else {}
+        return update._replace(value=sent), new | ({"kept": kept} if kept else {})
+
+    def packed(self, value: Tree, kept: Tree, key: Tensor) -> tuple[Packed, Tree, list[Tree]]:
+        """The message of an update: the numbers that are left at the end, and the codes of every compressor.
+
+        Also what the client keeps, and what each compressor was given.
+        """
+        codes, new, stages = dict[str, Any](), dict[str, Any](), list[Tree]()
+        for i, c in enumerate(self.compressors):
+            stages.append(value)
+            (value, mine), own = c.pack(value, kept.get(str(i), {}), self._key(key, i))
+            codes |= {str(i): mine} if mine else {}
+            new |= {str(i): own} if own else {}
+        return Packed(value, codes), new, stages
+
+    def unpacked(self, message: Packed, stages: list[Tree], key: Tensor) -> Tree:
+        """The update as the server sees it, from the message and tensors like those that each compressor was given."""
+        value = message.numbers
+        for i, c in reversed(list(enumerate(self.compressors))):
+            value = c.unpack(Packed(value, message.codes.get(str(i), {})), stages[i], self._key(key, i))
+        return value
+
+    def encodings(self, like: Tree) -> Tree:
+        """How the codes of all of them travel."""
+        stages = zip(self.compressors, self.stages(like), strict=True)
+        return {str(i): codes for i, (c, x) in enumerate(stages) if (codes := c.encodings(x))}
+
+    def stages(self, like: Tree) -> list[Tree]:
+        """Tensors like those that each compressor is given, for updates like this one."""
+        stages, key = [like], rng.key("like").to(tree.device(like))
+        for c in self.compressors[:-1]:
+            stages.append(c.pack(tree.zeros_like(stages[-1]), c.own(stages[-1]), key)[0].numbers)
+        return stages
+
+    def _key(self, key: Tensor, i: int) -> Tensor:
+        return rng.fold(key, i) if self.compressors[i].keyed else key
+
+
+def _has_server_side(c: Compressor) -> bool:
+    return type(c).aggregated is not Compressor.aggregated

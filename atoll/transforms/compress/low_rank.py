@@ -1,0 +1,98 @@
+"""Matrices as products of two thin ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from atoll import rng, tree
+from atoll.core import Spec
+from atoll.errors import SpecError
+from atoll.transforms.compress.compressor import Compressor, Packed
+from atoll.transforms.compress.sparse import Feedback
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class LowRank(Compressor):
+    """One step of power iteration from where the client's last one ended (PowerSGD, Vogels et al., 2019).
+
+    A tensor is a matrix with as many rows as its first axis is long. Those that two factors of this rank would not make
+    smaller, and vectors, are sent whole. OARF adds half of what was held back (feedback 0.5).
+    """
+
+    rank: Annotated[int, Field(ge=1, le=4096)]
+    feedback: Feedback = 1.0
+
+    def after(self, spec: Spec) -> Spec:
+        return replace(spec, l1=None)  # a projection: no longer than what came in
+
+    def own(self, like: Tree) -> Tree:
+        if not any(map(self._takes, tree.leaves(like))):
+            raise SpecError(
+                f"low_rank: rank {self.rank} makes no tensor of this model smaller. Use a smaller rank, or another "
+                "compressor: vectors are sent whole."
+            )
+        return {path: _start(x, self.rank, i) for i, (path, x) in enumerate(tree.paths(like)) if self._takes(x)}
+
+    def pack(self, value: Tree, own: Tree, key: Tensor) -> tuple[Packed, Tree]:
+        kept = dict(own)
+
+        def factors(path: str, x: Tensor) -> Any:
+            if path not in own:
+                return x
+            matrix = x.reshape(x.shape[0], -1)
+            left = orthonormal(matrix @ own[path])
+            right = matrix.T @ left
+            kept[path] = right
+            return {"left": left, "right": right}
+
+        return Packed(_map_paths(factors, value), {}), kept
+
+    def unpack(self, packed: Packed, like: Tree, key: Tensor) -> Tree:
+        def product(numbers: Any, x: Any) -> Any:
+            if isinstance(x, dict):
+                return {name: product(numbers[name], part) for name, part in x.items()}
+            if not self._takes(x):
+                return numbers
+            return (numbers["left"] @ numbers["right"].T).reshape(x.shape)
+
+        return product(packed.numbers, like)  # type: ignore[no-any-return]
+
+    def encodings(self, like: Tree) -> Tree:
+        return {}
+
+    def _takes(self, like: Tensor) -> bool:
+        if like.dim() < 2 or not like.is_floating_point():
+            return False
+        rows, columns = like.shape[0], math.prod(like.shape[1:])
+        return self.rank * (rows + columns) < rows * columns
+
+
+def orthonormal(matrix: Tensor) -> Tensor:
+    """Its columns by Gram and Schmidt, twice each; a column that is in the span of those before it becomes zero."""
+    columns: list[Tensor] = []
+    for column in matrix.unbind(1):
+        for _ in range(2):
+            for before in columns:
+                column = column - (before @ column) * before
+        length = column.norm()
+        columns.append(torch.where(length > 1e-6 * matrix.norm(), column / length.clamp(min=1e-38), 0.0))
+    return torch.stack(columns, 1)
+
+
+def _start(x: Tensor, rank: int, i: int) -> Tensor:
+    """Where a client's first iteration starts: at random, and the same for all."""
+    return rng.normal(rng.key("low_rank", i), (math.prod(x.shape[1:]), rank)).to(x.device, x.dtype)
+
+
+def _map_paths(f: Any, value: Tree, prefix: str = "") -> Tree:
+    return {
+        name: _map_paths(f, x, f"{prefix}{name}/") if isinstance(x, dict) else f(f"{prefix}{name}", x)
+        for name, x in value.items()
+    }

@@ -1,0 +1,168 @@
+"""Sending fewer bits of every number."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from atoll import rng
+from atoll.core import Spec
+from atoll.transforms.compress.compressor import Encoding
+from atoll.transforms.compress.leafwise import Leafwise
+from atoll.transforms.compress.rotation import block_of, rotated, rotated_back
+from atoll.tree import Tree
+
+_HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+_LARGEST = 65504.0  # of float16
+
+
+@dataclass(frozen=True)
+class Qsgd(Leafwise):
+    """Each entry as a sign and one of `levels` shares of its tensor's length, rounded up or down at random.
+
+    Right on average (Alistarh et al., 2017).
+    """
+
+    keyed: ClassVar[bool] = True
+    unbiased: ClassVar[bool] = True
+
+    levels: Annotated[int, Field(ge=1, le=2**15)] = 16
+
+    def after(self, spec: Spec) -> Spec:
+        longer = None if spec.size is None else 1 + math.sqrt(spec.size) / self.levels
+        return _rounded(spec, float(self._width), longer)
+
+    def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
+        flat = x.flatten()
+        length = flat.norm()
+        shares = flat.abs() * (self.levels / length.clamp(min=1e-38))
+        level = torch.floor(shares + rng.quick_uniform(key, len(flat))).clamp(max=self.levels)
+        return {"length": length}, {"levels": (level * flat.sign() + self.levels).to(torch.int32)}
+
+    def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
+        shares: Tensor = (codes["levels"] - self.levels).to(like.dtype)
+        unit: Tensor = numbers["length"] / self.levels
+        return (shares * unit).reshape(like.shape)
+
+    def leaf_encodings(self, like: Tensor) -> Tree:
+        return {"levels": Encoding("bits", self._width)}
+
+    @property
+    def _width(self) -> int:
+        return (2 * self.levels).bit_length()
+
+
+@dataclass(frozen=True)
+class UniformQuantise(Leafwise):
+    """Each entry as one of 2^bits values between its tensor's least and largest, rounded up or down at random.
+
+    Right on average. `rotate` spreads large entries over all coordinates first (Suresh et al., 2017), which makes the
+    range, and with it the error, smaller.
+    """
+
+    keyed: ClassVar[bool] = True
+    unbiased: ClassVar[bool] = True
+
+    bits: Annotated[int, Field(ge=1, le=16)] = 8
+    rotate: bool = False
+
+    def after(self, spec: Spec) -> Spec:
+        longer = None if spec.size is None else 1 + 2 * math.sqrt(spec.size) / self._steps
+        return _rounded(spec, float(self.bits), None if self.rotate else longer)
+
+    def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
+        flat = rotated(x.flatten(), rng.fold(key, 0)).flatten() if self.rotate else x.flatten()
+        low, high = flat.min(), flat.max()
+        step = ((high - low) / self._steps).clamp(min=1e-38)
+        level = torch.floor((flat - low) / step + rng.quick_uniform(key, len(flat))).clamp(0, self._steps)
+        return {"low": low, "high": high}, {"levels": level.to(torch.int32)}
+
+    def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
+        low, high = numbers["low"], numbers["high"]
+        flat: Tensor = low + codes["levels"].to(like.dtype) * ((high - low) / self._steps)
+        if self.rotate:
+            flat = rotated_back(flat.reshape(-1, _block(like)), like.numel(), rng.fold(key, 0))
+        return flat.reshape(like.shape)
+
+    def leaf_encodings(self, like: Tensor) -> Tree:
+        return {"levels": Encoding("bits", self.bits)}
+
+    @property
+    def _steps(self) -> int:
+        return (1 << self.bits) - 1
+
+
+@dataclass(frozen=True)
+class Drive(Leafwise):
+    """One bit for each coordinate of the rotated update: its sign (Vargaftik et al., 2021).
+
+    `scale` "unbiased" makes it right on average, "nearest" has the least error in one message.
+    """
+
+    keyed: ClassVar[bool] = True
+
+    scale: Literal["unbiased", "nearest"] = "unbiased"
+
+    @property
+    def unbiased(self) -> bool:  # type: ignore[override]
+        """By its scale."""
+        return self.scale == "unbiased"
+
+    def after(self, spec: Spec) -> Spec:
+        return _rounded(spec, 1.0, 1.0 if self.scale == "nearest" else None)
+
+    def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
+        blocks = rotated(x.flatten(), key)
+        total = blocks.abs().sum(1)
+        scale = total / blocks.shape[1] if self.scale == "nearest" else (blocks**2).sum(1) / total.clamp(min=1e-38)
+        return {"scale": scale}, {"signs": (blocks > 0).to(torch.int32).flatten()}
+
+    def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
+        signs = (2 * codes["signs"] - 1).to(like.dtype).reshape(-1, _block(like))
+        return rotated_back(signs * numbers["scale"][:, None], like.numel(), key).reshape(like.shape)
+
+    def leaf_encodings(self, like: Tensor) -> Tree:
+        return {"signs": Encoding("bits", 1)}
+
+
+@dataclass(frozen=True)
+class Half(Leafwise):
+    """Each number in 16 bits: float16 (what is beyond its range becomes the largest) or bfloat16."""
+
+    keeps_zeros: ClassVar[bool] = True
+
+    format: Literal["float16", "bfloat16"] = "float16"
+
+    def after(self, spec: Spec) -> Spec:
+        return _rounded(spec, 16.0, 1 + (2.0**-10 if self.format == "float16" else 2.0**-7))
+
+    def takes(self, like: Tensor) -> bool:
+        return like.is_floating_point()
+
+    def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
+        within = x.clamp(-_LARGEST, _LARGEST) if self.format == "float16" else x
+        return {}, {"halves": within.to(_HALF[self.format])}
+
+    def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
+        return codes["halves"].to(like.dtype)  # type: ignore[no-any-return]
+
+    def leaf_encodings(self, like: Tensor) -> Tree:
+        return {"halves": Encoding("raw")}
+
+
+def _block(like: Tensor) -> int:
+    return block_of(like.numel())
+
+
+def _rounded(spec: Spec, bits: float, longer: float | None) -> Spec:
+    """Bounds after rounding that may make an update longer by this factor; None: by more than is known."""
+    if longer is not None:
+        l1 = None if spec.l1 is None or longer != 1.0 else spec.l1
+        return replace(spec, bits=bits, l2=None if spec.l2 is None else spec.l2 * longer, l1=l1)
+    why = "quantisation can make an update longer, after clipping" if spec.l2 is not None else spec.unbounded_because
+    return replace(spec, bits=bits, l2=None, l1=None, unbounded_because=why)

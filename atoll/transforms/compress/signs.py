@@ -1,0 +1,92 @@
+"""Sending signs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from atoll import rng, tree
+from atoll.core import Positive, Spec, Total
+from atoll.transforms.compress.compressor import Encoding
+from atoll.transforms.compress.leafwise import Leafwise
+from atoll.transforms.compress.sparse import Feedback, ShareSent, entries, largest, placed
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class Sign(Leafwise):
+    """The sign of every entry, and one size for each tensor: the mean of its entries' sizes.
+
+    With feedback 1 it converges where plain signs do not (Karimireddy et al., 2019). `size` "majority": signs alone,
+    and the server moves every coordinate by `step` where most point to (Bernstein et al., 2018).
+    """
+
+    size: Literal["mean", "majority"] = "mean"
+    step: Positive = 1e-3
+    feedback: Feedback = 0.0
+
+    def after(self, spec: Spec) -> Spec:
+        if self.size == "mean":
+            return replace(spec, bits=1.0, l1=None)  # the mean size times sqrt(n) is at most the length
+        bound = None if spec.size is None else math.sqrt(spec.size)
+        return replace(spec, bits=1.0, l2=bound, l1=None if bound is None else bound**2)
+
+    def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
+        numbers = {"size": x.abs().mean()} if self.size == "mean" else {}
+        return numbers, {"signs": (x.flatten() > 0).to(torch.int32)}
+
+    def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
+        signs: Tensor = (2 * codes["signs"] - 1).to(like.dtype).reshape(like.shape)
+        return signs * numbers["size"] if self.size == "mean" else signs
+
+    def leaf_encodings(self, like: Tensor) -> Tree:
+        return {"signs": Encoding("bits", 1)}
+
+    def aggregated(self, total: Total, state: Tree) -> tuple[Total, Tree]:
+        if self.size == "mean":
+            return total, state
+        return replace(total, value=tree.map(lambda x: x.sign() * self.step * total.weight, total.value)), state
+
+
+@dataclass(frozen=True)
+class Ternary(Leafwise):
+    """The largest `share` of each tensor's entries, as signs and one size: the mean of theirs.
+
+    STC (Sattler et al., 2019). With `both_ways` the server does the same to what it aggregated, with a residual of its
+    own.
+    """
+
+    share: ShareSent = 0.01
+    feedback: Feedback = 1.0
+    both_ways: bool = True
+
+    def after(self, spec: Spec) -> Spec:
+        return replace(spec, bits=self.share * (math.log2(1 / self.share) + 3.0), l1=None)
+
+    def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
+        flat = x.flatten()
+        places = largest(flat, entries(self.share, len(flat)))
+        values = flat.gather(0, places)
+        return {"size": values.abs().mean()}, {"places": places, "signs": (values > 0).to(torch.int32)}
+
+    def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
+        signs = (2 * codes["signs"] - 1).to(like.dtype)
+        return placed(signs * numbers["size"], codes["places"], like)
+
+    def leaf_encodings(self, like: Tensor) -> Tree:
+        return {"places": Encoding("sorted", limit=like.numel()), "signs": Encoding("bits", 1)}
+
+    def server_state(self, like: Tree) -> Tree:
+        return {"residual": tree.zeros_like(like)} if self.both_ways else {}
+
+    def aggregated(self, total: Total, state: Tree) -> tuple[Total, Tree]:
+        if not self.both_ways:
+            return total, state
+        full = tree.add(total.mean(), state["residual"])
+        key = rng.key("unused")
+        sent = self.unpack(self.pack(full, {}, key)[0], full, key)
+        return replace(total, value=tree.scale(sent, total.weight)), {"residual": tree.sub(full, sent)}

@@ -17,15 +17,6 @@ from atoll.transforms.requirements import needs_real
 from atoll.tree import Tree
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """How whole numbers travel: as they are, in so many bits each, or as increasing positions below a limit."""
-
-    kind: Literal["raw", "bits", "sorted"]
-    bits: int = 0
-    limit: int = 0
-
-
 class Packed(NamedTuple):
     """One update, as small as a compressor makes it."""
 
@@ -50,7 +41,7 @@ class Compressor(Transform, ABC):
 
     @abstractmethod
     def encodings(self, like: Tree) -> Tree:
-        """How the codes of tensors like these travel, an `Encoding` for each."""
+        """How the codes of tensors like these travel: an `Encoding` for each, {} for one that travels as it is."""
 
     @abstractmethod
     def after(self, spec: Spec) -> Spec:
@@ -143,7 +134,21 @@ class Compression(Transform):
         message, kept, stages = self.packed(full, own.get("kept", {}), key)
         sent = self.unpacked(message, stages, key)
         new = {"residual": tree.sub(full, sent)} if self.feedback else {}
-        return update._replace(value=sent), new | ({"kept": kept} if kept else {})
+        travels = {"weight": update.weight, **message._asdict()}
+        fixed = self._layout(travels, full).fixed_bytes is not None
+        sent_update = Update(sent, update.weight, None if fixed else travels)
+        return sent_update, new | ({"kept": kept} if kept else {})
+
+    def layout(self, like: Tree) -> Layout:
+        _, own = self.init(like)
+        key = rng.key("like").to(tree.device(like))
+        message, _, _ = self.packed(tree.zeros_like(like), own.get("kept", {}), key)
+        return self._layout({"weight": torch.ones((), device=tree.device(like)), **message._asdict()}, like)
+
+    def _layout(self, message: Tree, like: Tree) -> Layout:
+        coder = next((c.coder() for c in self.compressors if c.coder()), None)
+        encodings = {f"codes/{path}": encoding for path, encoding in _encodings(self.encodings(like))}
+        return layout_of(message, encodings, coder)
 
     def packed(self, value: Tree, kept: Tree, key: Tensor) -> tuple[Packed, Tree, list[Tree]]:
         """The message of an update: the numbers that are left at the end, and the codes of every compressor.
@@ -183,3 +188,12 @@ class Compression(Transform):
 
 def _has_server_side(c: Compressor) -> bool:
     return type(c).aggregated is not Compressor.aggregated
+
+
+def _encodings(codes: Tree, prefix: str = "") -> Iterator[tuple[str, Encoding]]:
+    """Those in a tree, by path. One is a dict of its own, without dicts in it."""
+    for name, x in codes.items():
+        if any(isinstance(part, dict) for part in x.values()):
+            yield from _encodings(x, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", x

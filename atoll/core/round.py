@@ -68,7 +68,6 @@ class Outcome:
     changed: bool = True  # False: nobody contributed, so the server stays as it was
     diagnostics: Tree = field(default_factory=dict)  # of the reducer, the transforms and the algorithm
 
-
     def uploads(self) -> Tensor:
         """(C,) bytes that each client sent, where they depend on its numbers; else nothing."""
         upload = self.columns().upload

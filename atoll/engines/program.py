@@ -56,7 +56,7 @@ class ClientSteps:
             finite, loss = finite & within, loss.masked_fill(~within, TOO_LONG)
         new = {"algorithm": kept, "chain": held}
         out = {"value": update.value, "weight": update.weight, "by": by, "own": new, "loss": loss, "finite": finite}
-        return out if update.message is None else {**out, "message": update.message}
+        return {**out, "message": update.message} if update.message else out
 
 
 def batch_of(decode: Decode, columns: Tree, rows: Tensor, n: Tensor, key: Tensor) -> Tree:

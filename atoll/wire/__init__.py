@@ -17,5 +17,17 @@ from atoll.wire.envelope import SERVER
 from atoll.wire.layout import Layout
 from atoll.wire.part import Encoding, Part
 from atoll.wire.payload import Payload, decode, encode, lengths
+from atoll.wire.sizes import EMPTY_BYTES, wire_bytes
 
-__all__ = ["SERVER", "Encoding", "Layout", "Part", "Payload", "decode", "encode", "lengths"]
+__all__ = [
+    "EMPTY_BYTES",
+    "SERVER",
+    "Encoding",
+    "Layout",
+    "Part",
+    "Payload",
+    "decode",
+    "encode",
+    "lengths",
+    "wire_bytes",
+]

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atoll.errors import WireError
 from atoll.wire.part import Part
 
 STORED, CODED = 0, 1  # modes; a code that would be longer than the plain bytes is not used

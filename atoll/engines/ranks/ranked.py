@@ -127,9 +127,9 @@ class Ranked(Engine):
         clients, ranks = torch.zeros(5, n, dtype=torch.float64), torch.zeros(self.world.size, dtype=torch.float64)
         ranks[rank] = seconds
         sizes = part.columns().upload
-        upload = torch.full((len(mine),), -1) if sizes is None else sizes
+        uploads = torch.full((len(mine),), -1) if sizes is None else sizes
         here = torch.ones(len(mine))
-        columns = part.loss.double().cpu(), part.finite.double().cpu(), part.examples.double(), here, upload
+        columns = part.loss.double().cpu(), part.finite.double().cpu(), part.examples.double(), here, uploads
         for row, column in zip(clients, columns, strict=True):
             row[mine] = column.double()
         everything = self.world.all_reduce(torch.cat([clients.flatten(), ranks]))

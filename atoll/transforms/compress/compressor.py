@@ -6,15 +6,19 @@ Compressors that follow one another in a file are one message: each packs the re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from atoll import rng, tree
 from atoll.core import Spec, Total, Transform, Update, transform_name
+from atoll.transforms.compress.layouts import layout_of
 from atoll.transforms.requirements import needs_real
 from atoll.tree import Tree
+from atoll.wire import Encoding, Layout
 
 
 class Packed(NamedTuple):
@@ -136,7 +140,7 @@ class Compression(Transform):
         new = {"residual": tree.sub(full, sent)} if self.feedback else {}
         travels = {"weight": update.weight, **message._asdict()}
         fixed = self._layout(travels, full).fixed_bytes is not None
-        sent_update = Update(sent, update.weight, None if fixed else travels)
+        sent_update = Update(sent, update.weight, {} if fixed else travels)
         return sent_update, new | ({"kept": kept} if kept else {})
 
     def layout(self, like: Tree) -> Layout:

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from atoll import rng
 from atoll.core import Spec
-from atoll.transforms.compress.compressor import Encoding
 from atoll.transforms.compress.leafwise import Leafwise
 from atoll.transforms.compress.rotation import block_of, rotated, rotated_back
 from atoll.tree import Tree
+from atoll.wire import Encoding
 
 _HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 _LARGEST = 65504.0  # of float16
@@ -50,7 +50,7 @@ class Qsgd(Leafwise):
         return (shares * unit).reshape(like.shape)
 
     def leaf_encodings(self, like: Tensor) -> Tree:
-        return {"levels": Encoding("bits", self._width)}
+        return {"levels": Encoding(kind="bits", bits=self._width)}
 
     @property
     def _width(self) -> int:
@@ -90,7 +90,7 @@ class UniformQuantise(Leafwise):
         return flat.reshape(like.shape)
 
     def leaf_encodings(self, like: Tensor) -> Tree:
-        return {"levels": Encoding("bits", self.bits)}
+        return {"levels": Encoding(kind="bits", bits=self.bits)}
 
     @property
     def _steps(self) -> int:
@@ -127,7 +127,7 @@ class Drive(Leafwise):
         return rotated_back(signs * numbers["scale"][:, None], like.numel(), key).reshape(like.shape)
 
     def leaf_encodings(self, like: Tensor) -> Tree:
-        return {"signs": Encoding("bits", 1)}
+        return {"signs": Encoding(kind="bits", bits=1)}
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Half(Leafwise):
         return codes["halves"].to(like.dtype)  # type: ignore[no-any-return]
 
     def leaf_encodings(self, like: Tensor) -> Tree:
-        return {"halves": Encoding("raw")}
+        return {"halves": Encoding()}
 
 
 def _block(like: Tensor) -> int:

@@ -2,16 +2,13 @@
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from atoll.errors import ConfigError
-from atoll.experiment.arguments import Argument, Builder, schema
 from atoll.experiment.catalogue import CATALOGUE, GIVEN
-from atoll.experiment.messages import did_you_mean
-from atoll.experiment.registry import as_entry
-from atoll.experiment.type_names import marks, short_toml
+from atoll.experiment.signatures import Builder, schema
+from atoll.schema import Argument, did_you_mean, marks, short_toml
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,4 @@ def _option(argument: Argument) -> Option:
 def _default(argument: Argument) -> str | None:
     if argument.required or argument.default is None:
         return None
-    value: Any = argument.default
-    if argument.kind and not argument.many:
-        value = as_entry(CATALOGUE[argument.kind], value)
-    return None if value is None else short_toml(value)
+    return short_toml(argument.default)

@@ -8,11 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from atoll.experiment import toml
-from atoll.experiment.arguments import Argument
-from atoll.experiment.limits import beyond
-from atoll.experiment.type_names import has_choice, sentence, short_toml
 from atoll.records import renamed_option
+from atoll.schema import toml
+from atoll.schema.argument import Argument
+from atoll.schema.limits import beyond
+from atoll.schema.type_names import has_choice, sentence, short_toml
 
 # More than the bound itself says, by the place of the value.
 HINTS = {

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from pydantic.fields import FieldInfo
 
-from atoll.errors import ConfigError
 from atoll.experiment.catalogue import CATALOGUE, GIVEN
 from atoll.experiment.signatures import Builder, schema
-from atoll.schema import Argument, did_you_mean, marks, short_toml
+from atoll.schema import Argument, marks, short_toml
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,6 @@ def describe(kind: str) -> list[Item]:
     momentum = 0.0: number >= 0 and < 1, or a schedule; nesterov = false: true or false; \
 weight_decay = 0.0: number >= 0, or a schedule
     """
-    if kind not in CATALOGUE:
-        known = [*CATALOGUE, "suites"]
-        guess = did_you_mean(kind, known)
-        raise ConfigError(f"list: {kind!r} is not known.{guess} Known: {', '.join(known)}.")
     given = GIVEN.get(kind, frozenset())
     return [
         Item(name, summary_line(b), [_option(a) for a in schema(b, given).values()])

@@ -774,11 +774,13 @@ def test_a_listing_fits_eighty_columns(kind: str) -> None:
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
-        describe("algorithm")
+        table("algorithm")
     expected = f"list: 'algorithm' is not known. Did you mean 'algorithms'? Known: {', '.join([*CATALOGUE, 'suites'])}."
     assert str(caught.value) == expected
 
 
-@pytest.mark.parametrize("module", [advice, argument_json, defaults, experiment, files, listing, registry, signatures, toml, words])
+@pytest.mark.parametrize(
+    "module", [advice, argument_json, defaults, experiment, files, listing, registry, signatures, toml, words]
+)
 def test_the_examples_in_the_docs_run(module: Any) -> None:
     assert doctest.testmod(module).failed == 0

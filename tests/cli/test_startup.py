@@ -139,7 +139,8 @@ def test_the_state_of_the_package_is_another_when_a_file_is(tmp_path: Path, monk
         states.append(remembered._package_state())
     os.utime(tmp_path / "a.py", (0, 0))
     states.append(remembered._package_state())
-    assert len(set(states)) == 4 and remembered._package_state() == states[-1]
+    assert len(set(states)) == 4
+    assert remembered._package_state() == states[-1]
 
 
 def test_suites_and_signatures_are_kept_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +214,9 @@ def test_options_are_typed_again_only_where_they_were_typed() -> None:
     assert common.retyped_overrides(["a=1", "b=2"]) == ["--set", "a=1", "--set", "b=2"]
 
 
-def test_two_runs_are_compared_without_torch(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Of two runs that differ in their rates."""
     base = {
         "rounds": 2,
         "data": "digits",
@@ -221,10 +224,24 @@ def test_two_runs_are_compared_without_torch(tmp_path: Path) -> None:
         "task": {"model": "linear"},
         "local": {"max_steps": 1},
     }
-    folders = [str(tmp_path / str(rate)) for rate in (0.1, 0.2)]
-    for folder, rate in zip(folders, (0.1, 0.2), strict=True):
+    made = [str(tmp_path_factory.mktemp("runs") / "run") for _ in range(2)]
+    for folder, rate in zip(made, (0.1, 0.2), strict=True):
         atoll.run({**base, "algorithm": {"name": "fedavg", "lr": rate}}, folder)
-    code = f"import sys; from atoll.cli.main import main; sys.argv = ['atoll', 'compare', *{folders!r}]\n"
-    modules = imported(code + "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code")
+    return made
+
+
+def modules_of(*words: str) -> set[str]:
+    """What a command that succeeds has imported."""
+    code = f"import sys; from atoll.cli.main import main; sys.argv = ['atoll', *{words!r}]\n"
+    return imported(code + "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code")
+
+
+def test_two_runs_are_compared_without_torch(folders: list[str]) -> None:
+    modules = modules_of("compare", *folders)
     assert "torch" not in modules
     assert "atoll.analysis.diff.find_difference" in modules
+
+
+def test_a_run_is_reported_without_torch_and_without_statistics(folders: list[str], tmp_path: Path) -> None:
+    modules = modules_of("report", folders[0], "-o", str(tmp_path / "page.html"))
+    assert modules & HEAVY == {"jinja2", "matplotlib", "numpy"}

@@ -34,7 +34,8 @@ def report(
 
     A sweep stands for its runs; of a suite the page is drawn again.
     """
-    from atoll.records import REPORT, all_runs_at, is_run, is_sweep
+    with imports():
+        from atoll.records import REPORT, all_runs_at, is_run, is_sweep
 
     wrong = sorted(set(figures or []) - {"png", "pdf"})
     if wrong:

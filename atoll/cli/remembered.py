@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,12 +24,18 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def load(file: str | Path, overrides: Sequence[str]) -> Experiment:
-    """The experiment of a file; if it has mistakes and signatures are kept, they are said before torch is imported."""
-    from atoll.schema import check_remembered, override, read
+    """The experiment of a file, with changes such as "algorithm.lr=0.05"."""
+    from atoll.schema import override, read
 
-    raw = override(read(file), overrides)
+    return parse(override(read(file), overrides))
+
+
+def parse(raw: Mapping[str, Any]) -> Experiment:
+    """The experiment; if it has mistakes and signatures are kept, they are said before torch is imported."""
     known = kept("catalogue")
     if known is not None:
+        from atoll.schema import check_remembered
+
         check_remembered(known["signatures"], raw)
     with imports():
         from atoll.experiment import Experiment

@@ -104,7 +104,7 @@ def test_mistakes_in_a_file_are_said_without_torch_and_word_by_word_as_with_it(t
         said.append(done.stderr)
     assert said[0] == said[1] == said[2]
     assert all(word in said[0] for word in ("Did you mean alpha?", "Did you mean 'fedprox'?", "must be at least 1"))
-    after([["run", typo], ["check", typo]], "assert heavy <= {'numpy'} and code == 2", tmp_path)
+    after([["run", typo], ["check", typo], ["data", "show", typo]], "assert heavy <= {'numpy'} and code == 2", tmp_path)
 
 
 def test_a_file_that_cannot_be_read_needs_no_torch_even_the_first_time(tmp_path: Path) -> None:
@@ -179,7 +179,8 @@ try:
     main()
 except SystemExit as e:
     assert e.code == 7"""
-    imported(code)
+    imported(code, tmp_path)
+    after([["list", "models"]], "assert not heavy and code == 0", tmp_path)  # it has read signatures on the way
 
 
 def test_the_collector_rests_only_while_torch_is_imported_for_the_first_time() -> None:

@@ -93,6 +93,7 @@ class Experiment(BaseModel):
     local: LocalTable = LocalTable()
     algorithm: Annotated[Entry, Of("algorithms")]
     transform: Annotated[list[Entry], Of("transforms")] = []
+    broadcast: Annotated[list[Entry] | None, Of("transforms")] = None  # compressors of what the server sends
     reducer: Annotated[Entry, Of("reducers")] = {"name": "mean"}
     engine: Annotated[Entry, Of("engines")] = {"name": "auto"}
     round: Annotated[Entry, Of("rounds")] = {"name": "central"}

@@ -11,7 +11,6 @@ from torch import Tensor
 from atoll import tree
 from atoll.tree import Tree
 
-
 _NOTHING: Tree = {}
 
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import torch
 
-from atoll.wire import Encoding, Layout, decode, encode
 from atoll.tree import Tree
+from atoll.wire import Encoding, Layout, decode, encode
 
 
 def milliseconds(work: Callable[[], object], repeats: int) -> float:
@@ -46,22 +46,24 @@ def payloads(size: int) -> dict[str, tuple[Tree, dict[str, Encoding]]]:
     }
 
 
+def row(name: str, values: Tree, encodings: dict[str, Encoding], repeats: int) -> str:
+    layout = Layout.of(values, **encodings)
+    data = encode(layout, values, kind="update", round=0, sender=0)
+    encoding = milliseconds(lambda: encode(layout, values, kind="update", round=0, sender=0), repeats)
+    decoding = milliseconds(lambda: decode(data), repeats)
+    length = f"{milliseconds(lambda: layout.length(values), repeats):.2f}" if layout.measurable else "by encoding"
+    return f"| {name} | {len(data):,} | {encoding:.2f} | {decoding:.2f} | {length} |"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--size", type=int, default=1_600_000)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print("| payload | bytes | float32 over it | encode ms | decode ms | length ms |\n|---|---|---|---|---|---|")
+    print("| payload | bytes | encode ms | decode ms | length ms |\n|---|---|---|---|---|")
     for name, (values, encodings) in payloads(options.size).items():
-        layout = Layout.of(values, **encodings)
-        data = encode(layout, values, kind="update", round=0, sender=0)
-        works = [lambda: encode(layout, values, kind="update", round=0, sender=0), lambda: decode(data)]
-        works += [lambda: layout.length(values)] if layout.measurable else []
-        times = " | ".join(f"{milliseconds(work, options.repeats):.2f}" for work in works)
-        print(
-            f"| {name} | {len(data):,} | {4 * options.size / len(data):.1f} | {times} {'' if layout.measurable else '| - '}|"
-        )
+        print(row(name, values, encodings, options.repeats))
 
 
 if __name__ == "__main__":

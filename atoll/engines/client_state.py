@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.engines.row_file import RowLayout, RowFile
+from atoll.engines.row_file import RowFile, RowLayout
 from atoll.tree import Tree
 
 _PIECE = 8 << 20  # bytes of rows that a checkpoint holds at a time

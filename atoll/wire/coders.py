@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atoll.errors import WireError
 from atoll.wire.part import Part
 
 STORED, CODED = 0, 1  # modes; a code that would be longer than the plain bytes is not used
@@ -22,9 +21,7 @@ def _library(name: str, part: Part) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise part.error(
-            f"coder {part.coder!r} needs {name}. Run: pip install 'atoll[wire]', or use 'plain'."
-        ) from None
+        raise part.error(f"coder {part.coder!r} needs {name}. Run: pip install 'atoll[wire]', or use plain.") from None
 
 
 def compress(part: Part, plain: bytes) -> bytes:

@@ -94,16 +94,12 @@ class Layout:
         named = dict(_walk(values)[0])
         if named.keys() != {part.path for part in self.parts}:
             odd = sorted(named.keys() ^ {part.path for part in self.parts})
-            raise WireError(
-                f"{odd[0]}: is in the tree or in the layout, but not in both. Make it with Layout.of(tree)."
-            )
+            raise WireError(f"{odd[0]}: is in only one of tree and layout. Make the layout with Layout.of(tree).")
         for part in self.parts:
             x = named[part.path]
             if tuple(x.shape) != part.shape or x.dtype != TORCH[part.dtype]:
                 got = f"{tuple(x.shape)} of {x.dtype}"
-                raise part.error(
-                    f"is {got}; its layout says {part.shape} of {part.dtype}. Make it with Layout.of(tree)."
-                )
+                raise part.error(f"is {got}; its layout says {part.shape} of {part.dtype}. Use Layout.of(tree).")
         return [named[part.path] for part in self.parts]
 
     def unflatten(self, tensors: list[Tensor]) -> Tree:

@@ -82,9 +82,7 @@ def decode_positions(mode: int, code: memoryview, count: int, limit: int) -> NDA
     if mode not in (RICE, BITMAP):
         raise WireError(f"positions: code {mode} is unknown. 0 is Rice, 1 a bitmap.")
     if len(code) > most_code_bytes(count, limit):
-        raise WireError(
-            f"positions: {len(code)} bytes for {count} below {limit}. The shorter code never needs as many."
-        )
+        raise WireError(f"positions: {len(code)} bytes for {count} below {limit}. The shorter code needs fewer.")
     return _from_bitmap(code, count, limit) if mode == BITMAP else _from_rice(code, count, limit)
 
 

@@ -18,6 +18,7 @@ FLOORS = (
     ("stats",),
     ("records",),
     ("core",),
+    ("wire",),
     ("privacy",),
     ("data",),
     ("attacks",),
@@ -47,6 +48,7 @@ ONLY = {  # numbers and records: never torch, never what wrote them
     "privacy": {"errors"},
     "records": {"errors", "stats"},
     "report": {"errors", "stats", "records"},
+    "wire": {"errors", "tree", "core"},  # shapes and bytes: whoever sends says how
 }
 
 # Each with its reason, and only inside a function, so that nothing is imported before it is asked for.

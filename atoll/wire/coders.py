@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from atoll.wire.part import Part
 
-STORED, CODED = 0, 1  # modes; a code that would be longer than the plain bytes is not used
+STORED, CODED = b"\0", b"\1"  # how a part begins; a code that would be longer than the plain bytes is not used
 _BLOCK = 1 << 16  # symbols decoded at a time, so that no part is there twice
 _MOST_WINDOW = 1 << 23  # bytes that a zstd frame may ask for: RFC 8878 says to read up to 8 MB
 _LEVEL = 3

@@ -17,7 +17,7 @@ from atoll import tree
 from atoll.errors import WireError
 from atoll.tree import Tree
 from atoll.wire.envelope import ENVELOPE
-from atoll.wire.part import DTYPES, PREFIX, TORCH, Encoding, Part
+from atoll.wire.part import DTYPES, LENGTH, TORCH, Encoding, Part
 from atoll.wire.positions import code_bytes
 
 MOST_PARTS = 1 << 14
@@ -77,7 +77,7 @@ class Layout:
 
     @cached_property
     def _constant(self) -> int:
-        fixed = sum(part.plain_bytes if part.fixed else PREFIX for part in self.parts)
+        fixed = sum(part.plain_bytes if part.fixed else LENGTH for part in self.parts)
         return ENVELOPE.size + len(self.header) + fixed
 
     def length(self, values: Tree) -> Tensor:

@@ -30,7 +30,7 @@ from atoll.wire.envelope import ENVELOPE, Envelope
 ALLOWED = 16 << 20  # bytes of tensors
 ROOM = 64 << 20  # bytes that the process may grow by
 EDGES = (1, 8, 12, 16, 20, 22, 24, 31, 32, 40, 48, 63, 64)
-INTEGERS = tuple(n for edge in EDGES for n in ((1 << edge) - 1, 1 << edge, (1 << edge) + 1) if n < 1 << 64) + (0, -1)
+INTEGERS = (0, -1, *(n for edge in EDGES for n in ((1 << edge) - 1, 1 << edge, (1 << edge) + 1) if n < 1 << 64))
 
 
 def examples() -> list[bytes]:
@@ -138,6 +138,7 @@ def mutate(data: bytes, other: bytes, rng: random.Random) -> bytes:
         lambda: sealed(
             rng.choice((b"\x91", b"\xdc\x00\x10", b"\xdd\xff\xff\xff\xff", b"\xdf\xff")) * rng.randrange(3000), body
         ),
+        lambda: sealed(header + bytes(rng.randrange(1 << 21)), body),
         lambda: sealed(rng.randbytes(rng.randrange(200)), rng.randbytes(rng.randrange(200))),
     )
     return rng.choice(ways)()

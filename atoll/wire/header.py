@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import msgpack
 
 from atoll.errors import WireError
-from atoll.wire.layout import MOST_HEADER, MOST_PARTS, Layout
+from atoll.wire.envelope import MOST_HEADER
+from atoll.wire.layout import MOST_PARTS, Layout
 from atoll.wire.part import CODERS, DTYPES, KINDS, MOST_AXES, MOST_PATH, Part
 
 T = TypeVar("T")

@@ -16,12 +16,11 @@ from torch import Tensor
 from atoll import tree
 from atoll.errors import WireError
 from atoll.tree import Tree
-from atoll.wire.envelope import ENVELOPE
+from atoll.wire.envelope import ENVELOPE, MOST_HEADER
 from atoll.wire.part import DTYPES, LENGTH, TORCH, Encoding, Part
 from atoll.wire.positions import code_bytes
 
 MOST_PARTS = 1 << 14
-MOST_HEADER = 1 << 20  # bytes
 _NAMES = {dtype: name for name, dtype in TORCH.items()}
 
 

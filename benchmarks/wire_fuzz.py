@@ -3,8 +3,8 @@
     python benchmarks/wire_fuzz.py [--cases 100000] [--seed 0] [--only CASE]
 
 Each is decoded, with room for 64 MiB more than the process had (RLIMIT_AS) and 16 MiB of tensors allowed. It must be a
-payload, which encodes again to the length that its layout says (if it has up to a MiB), or a WireError. Anything else is
-shown with its case.
+payload, which encodes again to the length that its layout says (if it has up to a MiB), or a WireError. Anything else
+is shown with its case.
 """
 
 from __future__ import annotations

@@ -36,8 +36,7 @@ def decompress(part: Part, frame: memoryview) -> memoryview:
         claims = zstd.get_frame_parameters(frame)
         if claims.content_size > part.plain_bytes or claims.window_size > _MOST_WINDOW:
             raise part.error(f"a zstd frame of {claims.content_size} bytes. It has at most {part.plain_bytes}.")
-        decompressor = zstd.ZstdDecompressor(max_window_size=_MOST_WINDOW)
-        return memoryview(decompressor.decompress(frame, part.plain_bytes, allow_extra_data=False))
+        return memoryview(zstd.ZstdDecompressor().decompress(frame, part.plain_bytes, allow_extra_data=False))
     except zstd.ZstdError as e:
         raise part.error(f"is no zstd frame ({e}). Was it written by another coder?") from None
 

@@ -75,6 +75,11 @@ def test_an_entropy_code_is_what_the_specification_says(frequencies):
     assert slow_ans(entropy_encode(part, symbols), 3000, part.bits) == symbols.tolist()
 
 
+def test_what_is_rare_still_has_a_frequency():
+    part = Part("x", (100_000,), "uint8", kind="bits", bits=1, coder="entropy")
+    assert np.frombuffer(entropy_encode(part, np.arange(100_000) == 7)[:4], "<u2").tolist() == [65535, 1]
+
+
 def test_a_code_that_would_be_longer_is_not_used():
     x = {"x": torch.arange(16).to(torch.uint8)}
     for coder in ("entropy", "zstd"):
@@ -105,6 +110,7 @@ def test_plain_payloads_need_neither_library(monkeypatch):
     ("code", "words"),
     [
         ("0000", "2 bytes of entropy code"),
+        ("0100010001", "5 bytes of entropy code"),
         ("00000000", "frequencies or its last word are 0"),
         ("0100010000000000", "frequencies or its last word are 0"),
         ("01000100" + "01000000" * 9, "left over"),
@@ -122,9 +128,11 @@ def test_a_zstd_frame_that_claims_too_much_is_refused_before_it_is_opened():
     part = Part("x", (10,), "uint8", coder="zstd")
     long = zstandard.ZstdCompressor().compress(bytes(11))
     unsized = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(10))
-    for frame, words in ((long, "at most 10"), (unsized, "at most 10"), (b"no frame", "is no zstd frame")):
-        with pytest.raises(WireError, match=words):
+    window = bytes.fromhex("28b52ffd c0 88 0a00000000000000 510000") + bytes(10)  # of 128 MiB, for 10 bytes
+    assert zstandard.get_frame_parameters(window).window_size == 1 << 27
+    for frame in (long, unsized, window):
+        with pytest.raises(WireError, match="It has at most 10"):
             decompress(part, memoryview(frame))
-    two = zstandard.ZstdCompressor().compress(bytes(5)) * 2
-    with pytest.raises(WireError, match="is no zstd frame"):
-        decompress(part, memoryview(two))
+    for frame in (b"no frame", zstandard.ZstdCompressor().compress(bytes(5)) * 2):
+        with pytest.raises(WireError, match="is no zstd frame"):
+            decompress(part, memoryview(frame))

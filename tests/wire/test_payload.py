@@ -102,6 +102,8 @@ def test_decoded_tensors_are_ones_own():
         ({"w": torch.tensor([3, 4])}, {"w": {"kind": "sorted", "limit": 4}}, "says 0 to 3"),
         ({"w": torch.tensor([3, 4])}, {"w": {"kind": "sorted", "limit": 1}}, "one row of distinct ones"),
         ({"w": torch.ones(1).int()}, {"w": {"kind": "sorted", "limit": 2**40}}, "int32 does not hold positions"),
+        ({"w" * 1025: torch.ones(1)}, {}, "its path has over 1024 bytes"),
+        ({"w": torch.ones(1).long()}, {"w": {"kind": "bits", "bits": 13, "coder": "entropy"}}, "bits up to 12"),
         ({"w": torch.ones(1)}, {"w": {"coder": "entropy"}}, "entropy is for bits up to 12"),
         ({"w": torch.ones(1)}, {"w": {"coder": "gzip"}}, "coder 'gzip' is unknown. Use one of plain"),
         ({"w": torch.ones(1)}, {"w": {"bits": 3}}, "a raw part has no bits"),
@@ -131,6 +133,21 @@ def test_a_tree_that_is_not_of_the_layout_is_refused():
 def test_an_envelope_that_does_not_fit_is_refused(changed, words):
     with pytest.raises(WireError, match=words):
         encode(Layout.of({}), {}, **{"kind": "update", "round": 0, "sender": 0, **changed})
+
+
+def test_a_layout_of_too_many_parts_or_too_long_a_header_is_refused():
+    x = torch.zeros(())
+    with pytest.raises(WireError, match="Up to 16384 travel in one payload"):
+        Layout.of({str(i): x for i in range(16_385)})
+    with pytest.raises(WireError, match="its header has"):
+        assert Layout.of({f"{i:1000}": x for i in range(1100)}).header
+
+
+def test_what_is_empty_travels_with_any_coder():
+    for coder in ("plain", "entropy", "zstd"):
+        x = {"x": torch.zeros(0, 3, dtype=torch.uint8)}
+        data = sent(x, x={"kind": "bits", "bits": 4, "coder": coder})
+        assert decode(data).tree["x"].shape == (0, 3)
 
 
 def test_two_parts_of_one_path_are_refused():

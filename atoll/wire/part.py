@@ -85,7 +85,7 @@ class Part:
     def _check_sorted(self) -> None:
         if self.bits or len(self.shape) != 1 or not self.shape[0] <= self.limit <= MOST_LIMIT:
             raise self.error(f"shape {self.shape} below {self.limit}. Positions are one row of distinct ones.")
-        if (self.limit - 1).bit_length() > value_bits(self.dtype):
+        if max(1, (self.limit - 1).bit_length()) > value_bits(self.dtype):
             raise self.error(f"{self.dtype} does not hold positions below {self.limit}. Use int64.")
 
     @property

@@ -66,8 +66,9 @@ def lengths(layout: Layout, stack: Tree) -> Tensor:
     if layout.measurable:
         return torch.vmap(layout.length)(stack)  # type: ignore[no-any-return]
     host = tree.to(stack, "cpu")
-    rows = range(len(tree.leaves(stack)[0]))
-    return torch.tensor([len(encode(layout, tree.rows(host, i), kind="update", round=0, sender=i)) for i in rows])
+    rows = (tree.rows(host, i) for i in range(len(tree.leaves(stack)[0])))
+    sizes = [len(encode(layout, row, kind="update", round=0, sender=0)) for row in rows]
+    return torch.tensor(sizes, device=tree.device(stack))
 
 
 def _host(x: Tensor) -> NDArray[Any]:
@@ -137,7 +138,7 @@ def _decode_part(part: Part, data: memoryview) -> tuple[Tensor, memoryview]:
 def _from_plain(part: Part, data: memoryview) -> tuple[NDArray[Any], memoryview]:
     if part.kind == "sorted":
         code, rest = _unprefixed(part, data)
-        return decode_positions(code, part.size, part.limit), rest
+        return decode_positions(code, part.size, part.limit, part.path), rest
     here, rest = _cut(part, data, part.plain_bytes)
     if part.kind == "raw":
         return _from_raw(part, here), rest

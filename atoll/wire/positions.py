@@ -63,21 +63,21 @@ def encode_positions(positions: NDArray[np.int64], limit: int) -> bytes:
     return remainders[:whole] + code
 
 
-def decode_positions(code: memoryview, count: int, limit: int) -> NDArray[np.int64]:
+def decode_positions(code: memoryview, count: int, limit: int, name: str = "positions") -> NDArray[np.int64]:
     """`code` may be anything: no more than a byte for each of its bits, and `count` positions, are allocated."""
     if len(code) > most_code_bytes(count, limit):
-        raise WireError(f"positions: {len(code)} bytes for {count} below {limit}. No code of them is as long.")
+        raise WireError(f"{name}: {len(code)} bytes for {count} below {limit}. No code of them is as long.")
     r = rice_parameter(count, limit) if count else 0
     whole, rest = divmod(count * r, 8)
     if packed_bytes(count, r) > len(code):
-        raise WireError(f"positions: {len(code)} bytes do not hold {count} remainders of {r} bits. The payload is cut.")
+        raise WireError(f"{name}: {len(code)} bytes do not hold {count} remainders of {r} bits. The payload is cut.")
     ends = np.flatnonzero(_bits(code[whole:])[rest:])
     if len(ends) != count or (count and packed_bytes(count * r + int(ends[-1]) + 1, 1) != len(code)):
-        raise WireError(f"positions: {len(ends)} quotients, or bytes behind them. There must be {count}, and no more.")
+        raise WireError(f"{name}: {len(ends)} quotients, or bytes behind them. There must be {count}, and no more.")
     gaps = ((np.diff(ends, prepend=-1) - 1) << r) + unpack(code, count, r, np.dtype(np.int64))
     positions = np.cumsum(gaps + 1) - 1
     if count and int(positions[-1]) >= limit:
-        raise WireError(f"positions: the last is {positions[-1]}. They must be below {limit}.")
+        raise WireError(f"{name}: the last is {positions[-1]}. They must be below {limit}.")
     return positions
 
 

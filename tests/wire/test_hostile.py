@@ -85,6 +85,7 @@ def test_an_envelope_that_is_wrong_is_refused(data, words):
         (sealed(ON, ["on/a", 1, 4, [3], 3, 0]), "or one lies inside another"),
         (sealed(ON, ["l" * 1025, 1, 4, [3], 3, 0]), "header: is not the msgpack of a layout"),
         (sealed(ON, ["far", 2, 4, [0], (1 << 48) + 1, 0], body=bytes(7)), "distinct ones"),
+        (sealed(["far", 2, 4, [1], 64, 0], body=b"\1\0\0\0\0"), "far: 0 quotients"),
         (sealed(["x", 0, 11, [1], 0, 2], body=b"\2\0\0\0\2a"), "x: mode 02 is unknown"),
         (sealed(["x", 0, 11, [1], 0, 2], body=b"\0\0\0\0"), "x: mode none is unknown"),
         (sealed(["x", 0, 11, [1], 0, 2], body=b"\3\0\0\0\0ab"), "x: 1 bytes behind its end"),

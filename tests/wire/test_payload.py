@@ -101,6 +101,7 @@ def test_decoded_tensors_are_ones_own():
         ({"w": torch.tensor([3, 3])}, {"w": {"kind": "sorted", "limit": 4}}, "Sort them, and send each once"),
         ({"w": torch.tensor([3, 4])}, {"w": {"kind": "sorted", "limit": 4}}, "says 0 to 3"),
         ({"w": torch.tensor([3, 4])}, {"w": {"kind": "sorted", "limit": 1}}, "one row of distinct ones"),
+        ({"w": torch.zeros(1)}, {"w": {"kind": "sorted", "limit": 1}}, "float32 does not hold positions"),
         ({"w": torch.ones(1).int()}, {"w": {"kind": "sorted", "limit": 2**40}}, "int32 does not hold positions"),
         ({"w" * 1025: torch.ones(1)}, {}, "its path has over 1024 bytes"),
         ({"w": torch.ones(1).long()}, {"w": {"kind": "bits", "bits": 13, "coder": "entropy"}}, "bits up to 12"),

@@ -19,6 +19,7 @@ FLOORS = (
     ("records",),
     ("schema",),
     ("core",),
+    ("wire",),
     ("privacy",),
     ("data",),
     ("attacks",),
@@ -49,6 +50,7 @@ ONLY = {  # numbers and records: never torch, never what wrote them
     "records": {"errors", "stats"},
     "schema": {"errors", "records"},
     "report": {"errors", "stats", "records"},
+    "wire": {"errors", "tree", "core"},  # shapes and bytes: whoever sends says how
 }
 
 # Each with its reason, and only inside a function, so that nothing is imported before it is asked for.

@@ -69,8 +69,7 @@ class ModelInputs:
         if self.columns is not None:
             is_path = isinstance(x, str | Path)
             columns = read_new_rows(Path(x), self.columns, options) if is_path else columns_of(x, self.columns)
-            batch: Tensor = self.columns.decode(self.columns.apply(columns))["x"]
-            return batch
+            return self.columns.rows(columns)
         if isinstance(x, str | Path):
             raise DataError(f"x: this model was not trained on a table, so {x} cannot be read for it. Give an array.")
         return self._array(column(x, "x") if self.fields is None else _side_by_side(x, self.fields))

@@ -1,7 +1,7 @@
 """A run: its rounds, its folder, its state, and how to go on with it."""
 
 from atoll.runs.api import run, simulate
-from atoll.runs.callbacks import Callback, LiveRun, Watcher, silent
+from atoll.runs.callbacks import Callback, LiveRun, Watcher, checked, silent
 from atoll.runs.checkpoint import read_checkpoint
 from atoll.runs.drivers import drive, on_promises
 from atoll.runs.environment import hardware, versions
@@ -10,6 +10,7 @@ from atoll.runs.progress import Bar, LiveBar, LogLines, Shown, live_progress, me
 from atoll.runs.run_loop import RunLoop
 from atoll.runs.run_result import Run
 from atoll.runs.run_stacked import run_together
+from atoll.runs.run_views import flat
 from atoll.runs.stackable import partition_names, stack_shape, why_not_stackable
 
 __all__ = [
@@ -22,8 +23,10 @@ __all__ = [
     "RunLoop",
     "Shown",
     "Watcher",
+    "checked",
     "default_folder",
     "drive",
+    "flat",
     "hardware",
     "live_progress",
     "metric_in",

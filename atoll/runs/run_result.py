@@ -102,8 +102,8 @@ class Run:
             raise ConfigError("best: is the server's model; clients' own are those of the last round. Leave one out.")
         if self.best is None:
             raise ConfigError(
-                "best: this run kept no best model: no round had a finite number to choose it on, or none that a private "
-                "run may choose by. Leave best out."
+                "best: this run kept no best model: no round had a finite number to choose it on, or none that a "
+                "private run may choose by. Leave best out."
             )
         return self.best_params
 

@@ -32,6 +32,7 @@ FLOORS = (
     ("privacy.run",),
     ("experiment",),
     ("runs",),
+    ("callbacks",),
     ("report",),
     ("suites.sweeps",),
     ("attacks.membership",),

@@ -12,6 +12,7 @@ from atoll.experiment.module import make_module, seeded_torch
 from atoll.experiment.registry import Entry, Nested, build, check, check_options, find_builder
 from atoll.experiment.setup import Device, Setup, assemble, find_device, load_dataset, make_partition, set_up
 from atoll.experiment.start import safetensors
+from atoll.experiment.toml import inline as inline_toml
 from atoll.experiment.type_names import short_toml
 from atoll.experiment.watched import Watched
 
@@ -38,6 +39,7 @@ __all__ = [
     "find_builder",
     "find_device",
     "fits_in_memory",
+    "inline_toml",
     "load",
     "load_dataset",
     "make_module",

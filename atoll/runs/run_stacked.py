@@ -44,8 +44,9 @@ def run_together(
 
     Every run is what it would be alone, up to the order of float sums, and can be resumed alone. One that diverges or
     stops early leaves the stack; its `status` and `error` say why, and the others go on. `callbacks` are those of each
-    run, or none; `watch` is told of the rounds of all, or each of several of those of one. Where stacking would be slower (convolutions on a CPU) they run one
-    after the other: Ctrl-C ends the one at work as usual, and is raised if others have not begun.
+    run, or none; `watch` is told of the rounds of all, or each of several of those of one. Where stacking would be
+    slower (convolutions on a CPU) they run one after the other: Ctrl-C ends the one at work as usual, and is raised if
+    others have not begun.
     """
     _check(experiments, folders)
     watchers = [watch] * len(experiments) if callable(watch) else watch

@@ -7,6 +7,7 @@ from atoll.runs.drivers import drive, on_promises
 from atoll.runs.environment import hardware, versions
 from atoll.runs.lifecycle import default_folder, resumed_choice
 from atoll.runs.progress import Bar, LiveBar, LogLines, Shown, live_progress, metric_in
+from atoll.runs.python_inputs import ARRAYS
 from atoll.runs.run_loop import RunLoop
 from atoll.runs.run_result import Run
 from atoll.runs.run_stacked import run_together
@@ -14,6 +15,7 @@ from atoll.runs.run_views import flat
 from atoll.runs.stackable import partition_names, stack_shape, why_not_stackable
 
 __all__ = [
+    "ARRAYS",
     "Bar",
     "Callback",
     "LiveBar",

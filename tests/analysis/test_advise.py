@@ -201,7 +201,7 @@ def test_how_sure_it_is_is_said(second: list[float], expected: str, text: str) -
 def sending(bytes_by_method: Mapping[str, float], values: Values) -> Results:
     """A suite of one row whose methods send so much."""
     made = rows("s", {("digits", "skew"): (SKEWED, values)})
-    sent = {m: tuple((b,)) if b else () for m, b in bytes_by_method.items()}
+    sent = {m: (b,) if b else () for m, b in bytes_by_method.items()}
     cells = [replace(c, runs=tuple(replace(r, bytes=sent[c.method]) for r in c.runs)) for c in made.cells]
     return replace(made, cells=tuple(cells))
 
@@ -386,6 +386,14 @@ def test_without_evidence_the_command_that_brings_it_is_named_and_works(asked: s
     assert {e.algorithm["name"] for e in made} == {"fedavg", "fedprox", "scaffold", "fednova"}
     assert all(e.partition == {"name": "classes", "clients": 5, "per_client": 1} for e in made)
     assert {(e.rounds, e.local.max_steps) for e in made} == {(50, None) if asked.startswith("digits") else (2, 2)}
+
+
+def test_of_arrays_from_python_the_call_is_named_that_brings_evidence(tmp_path: Path) -> None:
+    x, y = torch.eye(40), torch.arange(40) % 2
+    halves = [torch.arange(20), torch.arange(20, 40)]
+    table = {"clients": halves, "algorithm": {"name": "fedavg", "lr": 0.1}, "rounds": 1, "engine": "loop"}
+    run = atoll.simulate(torch.nn.Linear(40, 2), (x, y), **table, out=tmp_path / "run")
+    assert target(str(run.folder)).next_step.startswith("Call atoll.simulate on these arrays with algorithm = ")
 
 
 def test_mistakes_are_said_plainly(sh: Shell) -> None:

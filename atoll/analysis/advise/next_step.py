@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from atoll.experiment import Experiment, inline_toml
+from atoll.runs import ARRAYS
 
 _METHODS: dict[str, dict[str, Any]] = {"fedavg": {}, "fedprox": {"mu": 0.01}, "scaffold": {}, "fednova": {}}
 _SEEDS = 3
 _FILE = "compare.toml"
-FROM_PYTHON = (
-    "Call atoll.simulate on these arrays with algorithm = {'name': 'fedavg', 'lr': 0.1}, then 'fedprox' and 'scaffold', "
-    f"each with seed = 0 to {_SEEDS - 1} and out = 'runs/<algorithm>-<seed>', and: atoll report 'runs/*'"
+_FROM_PYTHON = (
+    "Call atoll.simulate on these arrays with algorithm = {'name': 'fedavg', 'lr': 0.1}, then 'fedprox' and "
+    f"'scaffold', each with seed = 0 to {_SEEDS - 1} and out = 'runs/<algorithm>-<seed>', and: atoll report 'runs/*'"
 )
 
 
@@ -25,6 +26,8 @@ def of_file(file: str, changes: Sequence[str], experiment: Experiment) -> str:
 
 def of_experiment(experiment: Experiment) -> str:
     """The same where there is no file yet."""
+    if experiment.data["name"] == ARRAYS:
+        return _FROM_PYTHON
     own = experiment.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     table = {k: v for k, v in own.items() if k not in ("algorithm", "label", "seed")}
     table |= {"algorithm": "fedavg", "sweep": {"seeds": _SEEDS, "algorithm": _algorithms(experiment)}}

@@ -76,5 +76,5 @@ def _of_run(path: Path) -> Target:
         if not info.get("label_counts"):
             raise
         digest = str((info.get("partition") or {}).get("digest") or "")
-        private, step = _private(experiment), next_step.FROM_PYTHON
+        private, step = _private(experiment), next_step.of_experiment(experiment)
         return Target(str(path), str(experiment.data["name"]), skew(info), digest, private, step)

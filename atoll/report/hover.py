@@ -27,8 +27,9 @@ def spread(x: Floats) -> Floats:
     >>> spread(np.array([3.0, 1.0, 3.0])).tolist(), len(spread(np.arange(1000.0)))
     ([1.0, 3.0], 40)
     """
-    places = np.unique(x)
-    return places[np.unique(np.linspace(0, len(places) - 1, min(len(places), MOST)).round().astype(int))]
+    places: Floats = np.unique(x)
+    spaced: Floats = places[np.linspace(0, len(places) - 1, min(len(places), MOST)).round().astype(int)]
+    return spaced
 
 
 def add(axes: Axes, x: Floats, titles: Sequence[str]) -> None:
@@ -37,9 +38,9 @@ def add(axes: Axes, x: Floats, titles: Sequence[str]) -> None:
     A point that is not drawn marks each end of a stripe, and their label keeps the texts until there is an SVG.
     """
     low, high = sorted(axes.get_xlim())
-    seen = np.flatnonzero((x >= low) & (x <= high))
-    ends = np.repeat([0.0, 1.0], len(seen))
-    label = _BETWEEN.join(titles[i] for i in seen)
+    seen = (x >= low) & (x <= high)
+    ends = np.repeat([0.0, 1.0], np.count_nonzero(seen))
+    label = _BETWEEN.join(title for title, visible in zip(titles, seen, strict=True) if visible)
     upright = axes.get_xaxis_transform()
     axes.plot(np.tile(x[seen], 2), ends, linestyle="", marker=",", alpha=0.0, transform=upright, label=label, gid=_ID)
 

@@ -117,7 +117,7 @@ def run(
     folder = Path(out) if out is not None else default_folder(work.suite)
     SuiteFolder(folder).claim(resume)
     tidying = Tidying(folder, events or Events(), work.only_trials())
-    how = {"executor": executor, "jobs": jobs, "address": address, "device": device, "until": until}
+    how: dict[str, Any] = {"executor": executor, "jobs": jobs, "address": address, "device": device, "until": until}
     how["callbacks"] = callbacks
     stages: list[Callable[[], list[SweepCell]]] = [work.first, lambda: work.second(folder)]
     with terminable():

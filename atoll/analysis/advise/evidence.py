@@ -160,8 +160,10 @@ def _setting(one: Results, cells: Sequence[Cell], when: When, rope: float | None
 def _cheaper(scores: Sequence[MethodScore], p_equal: Mapping[str, float]) -> Cheaper | None:
     most, *others = scores
     less = [score for score in others if p_equal[score.method] >= LIKELY and score.bytes <= CHEAPER * most.bytes]
-    least = min(less, key=lambda score: score.bytes, default=None)  # of several the best, which comes first
-    return least and Cheaper(least.method, least.bytes / most.bytes, p_equal[least.method])
+    if not less:
+        return None
+    least = min(less, key=lambda score: score.bytes)  # of several the best, which comes first
+    return Cheaper(least.method, least.bytes / most.bytes, p_equal[least.method])
 
 
 def _p_equal(best: Cell, other: Cell, values: Mapping[str, Mapping[int, float]], rope: float) -> float:

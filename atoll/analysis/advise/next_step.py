@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from atoll.experiment import Experiment, inline_toml
+from atoll.experiment import Experiment
 from atoll.runs import ARRAYS
+from atoll.schema import inline_toml
 
 _METHODS: dict[str, dict[str, Any]] = {"fedavg": {}, "fedprox": {"mu": 0.01}, "scaffold": {}, "fednova": {}}
 _SEEDS = 3

@@ -62,8 +62,9 @@ def sepsis(
     if examples == "hour":
         keys["patient"] = torch.unique(cached["patient"][inside], return_inverse=True)[1]
     data = Dataset("sepsis", "classification", train, test, (cached["x"].shape[1],), 2, Floats(), keys)
-    classes = ("no sepsis", "sepsis")
-    return replace(data, validation=validation, classes=classes, fitted="means and deviations").check()
+    names = {"hospital": ("hospital A", "hospital B")}
+    said = {"classes": ("no sepsis", "sepsis"), "client_names": names, "fitted": "means and deviations"}
+    return replace(data, validation=validation, **said).check()
 
 
 def parse(files: Files, examples: Literal["patient", "hour"], hours: int, split: Split) -> ParsedColumns:

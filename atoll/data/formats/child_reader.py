@@ -42,10 +42,11 @@ def limit(memory: int, seconds: int) -> None:
         return
     import resource
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    for what in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE):
-        resource.setrlimit(what, (memory, memory))
+    wanted = {"CORE": 0, "CPU": seconds, "AS": memory, "FSIZE": memory}
+    for name, most in wanted.items():
+        what = vars(resource)[f"RLIMIT_{name}"]
+        hard = resource.getrlimit(what)[1]  # none can be raised, where this process has its own
+        resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def load(file: str, function: str) -> Callable[..., Iterator[NDArray[Any]]]:

@@ -1,6 +1,8 @@
 """A parser that crashes, swells or never ends takes a child with it, and the file is refused."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,14 @@ def test_a_child_that_waits_for_ever_is_ended(path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("atoll.data.formats.in_child._WAITING", 1)
     with pytest.raises(DataError, match="has not been read after 1 seconds"):
         in_child(bad_readers.sleep, path, seconds=1)
+
+
+def test_limits_of_this_process_hold_for_its_children(path: Path) -> None:
+    code = "import resource, sys; from pathlib import Path; from atoll.data.formats.in_child import in_child; "
+    code += "from tests.support import bad_readers; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)); "
+    code += "print(len(list(in_child(bad_readers.arrays, Path(sys.argv[1])))))"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+    assert done.stdout.strip() == str(len(bad_readers.ARRAYS)), done.stderr
 
 
 def same(ours: Any, theirs: Any) -> bool:

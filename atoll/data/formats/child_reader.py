@@ -9,6 +9,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -20,13 +21,13 @@ PLAIN, TEXTS = b"a", b"t"  # an array as it is; texts as bytes in a row and wher
 
 
 def write(out: IO[bytes], array: NDArray[Any]) -> None:
-    if array.dtype.kind != "O":
-        out.write(PLAIN)
-        return _write_npy(out, array)
-    joined = b"".join(array.tolist())
-    out.write(TEXTS)
-    _write_npy(out, np.frombuffer(joined, np.uint8))
-    _write_npy(out, np.cumsum([len(text) for text in array], dtype=np.int64))
+    marker, parts = PLAIN, [array]
+    if array.dtype.kind == "O":
+        joined, ends = b"".join(array.tolist()), np.cumsum([len(text) for text in array], dtype=np.int64)
+        marker, parts = TEXTS, [np.frombuffer(joined, np.uint8), ends]
+    out.write(marker)
+    for part in parts:
+        _write_npy(out, part)
 
 
 def _write_npy(out: IO[bytes], array: NDArray[Any]) -> None:
@@ -65,7 +66,7 @@ def main() -> dict[str, str]:
     read = load(order["file"], order["function"])
     limit(order["memory"], order["seconds"])
     try:
-        with open(order["out"], "wb") as out:
+        with Path(order["out"]).open("wb") as out:
             for array in read(**order["options"]):
                 write(out, array)
     except AtollError as e:

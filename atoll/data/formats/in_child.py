@@ -47,8 +47,12 @@ def in_child(
     seconds = seconds or _SECONDS + path.stat().st_size // _SLOWEST
     with tempfile.TemporaryDirectory(prefix="atoll-", ignore_cleanup_errors=True) as folder:
         out = Path(folder) / "arrays"
-        order = {"file": inspect.getfile(read), "function": read.__name__, "out": str(out)}
-        order |= {"memory": memory, "seconds": seconds, "options": {"path": str(path), **options}}
+        order: dict[str, Any] = {
+            "file": inspect.getfile(read),
+            "function": read.__name__,
+            "options": {"path": str(path), **options},
+        }
+        order |= {"memory": memory, "seconds": seconds, "out": str(out)}
         _check(path, _answer(path, order, seconds), memory)
         content = np.memmap(out, np.uint8, "c") if out.stat().st_size else np.empty(0, np.uint8)
     return _arrays(content)
@@ -69,7 +73,9 @@ def _answer(path: Path, order: dict[str, Any], seconds: int) -> dict[str, str]:
     if done.returncode < 0:
         ended_by = signal.Signals(-done.returncode).name
         late = ended_by == "SIGXCPU"
-        what = f"takes more than {seconds:,} seconds of computing to read" if late else f"crashed its reader ({ended_by})"
+        what = (
+            f"takes more than {seconds:,} seconds of computing to read" if late else f"crashed its reader ({ended_by})"
+        )
         safe_read.refuse(path, what, _INSTEAD)
     try:
         answer: dict[str, str] = json.loads(done.stdout)

@@ -45,7 +45,12 @@ def read_tff(
     from atoll.data.formats.hdf5_arrays import tff_arrays  # needs h5py
 
     shapes = {name: list(field.shape) for name, field in fields.items()}
-    options = {"fields": shapes, "clients": clients, "per_client": per_client, "most_bytes": machine_memory()}
+    options: dict[str, Any] = {
+        "fields": shapes,
+        "clients": clients,
+        "per_client": per_client,
+        "most_bytes": machine_memory(),
+    }
     return _stacked(path, in_child(tff_arrays, path, **options), fields)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from atoll.data.formats.hdf5_arrays import tff_arrays
@@ -58,7 +57,9 @@ def test_limits_of_this_process_hold_for_its_children(path: Path) -> None:
 
 def same(ours: Any, theirs: Any) -> bool:
     alike = ours.dtype == theirs.dtype and ours.shape == theirs.shape
-    return alike and (ours.tolist() == theirs.tolist() if ours.dtype.kind == "O" else ours.tobytes() == theirs.tobytes())
+    return alike and (
+        ours.tolist() == theirs.tolist() if ours.dtype.kind == "O" else ours.tobytes() == theirs.tobytes()
+    )
 
 
 def test_arrays_come_back_to_the_last_bit(path: Path) -> None:
@@ -75,6 +76,9 @@ def test_hdf5_reads_the_same_in_a_child_and_here(name: str, tmp_path: Path) -> N
     given = {"fields": fields[name], "clients": None, "per_client": None, "most_bytes": 1 << 30}
     for file, content in samples()[name].files.items():
         (tmp_path / file).write_bytes(content)
-        here, there = list(tff_arrays(str(tmp_path / file), **given)), list(in_child(tff_arrays, tmp_path / file, **given))
+        here, there = (
+            list(tff_arrays(str(tmp_path / file), **given)),
+            list(in_child(tff_arrays, tmp_path / file, **given)),
+        )
         assert len(here) == 2 + 2 * len(fields[name])
         assert all(same(ours, theirs) for ours, theirs in zip(here, there, strict=True))

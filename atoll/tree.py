@@ -26,6 +26,8 @@ def map(f: Callable[..., Tensor], *trees: Any) -> Any:
     first = trees[0]
     if not isinstance(first, dict):
         return f(*trees)
+    if len(trees) == 1:
+        return {k: map(f, v) for k, v in first.items()}
     for other in trees[1:]:
         if other.keys() != first.keys():
             raise ValueError(f"trees differ: {sorted(first)} against {sorted(other)}")

@@ -90,13 +90,13 @@ class Captured:
 
 
 def _signature(structure: Any, flat: list[Tensor]) -> Any:
-    return structure, tuple((x.shape, x.stride(), x.dtype) for x in flat)
+    return structure, tuple([(x.shape, x.stride(), x.dtype) for x in flat])
 
 
 def _flatten(x: Any, into: list[Tensor]) -> Any:
     """The structure of nested dicts as nested tuples; their tensors go into the list."""
     if isinstance(x, dict):
-        return tuple((k, _flatten(v, into)) for k, v in x.items())
+        return tuple([(k, _flatten(v, into)) for k, v in x.items()])
     into.append(x)
     return None
 

@@ -185,8 +185,8 @@ class RunFolder:
     def append(self, entry: Mapping[str, Any]) -> None:
         """Add a line to the record."""
         try:
-            with self.record_path.open("a") as f:
-                f.write(line_of(entry))
+            with self.record_path.open("ab") as f:
+                f.write(line_of(entry).encode())
         except OSError as e:
             raise self._full(e) from e
 

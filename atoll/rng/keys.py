@@ -4,6 +4,7 @@ import hashlib
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +21,7 @@ def key(*path: int | str) -> Tensor:
 def _key(path: tuple[int | str, ...]) -> Tensor:
     """A round asks for the same few keys again and again, and a device would wait for them."""
     digest = hashlib.blake2b(repr(path).encode(), digest_size=8).digest()
-    return torch.tensor([int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:], "big")])
+    return torch.from_numpy(np.frombuffer(digest, ">u4").astype(np.int64))
 
 
 def fold_name(k: Tensor, *path: int | str) -> Tensor:

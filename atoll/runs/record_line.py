@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import asdict
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from atoll import tree
-from atoll.core import Algorithm, Chain, Outcome, extract
+from atoll.core import Outcome
 from atoll.runs.evaluate import Evaluation
 from atoll.tree import Tree
 
 _MOST_NUMBERS = 1000  # of one diagnostic in a line, unless the cohort is larger
 
 
-def line(
-    number: int, algorithm: Algorithm, chain: Chain, before: Tree, outcome: Outcome, evaluation: Evaluation | None
-) -> dict[str, Any]:
-    """Of round `number`, counted from 0: losses, metrics, who took part and with which settings.
-
-    `before` is the state that the round began with.
-    """
+def line(number: int, settings: Mapping[str, float], outcome: Outcome, evaluation: Evaluation | None) -> dict[str, Any]:
+    """Of round `number`, counted from 0: losses, metrics, who took part and with which settings."""
     columns = outcome.columns()
-    losses = columns.loss[columns.finite].cpu()
-    weight = outcome.examples[columns.finite.cpu()]
+    finite = columns.finite.cpu()
+    losses, weight = columns.loss.cpu(), outcome.examples
+    if not bool(finite.all()):
+        losses, weight = losses[finite], weight[finite]
     entry: dict[str, Any] = {"round": number + 1}
     if len(losses) and bool(weight.any()):
         entry["train_loss"] = float((losses * weight).sum() / weight.sum())
@@ -38,12 +34,20 @@ def line(
         if evaluation.after is not None:
             entry["after"] = evaluation.after
         entry |= evaluation.beside
-    drawn = {k: v for k, v in asdict(outcome.participation).items() if v is not None}
+    drawn = {k: v for k, v in vars(outcome.participation).items() if v is not None}
     entry["cohort"] = {"size": len(outcome.ids), "ids": outcome.ids.tolist(), "how": drawn}
-    settings = {_dotted(k): v for k, v in tree.paths(_settings(algorithm, chain))}
-    settings |= {f"algorithm.{name}": before["server"][name].mean() for name in algorithm.traits().adapts}
-    entry["settings"] = {k: _short(float(v)) for k, v in settings.items()}
+    entry["settings"] = dict(settings)
     return entry
+
+
+def written_settings(settings: Tree) -> dict[str, float]:
+    """A round's numbers as its line has them; of tensors on the host, since asking a device would make it wait."""
+    return {path.replace("/inner", "").replace("/", "."): short(float(x)) for path, x in tree.paths(settings)}
+
+
+def short(x: float) -> float:
+    """A float32 as people write it: 0.1, not 0.10000000149."""
+    return float(f"{x:.7g}")
 
 
 def diagnostics(outcome: Outcome, told: Collection[str]) -> dict[str, Any]:
@@ -79,17 +83,3 @@ def named(ids: list[int]) -> str:
     """
     shown = ", ".join(map(str, ids[:8]))
     return f"client {shown}" if len(ids) == 1 else f"{len(ids)} clients ({shown}{', ...' if len(ids) > 8 else ''})"
-
-
-def _settings(algorithm: Algorithm, chain: Chain) -> Tree:
-    """The round's numbers, on the host: reading them back from a device would make it wait."""
-    return {"algorithm": extract(algorithm), "chain": extract(chain)}
-
-
-def _dotted(path: str) -> str:
-    return path.replace("/inner", "").replace("/", ".")
-
-
-def _short(x: float) -> float:
-    """A float32 as people write it: 0.1, not 0.10000000149."""
-    return float(f"{x:.7g}")

@@ -11,6 +11,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.core import Algorithm, Chain, Context, Participation, Program, Spec, Train, extract, resolve
 from atoll.experiment import Setup
+from atoll.runs.record_line import short, written_settings
 from atoll.tree import Tree
 
 
@@ -32,6 +33,7 @@ class RoundPlan:
         arriving = self.template.zeros(self.update_like, state, own)
         self.program = Program(setup.algorithm, self.template, setup.reducer, arriving)
         self._settings: tuple[Algorithm, Chain, Tree] | None = None
+        self._written: dict[str, float] = {}
         self._drawn: tuple[int, Tensor, Participation] | None = None
         self._visible: list[dict[str, Any]] = []
 
@@ -81,6 +83,11 @@ class RoundPlan:
             self.order(number),
         )
 
+    def settings(self, algorithm: Algorithm, before: Tree) -> dict[str, float]:
+        """The numbers of the round whose context was asked for last, by name; it began with the state `before`."""
+        adapted = {f"algorithm.{name}": before["server"][name].mean() for name in algorithm.traits().adapts}
+        return self._written | {name: short(float(x)) for name, x in adapted.items()}
+
     def trial(self, state: Tree) -> Train:
         """The first round's request, to try an engine on; of a few clients, where nobody comes to the first round."""
         ctx, setup = self.context(0), self.setup
@@ -97,6 +104,7 @@ class RoundPlan:
         if last is None or last[0] is not algorithm or last[1] is not chain:
             settings: Tree = {"algorithm": extract(algorithm), "chain": extract(chain)}
             last = self._settings = (algorithm, chain, tree.to(settings, self.setup.device))
+            self._written = written_settings(settings)
         return last[2]
 
     def _sample(self, number: int) -> tuple[Tensor, Participation]:

@@ -194,6 +194,8 @@ class RunLoop:
     def _dropped(self, number: int, outcome: Outcome, before: Tree) -> list[int]:
         columns = outcome.columns()
         left_out = ~columns.finite.cpu()
+        if not bool(left_out.any()):
+            return []
         self._check_limits(number, outcome.ids[left_out & (columns.loss.cpu() == TOO_LONG)].tolist(), before)
         bad: list[int] = outcome.ids[left_out].tolist()
         if bad and self.experiment.on_divergence == "stop":
@@ -243,7 +245,7 @@ class RunLoop:
         evaluation: Evaluation | None,
         clock: Clock,
     ) -> None:
-        entry = line(number, ctx.algorithm, self.plan.chain(number)[0], before, outcome, evaluation)
+        entry = line(number, self.plan.settings(ctx.algorithm, before), outcome, evaluation)
         for listener in self.listeners:
             entry[listener.key] = listener.hear(number, outcome, len(dropped))
         entry["bytes"] = outcome.traffic._asdict()

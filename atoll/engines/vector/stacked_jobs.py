@@ -13,6 +13,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.core import Cohort, Info, Train
 from atoll.engines.program import ClientRows, client_keys, info_of
+from atoll.engines.vector.inputs import INFO, Inputs
 from atoll.tree import Tree
 
 
@@ -52,6 +53,17 @@ class Lanes:
         """Do what was sent and the chain's state have one?"""
         return self.many or self.lanes[0].request.per_client
 
+    def inputs(self, rows: Tensor) -> Inputs:
+        """What a round of these clients is told."""
+        everybody = len(rows) == len(self.lane) and torch.equal(rows, torch.arange(len(rows)))
+
+        def of(column: Tensor) -> Tensor:
+            return column if everybody else column[rows]
+
+        info = {name: of(column) for name, column in zip(INFO, self.info, strict=True)}
+        plans = of(self.own), of(self.cohort.plan), of(self.cohort.count), of(self.keys)
+        return Inputs(self.settings(rows), self.sent(rows), self.own_state(rows), self.state(rows), info, *plans)
+
     def settings(self, rows: Tensor) -> Tree:
         """The numeric settings of these clients."""
         return self._of_run([lane.request.settings for lane in self.lanes], rows)
@@ -80,8 +92,6 @@ class Lanes:
 
     def places(self, rows: Tensor) -> list[Tensor]:
         """For each lane, which of these rows are its clients."""
-        if not self.many:
-            return [torch.arange(len(rows))]
         lanes = self.lane[rows]
         return [(lanes == r).nonzero()[:, 0] for r in range(len(self.lanes))]
 
@@ -100,11 +110,13 @@ class Lanes:
 
 def joined(lanes: Sequence[StackedRequest]) -> Lanes:
     """The lanes' clients as one cohort; plans are padded to the longest."""
-    own = torch.cat([client_keys(lane.request) for lane in lanes])
-    whose = torch.arange(len(lanes)).repeat_interleave(torch.tensor([len(lane.cohort) for lane in lanes]))
     if len(lanes) == 1:
-        return Lanes(lanes, lanes[0].cohort, whose, lanes[0].keys, own, lanes[0].info)
+        (lane,) = lanes
+        whose = torch.zeros(len(lane.cohort), dtype=torch.int64)
+        return Lanes(lanes, lane.cohort, whose, lane.keys, client_keys(lane.request), lane.info)
     cohorts = [lane.cohort for lane in lanes]
+    whose = torch.arange(len(lanes)).repeat_interleave(torch.tensor([len(cohort) for cohort in cohorts]))
+    own = torch.cat([client_keys(lane.request) for lane in lanes])
     s, b = (max(cohort.plan.shape[d] for cohort in cohorts) for d in (1, 2))
     plan = torch.cat([_padded(cohort.plan, s, b) for cohort in cohorts])
     count = torch.cat([F.pad(cohort.count, (0, s - cohort.count.shape[1])) for cohort in cohorts])

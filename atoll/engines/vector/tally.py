@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.core import Columns, Info, Trained
 from atoll.engines.program import SENT, lifted, merged, reduce_key
-from atoll.engines.vector.stacked_jobs import StackedRequest
+from atoll.engines.vector.stacked_jobs import Lanes, StackedRequest
 from atoll.tree import Tree
 
 
@@ -39,12 +40,13 @@ class Tally:
         self.loss[places], self.finite[places] = loss, good
         everybody = bool(good.all())
         if not everybody:
+            places = places[good]
             kept = good.to(out["weight"].device)
             out, info = tree.rows(tree.select(out, (*SENT, "own")), kept), Info(*(x[kept] for x in info))
-        if bool(good.any()):
+        if len(places):
             self.parts.append(part if everybody else self.lift(out, info))
-            self.lane.rows.write(self.lane.cohort.id[places[good]], out["own"])
-            self.order.append(places[good])
+            self.lane.rows.write(self.lane.cohort.id[places], out["own"])
+            self.order.append(places)
         return everybody
 
     def trained(self) -> Trained:
@@ -53,3 +55,16 @@ class Tally:
         order = torch.cat(self.order) if self.order else torch.zeros(0, dtype=torch.int64)
         partial = merged(self.lane.request.program, self.parts)
         return Trained.settled(partial, self.lane.cohort.examples, Columns(self.loss, self.finite, order))
+
+
+def share_out(tallies: Sequence[Tally], lanes: Lanes, rows: Tensor, out: Tree, info: Info) -> None:
+    """What a chunk came to, to the lanes that its clients are of."""
+    if not lanes.many:
+        tallies[0].add(out, rows, info)
+        return
+    before = 0  # clients of the lanes before
+    for tally, places in zip(tallies, lanes.places(rows), strict=True):
+        if len(places):
+            here = places.to(info.id.device)
+            tally.add(tree.rows(out, here), rows[places] - before, Info(*(x[here] for x in info)))
+        before += len(tally.lane.cohort)

@@ -19,12 +19,12 @@ from atoll.engines.evaluation import measure_side_by_side, measurement, metrics_
 from atoll.engines.local import LocalEngine
 from atoll.engines.program import ClientRows, ClientSteps, step_keys
 from atoll.engines.vector.cuda_graphs import Graphs
-from atoll.engines.vector.inputs import INFO, Inputs
+from atoll.engines.vector.inputs import Inputs
 from atoll.engines.vector.ragged import active, rounded
 from atoll.engines.vector.signature import Signatures
 from atoll.engines.vector.stacked import Stacked, stacked
 from atoll.engines.vector.stacked_jobs import Lanes, StackedRequest, joined
-from atoll.engines.vector.tally import Tally
+from atoll.engines.vector.tally import Tally, share_out
 from atoll.errors import TrainingError
 from atoll.phases import heard, phase
 from atoll.tree import Tree
@@ -137,18 +137,11 @@ class Vector(LocalEngine):
         lanes, tallies = joined(given), [Tally(lane) for lane in given]
         order = torch.argsort(lanes.cohort.steps, descending=True, stable=True)
         waiting = list(torch.split(order, self.chunk)) if len(order) else []  # type: ignore[no-untyped-call]
-        first = torch.tensor([0, *(len(lane.cohort) for lane in given)]).cumsum(0)
         with torch.no_grad():
             while waiting:
                 rows = waiting.pop(0)
                 try:
-                    out, info = self._train(lanes, rows)
-                    for r, (tally, places) in enumerate(zip(tallies, lanes.places(rows), strict=True)):
-                        if len(places):
-                            here = places.to(self.device)
-                            one = out if not lanes.many else tree.rows(out, here)
-                            about = info if not lanes.many else Info(*(x[here] for x in info))
-                            tally.add(one, rows[places] - first[r], about)
+                    share_out(tallies, lanes, rows, *self._train(lanes, rows))
                 except torch.cuda.OutOfMemoryError as e:
                     waiting[:0] = self._halved(rows, e)
         self._maybe_compile(time.perf_counter() - began)
@@ -224,20 +217,9 @@ class Vector(LocalEngine):
 
     def _train(self, lanes: Lanes, rows: Tensor) -> tuple[Tree, Info]:
         """Every client of a chunk, from start to finish: stacked leaves, in the order of the chunk."""
-        cohort = lanes.cohort.rows(rows)
-        inputs = Inputs(
-            lanes.settings(rows),
-            lanes.sent(rows),
-            lanes.own_state(rows),
-            lanes.state(rows),
-            {name: column[rows] for name, column in zip(INFO, lanes.info, strict=True)},
-            lanes.own[rows],
-            cohort.plan,
-            cohort.count,
-            lanes.keys[rows],
-        )
+        inputs = lanes.inputs(rows)
         mark, program = self._program(lanes)
-        at_work = active(cohort.steps)
+        at_work = active(lanes.cohort.steps[rows])
         if self.capture and self.device.type == "cuda" and not heard():
             self._graphs = self._graphs or Graphs(self.data.columns, self.device)
             replayed = self._graphs(mark, program, inputs, at_work, lanes.per_client, lanes.many)
@@ -245,7 +227,7 @@ class Vector(LocalEngine):
             if replayed is not None:
                 out, info = (_own(x) for x in replayed) if _held(lanes) else replayed
                 return out, Info(**info)
-        here = inputs.to(self.device)
+        here = inputs if self.device.type == "cpu" else inputs.to(self.device)
         return self._eager(program, here, at_work, lanes.per_client, lanes.many), Info(**here.info)
 
     def _note_refusals(self, program: Stacked) -> None:
@@ -261,15 +243,15 @@ class Vector(LocalEngine):
         now = given
         carry = program.start(full, given.settings, given.sent, given.own)
         done: list[Tree] = []  # of those who have finished; what the stack holds in their place no longer counts
-        for t, n in enumerate(at_work):
+        batches = zip(*map(_by_step, (given.plan, given.count, given.keys)), strict=True)
+        for n, batch in zip(at_work, batches, strict=False):
             if n < busy:
                 done.append(_own(tree.rows(carry, slice(n, busy))))
                 busy = n
             if rounded(n, full) < width:
                 width = rounded(n, full)
                 carry, now = tree.rows(carry, slice(0, width)), given.first(width, per_client, many)
-            batch = (x[:width, t].contiguous() for x in (given.plan, given.count, given.keys))
-            carry = program.step(now.settings, carry, now.sent, now.own, self.data.columns, *batch)
+            carry = program.step(now.settings, carry, now.sent, now.own, self.data.columns, *(x[:width] for x in batch))
         if done:
             carry = tree.cat([tree.rows(carry, slice(0, busy)), *reversed(done)])
         ends = given.state, given.info, given.transform_keys
@@ -303,6 +285,11 @@ def _promise(part: Any, lane: StackedRequest, order: Tensor, settle: Callable[[]
     examples = lane.cohort.examples
     promised = Trained(part, examples, lambda: settled().columns()._replace(order=order), float(examples.sum()))
     return Pending(promised, lambda: promised if bool(settled().finite.all()) else settled())
+
+
+def _by_step(x: Tensor) -> Sequence[Tensor]:
+    """(C, S, ...) as S times (C, ...)."""
+    return x.transpose(0, 1).contiguous().unbind(0)
 
 
 def _own(rows: Tree) -> Tree:

@@ -9,10 +9,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from atoll import rng, tree
 from atoll.core import Spec, Total, Transform, Update, transform_name
+from atoll.errors import SpecError
 from atoll.transforms.requirements import needs_real
 from atoll.tree import Tree
 
@@ -38,6 +40,8 @@ class Compressor(Transform, ABC):
 
     keyed: ClassVar[bool] = False
     unbiased: ClassVar[bool] = False  # is what arrives right on average?
+    linear: ClassVar[bool] = True  # do errors in its numbers make no larger ones, in proportion, in the update?
+    amplifies: ClassVar[bool] = False  # may what arrives be many times as long as what was packed?
     feedback: float = 0.0  # of what was not sent is added to the next update
 
     @abstractmethod
@@ -113,10 +117,27 @@ class Compression(Transform):
         """The share of what was held back that is added to the next update."""
         return max(c.feedback for c in self.compressors)
 
-    def joined(self, following: Transform) -> Transform | None:
-        return Compression(self.compressors + following.compressors) if isinstance(following, Compression) else None
+    def joined(self, following: Transform, spec: Spec) -> tuple[Transform, Spec] | None:
+        if not isinstance(following, Compression):
+            return None
+        both = Compression(self.compressors + following.compressors)
+        amplifying = [c.name for c in both.compressors if c.amplifies]
+        if both.feedback and amplifying:
+            raise SpecError(
+                f"{amplifying[0]} without feedback sends entries that are larger than they were, and the feedback of "
+                f"another compressor would add the difference to the next update, more in every round: give "
+                f"{amplifying[0]} feedback, too."
+            )
+        curved = [c.name for c in self.compressors if not c.linear]
+        if curved and spec.l2 is not None and any(c.coder() is None for c in following.compressors):
+            reason = f"{following.compressors[0].name} rounds what {curved[0]} packed, which can make an update longer"
+            spec = replace(spec, l2=None, l1=None, unbounded_because=reason)
+        return both, spec
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
+        if all(c.coder() for c in self.compressors):
+            name = self.compressors[0].name
+            raise SpecError(f"{name}: codes what compressors before it send, and there is none: put qsgd before it.")
         own: Tree = {"residual": tree.zeros_like(like)} if self.feedback else {}
         stages = zip(self.compressors, self.stages(like), strict=True)
         kept = {str(i): mine for i, (c, x) in enumerate(stages) if (mine := c.own(x))}
@@ -138,11 +159,13 @@ class Compression(Transform):
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         full = update.value
         if self.feedback:
-            held = own["residual"] if self.feedback == 1 else tree.scale(own["residual"], self.feedback)
+            part = self.feedback
+            held = own["residual"] if part == 1 else tree.map(lambda x: (x * part).to(x.dtype), own["residual"])
             full = tree.add(full, held)
         message, kept, stages = self.packed(full, own.get("kept", {}), key)
         sent = self.unpacked(message, stages, key)
-        new = {"residual": tree.sub(full, sent)} if self.feedback else {}
+        arrives = update.weight > 0  # of a client that counts for nothing all is held back
+        new = {"residual": tree.map(lambda x, y: x - y * arrives, full, sent)} if self.feedback else {}
         return update._replace(value=sent), new | ({"kept": kept} if kept else {})
 
     def packed(self, value: Tree, kept: Tree, key: Tensor) -> tuple[Packed, Tree, list[Tree]]:
@@ -179,6 +202,11 @@ class Compression(Transform):
 
     def _key(self, key: Tensor, i: int) -> Tensor:
         return rng.fold(key, i) if self.compressors[i].keyed else key
+
+
+def counted(total: Total) -> Total:
+    """The same; of clients that all count for nothing, as if one had sent zeros."""
+    return replace(total, weight=torch.where(total.weight > 0, total.weight, 1.0))
 
 
 def _has_server_side(c: Compressor) -> bool:

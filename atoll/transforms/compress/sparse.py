@@ -86,6 +86,11 @@ class RandK(Leafwise):
         """Without feedback."""
         return not self.feedback
 
+    @property
+    def amplifies(self) -> bool:  # type: ignore[override]
+        """Where entries are scaled."""
+        return self.unbiased
+
     def after(self, spec: Spec) -> Spec:
         l2, l1 = (None if x is None else x * self._scale for x in (spec.l2, spec.l1))
         return replace(spec, bits=self.share * spec.bits, l2=l2, l1=l1)

@@ -55,7 +55,7 @@ def words(key: Tensor, n: int) -> Array:
 
 
 def normal(*shape: int, seed: Any = 0) -> Tensor:
-    return rng.normal(rng.key("numbers", seed), shape)
+    return rng.normal(rng.key("numbers", str(seed)), shape)
 
 
 def close(found: Tensor, wanted: Array, within: float = 1e-6) -> None:

@@ -10,6 +10,7 @@
     │   ├── RankError        another process of the run was lost
     │   └── ProtocolError    a protocol between parties could not come to its end
     ├── RecordError      a run folder cannot be read, or must not be written
+    ├── WireError        bytes that are no payload, or a payload that cannot be bytes
     └── ConformanceError something registered does not do what its contract says
 
 Every message says where, what, and what instead. `assert` is for our own bugs only.
@@ -60,6 +61,10 @@ class ProtocolError(TrainingError):
 
 class RecordError(AtollError):
     """A run folder that cannot be read, or must not be written."""
+
+
+class WireError(AtollError):
+    """Bytes that are no payload, or a payload that cannot be encoded as its layout says."""
 
 
 class ConformanceError(AtollError):

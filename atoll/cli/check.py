@@ -17,7 +17,7 @@ from atoll.cli.common import Overrides, Where, console, imports, say
 from atoll.errors import ConfigError
 
 if TYPE_CHECKING:
-    from atoll.core import Traffic, Train
+    from atoll.core import Train
     from atoll.experiment import Experiment
     from atoll.runs import RunLoop
 
@@ -76,14 +76,14 @@ def _facts(loop: RunLoop) -> dict[str, str]:
         "engine": f"{loop.engine.name} ({'; '.join(loop.engine.notes)})",
         "memory": f"about {memory / 1e6:,.0f} MB ({chunk:,} clients at a time)",
         "time": f"about {seconds:.3g} s a round, {whole}",
-        "bytes": f"{traffic.up / 1e6:,.3g} MB up and {traffic.down / 1e6:,.3g} MB down a round",
+        "bytes": f"{traffic['up'] / 1e6:,.3g} MB up and {traffic['down'] / 1e6:,.3g} MB down a round",
     }
     for listener in loop.listeners:
         facts[listener.key] = "; ".join(said.rstrip(".") for said in listener.forecast())
     return facts
 
 
-def _one_round(loop: RunLoop, trial: Train) -> tuple[float, Traffic]:
+def _one_round(loop: RunLoop, trial: Train) -> tuple[float, dict[str, int]]:
     """Seconds of a round, the second of two, and its bytes; nothing of it is kept."""
     from atoll import rng
     from atoll.runs import drive, on_promises
@@ -93,7 +93,7 @@ def _one_round(loop: RunLoop, trial: Train) -> tuple[float, Traffic]:
         before = time.perf_counter()
         game = on_promises(lambda: loop.setup.round.run(ctx, loop.state.round, rng.key("estimate")))
         _, outcome = drive(game, loop.engine)
-    return time.perf_counter() - before, outcome.traffic
+    return time.perf_counter() - before, outcome.bytes()
 
 
 def check_import(target: str, overrides: list[str], console: Console) -> None:

@@ -17,6 +17,7 @@ from atoll.core.reducer import Reducer
 from atoll.core.task import Model
 from atoll.core.transform import Chain
 from atoll.tree import Tree
+from atoll.wire import Layout
 
 R = TypeVar("R")
 
@@ -33,6 +34,7 @@ class Program:
     chain: Chain
     reducer: Reducer[Any]
     like: Tree  # zeros in the shape of an update as it arrives at the server
+    upload: Layout = Layout(())  # how an update travels
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +98,7 @@ class Columns(NamedTuple):
     loss: Tensor
     finite: Tensor
     order: Tensor
+    upload: Tensor | None = None  # bytes of each update on the wire, where they depend on the data
 
 
 @dataclass(frozen=True, eq=False)

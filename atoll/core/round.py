@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+import torch
 from torch import Tensor
 
 from atoll.core.algorithm import Algorithm
@@ -20,12 +21,13 @@ from atoll.core.task import Model
 from atoll.core.transform import Transform
 from atoll.core.types import Participation
 from atoll.tree import Tree
+from atoll.wire import wire_bytes
 
 
 class Traffic(NamedTuple):
-    """Bytes on the wire in a round."""
+    """Bytes on the wire in a round, as `wire` encodes them, headers included."""
 
-    up: int
+    up: int | None  # None: what clients sent depends on their numbers, and `Columns.upload` has it
     down: int
 
 
@@ -40,13 +42,18 @@ class Context:
     chain: Transform  # bound, with this round's numbers, for the server; perhaps with more around it
     population: int  # clients
     update_like: Tree  # zeros in the shape of one client's update, before the transforms
-    upload_bytes: float  # of one update on the wire
+    upload_bytes: int | None  # of one update on the wire; None where that depends on its numbers
     sample: Callable[[], tuple[Tensor, Participation]]  # who takes part, and how they were drawn
     order: Tensor  # key: what the order of clients' examples is drawn from
 
     def train(self, sent: Tree, state: Tree, ids: Tensor, key: Tensor, **more: Any) -> Train:
         """A request for this round's program."""
         return Train(self.program, self.settings, sent, state, ids, key, self.order, **more)
+
+    def traffic(self, clients: int, sent: Tree) -> Traffic:
+        """Of so many clients, each of which was sent this."""
+        up = None if self.upload_bytes is None else clients * self.upload_bytes
+        return Traffic(up, clients * wire_bytes(sent))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +67,16 @@ class Outcome:
     traffic: Traffic
     changed: bool = True  # False: nobody contributed, so the server stays as it was
     diagnostics: Tree = field(default_factory=dict)  # of the reducer, the transforms and the algorithm
+
+    def uploads(self) -> Tensor:
+        """(C,) bytes that each client sent, where they depend on its numbers; else nothing."""
+        upload = self.columns().upload
+        return torch.zeros(0, dtype=torch.int64) if upload is None else upload
+
+    def bytes(self) -> dict[str, int]:
+        """Of all clients, up and down."""
+        up = int(self.uploads().sum()) if self.traffic.up is None else self.traffic.up
+        return {"up": up, "down": self.traffic.down}
 
 
 Play: TypeAlias = Generator[Request, Any, tuple[Tree, Outcome]]

@@ -15,6 +15,7 @@ from atoll.core.norms import Norm, factored_norm
 from atoll.core.types import Total, Update
 from atoll.errors import SpecError
 from atoll.tree import Tree
+from atoll.wire import Layout
 
 _ROUNDING = 1 + 1e-5  # of a clip in float32, and of the norm that looks after it
 
@@ -69,6 +70,7 @@ class Transform:
 
     allowed_after_noise: ClassVar[bool] = False  # does it leave the sum alone that noise before it was measured for?
     keyed: ClassVar[bool] = True  # does the client's side draw? A key of its own takes a hundred operations to make
+    silences: ClassVar[bool] = False  # may a client of weight 0 keep its update to itself, and send an empty message?
 
     # Is what its client's side does to an update of one number other than 0 independent of how many zeros are beside it
     # in its tensor, and do the zeros stay? Then canaries need no dense updates.
@@ -96,6 +98,13 @@ class Transform:
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         """The total on its way to the algorithm, and the server's new state."""
         return total, state
+
+    def layout(self, like: Tree) -> Layout | None:
+        """How what it hands on travels, for updates like this one; None: as if it were not there.
+
+        Where the number of bytes depends on the data, `client` puts what travels into `Update.message`.
+        """
+        return None
 
     def client_view(self, state: Tree) -> Tree:
         """The part of the server's state that clients look at: not the noise of the past."""
@@ -250,9 +259,26 @@ class Chain(Transform):
 
     def zeros(self, like: Tree, state: Tree, own: Tree) -> Tree:
         """Zeros in the shape of what arrives at the server."""
+        return self._stages(like, state, own)[-1]
+
+    def upload(self, like: Tree, state: Tree, own: Tree) -> Layout:
+        """How an update like this one travels: as the last transform says that has a say, or number by number."""
+        stages = self._stages(like, state, own)
+        layouts = [transform.layout(stage) for transform, stage in zip(self.transforms, stages, strict=False)]
+        weight = torch.ones((), device=tree.device(like))
+        plain = Layout.of({"weight": weight, "value": stages[-1]})
+        return next((layout for layout in reversed(layouts) if layout is not None), plain)
+
+    def silent(self) -> bool:
+        """May clients of weight 0 send nothing?"""
+        return any(transform.silences for transform in self.transforms)
+
+    def _stages(self, like: Tree, state: Tree, own: Tree) -> list[Tree]:
+        """Zeros in the shape of what each transform is given, and of what leaves the last."""
+        stages = [like]
         for i, transform in enumerate(self.transforms):
-            like = _passed_on(transform, like, state[str(i)], own[str(i)])
-        return like
+            stages.append(_passed_on(transform, stages[-1], state[str(i)], own[str(i)]))
+        return stages
 
 
 def transform_name(transform: Transform) -> str:

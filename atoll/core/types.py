@@ -17,6 +17,7 @@ class Update(NamedTuple):
 
     value: Tree
     weight: Tensor
+    message: Tree = {}  # what travels in its place, where the number of its bytes depends on the data
 
     def scaled(self, factors: Tree) -> Update:
         """Every tensor times its number of this tree, of one client or of a stack of them; {}: as it is."""

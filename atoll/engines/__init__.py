@@ -11,7 +11,7 @@ from atoll.engines.local import LocalEngine
 from atoll.engines.loop import Loop
 from atoll.engines.precision import arithmetic
 from atoll.engines.program import TOO_LONG, batch_of
-from atoll.engines.row_file import Layout
+from atoll.engines.row_file import RowLayout
 from atoll.engines.threads import Threads
 from atoll.engines.vector import Vector
 
@@ -24,9 +24,9 @@ __all__ = [
     "DeviceData",
     "EvaluationData",
     "Kept",
-    "Layout",
     "LocalEngine",
     "Loop",
+    "RowLayout",
     "RowStore",
     "Threads",
     "Vector",

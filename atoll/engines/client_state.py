@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.engines.row_file import Layout, RowFile
+from atoll.engines.row_file import RowFile, RowLayout
 from atoll.tree import Tree
 
 _PIECE = 8 << 20  # bytes of rows that a checkpoint holds at a time
@@ -23,7 +23,7 @@ class ClientStore(Protocol):
     """Every client's state, addressed by client id. Only engines touch it."""
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> RowLayout:
         """How a row lies in a checkpoint."""
         ...
 
@@ -47,7 +47,7 @@ class RowStore:
         self, first: Tree, size: int, device: torch.device, budget: int = 4 << 30, folder: Path | None = None
     ) -> None:
         self.first, self.size, self.device = tree.to(first, device), size, device
-        self.layout = Layout(first)
+        self.layout = RowLayout(first)
         self.touched = torch.zeros(size, dtype=torch.bool)
         self.empty = not tree.leaves(first)
         total = size * tree.nbytes(first)
@@ -123,7 +123,7 @@ class Kept:
 
     held: Tensor
     rows: Tree
-    layout: Layout
+    layout: RowLayout
 
     def ids(self) -> Tensor:
         """Whose they are."""
@@ -135,7 +135,7 @@ class Kept:
             yield self.held, self.rows
 
 
-def join_pieces(pieces: Iterable[tuple[Tensor, Tree]], layout: Layout) -> Tree:
+def join_pieces(pieces: Iterable[tuple[Tensor, Tree]], layout: RowLayout) -> Tree:
     """Pieces of a checkpoint as one: {"ids", "rows"}."""
     parts = [(ids.clone(), tree.map(torch.clone, rows)) for ids, rows in pieces]
     none = tree.map(lambda x: x[None][:0].cpu(), layout.first)

@@ -13,7 +13,17 @@ from torch import Tensor
 from atoll import tree
 from atoll.core import Cohort, Columns, Info, Pending, Train, Trained
 from atoll.engines.local import LocalEngine
-from atoll.engines.program import ClientRows, alone, client_keys, info_of, lifted, merged, reduce_key, step_keys
+from atoll.engines.program import (
+    ClientRows,
+    alone,
+    client_keys,
+    info_of,
+    lifted,
+    merged,
+    reduce_key,
+    step_keys,
+    upload_bytes,
+)
 from atoll.phases import phase
 from atoll.tree import Tree
 
@@ -52,10 +62,11 @@ class OneByOne(LocalEngine):
     def train(self, request: Train) -> Pending[Trained]:
         given, program, key = self._inputs(request), request.program, reduce_key(request)
         parts: list[Any] = []  # one at most
-        losses, finite = [], []
+        losses, finite, uploads = [], [], []
         for c, out in enumerate(self.clients(given)):
             losses.append(out["loss"])
             finite.append(out["finite"])
+            uploads.append(upload_bytes(program, tree.map(lambda x: x[None], tree.select(out, ("weight", "message")))))
             if out["finite"]:
                 part = lifted(program, alone(out), Info(*(x[c : c + 1] for x in given.info)), key)
                 with phase("reduce"):
@@ -64,7 +75,8 @@ class OneByOne(LocalEngine):
         given.rows.finish()
         good = torch.stack(finite) if finite else torch.zeros(0, dtype=torch.bool)
         loss = torch.stack(losses) if losses else torch.zeros(0)
-        columns = Columns(loss, good, good.cpu().nonzero().flatten())
+        sizes = [size for size in uploads if size is not None]
+        columns = Columns(loss, good, good.cpu().nonzero().flatten(), torch.cat(sizes) if sizes else None)
         return Pending.done(Trained.settled(merged(program, parts), given.cohort.examples, columns))
 
     def _inputs(self, request: Train) -> ClientInputs:

@@ -14,6 +14,7 @@ from atoll.engines.client_state import ClientStore
 from atoll.engines.device_data import Decode
 from atoll.phases import phase
 from atoll.tree import Tree
+from atoll.wire import EMPTY_BYTES, lengths
 
 SENT = ("value", "weight", "by")  # of what a client ends with: its update, and what that is to be multiplied by
 TOO_LONG = float("-inf")  # the loss of a client whose update breaks a limit that a mechanism relies on
@@ -54,7 +55,8 @@ class ClientSteps:
         if within is not None:  # who is too long for the noise is left out, too, and told apart by its loss
             finite, loss = finite & within, loss.masked_fill(~within, TOO_LONG)
         new = {"algorithm": kept, "chain": held}
-        return {**update._asdict(), "by": by, "own": new, "loss": loss, "finite": finite}
+        out = {"value": update.value, "weight": update.weight, "by": by, "own": new, "loss": loss, "finite": finite}
+        return {**out, "message": update.message} if update.message else out
 
 
 def batch_of(decode: Decode, columns: Tree, rows: Tensor, n: Tensor, key: Tensor) -> Tree:
@@ -138,6 +140,16 @@ def lifted(program: Program, out: Tree, info: Info, key: Tensor) -> Any:
 def alone(out: Tree) -> Tree:
     """One client's update as a stack of one."""
     return tree.map(lambda x: x[None], tree.select(out, SENT))  # type: ignore[no-any-return]
+
+
+def upload_bytes(program: Program, out: Tree) -> Tensor | None:
+    """What the updates of a stack of clients take on the wire, (C,) on the host; None where all take the same."""
+    layout, silent = program.upload, program.chain.silent()
+    if layout.fixed_bytes is not None and not silent:
+        return None
+    fixed = torch.full(out["weight"].shape, layout.fixed_bytes or 0)
+    sizes = lengths(layout, out["message"]).cpu() if layout.fixed_bytes is None else fixed
+    return torch.where(out["weight"].cpu() == 0, EMPTY_BYTES, sizes) if silent else sizes
 
 
 def merged(program: Program, parts: list[Any]) -> Any:

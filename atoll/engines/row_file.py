@@ -23,11 +23,11 @@ _BLOCK = 8 << 20  # bytes of rows that are packed or read at a time
 _ROWS = 512  # read at a time: each brings up to 64 kB of its neighbours into view
 
 
-class Layout:
+class RowLayout:
     """Where each leaf of a row lies: one after the other, `width` bytes in all.
 
     >>> rows = {"w": torch.tensor([[1.0, 2.0]]), "n": torch.tensor([7])}
-    >>> layout = Layout(tree.rows(rows, 0))
+    >>> layout = RowLayout(tree.rows(rows, 0))
     >>> layout.width, layout.views(layout.pack(rows))["w"].tolist()
     (32, [[1.0, 2.0]])
     """
@@ -71,7 +71,7 @@ class RowFile:
     error with a message. Through the map it would be a SIGBUS, which nobody can catch.
     """
 
-    def __init__(self, layout: Layout, size: int, folder: Path) -> None:
+    def __init__(self, layout: RowLayout, size: int, folder: Path) -> None:
         self.layout, self.folder, self.total = layout, folder, size * layout.width
         try:
             self._file, name = tempfile.mkstemp(dir=folder, prefix=".memory.", suffix=".draft")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from atoll import tree
-from atoll.core import Context, Model, Outcome, Play, Round, Traffic
+from atoll.core import Context, Model, Outcome, Play, Round
 from atoll.rounds.server_step import client_key, server_state, server_step
 from atoll.tree import Tree
 
@@ -25,6 +23,5 @@ class Central(Round):
         sent, chain = self.broadcast(ctx, state, ids)
         trained = yield ctx.train(sent, chain, ids, client_key(key))
         step = server_step(ctx, state, trained, key)
-        traffic = Traffic(math.ceil(len(ids) * ctx.upload_bytes), len(ids) * tree.nbytes(sent))
-        columns = trained.examples, trained.columns
-        return step.state, Outcome(ids, participation, *columns, traffic, step.changed, step.diagnostics)
+        columns = trained.examples, trained.columns, ctx.traffic(len(ids), sent)
+        return step.state, Outcome(ids, participation, *columns, step.changed, step.diagnostics)

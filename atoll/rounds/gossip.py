@@ -17,6 +17,7 @@ from atoll.reducers import Collect, Mean
 from atoll.rounds.graphs import GraphName, adjacency, mixing
 from atoll.rounds.server_step import client_key
 from atoll.tree import Tree
+from atoll.wire import wire_bytes
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Gossip(Round):
         state = _stepped(ctx, state, nodes, trained.partial, rng.fold_name(key, "server"))
         weights = mixing(self._neighbours(ctx.population)).to(_device(state))
         mixed = tree.map(lambda x: torch.einsum("ij,j...->i...", weights, x), model_of(state["server"]))
-        sent = tree.nbytes(tree.rows(model_of(state["server"]), 0)) * self.links(ctx.population)
+        sent = wire_bytes(tree.rows(model_of(state["server"]), 0)) * self.links(ctx.population)
         outcome = Outcome(
             ids, participation, trained.examples, trained.columns, Traffic(sent, sent), bool(trained.rows)
         )

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import ClientStates
-from atoll.engines import Layout
+from atoll.engines import RowLayout
 from atoll.errors import RecordError
 from atoll.records import RunFolder
 from atoll.tree import Tree
@@ -39,7 +39,7 @@ class Saved:
 
 
 def write(
-    folder: RunFolder, round: Tree, clients: ClientStates, layout: Layout, rounds: int, best: Tree | None = None
+    folder: RunFolder, round: Tree, clients: ClientStates, layout: RowLayout, rounds: int, best: Tree | None = None
 ) -> None:
     """Put the state after so many rounds in the place of the last checkpoint, in one step.
 
@@ -92,7 +92,7 @@ def _filled(saved: Tree, first: Tree) -> Tree:
     return new
 
 
-def rows(folder: RunFolder, saved: Saved, layout: Layout) -> Iterator[tuple[Tensor, Tree]]:
+def rows(folder: RunFolder, saved: Saved, layout: RowLayout) -> Iterator[tuple[Tensor, Tree]]:
     """The clients' memory, a piece at a time; an error at the end, at the latest, if it is not what was written."""
     memory = saved.memory
     if not memory:
@@ -128,7 +128,7 @@ def last(folder: RunFolder) -> str:
         return "unreadable"
 
 
-def _write_rows(folder: RunFolder, clients: ClientStates, layout: Layout, rounds: int) -> dict[str, Any]:
+def _write_rows(folder: RunFolder, clients: ClientStates, layout: RowLayout, rounds: int) -> dict[str, Any]:
     ids = clients.ids()
     if not len(ids):
         return {}
@@ -144,7 +144,7 @@ def _write_rows(folder: RunFolder, clients: ClientStates, layout: Layout, rounds
 
 
 def _read_rows(
-    f: BinaryIO, memory: dict[str, Any], layout: Layout, damaged: RecordError
+    f: BinaryIO, memory: dict[str, Any], layout: RowLayout, damaged: RecordError
 ) -> Iterator[tuple[Tensor, Tree]]:
     seen = hashlib.blake2b(digest_size=16)
 

@@ -31,7 +31,8 @@ class RoundPlan:
             "chain": own,
         }
         arriving = self.template.zeros(self.update_like, state, own)
-        self.program = Program(setup.algorithm, self.template, setup.reducer, arriving)
+        self.upload = self.template.upload(self.update_like, state, own)
+        self.program = Program(setup.algorithm, self.template, setup.reducer, arriving, self.upload)
         self._settings: tuple[Algorithm, Chain, Tree] | None = None
         self._written: dict[str, float] = {}
         self._drawn: tuple[int, Tensor, Participation] | None = None
@@ -78,7 +79,7 @@ class RoundPlan:
             self.setup.server_chain(chain, number, self.sample(number)[1]),
             self.setup.population.size,
             self.update_like,
-            tree.count(self.update_like) * self.spec.bits / 8,
+            None if self.template.silent() else self.upload.fixed_bytes,
             lambda: self.sample(number),
             self.order(number),
         )

@@ -248,7 +248,7 @@ class RunLoop:
         entry = line(number, self.plan.settings(ctx.algorithm, before), outcome, evaluation)
         for listener in self.listeners:
             entry[listener.key] = listener.hear(number, outcome, len(dropped))
-        entry["bytes"] = outcome.traffic._asdict()
+        entry["bytes"] = outcome.bytes()
         if dropped:
             entry["dropped"] = dropped
         entry["model"] = self.state.digest()  # has waited for the server's step, so that what follows need not

@@ -8,7 +8,7 @@ from typing import Any
 
 from atoll import tree
 from atoll.core import ClientStates, Engine
-from atoll.engines import Layout
+from atoll.engines import RowLayout
 from atoll.engines.ranks import World
 from atoll.experiment import Setup
 from atoll.records import RunFolder
@@ -34,9 +34,9 @@ class State:
     _digesting: tuple[Tree, Callable[[], str]] | None = field(default=None, init=False)
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> RowLayout:
         """How what a client keeps lies in a checkpoint."""
-        return Layout(self.plan.client_rows)
+        return RowLayout(self.plan.client_rows)
 
     def model(self) -> Tree:
         """The learned model, keyed like the module's state."""

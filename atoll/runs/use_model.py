@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from atoll import rng, tree
 from atoll.algorithms import model_of
 from atoll.data import ModelInputs, Partition
-from atoll.engines import Layout
+from atoll.engines import RowLayout
 from atoll.errors import ConfigError, RecordError
 from atoll.experiment import Experiment, Setup, assemble, did_you_mean, make_module, safetensors, usual_model
 from atoll.records import RunFolder, find
@@ -90,14 +90,14 @@ class UsableModel:
         number, plan = self._number(client, setup.training.size), RoundPlan(setup)
         saved = read_checkpoint(self.folder)
         plan.history[:] = self.folder.record()
-        own = self._rows(saved, Layout(plan.client_rows), number) or plan.client_rows
+        own = self._rows(saved, RowLayout(plan.client_rows), number) or plan.client_rows
         ctx, ids = plan.context(saved.rounds), torch.tensor([number])
         sent, _ = setup.round.broadcast(ctx, saved.round, ids)
         sent = tree.rows(sent, 0) if setup.round.per_client else sent
         state: Tree = setup.task.state(model_of(ctx.algorithm.start(sent, own["algorithm"])))
         return state
 
-    def _rows(self, saved: Any, layout: Layout, number: int) -> Tree | None:
+    def _rows(self, saved: Any, layout: RowLayout, number: int) -> Tree | None:
         """What this client keeps; None if it never took part."""
         for ids, held in rows(self.folder, saved, layout):
             at = (ids == number).nonzero()

@@ -33,6 +33,7 @@ from atoll.rounds import Central
 from atoll.runs import drive, on_promises
 from atoll.testing.problems import SIZES, Problem
 from atoll.tree import Tree
+from atoll.wire import wire_bytes
 
 CPU = torch.device("cpu")
 EngineFactory = Callable[..., Engine]  # of data and a store: `Loop`, `Vector` and `Threads` are such
@@ -89,7 +90,7 @@ class Federation:
             self.program.chain,
             self.store.size,
             self.update_like,
-            float(tree.nbytes(self.update_like)),
+            wire_bytes({"weight": torch.ones(()), "value": self.update_like}),
             lambda: (who, participation),
             rng.key("order", self.number),
         )

@@ -161,7 +161,7 @@ def says_what_happened(round: Round) -> str:
     sizes = (len(columns.loss), len(columns.finite), len(outcome.examples))
     need(sizes == (n, n, n), "one entry for each client", sizes, (n, n, n), "columns of another request")
     traffic = outcome.traffic
-    good = isinstance(traffic.up, int) and isinstance(traffic.down, int) and min(traffic) >= 0
+    good = all(isinstance(n, int) and n >= 0 for n in outcome.bytes().values())
     need(good, "counts bytes", tuple(traffic), "whole numbers", "a share of a byte")
     return "says what happened"
 

@@ -26,6 +26,7 @@ from atoll.transforms.requirements import (
     needs_size,
 )
 from atoll.tree import Tree
+from atoll.wire import Layout
 
 EXACT = 53  # bits that float64 holds
 _TAIL = 12.0  # deviations of the noise that a sum has room for: beyond them with probability 1e-32
@@ -100,6 +101,12 @@ class SecureSum(Transform):
                 f"Use bits = {int(EXACT - math.log2(clients))} or fewer."
             )
         return self, replace(spec, domain="modular", bits=float(self.bits))
+
+    def layout(self, like: Tree) -> Layout:
+        residues = Layout.of(tree.map(lambda x: x.new_zeros(x.shape, dtype=torch.int64), like))
+        if self.bits > 32:
+            return residues
+        return Layout(tuple(replace(part, kind="bits", bits=self.bits) for part in residues.parts))
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         return update._replace(value=tree.map(lambda x: torch.remainder(x, 2.0**self.bits), update.value)), own

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 
 from atoll import rng, tree
-from atoll.core import Outcome, Round, Traffic
+from atoll.core import Outcome, Round
 from atoll.reducers import Mean
 from atoll.rounds import client_key, server_state, server_step
 
@@ -52,6 +52,6 @@ class FedBuff(Round):
         fresh = {"id": new[: len(first)], "version": (version + 1).expand(len(first)), "due": now + 0.5 + wait}
         fresh["sent"] = tree.map(torch.clone, tree.stack(ctx.algorithm.send(step.state["server"]), len(first)))
         flight = tree.map(lambda old, x: old.index_copy(0, first, x), flight, fresh)
-        bytes_ = Traffic(round(len(ids) * ctx.upload_bytes), tree.nbytes(sent))
+        bytes_ = ctx.traffic(len(ids), tree.rows(sent, 0))
         outcome = Outcome(ids, how, trained.examples, trained.columns, bytes_, step.changed, step.diagnostics)
         return {**step.state, "flight": flight, "version": version + 1}, outcome

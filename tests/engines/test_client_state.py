@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import atoll
 from atoll import tree
 from atoll.algorithms.scaffold import Scaffold
-from atoll.engines import Kept, Layout, Loop, RowStore, Threads, Vector, join_pieces
+from atoll.engines import Kept, RowLayout, Loop, RowStore, Threads, Vector, join_pieces
 from atoll.errors import RecordError, TrainingError
 from atoll.records import RunFolder
 from atoll.runs import checkpoint
@@ -163,7 +163,7 @@ def test_big_reads_and_writes_go_block_by_block(tmp_path: Path, monkeypatch: pyt
 
 def test_a_layout_reads_back_what_it_packed() -> None:
     rows = {"a": torch.randn(5, 3), "b": {"c": torch.arange(5).to(torch.int8), "d": torch.randn(5, 2, 2).double()}}
-    layout = Layout(tree.rows(rows, 0))
+    layout = RowLayout(tree.rows(rows, 0))
     assert layout.width % 16 == 0
     assert tree.digest(layout.views(layout.pack(rows))) == tree.digest(rows)
 
@@ -287,7 +287,7 @@ def test_memory_that_is_not_what_was_written_is_refused(tmp_path: Path, how: str
     if how == "gone":
         path.unlink()
     elif how == "other rows":
-        layout = Layout({"x": torch.zeros(500, 2)})
+        layout = RowLayout({"x": torch.zeros(500, 2)})
     else:
         whole[-1] ^= 1 if how == "a bit" else 0
         path.write_bytes({"cut": whole[:-1], "longer": whole + b"\0", "a bit": whole}[how])

@@ -44,6 +44,7 @@ class Gathered(NamedTuple):
     finite: Tensor
     examples: Tensor
     seconds: list[float]
+    upload: Tensor | None
 
 
 @dataclass
@@ -110,7 +111,7 @@ class Ranked(Engine):
         every = self._exchange(shares, mine, part, time.perf_counter() - before)
         self._learn(request, shares, steps, every.seconds)
         partial, order = self._merged(request, shares, mine, part, every)
-        return Trained.settled(partial, every.examples, Columns(every.loss, every.finite, order))
+        return Trained.settled(partial, every.examples, Columns(every.loss, every.finite, order, every.upload))
 
     def _shares(self, request: Train, steps: Tensor) -> Tensor:
         """The rank of every client of the request, (C,)."""
@@ -123,16 +124,20 @@ class Ranked(Engine):
     def _exchange(self, shares: Tensor, mine: Tensor, part: Trained, seconds: float) -> Gathered:
         """One small sum: rows that a rank does not hold are 0, so a sum is a gather."""
         n, rank = len(shares), self.world.rank
-        clients, ranks = torch.zeros(4, n, dtype=torch.float64), torch.zeros(self.world.size, dtype=torch.float64)
+        clients, ranks = torch.zeros(5, n, dtype=torch.float64), torch.zeros(self.world.size, dtype=torch.float64)
         ranks[rank] = seconds
-        columns = (part.loss.double().cpu(), part.finite.double().cpu(), part.examples.double(), torch.ones(len(mine)))
+        sizes = part.columns().upload
+        uploads = torch.full((len(mine),), -1) if sizes is None else sizes
+        here = torch.ones(len(mine))
+        columns = part.loss.double().cpu(), part.finite.double().cpu(), part.examples.double(), here, uploads
         for row, column in zip(clients, columns, strict=True):
             row[mine] = column.double()
         everything = self.world.all_reduce(torch.cat([clients.flatten(), ranks]))
-        clients, ranks = everything[: 4 * n].reshape(4, n), everything[4 * n :]
+        clients, ranks = everything[: 5 * n].reshape(5, n), everything[5 * n :]
         if not bool((clients[3] == 1).all()):
             raise TrainingError("ranks: they do not agree on who trains whom. Do all run the same version of atoll?")
-        return Gathered(clients[0].float(), clients[1].bool(), clients[2].float(), ranks.tolist())
+        upload = clients[4].long() if n and bool((clients[4] >= 0).all()) else None
+        return Gathered(clients[0].float(), clients[1].bool(), clients[2].float(), ranks.tolist(), upload)
 
     def _learn(self, request: Train, shares: Tensor, steps: Tensor, seconds: list[float]) -> None:
         ranks = range(self.world.size)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.engines import Kept, Layout, RowStore
+from atoll.engines import Kept, RowLayout, RowStore
 from atoll.engines.ranks import buffers
 from atoll.engines.ranks.world import World
 from atoll.tree import Tree
@@ -51,7 +51,7 @@ class ShardedStore:
         self.store.write(place, rows)
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> RowLayout:
         """How a row lies in a checkpoint."""
         return self.store.layout
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Columns, Info, Trained
-from atoll.engines.program import SENT, lifted, merged, reduce_key
+from atoll.engines.program import SENT, lifted, merged, reduce_key, upload_bytes
 from atoll.engines.vector.stacked_jobs import Lanes, StackedRequest
 from atoll.tree import Tree
 
@@ -24,6 +24,7 @@ class Tally:
         clients = len(lane.cohort)
         self.loss, self.finite = torch.zeros(clients), torch.zeros(clients, dtype=torch.bool)
         self.order: list[Tensor] = []
+        self.upload: Tensor | None = None
 
     def lift(self, out: Tree, info: Info) -> Any:
         """The partial aggregate of some clients, whether or not their numbers are finite."""
@@ -38,6 +39,7 @@ class Tally:
         loss, finite = torch.stack([out["loss"].float(), out["finite"].float()]).cpu()
         good = finite > 0
         self.loss[places], self.finite[places] = loss, good
+        self._count_bytes(out, places)
         everybody = bool(good.all())
         if not everybody:
             places = places[good]
@@ -49,12 +51,18 @@ class Tally:
             self.order.append(places)
         return everybody
 
+    def _count_bytes(self, out: Tree, places: Tensor) -> None:
+        sizes = upload_bytes(self.lane.request.program, out)
+        if sizes is not None:
+            self.upload = torch.zeros(len(self.loss), dtype=torch.int64) if self.upload is None else self.upload
+            self.upload[places] = sizes
+
     def trained(self) -> Trained:
         """All of them together."""
         self.lane.rows.finish()
         order = torch.cat(self.order) if self.order else torch.zeros(0, dtype=torch.int64)
         partial = merged(self.lane.request.program, self.parts)
-        return Trained.settled(partial, self.lane.cohort.examples, Columns(self.loss, self.finite, order))
+        return Trained.settled(partial, self.lane.cohort.examples, Columns(self.loss, self.finite, order, self.upload))
 
 
 def share_out(tallies: Sequence[Tally], lanes: Lanes, rows: Tensor, out: Tree, info: Info) -> None:

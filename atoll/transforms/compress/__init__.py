@@ -1,7 +1,7 @@
 """Compressors: sending less than the whole update."""
 
 from atoll.transforms.compress.coding import Entropy
-from atoll.transforms.compress.compressor import Compression, Compressor, Encoding, Packed
+from atoll.transforms.compress.compressor import Compression, Compressor, Packed
 from atoll.transforms.compress.layers import MaskLayers
 from atoll.transforms.compress.leafwise import Leafwise
 from atoll.transforms.compress.low_rank import LowRank
@@ -15,7 +15,6 @@ __all__ = [
     "Compression",
     "Compressor",
     "Drive",
-    "Encoding",
     "Entropy",
     "Half",
     "Leafwise",

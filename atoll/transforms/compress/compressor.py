@@ -6,8 +6,9 @@ Compressors that follow one another in a file are one message: each packs the re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,17 +16,10 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.core import Spec, Total, Transform, Update, transform_name
 from atoll.errors import SpecError
+from atoll.transforms.compress.layouts import layout_of
 from atoll.transforms.requirements import needs_real
 from atoll.tree import Tree
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """How whole numbers travel: as they are, in so many bits each, or as increasing positions below a limit."""
-
-    kind: Literal["raw", "bits", "sorted"]
-    bits: int = 0
-    limit: int = 0
+from atoll.wire import Encoding, Layout
 
 
 class Packed(NamedTuple):
@@ -54,7 +48,7 @@ class Compressor(Transform, ABC):
 
     @abstractmethod
     def encodings(self, like: Tree) -> Tree:
-        """How the codes of tensors like these travel, an `Encoding` for each."""
+        """How the codes of tensors like these travel: an `Encoding` for each, {} for one that travels as it is."""
 
     @abstractmethod
     def after(self, spec: Spec) -> Spec:
@@ -166,7 +160,21 @@ class Compression(Transform):
         sent = self.unpacked(message, stages, key)
         arrives = update.weight > 0  # of a client that counts for nothing all is held back
         new = {"residual": tree.map(lambda x, y: x - y * arrives, full, sent)} if self.feedback else {}
-        return update._replace(value=sent), new | ({"kept": kept} if kept else {})
+        travels = {"weight": update.weight, **message._asdict()}
+        fixed = self._layout(travels, stages).fixed_bytes is not None
+        sent_update = Update(sent, update.weight, {} if fixed else travels)
+        return sent_update, new | ({"kept": kept} if kept else {})
+
+    def layout(self, like: Tree) -> Layout:
+        _, own = self.init(like)
+        key = rng.key("like").to(tree.device(like))
+        message, _, stages = self.packed(tree.zeros_like(like), own.get("kept", {}), key)
+        return self._layout({"weight": torch.ones((), device=tree.device(like)), **message._asdict()}, stages)
+
+    def _layout(self, message: Tree, stages: list[Tree]) -> Layout:
+        coder = next((c.coder() for c in self.compressors if c.coder()), None)
+        encodings = {f"codes/{path}": encoding for path, encoding in _encodings(self.encodings(stages))}
+        return layout_of(message, encodings, coder)
 
     def packed(self, value: Tree, kept: Tree, key: Tensor) -> tuple[Packed, Tree, list[Tree]]:
         """The message of an update: the numbers that are left at the end, and the codes of every compressor.
@@ -188,10 +196,10 @@ class Compression(Transform):
             value = c.unpack(Packed(value, message.codes.get(str(i), {})), stages[i], self._key(key, i))
         return value
 
-    def encodings(self, like: Tree) -> Tree:
-        """How the codes of all of them travel."""
-        stages = zip(self.compressors, self.stages(like), strict=True)
-        return {str(i): codes for i, (c, x) in enumerate(stages) if (codes := c.encodings(x))}
+    def encodings(self, stages: list[Tree]) -> Tree:
+        """How the codes of all of them travel, of tensors like those that each was given."""
+        pairs = zip(self.compressors, stages, strict=True)
+        return {str(i): codes for i, (c, x) in enumerate(pairs) if (codes := c.encodings(x))}
 
     def stages(self, like: Tree) -> list[Tree]:
         """Tensors like those that each compressor is given, for updates like this one."""
@@ -211,3 +219,12 @@ def counted(total: Total) -> Total:
 
 def _has_server_side(c: Compressor) -> bool:
     return type(c).aggregated is not Compressor.aggregated
+
+
+def _encodings(codes: Tree, prefix: str = "") -> Iterator[tuple[str, Encoding]]:
+    """Those in a tree, by path. One is a dict of its own, without dicts in it."""
+    for name, x in codes.items():
+        if any(isinstance(part, dict) for part in x.values()):
+            yield from _encodings(x, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", x

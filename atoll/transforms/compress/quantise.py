@@ -12,10 +12,10 @@ from torch import Tensor
 
 from atoll import rng
 from atoll.core import Spec
-from atoll.transforms.compress.compressor import Encoding
 from atoll.transforms.compress.leafwise import Leafwise
 from atoll.transforms.compress.rotation import block_of, rotated, rotated_back
 from atoll.tree import Tree
+from atoll.wire import Encoding
 
 _HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 _LARGEST, _FINEST = 65504.0, 2.0**-24  # of float16: its range, and the steps around 0
@@ -50,7 +50,7 @@ class Qsgd(Leafwise):
         return (shares * unit).reshape(like.shape)
 
     def leaf_encodings(self, like: Tensor) -> Tree:
-        return {"levels": Encoding("bits", self._width)}
+        return {"levels": Encoding(kind="bits", bits=self._width)}
 
     @property
     def _width(self) -> int:
@@ -92,7 +92,7 @@ class UniformQuantise(Leafwise):
         return flat.reshape(like.shape)
 
     def leaf_encodings(self, like: Tensor) -> Tree:
-        return {"levels": Encoding("bits", self.bits)}
+        return {"levels": Encoding(kind="bits", bits=self.bits)}
 
     @property
     def _steps(self) -> int:
@@ -125,7 +125,7 @@ class Drive(Leafwise):
         return rotated_back(signs * numbers["scale"][:, None], like.numel(), key).reshape(like.shape)
 
     def leaf_encodings(self, like: Tensor) -> Tree:
-        return {"signs": Encoding("bits", 1)}
+        return {"signs": Encoding(kind="bits", bits=1)}
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Half(Leafwise):
         return codes["halves"].to(like.dtype)  # type: ignore[no-any-return]
 
     def leaf_encodings(self, like: Tensor) -> Tree:
-        return {"halves": Encoding("raw")}
+        return {"halves": Encoding()}
 
 
 def _block(like: Tensor) -> int:

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.core import Positive, Spec, Total
-from atoll.transforms.compress.compressor import Encoding, counted
+from atoll.transforms.compress.compressor import counted
 from atoll.transforms.compress.leafwise import Leafwise
 from atoll.transforms.compress.sparse import Feedback, ShareSent, entries, largest, placed
 from atoll.tree import Tree
+from atoll.wire import Encoding
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Sign(Leafwise):
         return (signs * (numbers["size"] if self.size == "mean" else self.step)).to(like.dtype)
 
     def leaf_encodings(self, like: Tensor) -> Tree:
-        return {"signs": Encoding("bits", 1)}
+        return {"signs": Encoding(kind="bits", bits=1)}
 
     def aggregated(self, total: Total, state: Tree) -> tuple[Total, Tree]:
         if self.size == "mean":
@@ -82,7 +83,7 @@ class Ternary(Leafwise):
         return placed(signs * numbers["size"], codes["places"], like)
 
     def leaf_encodings(self, like: Tensor) -> Tree:
-        return {"places": Encoding("sorted", limit=like.numel()), "signs": Encoding("bits", 1)}
+        return {"places": Encoding(kind="sorted", limit=like.numel()), "signs": Encoding(kind="bits", bits=1)}
 
     def server_state(self, like: Tree) -> Tree:
         return {"residual": tree.zeros_like(like)} if self.both_ways else {}

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from atoll import rng
 from atoll.core import Spec
-from atoll.transforms.compress.compressor import Encoding
 from atoll.transforms.compress.leafwise import Leafwise
 from atoll.tree import Tree
+from atoll.wire import Encoding
 
 ShareSent = Annotated[float, Field(gt=0, le=1)]
 Feedback = Annotated[float, Field(ge=0, le=1)]
@@ -65,7 +65,7 @@ class TopK(Leafwise):
         return placed(numbers["values"], codes["places"], like)
 
     def leaf_encodings(self, like: Tensor) -> Tree:
-        return {"places": Encoding("raw") if self.positions == "int64" else Encoding("sorted", limit=like.numel())}
+        return {"places": Encoding() if self.positions == "int64" else Encoding(kind="sorted", limit=like.numel())}
 
 
 @dataclass(frozen=True)

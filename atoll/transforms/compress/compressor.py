@@ -129,9 +129,6 @@ class Compression(Transform):
         return both, spec
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        if all(c.coder() for c in self.compressors):
-            name = self.compressors[0].name
-            raise SpecError(f"{name}: codes what compressors before it send, and there is none: put qsgd before it.")
         own: Tree = {"residual": tree.zeros_like(like)} if self.feedback else {}
         stages = zip(self.compressors, self.stages(like), strict=True)
         kept = {str(i): mine for i, (c, x) in enumerate(stages) if (mine := c.own(x))}
@@ -166,6 +163,9 @@ class Compression(Transform):
         return sent_update, new | ({"kept": kept} if kept else {})
 
     def layout(self, like: Tree) -> Layout:
+        if all(c.coder() for c in self.compressors):
+            name = self.compressors[0].name
+            raise SpecError(f"{name}: codes what compressors before it send, and there is none: put qsgd before it.")
         _, own = self.init(like)
         key = rng.key("like").to(tree.device(like))
         message, _, stages = self.packed(tree.zeros_like(like), own.get("kept", {}), key)

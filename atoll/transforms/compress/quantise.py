@@ -103,8 +103,8 @@ class UniformQuantise(Leafwise):
 class Drive(Leafwise):
     """One bit for each coordinate of the rotated update: its sign (Vargaftik et al., 2021).
 
-    `scale` "unbiased" is right on average over uniformly random rotations, and nearly so over those of Hadamard's matrix
-    where many entries are of one size; "nearest" has the least error in one message.
+    `scale` "unbiased" is right on average over all rotations, and nearly so over those of Hadamard's matrix, but not
+    where a few entries make up most of a tensor; "nearest" has the least error in one message.
     """
 
     keyed: ClassVar[bool] = True

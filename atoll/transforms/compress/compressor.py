@@ -129,7 +129,7 @@ class Compression(Transform):
         return both, spec
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        own: Tree = {"residual": tree.zeros_like(like)} if self.feedback else {}
+        own: Tree = {self._held: tree.zeros_like(like)} if self.feedback else {}
         stages = zip(self.compressors, self.stages(like), strict=True)
         kept = {str(i): mine for i, (c, x) in enumerate(stages) if (mine := c.own(x))}
         state = {str(i): c.server_state(like) for i, c in enumerate(self.compressors) if _has_server_side(c)}
@@ -150,13 +150,12 @@ class Compression(Transform):
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         full = update.value
         if self.feedback:
-            part = self.feedback
-            held = own["residual"] if part == 1 else tree.map(lambda x: (x * part).to(x.dtype), own["residual"])
-            full = tree.add(full, held)
+            held, part = own[self._held], self.feedback
+            full = tree.add(full, held if part == 1 else tree.map(lambda x: (x * part).to(x.dtype), held))
         message, kept, stages = self.packed(full, own.get("kept", {}), key)
         sent = self.unpacked(message, stages, key)
         arrives = update.weight > 0  # of a client that counts for nothing all is held back
-        new = {"residual": tree.map(lambda x, y: x - y * arrives, full, sent)} if self.feedback else {}
+        new = {self._held: tree.map(lambda x, y: x - y * arrives, full, sent)} if self.feedback else {}
         travels = {"weight": update.weight, **message._asdict()}
         fixed = self._layout(travels, stages).fixed_bytes is not None
         sent_update = Update(sent, update.weight, {} if fixed else travels)
@@ -207,6 +206,11 @@ class Compression(Transform):
         for c in self.compressors[:-1]:
             stages.append(c.pack(tree.zeros_like(stages[-1]), c.own(stages[-1]), key)[0].numbers)
         return stages
+
+    @property
+    def _held(self) -> str:
+        """What a client's memory calls it: a `residual` loses nothing, and is held to that by the kit."""
+        return "residual" if self.feedback == 1 else "fading_residual"
 
     def _key(self, key: Tensor, i: int) -> Tensor:
         return rng.fold(key, i) if self.compressors[i].keyed else key

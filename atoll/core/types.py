@@ -11,13 +11,15 @@ from torch import Tensor
 from atoll import tree
 from atoll.tree import Tree
 
+_NOTHING: Tree = {}
+
 
 class Update(NamedTuple):
     """What one client contributes: named parts, and the weight they are averaged with."""
 
     value: Tree
     weight: Tensor
-    message: Tree = {}  # what travels in its place, where the number of its bytes depends on the data
+    message: Tree = _NOTHING  # what travels in its place, where the number of its bytes depends on the data
 
     def scaled(self, factors: Tree) -> Update:
         """Every tensor times its number of this tree, of one client or of a stack of them; {}: as it is."""

@@ -51,7 +51,7 @@ from atoll.experiment.task import make_task, whole_numbers
 from atoll.experiment.watched import TRAIN_LOSS, Watched, check_watched, choose_watched, recorded
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
 from atoll.reducers import REDUCERS
-from atoll.rounds import ROUNDS, Averaged, Recompute
+from atoll.rounds import ROUNDS, Averaged, CompressedBroadcast, Recompute
 from atoll.schedules import Schedule
 from atoll.tasks import Loss, Metric, PrivateTask, Supervised
 from atoll.transforms import TRANSFORMS
@@ -239,6 +239,9 @@ def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Al
     round.check(algorithm)
     if model["buffers"] and experiment.task.batch_norm == "recompute":
         round = Recompute.around(round, Statistics(task), model["buffers"])
+    if experiment.broadcast:
+        codecs = [build(TRANSFORMS, t, where=f"broadcast.{i}") for i, t in enumerate(experiment.broadcast)]
+        round = CompressedBroadcast.around(round, codecs)
     return round if experiment.server is None else Averaged.around(round, experiment.server.ema, algorithm)
 
 

@@ -17,6 +17,7 @@ FLOORS = (
     ("rng",),
     ("stats",),
     ("records",),
+    ("schema",),
     ("core",),
     ("privacy",),
     ("data",),
@@ -46,6 +47,7 @@ ONLY = {  # numbers and records: never torch, never what wrote them
     "stats": {"errors"},
     "privacy": {"errors"},
     "records": {"errors", "stats"},
+    "schema": {"errors", "records"},
     "report": {"errors", "stats", "records"},
 }
 

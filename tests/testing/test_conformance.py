@@ -40,7 +40,7 @@ from atoll.reducers import REDUCERS, Mean, Median
 from atoll.testing import CLAIMS, check_algorithm, check_engine, check_partition, check_reducer, check_transform, engine
 from atoll.transforms import TRANSFORMS
 from atoll.transforms.clip import ClipL2
-from atoll.transforms.compress import TopK
+from atoll.transforms.compress import Compression, TopK
 from atoll.transforms.noise import GaussianNoise
 from atoll.transforms.weights import EqualWeights
 from atoll.tree import Tree
@@ -72,6 +72,18 @@ TRANSFORM_OPTIONS: dict[str, dict[str, Any]] = {
     "weak_dp": {"max_norm": 0.5},
     "nbafl": {"max_norm": 0.5, "epsilon": 8.0, "delta": 1e-3, "examples": 50, "rounds": 20, "clients": 50},
     "top_k": {"share": 0.3},
+    "rand_k": {"share": 0.3},
+    "low_rank": {"rank": 1},
+    "qsgd": {"levels": 4},
+    "uniform_quantise": {"bits": 4},
+    "drive": {},
+    "half": {},
+    "sign": {},
+    "ternary": {"share": 0.3},
+    "mask_layers": {"send": ["delta/*"]},
+    "sketch": {"columns": 7, "rows": 3, "share": 0.3},
+    "relevance": {"threshold": 0.3},
+    "entropy": {},
 }
 REDUCER_OPTIONS: dict[str, dict[str, Any]] = {"mean": {}, "median": {}, "trimmed_mean": {"share": 0.2}}
 PARTITION_OPTIONS: dict[str, dict[str, Any]] = {
@@ -371,10 +383,9 @@ class OneDraw(Transform):
         return update._replace(value=tree.map(lambda x: x + rng.normal(key, tuple(x.shape)), update.value)), own
 
 
-class Forgetful(TopK):
+class Forgetful(Compression):
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
-        sent = tree.map(self._largest, update.value)
-        return update._replace(value=sent), {"residual": tree.sub(update.value, sent)}
+        return super().client(update, state, {"residual": tree.zeros_like(update.value)}, key)
 
 
 class Divides(Transform):
@@ -439,7 +450,7 @@ class ClaimsNoise(ClipL2):
         (SilentWeights(), "leaves weights alone"),
         (UnkeyedNoise(), "same key, same total"),
         (OneDraw(), "client: every tensor has its own draw"),
-        (Forgetful(0.3), "what is held back is not lost"),
+        (Forgetful((TopK(0.3),)), "what is held back is not lost"),
         (Divides(), "finite updates stay finite"),
         (Renames(), "keeps the structure of an update"),
         (Scales(), "leaves what it is given alone"),

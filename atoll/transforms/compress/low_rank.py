@@ -35,7 +35,8 @@ class LowRank(Compressor):
         return replace(spec, l1=None)  # a projection: no longer than what came in
 
     def own(self, like: Tree) -> Tree:
-        if not any(map(self._takes, tree.leaves(like))):
+        matrices = [x for x in tree.leaves(like) if x.dim() > 1]
+        if matrices and not any(map(self._takes, matrices)):
             raise SpecError(
                 f"low_rank: rank {self.rank} makes no tensor of this model smaller. Use a smaller rank, or another "
                 "compressor: vectors are sent whole."

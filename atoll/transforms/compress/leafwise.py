@@ -50,7 +50,7 @@ class Leafwise(Compressor):
 
         def unpacked(numbers: Any, codes: Any, x: Any) -> Any:
             if isinstance(x, dict):
-                return {name: unpacked(numbers[name], codes.get(name, {}), part) for name, part in x.items()}
+                return {name: unpacked(numbers.get(name, {}), codes.get(name, {}), part) for name, part in x.items()}
             return self.unpack_leaf(numbers, codes, x, next(keys)) if self.takes(x) else numbers
 
         return unpacked(packed.numbers, packed.codes, like)  # type: ignore[no-any-return]

@@ -60,7 +60,7 @@ class LowRank(Compressor):
     def unpack(self, packed: Packed, like: Tree, key: Tensor) -> Tree:
         def product(numbers: Any, x: Any) -> Any:
             if isinstance(x, dict):
-                return {name: product(numbers[name], part) for name, part in x.items()}
+                return {name: product(numbers.get(name, {}), part) for name, part in x.items()}
             if not self._takes(x):
                 return numbers
             return (numbers["left"] @ numbers["right"].T).reshape(x.shape)

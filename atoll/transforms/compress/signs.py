@@ -23,7 +23,8 @@ class Sign(Leafwise):
     """The sign of every entry, and one size for each tensor: the mean of its entries' sizes.
 
     With feedback 1 it converges where plain signs do not (Karimireddy et al., 2019). `size` "majority": signs alone,
-    and the server moves every coordinate by `step` where most point to (Bernstein et al., 2018).
+    and the server moves every coordinate by `step` where most point to (Bernstein et al., 2018). There are two signs: 0
+    counts as below 0.
     """
 
     size: Literal["mean", "majority"] = "mean"

@@ -35,7 +35,6 @@ class Compressor(Transform, ABC):
     keyed: ClassVar[bool] = False
     unbiased: ClassVar[bool] = False  # is what arrives right on average?
     linear: ClassVar[bool] = True  # do errors in its numbers make no larger ones, in proportion, in the update?
-    amplifies: ClassVar[bool] = False  # may what arrives be many times as long as what was packed?
     feedback: float = 0.0  # of what was not sent is added to the next update
 
     @abstractmethod
@@ -65,6 +64,10 @@ class Compressor(Transform, ABC):
     def aggregated(self, total: Total, state: Tree) -> tuple[Total, Tree]:
         """What the server makes of the sum of what arrived, and what it keeps."""
         return total, state
+
+    def too_coarse(self, like: Tree) -> str | None:
+        """What to do where errors can be longer than what was packed: feedback would make them grow without end."""
+        return None
 
     def coder(self) -> str | None:
         """A lossless coder for the whole message, if this is one."""
@@ -112,25 +115,22 @@ class Compression(Transform):
         return max(c.feedback for c in self.compressors)
 
     def joined(self, following: Transform, spec: Spec) -> tuple[Transform, Spec] | None:
+        if following.silences and self.feedback:
+            raise SpecError(f"{transform_name(following)} would lose what is not sent: put it before all feedback.")
         if not isinstance(following, Compression):
             return None
-        both = Compression(self.compressors + following.compressors)
-        amplifying = [c.name for c in both.compressors if c.amplifies]
-        if both.feedback and amplifying:
-            raise SpecError(
-                f"{amplifying[0]} without feedback sends entries that are larger than they were, and the feedback of "
-                f"another compressor would add the difference to the next update, more in every round: give "
-                f"{amplifying[0]} feedback, too."
-            )
         curved = [c.name for c in self.compressors if not c.linear]
         if curved and spec.l2 is not None and any(c.coder() is None for c in following.compressors):
             reason = f"{following.compressors[0].name} rounds what {curved[0]} packed, which can make an update longer"
             spec = replace(spec, l2=None, l1=None, unbounded_because=reason)
-        return both, spec
+        return Compression(self.compressors + following.compressors), spec
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         own: Tree = {self._held: tree.zeros_like(like)} if self.feedback else {}
-        stages = zip(self.compressors, self.stages(like), strict=True)
+        stages = list(zip(self.compressors, self.stages(like), strict=True))
+        for c, x in stages:
+            if self.feedback and (advice := c.too_coarse(x)):
+                raise SpecError(f"{c.name}: with feedback its errors would grow from round to round: {advice}.")
         kept = {str(i): mine for i, (c, x) in enumerate(stages) if (mine := c.own(x))}
         state = {str(i): c.server_state(like) for i, c in enumerate(self.compressors) if _has_server_side(c)}
         return state, own | ({"kept": kept} if kept else {})

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from atoll import rng
+from atoll import rng, tree
 from atoll.core import Spec
 from atoll.transforms.compress.leafwise import Leafwise
 from atoll.transforms.compress.rotation import block_of, rotated, rotated_back
@@ -36,6 +36,10 @@ class Qsgd(Leafwise):
     def after(self, spec: Spec) -> Spec:
         longer = None if spec.size is None else 1 + math.sqrt(spec.size) / self.levels
         return _rounded(spec, float(self._width), longer)
+
+    def too_coarse(self, like: Tree) -> str | None:
+        most = max((x.numel() for x in tree.leaves(like) if self.takes(x)), default=0)
+        return f"use {math.ceil(math.sqrt(most))} levels or more" if self.levels**2 < most else None
 
     def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
         flat = x.flatten()
@@ -76,6 +80,9 @@ class UniformQuantise(Leafwise):
         coordinates = None if spec.size is None else spec.size * (2 if self.rotate else 1)  # with its padding
         longer = None if coordinates is None else 1 + math.sqrt(2 * coordinates) / self._steps
         return _rounded(spec, float(self.bits), longer)
+
+    def too_coarse(self, like: Tree) -> str | None:
+        return "use 3 bits or more" if self.bits < 3 else None
 
     def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
         flat = rotated(x.flatten(), rng.fold(key, 0)).flatten() if self.rotate else x.flatten()

@@ -45,7 +45,7 @@ class Sign(Leafwise):
         return numbers, {"signs": (x.flatten() > 0).to(torch.int32)}
 
     def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
-        signs = (2 * codes["signs"] - 1).reshape(like.shape)
+        signs: Tensor = (2 * codes["signs"] - 1).reshape(like.shape)
         return (signs * (numbers["size"] if self.size == "mean" else self.step)).to(like.dtype)
 
     def leaf_encodings(self, like: Tensor) -> Tree:

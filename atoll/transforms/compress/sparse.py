@@ -86,10 +86,8 @@ class RandK(Leafwise):
         """Without feedback."""
         return not self.feedback
 
-    @property
-    def amplifies(self) -> bool:  # type: ignore[override]
-        """Where entries are scaled."""
-        return self.unbiased
+    def too_coarse(self, like: Tree) -> str | None:
+        return "give rand_k feedback, too" if self.unbiased else None
 
     def after(self, spec: Spec) -> Spec:
         l2, l1 = (None if x is None else x * self._scale for x in (spec.l2, spec.l1))

@@ -180,8 +180,7 @@ REFUSED: list[tuple[list[Transform], str]] = [
     ([EQUAL, CLIP, TopK(0.1), FixedPoint(0.01), SecureSum(24)], "(top_k adds what it held back, after clipping)"),
     ([EQUAL, CLIP, Qsgd(), SecureSum(24)], "secure_sum works on integers: put fixed_point before it"),
     ([EQUAL, CLIP, Relevance()], "who sends depends on its data"),
-    ([RandK(0.1), TopK(0.1)], "give rand_k feedback, too"),
-    ([TopK(0.1), Half(), RandK(0.1)], "give rand_k feedback, too"),
+    ([TopK(0.1), Relevance()], "relevance would lose what is not sent: put it before all feedback"),
 ]
 
 
@@ -190,6 +189,33 @@ def test_a_chain_that_cannot_hold_is_refused_with_advice(layers: list[Transform]
     with pytest.raises(SpecError) as refused:
         Chain(layers).bind(RUN)
     assert advice in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("layers", "advice"),
+    [
+        (
+            [RandK(0.1), TopK(0.1)],
+            "rand_k: with feedback its errors would grow from round to round: give rand_k feedback",
+        ),
+        ([TopK(0.1), Half(), RandK(0.1)], "give rand_k feedback, too"),
+        ([TopK(0.5), Qsgd(7)], "qsgd: with feedback its errors would grow from round to round: use 8 levels or more"),
+        ([TopK(0.5), Uniform(2)], "use 3 bits or more"),
+    ],
+)
+def test_errors_that_feedback_would_make_grow_are_refused(layers: list[Transform], advice: str) -> None:
+    chain, _ = Chain(layers).bind(RUN)
+    with pytest.raises(SpecError) as refused:
+        chain.init(VALUE)
+    assert advice in str(refused.value)
+
+
+@pytest.mark.parametrize("layers", [[TopK(0.1)], [TopK(0.1), Qsgd(32)], [TopK(0.1), Uniform(3)], [TopK(0.1), Drive()]])
+def test_errors_stay_where_they_are_under_the_feedback_that_is_allowed(layers: list[Transform]) -> None:
+    client = Client({"w": torch.zeros(1000)}, *layers)
+    for turn in range(40):
+        client.sends({"w": normal(1000, seed=turn)}, rng.fold(KEY, turn))
+    assert float(client.residual()["w"].norm()) < 4 * 1000**0.5 * 2
 
 
 def test_a_reducer_that_sees_every_update_is_refused_under_a_sketch() -> None:

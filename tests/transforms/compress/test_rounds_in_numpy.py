@@ -80,6 +80,15 @@ def test_the_majority_of_signs_moves_every_coordinate_by_one_step() -> None:
             close(step[name], 0.01 * np.sign(votes))
 
 
+def test_a_vote_is_a_sign_and_a_step_also_of_a_single_number() -> None:
+    """Or its size would break the bound that noise relies on."""
+    value = {"w": 50 * normal(3), "b": torch.tensor(-50.0), "count": torch.tensor(9)}
+    sent = Client(value, Sign("majority", step=0.25)).sends(value)
+    assert float(sent["b"]) == -0.25
+    assert float(tree.norm(sent)) <= 0.25 * 5**0.5
+    assert sent["count"].dtype == torch.int64
+
+
 def test_a_tied_vote_moves_nothing() -> None:
     client, x = Client({"w": torch.zeros(4)}, Sign("majority")), normal(4)
     assert client.step((client.sends({"w": x}), 1.0), (client.sends({"w": -x}), 1.0))["w"].tolist() == [0.0] * 4
@@ -198,7 +207,7 @@ def test_cmfl_lets_those_speak_who_agree_with_the_last_step() -> None:
 
 @pytest.mark.parametrize("order", [0, 1])
 def test_where_nobody_speaks_the_servers_residual_and_the_model_stay_finite(order: int) -> None:
-    both = [Relevance(1.0), Ternary(0.2)]
+    both = [Relevance(1.0), Ternary(0.2, feedback=0.0)]
     client = Client({"w": torch.zeros(10)}, *both[:: 1 - 2 * order])
     client.step((normal_update(0), 1.0), (normal_update(1), 1.0))
     held = next(x for path, x in tree.paths(client.state) if path.endswith("residual/w"))

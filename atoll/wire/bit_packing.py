@@ -1,7 +1,8 @@
-"""Unsigned integers of 1 to 48 bits, one after the other without gaps, the lowest bit first.
+"""Unsigned integers of up to 48 bits, one after the other without gaps, the lowest bit first.
 
 64 numbers of b bits take 8 b bytes, so every 64th number begins at the same bit of a byte, and numpy moves all of them
-at once through windows of 8 bytes that lie 8 b bytes apart.
+at once through windows of 8 bytes that lie 8 b bytes apart. Where numbers fill a byte or are whole bytes, groups are
+smaller and windows are as wide as a group.
 """
 
 from typing import Any
@@ -9,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_GROUP = 64
-_WINDOW = np.dtype("<u8")
+_ALIGNED = {1: "<u1", 2: "<u1", 4: "<u1", 8: "<u1", 16: "<u2", 32: "<u4"}
 
 
 def packed_bytes(count: int, bits: int) -> int:
@@ -23,26 +23,28 @@ def pack(values: NDArray[Any], bits: int) -> bytes:
     >>> pack(np.array([1, 2, 3]), 3).hex()  # 011 010 001, read from the right
     'd100'
     """
-    groups = -(-len(values) // _GROUP)
-    filled = np.zeros(groups * _GROUP, values.dtype)
+    window, group = _window(bits)
+    groups = -(-len(values) // group)
+    filled = np.zeros(groups * group, values.dtype)
     filled[: len(values)] = values
-    out = np.zeros(groups * 8 * bits + 8, np.uint8)
-    for number in range(min(_GROUP, len(values))):
-        shift, window = _window(out, groups, bits, number)
-        window |= filled[number::_GROUP].astype(_WINDOW) << shift
+    out = np.zeros(groups * group * bits // 8 + 8, np.uint8)
+    for number in range(min(group, len(values))):
+        there, shift = _places(out, window, groups, group, bits, number)
+        there |= filled[number::group].astype(window) << shift
     return out[: packed_bytes(len(values), bits)].tobytes()
 
 
 def unpack(data: memoryview, count: int, bits: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """`count` numbers; `data` has the bytes of at least as many."""
-    groups = -(-count // _GROUP)
-    source = np.zeros(groups * 8 * bits + 8, np.uint8)
+    window, group = _window(bits)
+    groups = -(-count // group)
+    source = np.zeros(groups * group * bits // 8 + 8, np.uint8)
     used = packed_bytes(count, bits)
     source[:used] = np.frombuffer(data[:used], np.uint8)
-    out, mask = np.empty(groups * _GROUP, dtype), np.uint64((1 << bits) - 1)
-    for number in range(min(_GROUP, count)):
-        shift, window = _window(source, groups, bits, number)
-        out[number::_GROUP] = (window >> shift) & mask
+    out, mask = np.empty(groups * group, dtype), window.type((1 << bits) - 1)
+    for number in range(min(group, count)):
+        there, shift = _places(source, window, groups, group, bits, number)
+        out[number::group] = (there >> shift) & mask
     return out[:count]
 
 
@@ -51,7 +53,15 @@ def padding_is_zero(data: memoryview, used_bits: int) -> bool:
     return used_bits % 8 == 0 or data[used_bits // 8] >> (used_bits % 8) == 0
 
 
-def _window(buffer: NDArray[np.uint8], groups: int, bits: int, number: int) -> tuple[np.uint64, NDArray[np.uint64]]:
-    """Where the number lies in each group: 8 bytes, and how far from their lowest bit."""
+def _window(bits: int) -> tuple[np.dtype[Any], int]:
+    """The type of a window, and how many numbers make a group."""
+    window = np.dtype(_ALIGNED.get(bits, "<u8"))
+    return window, 8 * window.itemsize // bits if bits in _ALIGNED else 64
+
+
+def _places(
+    buffer: NDArray[np.uint8], window: np.dtype[Any], groups: int, group: int, bits: int, number: int
+) -> tuple[NDArray[Any], Any]:
+    """The windows that hold this number of each group, and how far it is from their lowest bit."""
     start, shift = divmod(number * bits, 8)
-    return np.uint64(shift), np.ndarray((groups,), _WINDOW, buffer, start, (8 * bits,))
+    return np.ndarray((groups,), window, buffer, start, (group * bits // 8,)), window.type(shift)

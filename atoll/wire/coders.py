@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from atoll.wire.part import Part
 
-STORED, CODED = 0, 1  # modes; a code that would be longer than the plain bytes is not used
+STORED, CODED = b"\0", b"\1"  # how a part begins; a code that would be longer than the plain bytes is not used
 _BLOCK = 1 << 16  # symbols decoded at a time, so that no part is there twice
 _MOST_WINDOW = 1 << 23  # bytes that a zstd frame may ask for: RFC 8878 says to read up to 8 MB
 _LEVEL = 3
@@ -21,9 +21,7 @@ def _library(name: str, part: Part) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise part.error(
-            f"coder {part.coder!r} needs {name}. Run: pip install 'atoll[wire]', or use 'plain'."
-        ) from None
+        raise part.error(f"coder {part.coder!r} needs {name}. Run: pip install 'atoll[wire]', or use plain.") from None
 
 
 def compress(part: Part, plain: bytes) -> bytes:
@@ -38,8 +36,7 @@ def decompress(part: Part, frame: memoryview) -> memoryview:
         claims = zstd.get_frame_parameters(frame)
         if claims.content_size > part.plain_bytes or claims.window_size > _MOST_WINDOW:
             raise part.error(f"a zstd frame of {claims.content_size} bytes. It has at most {part.plain_bytes}.")
-        decompressor = zstd.ZstdDecompressor(max_window_size=_MOST_WINDOW)
-        return memoryview(decompressor.decompress(frame, part.plain_bytes, allow_extra_data=False))
+        return memoryview(zstd.ZstdDecompressor().decompress(frame, part.plain_bytes, allow_extra_data=False))
     except zstd.ZstdError as e:
         raise part.error(f"is no zstd frame ({e}). Was it written by another coder?") from None
 

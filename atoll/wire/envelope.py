@@ -10,6 +10,7 @@ from atoll.errors import WireError
 MAGIC = b"ATOL"
 VERSION = 1
 SERVER = (1 << 64) - 1  # the sender of a broadcast
+MOST_HEADER = 1 << 20  # bytes
 ENVELOPE = struct.Struct("<4sHH24sQQIII")  # magic, version, flags, kind, sender, body, round, header, crc32
 _SUMMED = ENVELOPE.size - 4  # the checksum is of all bytes but its own
 _KIND = re.compile(rb"[a-z][a-z0-9_.-]{0,23}")
@@ -50,6 +51,8 @@ def open_envelope(data: memoryview) -> tuple[Envelope, memoryview, memoryview]:
         raise WireError(f"payload: version {version}, flags {flags}. This side reads version {VERSION} without flags.")
     if len(data) != ENVELOPE.size + header + body:
         raise WireError(f"payload: {len(data)} bytes; its lengths say {ENVELOPE.size + header + body}. It is cut.")
+    if header > MOST_HEADER:
+        raise WireError(f"payload: a header of {header} bytes. It has at most {MOST_HEADER}.")
     rest = data[ENVELOPE.size :]
     if checksum != _checksum(data[:_SUMMED], rest):
         raise WireError("payload: its checksum is wrong. It was damaged on its way: ask for it again.")

@@ -2,8 +2,8 @@
 
     how many parts, then for each [path, kind, dtype, shape, parameter, coder]; how many empty dicts, then their paths
 
-`parameter` is `bits` or `limit`, whichever the kind has. A stream, not one array of all: no array in it is longer than a
-shape, so a hostile header cannot make msgpack reserve room for millions of values that never come.
+`parameter` is `bits` or `limit`, whichever the kind has. A stream, not one array of all: no array in it is longer than
+a shape, so a hostile header cannot make msgpack reserve room for millions of values that never come.
 """
 
 from functools import lru_cache
@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import msgpack
 
 from atoll.errors import WireError
-from atoll.wire.layout import MOST_HEADER, MOST_PARTS, Layout
+from atoll.wire.envelope import MOST_HEADER
+from atoll.wire.layout import MOST_PARTS, Layout
 from atoll.wire.part import CODERS, DTYPES, KINDS, MOST_AXES, MOST_PATH, Part
 
 T = TypeVar("T")
@@ -59,13 +60,11 @@ def _typed(value: Any, kind: type[T]) -> T:
 
 def _part(fields: list[Any]) -> Part:
     if len(fields) != 6:
-        raise WireError(
-            f"header: a part of {len(fields)} fields. It has 6: path, kind, dtype, shape, parameter, coder."
-        )
-    path, kind, dtype, shape, parameter, coder = map(_typed, fields, (str, int, int, list, int, int))
+        raise WireError(f"header: a part of {len(fields)} fields. 6 belong there: see docs/wire.md.")
+    kind, dtype, parameter, coder = (_typed(fields[i], int) for i in (1, 2, 4, 5))
     return Part(
-        path,
-        tuple(_typed(n, int) for n in shape),
+        _typed(fields[0], str),
+        tuple(_typed(n, int) for n in _typed(fields[3], list)),
         _named(DTYPES, dtype, "dtype"),
         kind=_named(KINDS, kind, "kind"),
         bits=parameter * (kind == KINDS.index("bits")),

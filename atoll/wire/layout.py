@@ -16,12 +16,11 @@ from torch import Tensor
 from atoll import tree
 from atoll.errors import WireError
 from atoll.tree import Tree
-from atoll.wire.envelope import ENVELOPE
-from atoll.wire.part import DTYPES, PREFIX, TORCH, Encoding, Part
+from atoll.wire.envelope import ENVELOPE, MOST_HEADER
+from atoll.wire.part import DTYPES, LENGTH, TORCH, Encoding, Part
 from atoll.wire.positions import code_bytes
 
 MOST_PARTS = 1 << 14
-MOST_HEADER = 1 << 20  # bytes
 _NAMES = {dtype: name for name, dtype in TORCH.items()}
 
 
@@ -77,7 +76,7 @@ class Layout:
 
     @cached_property
     def _constant(self) -> int:
-        fixed = sum(part.plain_bytes if part.fixed else PREFIX for part in self.parts)
+        fixed = sum(part.plain_bytes if part.fixed else LENGTH for part in self.parts)
         return ENVELOPE.size + len(self.header) + fixed
 
     def length(self, values: Tree) -> Tensor:
@@ -94,16 +93,12 @@ class Layout:
         named = dict(_walk(values)[0])
         if named.keys() != {part.path for part in self.parts}:
             odd = sorted(named.keys() ^ {part.path for part in self.parts})
-            raise WireError(
-                f"{odd[0]}: is in the tree or in the layout, but not in both. Make it with Layout.of(tree)."
-            )
+            raise WireError(f"{odd[0]}: is in only one of tree and layout. Make the layout with Layout.of(tree).")
         for part in self.parts:
             x = named[part.path]
             if tuple(x.shape) != part.shape or x.dtype != TORCH[part.dtype]:
                 got = f"{tuple(x.shape)} of {x.dtype}"
-                raise part.error(
-                    f"is {got}; its layout says {part.shape} of {part.dtype}. Make it with Layout.of(tree)."
-                )
+                raise part.error(f"is {got}; its layout says {part.shape} of {part.dtype}. Use Layout.of(tree).")
         return [named[part.path] for part in self.parts]
 
     def unflatten(self, tensors: list[Tensor]) -> Tree:

@@ -29,7 +29,7 @@ MOST_DEPTH = 32  # of nested dicts
 MOST_PATH = 1 << 10  # bytes of UTF-8
 MOST_LIMIT = 1 << 48
 MOST_ENTROPY_BITS = 12  # a table of 2**bits frequencies travels along
-PREFIX = 5  # bytes before a part whose length depends on data: u32 length, u8 mode
+LENGTH = 4  # bytes that say how long a part is, where that depends on data
 
 
 class Encoding(TypedDict, total=False):
@@ -77,16 +77,15 @@ class Part:
             raise self.error("a raw part has no bits and no limit. Use kind = 'bits' or 'sorted'.")
 
     def _check_bits(self) -> None:
-        room = value_bits(self.dtype)
-        if self.limit or not 1 <= self.bits <= min(room, 32):
-            raise self.error(f"{self.bits} bits of {self.dtype}. It holds 1 to {min(room, 32)}; and there is no limit.")
+        most = min(value_bits(self.dtype), 32)
+        if self.limit or not 1 <= self.bits <= most:
+            holds = f"It holds 1 to {most}, and has no limit." if most else "It holds no whole numbers: quantise first."
+            raise self.error(f"{self.bits} bits of {self.dtype}. {holds}")
 
     def _check_sorted(self) -> None:
         if self.bits or len(self.shape) != 1 or not self.shape[0] <= self.limit <= MOST_LIMIT:
-            raise self.error(
-                f"shape {self.shape} below {self.limit}. Positions are one row, as many as the limit at most."
-            )
-        if (self.limit - 1).bit_length() > value_bits(self.dtype):
+            raise self.error(f"shape {self.shape} below {self.limit}. Positions are one row of distinct ones.")
+        if max(1, (self.limit - 1).bit_length()) > value_bits(self.dtype):
             raise self.error(f"{self.dtype} does not hold positions below {self.limit}. Use int64.")
 
     @property
@@ -103,11 +102,9 @@ class Part:
         """Without a coder, at most; and exactly, where it does not depend on data."""
         if self.kind == "raw":
             return self.size * TORCH[self.dtype].itemsize
-        return (
-            packed_bytes(self.size, self.bits)
-            if self.kind == "bits"
-            else PREFIX + most_code_bytes(self.size, self.limit)
-        )
+        if self.kind == "bits":
+            return packed_bytes(self.size, self.bits)
+        return LENGTH + most_code_bytes(self.size, self.limit)
 
     @property
     def fixed(self) -> bool:

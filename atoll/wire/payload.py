@@ -17,11 +17,11 @@ from atoll.wire.coders import CODED, STORED, compress, decompress, entropy_decod
 from atoll.wire.envelope import Envelope, open_envelope
 from atoll.wire.header import read_header
 from atoll.wire.layout import Layout
-from atoll.wire.part import PREFIX, TORCH, Part
+from atoll.wire.part import LENGTH, TORCH, Part
 from atoll.wire.positions import decode_positions, encode_positions
 
 MOST = 1 << 30  # bytes of decoded tensors, unless the caller allows more
-_PREFIX = struct.Struct("<IB")  # of a part whose length depends on data: the bytes that follow these 5, and a mode
+_LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +66,9 @@ def lengths(layout: Layout, stack: Tree) -> Tensor:
     if layout.measurable:
         return torch.vmap(layout.length)(stack)  # type: ignore[no-any-return]
     host = tree.to(stack, "cpu")
-    rows = range(len(tree.leaves(stack)[0]))
-    return torch.tensor([len(encode(layout, tree.rows(host, i), kind="update", round=0, sender=i)) for i in rows])
+    rows = (tree.rows(host, i) for i in range(len(tree.leaves(stack)[0])))
+    sizes = [len(encode(layout, row, kind="update", round=0, sender=0)) for row in rows]
+    return torch.tensor(sizes, device=tree.device(stack))
 
 
 def _host(x: Tensor) -> NDArray[Any]:
@@ -85,7 +86,7 @@ def _encode_part(part: Part, values: NDArray[Any]) -> list[Any]:
         return plain
     stored = b"".join(plain)
     code = _code(part, values, stored) if part.size else stored
-    return _prefixed(part, CODED, code) if len(code) < len(stored) else _prefixed(part, STORED, stored)
+    return _prefixed(part, CODED + code if len(code) < len(stored) else STORED + stored)
 
 
 def _code(part: Part, values: NDArray[Any], plain: bytes) -> bytes:
@@ -97,13 +98,13 @@ def _plain(part: Part, values: NDArray[Any]) -> list[Any]:
         return [values.data]
     if part.kind == "bits":
         return [pack(values, part.bits)]
-    return _prefixed(part, *encode_positions(values.astype(np.int64), part.limit))
+    return _prefixed(part, encode_positions(values.astype(np.int64), part.limit))
 
 
-def _prefixed(part: Part, mode: int, code: bytes) -> list[Any]:
+def _prefixed(part: Part, code: bytes) -> list[Any]:
     if len(code) >= 1 << 32:
         raise part.error(f"{len(code)} bytes. A coded part has fewer than 2**32: cut the tensor into several.")
-    return [_PREFIX.pack(len(code), mode), code]
+    return [_LENGTH.pack(len(code)), code]
 
 
 def _check_values(part: Part, values: NDArray[Any]) -> None:
@@ -122,11 +123,12 @@ def _decode_part(part: Part, data: memoryview) -> tuple[Tensor, memoryview]:
     if part.coder == "plain":
         values, rest = _from_plain(part, data)
         return _tensor(part, values), rest
-    mode, code, rest = _unprefixed(part, data)
+    content, rest = _unprefixed(part, data)
+    mode, code = content[:1], content[1:]
     if mode == CODED and part.coder == "entropy":
         return _tensor(part, entropy_decode(part, code, _carrier(part))), rest
     if mode not in (STORED, CODED):
-        raise part.error(f"mode {mode} is unknown. 0 is stored, 1 is coded.")
+        raise part.error(f"mode {mode.hex() or 'none'} is unknown. 00 is stored, 01 is coded.")
     values, left = _from_plain(part, decompress(part, code) if mode == CODED else code)
     if len(left):
         raise part.error(f"{len(left)} bytes behind its end. Its length must be its own.")
@@ -135,8 +137,8 @@ def _decode_part(part: Part, data: memoryview) -> tuple[Tensor, memoryview]:
 
 def _from_plain(part: Part, data: memoryview) -> tuple[NDArray[Any], memoryview]:
     if part.kind == "sorted":
-        mode, code, rest = _unprefixed(part, data)
-        return decode_positions(mode, code, part.size, part.limit), rest
+        code, rest = _unprefixed(part, data)
+        return decode_positions(code, part.size, part.limit, part.path), rest
     here, rest = _cut(part, data, part.plain_bytes)
     if part.kind == "raw":
         return _from_raw(part, here), rest
@@ -151,10 +153,9 @@ def _from_raw(part: Part, data: memoryview) -> NDArray[Any]:
     return np.frombuffer(data, _carrier(part).newbyteorder("<")).astype(_carrier(part))  # a copy: `data` may go
 
 
-def _unprefixed(part: Part, data: memoryview) -> tuple[int, memoryview, memoryview]:
-    first, rest = _cut(part, data, PREFIX)
-    size, mode = _PREFIX.unpack(first)
-    return mode, *_cut(part, rest, size)
+def _unprefixed(part: Part, data: memoryview) -> tuple[memoryview, memoryview]:
+    first, rest = _cut(part, data, LENGTH)
+    return _cut(part, rest, *_LENGTH.unpack(first))
 
 
 def _cut(part: Part, data: memoryview, size: int) -> tuple[memoryview, memoryview]:

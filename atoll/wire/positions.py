@@ -1,10 +1,11 @@
-"""Strictly increasing positions below a limit: Rice codes of their gaps, or a bitmap.
+"""Strictly increasing positions below a limit, as Rice codes of their gaps.
 
 A gap g is the number of positions left out before the next one. Its remainder is its lowest r bits, its quotient
 q = g >> r. All remainders come first, packed; then every quotient in unary: q zeros and a one. r is fixed by how many
-positions there are and by the limit, so that r needs no room and the length has a bound.
+positions there are and by the limit, so that r needs no room and the length has a bound. With r = 0, which dense
+positions have, the code is a bitmap that ends with its last one; with any r it is never longer than a bitmap.
 
-Rice and Plaunt, Some practical universal noiseless coding techniques (1971, 1979).
+Rice and Plaunt, Adaptive variable-length coding for efficient compression of spacecraft television data (1971).
 """
 
 from typing import Any
@@ -17,11 +18,9 @@ from torch import Tensor
 from atoll.errors import WireError
 from atoll.wire.bit_packing import pack, packed_bytes, unpack
 
-RICE, BITMAP = 0, 1
-
 
 def rice_parameter(count: int, limit: int) -> int:
-    """The least r for which one more bit of remainder would not save a bit of quotient in all, at worst.
+    """The least r for which one more bit in every remainder would save no bits of quotients, at worst.
 
     >>> rice_parameter(10, 1000)
     6
@@ -32,93 +31,55 @@ def rice_parameter(count: int, limit: int) -> int:
     return r
 
 
-def bitmap_bytes(limit: int) -> int:
-    return -(-limit // 8)
-
-
-def most_rice_bytes(count: int, limit: int) -> int:
-    """No positions need more: gaps add up to at most limit - count."""
-    if count == 0:
-        return 0
-    r = rice_parameter(count, limit)
-    return -(-(count * (r + 1) + ((limit - count) >> r)) // 8)
-
-
 def most_code_bytes(count: int, limit: int) -> int:
-    """Of the shorter of the two codes."""
-    return min(bitmap_bytes(limit), most_rice_bytes(count, limit))
+    """No positions need more: gaps add up to at most limit - count."""
+    r = rice_parameter(count, limit) if count else 0
+    return packed_bytes(count * (r + 1) + ((limit - count) >> r), 1) if count else 0
 
 
 def code_bytes(positions: Tensor, limit: int) -> Tensor:
-    """How long the shorter code is, without making it: int64, and vmappable."""
+    """How long the code is, without making it: int64, and vmappable."""
     count = positions.shape[0]
     if count == 0:
         return torch.zeros((), dtype=torch.int64, device=positions.device)
     r, p = rice_parameter(count, limit), positions.long()
     quotients = (p[0] >> r) + ((p[1:] - p[:-1] - 1) >> r).sum()
-    return ((quotients + count * (r + 1) + 7) // 8).clamp(max=bitmap_bytes(limit))
+    return (quotients + count * (r + 1) + 7) // 8
 
 
-def encode_positions(positions: NDArray[np.int64], limit: int) -> tuple[int, bytes]:
-    """Which code, and its bytes: the shorter; Rice if they are equal."""
+def encode_positions(positions: NDArray[np.int64], limit: int) -> bytes:
     count = len(positions)
     if count == 0:
-        return RICE, b""
+        return b""
     r = rice_parameter(count, limit)
     gaps = np.diff(positions, prepend=-1) - 1
-    ends = np.cumsum((gaps >> r) + 1) - 1  # where the ones are
-    if packed_bytes(count * r + int(ends[-1]) + 1, 1) > bitmap_bytes(limit):
-        return BITMAP, _ones(positions, limit)
     remainders = pack(gaps & ((1 << r) - 1), r)
     whole, rest = divmod(count * r, 8)
-    unary = bytearray(_ones(ends + rest, int(ends[-1]) + rest + 1))
+    unary = np.zeros(rest + count + int((gaps >> r).sum()), np.uint8)
+    unary[rest + np.cumsum((gaps >> r) + 1) - 1] = 1
+    code = bytearray(np.packbits(unary, bitorder="little"))
     if rest:
-        unary[0] |= remainders[-1]
-    return RICE, remainders[:whole] + unary
+        code[0] |= remainders[-1]
+    return remainders[:whole] + code
 
 
-def decode_positions(mode: int, code: memoryview, count: int, limit: int) -> NDArray[np.int64]:
-    """`code` may be anything: whatever it is, no more than its bytes and `count` positions are allocated."""
-    if mode not in (RICE, BITMAP):
-        raise WireError(f"positions: code {mode} is unknown. 0 is Rice, 1 a bitmap.")
+def decode_positions(code: memoryview, count: int, limit: int, name: str = "positions") -> NDArray[np.int64]:
+    """`code` may be anything: no more than a byte for each of its bits, and `count` positions, are allocated."""
     if len(code) > most_code_bytes(count, limit):
-        raise WireError(
-            f"positions: {len(code)} bytes for {count} below {limit}. The shorter code never needs as many."
-        )
-    return _from_bitmap(code, count, limit) if mode == BITMAP else _from_rice(code, count, limit)
-
-
-def _from_bitmap(code: memoryview, count: int, limit: int) -> NDArray[np.int64]:
-    if len(code) != bitmap_bytes(limit):
-        raise WireError(f"positions: a bitmap of {len(code)} bytes for a limit of {limit}. It has a bit for each.")
-    return _checked(np.flatnonzero(_bits(code)), count, limit)
-
-
-def _from_rice(code: memoryview, count: int, limit: int) -> NDArray[np.int64]:
+        raise WireError(f"{name}: {len(code)} bytes for {count} below {limit}. No code of them is as long.")
     r = rice_parameter(count, limit) if count else 0
     whole, rest = divmod(count * r, 8)
-    if packed_bytes(count * r, 1) > len(code):
-        raise WireError(f"positions: {len(code)} bytes do not hold {count} remainders of {r} bits. The payload is cut.")
+    if packed_bytes(count, r) > len(code):
+        raise WireError(f"{name}: {len(code)} bytes do not hold {count} remainders of {r} bits. The payload is cut.")
     ends = np.flatnonzero(_bits(code[whole:])[rest:])
-    if len(ends) != count or packed_bytes(count * r + (int(ends[-1]) + 1 if count else 0), 1) != len(code):
-        raise WireError(f"positions: {len(ends)} quotients, or bytes behind them. There must be {count}, and no more.")
-    quotients = np.diff(ends, prepend=-1) - 1
-    gaps = (quotients << r) + unpack(code, count, r, np.dtype(np.int64))
-    return _checked(np.cumsum(gaps + 1) - 1, count, limit)
-
-
-def _checked(positions: NDArray[np.int64], count: int, limit: int) -> NDArray[np.int64]:
-    if len(positions) != count or (count and int(positions[-1]) >= limit):
-        raise WireError(f"positions: {len(positions)} of them, or one beyond. There must be {count} below {limit}.")
+    if len(ends) != count or (count and packed_bytes(count * r + int(ends[-1]) + 1, 1) != len(code)):
+        raise WireError(f"{name}: {len(ends)} quotients, or bytes behind them. There must be {count}, and no more.")
+    gaps = ((np.diff(ends, prepend=-1) - 1) << r) + unpack(code, count, r, np.dtype(np.int64))
+    positions = np.cumsum(gaps + 1) - 1
+    if count and int(positions[-1]) >= limit:
+        raise WireError(f"{name}: the last is {positions[-1]}. They must be below {limit}.")
     return positions
 
 
-def _ones(places: NDArray[Any], size: int) -> bytes:
-    """Bits that are 1 in these places, the lowest first."""
-    bits = np.zeros(size, np.uint8)
-    bits[places] = 1
-    return np.packbits(bits, bitorder="little").tobytes()
-
-
-def _bits(code: memoryview) -> NDArray[np.uint8]:
+def _bits(code: memoryview) -> NDArray[Any]:
     return np.unpackbits(np.frombuffer(code, np.uint8), bitorder="little")

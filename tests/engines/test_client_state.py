@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import atoll
 from atoll import tree
 from atoll.algorithms.scaffold import Scaffold
-from atoll.engines import Kept, RowLayout, Loop, RowStore, Threads, Vector, join_pieces
+from atoll.engines import Kept, Loop, RowLayout, RowStore, Threads, Vector, join_pieces
 from atoll.errors import RecordError, TrainingError
 from atoll.records import RunFolder
 from atoll.runs import checkpoint

@@ -85,7 +85,12 @@ TRANSFORM_OPTIONS: dict[str, dict[str, Any]] = {
     "relevance": {"threshold": 0.3},
     "entropy": {},
 }
-REDUCER_OPTIONS: dict[str, dict[str, Any]] = {"mean": {}, "median": {}, "trimmed_mean": {"share": 0.2}}
+REDUCER_OPTIONS: dict[str, dict[str, Any]] = {
+    "mean": {},
+    "client_weights": {"weights": {"1": 2.0, "3": 0.5}, "population": 100},
+    "median": {},
+    "trimmed_mean": {"share": 0.2},
+}
 PARTITION_OPTIONS: dict[str, dict[str, Any]] = {
     "iid": {"clients": 7},
     "dirichlet": {"clients": 6, "alpha": 0.4},

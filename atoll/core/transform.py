@@ -80,8 +80,11 @@ class Transform:
         """Check what comes in, fix what depends on it, and say what goes out."""
         return self, spec
 
-    def joined(self, following: Transform) -> Transform | None:
-        """One transform in place of this one and the next, both bound, where they are one message on the wire."""
+    def joined(self, following: Transform, spec: Spec) -> tuple[Transform, Spec] | None:
+        """One transform in place of this one and the next, both bound, where they are one message on the wire.
+
+        `spec` is what the next one leaves certain if it stands alone; with it comes what both leave.
+        """
         return None
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
@@ -175,12 +178,12 @@ class Chain(Transform):
         for i, transform in enumerate(self.transforms):
             _check_after_noise(transform, spec)
             transform, spec = transform.bind(spec)
-            both = bound[last].joined(transform) if bound else None
+            both = bound[last].joined(transform, spec) if bound else None
             if both is None:
                 last = i
                 bound.append(transform)
             else:
-                bound[last] = both
+                bound[last], spec = both
                 bound.append(Transform())
         return Chain(tuple(bound)), spec
 
@@ -239,7 +242,7 @@ class Chain(Transform):
         }
 
     def has_server_side(self) -> bool:
-        return any(_has(transform, "server") for transform in self.transforms)
+        return any(transform.has_server_side() for transform in self.transforms)
 
     def mechanisms(self) -> list[Transform]:
         return [mechanism for transform in self.transforms for mechanism in transform.mechanisms()]

@@ -47,9 +47,9 @@ class FixedPoint(Transform):
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         check_number("fixed_point.step", self.step)
+        needs_real(spec, "fixed_point")
         l2 = needs_bound(spec, "fixed_point")
         needs_equal_weights(spec, "fixed_point")
-        needs_real(spec, "fixed_point")
         size = needs_size(spec, "fixed_point")
         l1 = None if spec.l1 is None else spec.l1 / self.step + size
         return self, replace(spec, l2=l2 / self.step + math.sqrt(size), l1=l1, domain="integer")

@@ -166,9 +166,9 @@ def _checked_bound(spec: Spec, name: str, epsilon: float, norm: Literal["l1", "l
     """The bound that the noise is measured by, or a refusal. The reducer may look at every update: it is private."""
     check_number(f"{name}.epsilon", epsilon)
     needs_no_noise(spec, name)
+    needs_real(spec, name)
     bound = needs_bound(spec, name, norm)
     needs_equal_weights(spec, name)
-    needs_real(spec, name)
     return bound
 
 

@@ -60,10 +60,10 @@ class MeasuredNoise(NoisySum, Calibrated, ABC):
         """The most that one client can add to a real sum, or a refusal."""
         check_noise_stated(self.name, self.noise_multiplier, self.epsilon)
         needs_no_noise(spec, self.name)
+        needs_real(spec, self.name)
         sensitivity = needs_bound(spec, self.name, norm)
         needs_equal_weights(spec, self.name)
         needs_sum(spec, self.name)
-        needs_real(spec, self.name)
         return sensitivity
 
     def scale(self, total: Total) -> float | Tensor:

@@ -45,7 +45,10 @@ def needs_real(spec: Spec, name: str) -> None:
     if spec.domain == "modular":
         raise SpecError(f"{name} adds real numbers, but the sum is modular here: put it before that.")
     if spec.domain == "sketch":
-        raise SpecError(f"{name} works on updates, but what is sent here is a sketch of them: put it before sketch.")
+        raise SpecError(
+            f"{name} works on updates, but what is sent here is a sketch of them: put it before sketch. "
+            "There is no noise for sketches: leave sketch out of a private run."
+        )
     if spec.domain == "integer":
         raise SpecError(
             f"{name} adds real numbers, but the sum is one of integers here: put it before fixed_point, "

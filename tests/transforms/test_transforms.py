@@ -99,25 +99,27 @@ def test_equal_weights_are_one() -> None:
 
 
 def test_the_largest_share_is_sent_and_the_rest_is_held_back() -> None:
-    _, memory = TOP.init({"delta": {"w": torch.zeros(4)}, "buffers": {}})
-    sent, memory = TOP.client(update(1.0, -3.0, 2.0, 0.5), {}, memory, KEY)
+    top, _ = TOP.bind(Spec())
+    _, memory = top.init({"delta": {"w": torch.zeros(4)}, "buffers": {}})
+    sent, memory = top.client(update(1.0, -3.0, 2.0, 0.5), {}, memory, KEY)
     assert sent.value["delta"]["w"].tolist() == [0.0, -3.0, 0.0, 0.0]
     assert memory["residual"]["delta"]["w"].tolist() == [1.0, 0.0, 2.0, 0.5]
-    sent, memory = TOP.client(update(0.0, 0.0, 0.5, 0.0), {}, memory, KEY)
+    sent, memory = top.client(update(0.0, 0.0, 0.5, 0.0), {}, memory, KEY)
     assert sent.value["delta"]["w"].tolist() == [0.0, 0.0, 2.5, 0.0]
     assert memory["residual"]["delta"]["w"].tolist() == [1.0, 0.0, 0.0, 0.5]
 
 
 @pytest.mark.parametrize(("share", "size", "kept"), [(0.1, 25, 3), (1e-6, 25, 1), (1.0, 7, 7), (0.5, 1, 1)])
 def test_at_least_one_entry_is_sent(share: float, size: int, kept: int) -> None:
-    top = TopK(share)
+    top, _ = TopK(share).bind(Spec())
     like = {"w": torch.arange(1.0, size + 1)}
     sent, _ = top.client(Update(like, torch.ones(())), {}, top.init(like)[1], KEY)
     assert int((sent.value["w"] != 0).sum()) == kept
 
 
 def test_what_is_sent_is_counted_in_bits() -> None:
-    assert TOP.bind(Spec())[1].bits == 0.25 * 64
+    assert TOP.bind(Spec())[1].bits == 0.25 * (32 + 2 + 2)  # of one in four, and where it is
+    assert TopK(0.25, positions="int64").bind(Spec())[1].bits == 0.25 * (32 + 64)
     assert CLIP.bind(Spec())[1].bits == 32.0
 
 
@@ -166,11 +168,11 @@ def test_client_sides_run_in_order_and_server_sides_in_reverse() -> None:
 
 
 def test_layers_keep_their_memories_apart_and_draw_from_different_keys() -> None:
-    two = chain(TOP, TOP)
+    two, _ = chain(TOP, EQUAL, TOP).bind(Spec())
     state, memory = two.init({"w": torch.zeros(4)})
     _, memory = two.client(Update({"w": torch.tensor([4.0, 3.0, 2.0, 1.0])}, torch.ones(())), state, memory, KEY)
     assert memory["0"]["residual"]["w"].tolist() == [0.0, 3.0, 2.0, 1.0]
-    assert memory["1"]["residual"]["w"].tolist() == [0.0, 0.0, 0.0, 0.0]
+    assert memory["2"]["residual"]["w"].tolist() == [0.0, 0.0, 0.0, 0.0]
     noise = GaussianNoise(1.0, sensitivity=1.0)
     total = Total({"w": torch.zeros(100)}, torch.ones(()), torch.ones(()))
     once, _ = chain(noise).server(total, {"0": {}}, KEY)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.core import Spec, Total, Transform, Update, transform_name
+from atoll.errors import SpecError
 from atoll.transforms.compress.layouts import layout_of
 from atoll.transforms.requirements import needs_real
 from atoll.tree import Tree
@@ -33,6 +34,7 @@ class Compressor(Transform, ABC):
 
     keyed: ClassVar[bool] = False
     unbiased: ClassVar[bool] = False  # is what arrives right on average?
+    linear: ClassVar[bool] = True  # do errors in its numbers make no larger ones, in proportion, in the update?
     feedback: float = 0.0  # of what was not sent is added to the next update
 
     @abstractmethod
@@ -62,6 +64,10 @@ class Compressor(Transform, ABC):
     def aggregated(self, total: Total, state: Tree) -> tuple[Total, Tree]:
         """What the server makes of the sum of what arrived, and what it keeps."""
         return total, state
+
+    def too_coarse(self, like: Tree) -> str | None:
+        """What to do where errors can be longer than what was packed: feedback would make them grow without end."""
+        return None
 
     def coder(self) -> str | None:
         """A lossless coder for the whole message, if this is one."""
@@ -108,12 +114,23 @@ class Compression(Transform):
         """The share of what was held back that is added to the next update."""
         return max(c.feedback for c in self.compressors)
 
-    def joined(self, following: Transform) -> Transform | None:
-        return Compression(self.compressors + following.compressors) if isinstance(following, Compression) else None
+    def joined(self, following: Transform, spec: Spec) -> tuple[Transform, Spec] | None:
+        if following.silences and self.feedback:
+            raise SpecError(f"{transform_name(following)} would lose what is not sent: put it before all feedback.")
+        if not isinstance(following, Compression):
+            return None
+        curved = [c.name for c in self.compressors if not c.linear]
+        if curved and spec.l2 is not None and any(c.coder() is None for c in following.compressors):
+            reason = f"{following.compressors[0].name} rounds what {curved[0]} packed, which can make an update longer"
+            spec = replace(spec, l2=None, l1=None, unbounded_because=reason)
+        return Compression(self.compressors + following.compressors), spec
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
-        own: Tree = {"residual": tree.zeros_like(like)} if self.feedback else {}
-        stages = zip(self.compressors, self.stages(like), strict=True)
+        own: Tree = {self._held: tree.zeros_like(like)} if self.feedback else {}
+        stages = list(zip(self.compressors, self.stages(like), strict=True))
+        for c, x in stages:
+            if self.feedback and (advice := c.too_coarse(x)):
+                raise SpecError(f"{c.name}: with feedback its errors would grow from round to round: {advice}.")
         kept = {str(i): mine for i, (c, x) in enumerate(stages) if (mine := c.own(x))}
         state = {str(i): c.server_state(like) for i, c in enumerate(self.compressors) if _has_server_side(c)}
         return state, own | ({"kept": kept} if kept else {})
@@ -133,25 +150,29 @@ class Compression(Transform):
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         full = update.value
         if self.feedback:
-            held = own["residual"] if self.feedback == 1 else tree.scale(own["residual"], self.feedback)
-            full = tree.add(full, held)
+            held, part = own[self._held], self.feedback
+            full = tree.add(full, held if part == 1 else tree.map(lambda x: (x * part).to(x.dtype), held))
         message, kept, stages = self.packed(full, own.get("kept", {}), key)
         sent = self.unpacked(message, stages, key)
-        new = {"residual": tree.sub(full, sent)} if self.feedback else {}
+        arrives = update.weight > 0  # of a client that counts for nothing all is held back
+        new = {self._held: tree.map(lambda x, y: x - y * arrives, full, sent)} if self.feedback else {}
         travels = {"weight": update.weight, **message._asdict()}
-        fixed = self._layout(travels, full).fixed_bytes is not None
+        fixed = self._layout(travels, stages).fixed_bytes is not None
         sent_update = Update(sent, update.weight, {} if fixed else travels)
         return sent_update, new | ({"kept": kept} if kept else {})
 
     def layout(self, like: Tree) -> Layout:
+        if all(c.coder() for c in self.compressors):
+            name = self.compressors[0].name
+            raise SpecError(f"{name}: codes what compressors before it send, and there is none: put qsgd before it.")
         _, own = self.init(like)
         key = rng.key("like").to(tree.device(like))
-        message, _, _ = self.packed(tree.zeros_like(like), own.get("kept", {}), key)
-        return self._layout({"weight": torch.ones((), device=tree.device(like)), **message._asdict()}, like)
+        message, _, stages = self.packed(tree.zeros_like(like), own.get("kept", {}), key)
+        return self._layout({"weight": torch.ones((), device=tree.device(like)), **message._asdict()}, stages)
 
-    def _layout(self, message: Tree, like: Tree) -> Layout:
+    def _layout(self, message: Tree, stages: list[Tree]) -> Layout:
         coder = next((c.coder() for c in self.compressors if c.coder()), None)
-        encodings = {f"codes/{path}": encoding for path, encoding in _encodings(self.encodings(like))}
+        encodings = {f"codes/{path}": encoding for path, encoding in _encodings(self.encodings(stages))}
         return layout_of(message, encodings, coder)
 
     def packed(self, value: Tree, kept: Tree, key: Tensor) -> tuple[Packed, Tree, list[Tree]]:
@@ -174,10 +195,10 @@ class Compression(Transform):
             value = c.unpack(Packed(value, message.codes.get(str(i), {})), stages[i], self._key(key, i))
         return value
 
-    def encodings(self, like: Tree) -> Tree:
-        """How the codes of all of them travel."""
-        stages = zip(self.compressors, self.stages(like), strict=True)
-        return {str(i): codes for i, (c, x) in enumerate(stages) if (codes := c.encodings(x))}
+    def encodings(self, stages: list[Tree]) -> Tree:
+        """How the codes of all of them travel, of tensors like those that each was given."""
+        pairs = zip(self.compressors, stages, strict=True)
+        return {str(i): codes for i, (c, x) in enumerate(pairs) if (codes := c.encodings(x))}
 
     def stages(self, like: Tree) -> list[Tree]:
         """Tensors like those that each compressor is given, for updates like this one."""
@@ -186,8 +207,18 @@ class Compression(Transform):
             stages.append(c.pack(tree.zeros_like(stages[-1]), c.own(stages[-1]), key)[0].numbers)
         return stages
 
+    @property
+    def _held(self) -> str:
+        """What a client's memory calls it: a `residual` loses nothing, and is held to that by the kit."""
+        return "residual" if self.feedback == 1 else "fading_residual"
+
     def _key(self, key: Tensor, i: int) -> Tensor:
         return rng.fold(key, i) if self.compressors[i].keyed else key
+
+
+def counted(total: Total) -> Total:
+    """The same; of clients that all count for nothing, as if one had sent zeros."""
+    return replace(total, weight=torch.where(total.weight > 0, total.weight, 1.0))
 
 
 def _has_server_side(c: Compressor) -> bool:

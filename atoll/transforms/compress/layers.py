@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
 from torch import Tensor
 
 from atoll import tree
@@ -21,7 +22,7 @@ class MaskLayers(Compressor):
 
     keeps_zeros: ClassVar[bool] = True
 
-    send: tuple[str, ...]
+    send: Annotated[tuple[str, ...], Field(min_length=1)]
 
     def after(self, spec: Spec) -> Spec:
         return spec

@@ -15,7 +15,7 @@ from atoll.tree import Tree
 
 
 class Leafwise(Compressor):
-    """One that packs each tensor by itself; single numbers stay as they are."""
+    """One that packs each tensor by itself; single numbers and whole numbers stay as they are."""
 
     @abstractmethod
     def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
@@ -30,8 +30,8 @@ class Leafwise(Compressor):
         """How its codes travel."""
 
     def takes(self, like: Tensor) -> bool:
-        """Does it pack tensors of this shape?"""
-        return like.numel() > 1
+        """Does it pack tensors like this one?"""
+        return like.numel() > 1 and like.is_floating_point()
 
     def pack(self, value: Tree, own: Tree, key: Tensor) -> tuple[Packed, Tree]:
         keys = self._keys(key)
@@ -50,7 +50,7 @@ class Leafwise(Compressor):
 
         def unpacked(numbers: Any, codes: Any, x: Any) -> Any:
             if isinstance(x, dict):
-                return {name: unpacked(numbers[name], codes.get(name, {}), part) for name, part in x.items()}
+                return {name: unpacked(numbers.get(name, {}), codes.get(name, {}), part) for name, part in x.items()}
             return self.unpack_leaf(numbers, codes, x, next(keys)) if self.takes(x) else numbers
 
         return unpacked(packed.numbers, packed.codes, like)  # type: ignore[no-any-return]

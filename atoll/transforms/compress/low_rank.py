@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -25,6 +25,8 @@ class LowRank(Compressor):
     A tensor is a matrix with as many rows as its first axis is long. Those that two factors of this rank would not make
     smaller, and vectors, are sent whole. OARF adds half of what was held back (feedback 0.5).
     """
+
+    linear: ClassVar[bool] = False
 
     rank: Annotated[int, Field(ge=1, le=4096)]
     feedback: Feedback = 1.0
@@ -50,7 +52,7 @@ class LowRank(Compressor):
             matrix = x.reshape(x.shape[0], -1)
             left = orthonormal(matrix @ own[path])
             right = matrix.T @ left
-            kept[path] = right
+            kept[path] = torch.where(right.norm(dim=0) > 0, right, own[path])  # from zeros it would never leave
             return {"left": left, "right": right}
 
         return Packed(_map_paths(factors, value), {}), kept
@@ -58,7 +60,7 @@ class LowRank(Compressor):
     def unpack(self, packed: Packed, like: Tree, key: Tensor) -> Tree:
         def product(numbers: Any, x: Any) -> Any:
             if isinstance(x, dict):
-                return {name: product(numbers[name], part) for name, part in x.items()}
+                return {name: product(numbers.get(name, {}), part) for name, part in x.items()}
             if not self._takes(x):
                 return numbers
             return (numbers["left"] @ numbers["right"].T).reshape(x.shape)
@@ -79,11 +81,12 @@ def orthonormal(matrix: Tensor) -> Tensor:
     """Its columns by Gram and Schmidt, twice each; a column that is in the span of those before it becomes zero."""
     columns: list[Tensor] = []
     for column in matrix.unbind(1):
+        whole = column.norm()
         for _ in range(2):
             for before in columns:
                 column = column - (before @ column) * before
         length = column.norm()
-        columns.append(torch.where(length > 1e-6 * matrix.norm(), column / length.clamp(min=1e-38), 0.0))
+        columns.append(torch.where(length > 1e-6 * whole, column / length.clamp(min=1e-38), 0.0))
     return torch.stack(columns, 1)
 
 

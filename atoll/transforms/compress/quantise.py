@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from atoll import rng
+from atoll import rng, tree
 from atoll.core import Spec
 from atoll.transforms.compress.leafwise import Leafwise
 from atoll.transforms.compress.rotation import block_of, rotated, rotated_back
@@ -18,7 +18,7 @@ from atoll.tree import Tree
 from atoll.wire import Encoding
 
 _HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-_LARGEST = 65504.0  # of float16
+_LARGEST, _FINEST = 65504.0, 2.0**-24  # of float16: its range, and the steps around 0
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,14 @@ class Qsgd(Leafwise):
         longer = None if spec.size is None else 1 + math.sqrt(spec.size) / self.levels
         return _rounded(spec, float(self._width), longer)
 
+    def too_coarse(self, like: Tree) -> str | None:
+        most = max((x.numel() for x in tree.leaves(like) if self.takes(x)), default=0)
+        return f"use {math.ceil(math.sqrt(most))} levels or more" if self.levels**2 < most else None
+
     def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
         flat = x.flatten()
         length = flat.norm()
-        shares = flat.abs() * (self.levels / length.clamp(min=1e-38))
+        shares = self.levels * (flat.abs() / length.clamp(min=1e-38))  # in this order: 0 / 0 must stay 0
         level = torch.floor(shares + rng.quick_uniform(key, len(flat))).clamp(max=self.levels)
         return {"length": length}, {"levels": (level * flat.sign() + self.levels).to(torch.int32)}
 
@@ -67,13 +71,18 @@ class UniformQuantise(Leafwise):
 
     keyed: ClassVar[bool] = True
     unbiased: ClassVar[bool] = True
+    linear: ClassVar[bool] = False
 
     bits: Annotated[int, Field(ge=1, le=16)] = 8
     rotate: bool = False
 
     def after(self, spec: Spec) -> Spec:
-        longer = None if spec.size is None else 1 + 2 * math.sqrt(spec.size) / self._steps
-        return _rounded(spec, float(self.bits), None if self.rotate else longer)
+        coordinates = None if spec.size is None else spec.size * (2 if self.rotate else 1)  # with its padding
+        longer = None if coordinates is None else 1 + math.sqrt(2 * coordinates) / self._steps
+        return _rounded(spec, float(self.bits), longer)
+
+    def too_coarse(self, like: Tree) -> str | None:
+        return "use 3 bits or more" if self.bits < 3 else None
 
     def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
         flat = rotated(x.flatten(), rng.fold(key, 0)).flatten() if self.rotate else x.flatten()
@@ -101,17 +110,13 @@ class UniformQuantise(Leafwise):
 class Drive(Leafwise):
     """One bit for each coordinate of the rotated update: its sign (Vargaftik et al., 2021).
 
-    `scale` "unbiased" makes it right on average, "nearest" has the least error in one message.
+    `scale` "unbiased" is right on average over all rotations, and nearly so over those of Hadamard's matrix, but not
+    where a few entries make up most of a tensor; "nearest" has the least error in one message.
     """
 
     keyed: ClassVar[bool] = True
 
     scale: Literal["unbiased", "nearest"] = "unbiased"
-
-    @property
-    def unbiased(self) -> bool:  # type: ignore[override]
-        """By its scale."""
-        return self.scale == "unbiased"
 
     def after(self, spec: Spec) -> Spec:
         return _rounded(spec, 1.0, 1.0 if self.scale == "nearest" else None)
@@ -139,7 +144,12 @@ class HalfPrecision(Leafwise):
     format: Literal["float16", "bfloat16"] = "float16"
 
     def after(self, spec: Spec) -> Spec:
-        return _rounded(spec, 16.0, 1 + (2.0**-10 if self.format == "float16" else 2.0**-7))
+        if self.format == "bfloat16":
+            return _rounded(spec, 16.0, 1 + 2.0**-7)
+        if spec.size is None:
+            return _rounded(spec, 16.0, None)
+        l2 = None if spec.l2 is None else spec.l2 * (1 + 2.0**-10) + math.sqrt(spec.size) * _FINEST / 2
+        return replace(spec, bits=16.0, l2=l2, l1=None)
 
     def takes(self, like: Tensor) -> bool:
         return like.is_floating_point()

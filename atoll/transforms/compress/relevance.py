@@ -11,6 +11,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.core import Share, Spec, Total, Transform, Update
 from atoll.errors import SpecError
+from atoll.transforms.compress.compressor import counted
 from atoll.transforms.requirements import needs_real
 from atoll.tree import Tree
 
@@ -46,7 +47,7 @@ class Relevance(Transform):
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
         somebody = total.weight > 0
-        total = replace(total, weight=torch.where(somebody, total.weight, 1.0))
+        total = counted(total)
         step = tree.map(lambda new, old: torch.where(somebody, new, old), total.mean(), state["step"])
         return total, {"step": step, "known": torch.maximum(state["known"], somebody.float())}
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.core import Positive, Spec, Total
+from atoll.transforms.compress.compressor import counted
 from atoll.transforms.compress.leafwise import Leafwise
 from atoll.transforms.compress.sparse import Feedback, ShareSent, entries, largest, placed
 from atoll.tree import Tree
@@ -22,7 +23,8 @@ class Sign(Leafwise):
     """The sign of every entry, and one size for each tensor: the mean of its entries' sizes.
 
     With feedback 1 it converges where plain signs do not (Karimireddy et al., 2019). `size` "majority": signs alone,
-    and the server moves every coordinate by `step` where most point to (Bernstein et al., 2018).
+    and the server moves every coordinate by `step` where most point to (Bernstein et al., 2018). There are two signs: 0
+    counts as below 0.
     """
 
     size: Literal["mean", "majority"] = "mean"
@@ -32,16 +34,19 @@ class Sign(Leafwise):
     def after(self, spec: Spec) -> Spec:
         if self.size == "mean":
             return replace(spec, bits=1.0, l1=None)  # the mean size times sqrt(n) is at most the length
-        bound = None if spec.size is None else math.sqrt(spec.size)
-        return replace(spec, bits=1.0, l2=bound, l1=None if bound is None else bound**2)
+        l2, l1 = (None, None) if spec.size is None else (self.step * math.sqrt(spec.size), self.step * spec.size)
+        return replace(spec, bits=1.0, l2=l2, l1=l1)
+
+    def takes(self, like: Tensor) -> bool:
+        return like.numel() > 0 if self.size == "majority" else super().takes(like)
 
     def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
         numbers = {"size": x.abs().mean()} if self.size == "mean" else {}
         return numbers, {"signs": (x.flatten() > 0).to(torch.int32)}
 
     def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
-        signs: Tensor = (2 * codes["signs"] - 1).to(like.dtype).reshape(like.shape)
-        return signs * numbers["size"] if self.size == "mean" else signs
+        signs: Tensor = (2 * codes["signs"] - 1).reshape(like.shape)
+        return (signs * (numbers["size"] if self.size == "mean" else self.step)).to(like.dtype)
 
     def leaf_encodings(self, like: Tensor) -> Tree:
         return {"signs": Encoding(kind="bits", bits=1)}
@@ -49,7 +54,8 @@ class Sign(Leafwise):
     def aggregated(self, total: Total, state: Tree) -> tuple[Total, Tree]:
         if self.size == "mean":
             return total, state
-        return replace(total, value=tree.map(lambda x: x.sign() * self.step * total.weight, total.value)), state
+        step = self.step * total.weight
+        return replace(total, value=tree.map(lambda x: (x.sign() * step).to(x.dtype), total.value)), state
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,7 @@ class Ternary(Leafwise):
     def aggregated(self, total: Total, state: Tree) -> tuple[Total, Tree]:
         if not self.both_ways:
             return total, state
+        total = counted(total)
         full = tree.add(total.mean(), state["residual"])
         key = rng.key("unused")
         sent = self.unpack(self.pack(full, {}, key)[0], full, key)

@@ -13,6 +13,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.core import Fraction, Spec, Total, Transform, Update
 from atoll.rng import dp
+from atoll.transforms.compress.compressor import counted
 from atoll.transforms.compress.sparse import ShareSent, entries, largest
 from atoll.transforms.requirements import needs_real, needs_sum
 from atoll.tree import Tree
@@ -51,6 +52,7 @@ class Sketch(Transform):
         return update._replace(value={"sketch": self.table(_flat(update.value))}), own
 
     def server(self, total: Total, state: Tree, key: Tensor) -> tuple[Total, Tree]:
+        total = counted(total)
         momentum = state["momentum"] * self.momentum + total.mean()["sketch"]
         error = state["error"] + momentum
         size = tree.count(state["like"])
@@ -78,7 +80,9 @@ class Sketch(Transform):
         for row in range(self.rows):
             signs, offsets = self._hash(row, blocks, table.device)
             reads.append(table[row].expand(blocks, -1).gather(1, self._turned(offsets)) * signs)
-        return torch.stack(reads).median(0).values.flatten()[:size]
+        ordered = torch.stack(reads).sort(0).values
+        middle = (ordered[(self.rows - 1) // 2] + ordered[self.rows // 2]) / 2
+        return middle.flatten()[:size]
 
     def _padded(self, size: int) -> int:
         return math.ceil(size / self.columns) * self.columns

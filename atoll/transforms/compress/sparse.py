@@ -86,6 +86,9 @@ class RandK(Leafwise):
         """Without feedback."""
         return not self.feedback
 
+    def too_coarse(self, like: Tree) -> str | None:
+        return "give rand_k feedback, too" if self.unbiased else None
+
     def after(self, spec: Spec) -> Spec:
         l2, l1 = (None if x is None else x * self._scale for x in (spec.l2, spec.l1))
         return replace(spec, bits=self.share * spec.bits, l2=l2, l1=l1)

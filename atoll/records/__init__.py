@@ -9,7 +9,7 @@
     cells.py             a suite's results as values             results_file.py     the same as a file
     privacy_claims.py    what a run says of its privacy          privacy_labels.py   two such claims side by side
     audits.py            what attacks say against it             published.py        what papers report
-    versus_published.py  ours and theirs, with a verdict
+    versus_published.py  ours and theirs, with a verdict     traffic.py          bytes per round and until an aim
 
 >>> run = Trace(0, "digest", rounds=(1, 2, 3), values=(0.5, 0.8, 0.7), bytes=(9, 18, 27), seconds=(1.0, 2.0, 3.0))
 >>> run.last, run.best(higher=True)
@@ -58,6 +58,7 @@ from atoll.records.status import (
 )
 from atoll.records.suite_folder import SuiteFolder
 from atoll.records.sweep_folder import SweepFolder, keep_traceback
+from atoll.records.traffic import CellTraffic, Spent, aim, baseline_of, traffic, traffic_versus_published
 from atoll.records.upgrade import experiment_digest, renamed_option
 from atoll.records.versus_published import MeanOverSeeds, VersusPublished, compare_with_published
 
@@ -73,6 +74,7 @@ __all__ = [
     "WAITING",
     "AttackBound",
     "Cell",
+    "CellTraffic",
     "Claim",
     "ClaimKind",
     "Clients",
@@ -85,6 +87,7 @@ __all__ = [
     "Results",
     "RunFolder",
     "Series",
+    "Spent",
     "SuiteFolder",
     "SweepFolder",
     "Trace",
@@ -92,12 +95,14 @@ __all__ = [
     "Tuning",
     "VersusPublished",
     "When",
+    "aim",
     "alarm",
     "all_runs_at",
     "as_json",
     "attack_bounds",
     "audit_for_results",
     "audit_path",
+    "baseline_of",
     "cell_claims",
     "claims",
     "claims_for_results",
@@ -134,6 +139,8 @@ __all__ = [
     "shown_delta",
     "shown_upper",
     "stopped_early",
+    "traffic",
+    "traffic_versus_published",
     "weakest_claims",
     "why_failed",
     "write_audit",

@@ -29,6 +29,8 @@ class Trace:
     partition: str = ""  # its digest: runs of one seed are paired if it is the same
     status: str = FINISHED
     privacy: Mapping[str, Any] = field(default_factory=dict)  # what it holds, as in run.json but shorter
+    up: tuple[float, ...] = ()  # those of the bytes that clients sent; () where nobody counted them apart
+    kept: int | None = None  # the round that was best by the metric of [stop]; None where the run has no such table
 
     @property
     def last(self) -> float:
@@ -116,6 +118,8 @@ class Results:
     made: Mapping[str, Any] = field(default_factory=dict)  # command, date, versions, machine
     titles: Mapping[str, str] = field(default_factory=dict)  # of blocks that have one
     references: Mapping[str, str] = field(default_factory=dict)  # of blocks that have their own; "" for none
+    baseline: Mapping[str, str] = field(default_factory=dict)  # what bytes are compared with: values of some axes
+    reach: float | None = None  # bytes until this share of what the baseline has at the end; None: until `Trace.kept`
 
     def blocks(self) -> tuple[str, ...]:
         """The blocks that have cells, in the suite's order."""

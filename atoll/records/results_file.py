@@ -61,7 +61,9 @@ def _cell(table: Mapping[str, Any]) -> Cell:
 
 
 def _trace(table: Mapping[str, Any]) -> Trace:
-    series = {name: tuple(map(_number, table[name])) for name in ("values", "bytes", "seconds")}
+    costs = {"up": table.get("up", ())}
+    costs |= {name: table[name] for name in ("values", "bytes", "seconds")}
+    series = {name: tuple(map(_number, numbers)) for name, numbers in costs.items()}
     return Trace(**{**_known(Trace, table), **series, "rounds": tuple(map(int, table["rounds"]))})
 
 

@@ -65,6 +65,8 @@ def collect(
         },
         titles=titles,
         references=references,
+        baseline=suite.baseline,
+        reach=suite.reach,
         missing={m.cells: m.why for m in suite.missing},
     )
 
@@ -178,6 +180,7 @@ def trace(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], metric:
     if not measured:
         raise RecordError(_never(info, entries, metric))
     bytes_ = list(accumulate(float(sum(entry.get("bytes", {}).values())) for entry in entries))
+    up = list(accumulate(float(entry.get("bytes", {}).get("up", 0)) for entry in entries))
     seconds = list(accumulate(_seconds(entry, without=("evaluate",)) for entry in entries))
     spread = entries[measured[-1]].get("clients", {}).get(path[-2] if len(path) > 1 else metric, {})
     held = info["experiment"].get("evaluate", {}).get("holdout", 0.0) > 0
@@ -194,6 +197,8 @@ def trace(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], metric:
         partition=str(info["partition"]["digest"]),
         status=str(info["status"]),
         privacy={**claims_for_results(info.get("privacy"), entries[-1]), **audit_for_results(info.get("privacy"))},
+        up=tuple(up[i] for i in measured),
+        kept=info.get("best", {}).get("round") if info["experiment"].get("stop") else None,
     )
 
 

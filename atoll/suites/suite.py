@@ -93,6 +93,8 @@ class Suite:
     size: str = FULL
     only: tuple[str, ...] = ()  # patterns of the size
     last: Part = field(default_factory=dict)  # what the size changes in every experiment, after the values
+    baseline: Mapping[str, str] = field(default_factory=dict)  # what bytes are compared with: values of some axes
+    reach: float | None = None  # bytes until this share of what the baseline has at the end
 
     @property
     def higher(self) -> bool:
@@ -147,7 +149,7 @@ def parse(raw: Mapping[str, Any], name: str) -> Suite:
     given = {axis: {n: Value(**v) for n, v in values[axis].items()} for axis in axes}
     blocks = [_block(b, given) for b in clean["block"]] or [_block({"name": "all"}, given)]
     sizes = {n: Size(**_frozen(s)) for n, s in clean["size"].items()}
-    plain = ("title", "about", "metric", "better", "scale", "seeds", "trials", "tuning", "base")
+    plain = ("title", "about", "metric", "better", "scale", "seeds", "trials", "tuning", "base", "baseline")
     return Suite(
         name=name,
         **{key: clean[key] for key in plain},
@@ -157,6 +159,7 @@ def parse(raw: Mapping[str, Any], name: str) -> Suite:
         blocks=tuple(blocks),
         missing=tuple(Missing(**m) for m in clean["missing"]),
         sizes=sizes,
+        reach=clean.get("reach"),
     )
 
 

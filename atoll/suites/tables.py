@@ -32,6 +32,8 @@ class SuiteTable(Table):
     trials: Count = 1
     tuning: Tuning = "none"
     axes: Words
+    baseline: dict[str, str] = Field(default_factory=dict)
+    reach: Annotated[float, Field(gt=0, le=1)] | None = None
     base: dict[str, Any] = Field(default_factory=dict)
     value: dict[str, Any]
     block: list[Any] = Field(default_factory=list)
@@ -94,6 +96,7 @@ def check(raw: Mapping[str, Any]) -> dict[str, Any]:
     problems += _axes(axes, clean["value"]) + _metric(clean["metric"]) + _reference("reference", clean.get("reference"))
     problems += part(clean["base"], "base")
     clean["value"], wrong = _values(axes, clean["value"])
+    problems += _baseline(clean["baseline"], clean["value"])
     clean["block"], more = _blocks(axes, clean["block"], clean["value"])
     clean["missing"], lost = _each(MissingTable, clean["missing"], "missing", "a missing cell")
     clean["size"], sizes = _sizes(clean["size"], [b["name"] for b in clean["block"] if "name" in b])
@@ -145,6 +148,19 @@ def _metric(metric: str) -> list[str]:
         return []
     guess = did_you_mean(name, METRICS)
     return [f"metric: {metric!r} is not known.{guess} Known: {', '.join(METRICS)}, topK_accuracy."]
+
+
+def _baseline(baseline: Mapping[str, str], values: Mapping[str, Any]) -> list[str]:
+    """Values that no axis has would be compared with by nobody."""
+    problems = []
+    for axis, name in baseline.items():
+        if axis not in values:
+            guess = did_you_mean(axis, values)
+            problems.append(f"baseline.{axis}: {axis!r} is none of the axes.{guess} Axes: {', '.join(values)}.")
+        elif name not in values[axis]:
+            guess = did_you_mean(name, values[axis])
+            problems.append(f"baseline.{axis}: {name!r} is no value of it.{guess} Known: {', '.join(values[axis])}.")
+    return problems
 
 
 def _reference(at: str, name: str | None) -> list[str]:

@@ -13,6 +13,7 @@ from atoll.report.render_html import fact_table, template
 from atoll.report.settings import flatten
 from atoll.report.suite import (
     beside_published,
+    bytes_table,
     client_spread,
     curves,
     headline,
@@ -37,6 +38,8 @@ def page(results: Results) -> str:
         "ranking": ranking.ranking(results),
         "pairs": pairwise.certainty(results),
         "clients": [(b, table) for b in results.blocks() if (table := client_spread.clients(results, b))],
+        "sent": [(b, table) for b in results.blocks() if (table := bytes_table.sent(results, b))],
+        "sent_published": bytes_table.published(results),
         **_curves(results),
     }
     return template("suite").render(
@@ -92,6 +95,7 @@ def _sections(parts: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = {
         "privacy": ("privacy", "Privacy"),
         "paper": ("paper", "Against the paper"),
+        "sent": ("sent", "Bytes"),
         "ranking": ("wins", "Which method wins"),
         "pairs": ("pairs", "How sure"),
         "curves": ("curves", "Learning curves"),

@@ -1,0 +1,109 @@
+"""What every cell sent: bytes per round, bytes until it was there, and how many times fewer than the baseline's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from atoll.records import CellTraffic, Results, Spent, aim, baseline_of, traffic, traffic_versus_published
+from atoll.report import prose
+from atoll.report.metrics import suite_metric
+from atoll.report.suite import beside_published
+from atoll.report.suite.scores import of_cell
+from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, number_columns, row, text_columns
+
+_MB = 1e-6
+_TITLES = {
+    "uplink_ratio": "Bytes up per round, ratio",
+    "rounds": "Rounds until there",
+    "comm_gb": "Gigabytes (2^30 bytes) until there, up and down",
+}
+
+
+def sent(results: Results, block: str) -> TextTable | None:
+    """A row for each cell of a block; None where the suite names no baseline, or nobody counted."""
+    rows = traffic(results, block) if results.baseline else []
+    if not rows:
+        return None
+    metric = suite_metric(results)
+    ratio = "how many times fewer bytes than the baseline's"
+    heads = (
+        *text_columns(*results.axes),
+        *number_columns(metric.unit, "MB up a round", "MB down a round"),
+        TextColumn("ratio up", "number", f"{ratio}, per round, up"),
+        TextColumn("ratio both ways", "number", f"{ratio}, per round, up and down"),
+        *number_columns("rounds until there", "MB up until there"),
+        TextColumn("end to end", "number", f"{ratio} until there, up"),
+    )
+    return TextTable(heads, tuple(_row(results, one) for one in rows), notes=_notes(results, rows), style="wide")
+
+
+def published(results: Results) -> list[tuple[str, TextTable]]:
+    """The paper's own figures on bytes and rounds beside ours, each with a verdict."""
+    if not results.baseline:
+        return []
+    return [
+        (_TITLES[name], table)
+        for name, rows in traffic_versus_published(results)
+        if (section := beside_published.shown(results, rows)) and (table := section.rows)
+    ]
+
+
+def _row(results: Results, one: CellTraffic) -> TextRow:
+    score = of_cell(one.cell, results, "last")
+    entries = (
+        prose.MISSING if score is None else TextCell(prose.number(score.mean, 1), _spread(score.std)),
+        prose.significant(one.up * _MB),
+        prose.significant(one.down * _MB),
+        _ratio(one.ratio),
+        _ratio(one.both_ways),
+        _spent(one.rounds, 1.0),
+        _spent(one.up_spent, _MB),
+        TextCell("not reached") if one.up_spent.missed else _ratio(one.end_to_end),
+    )
+    return row(*one.cell.path.values(), *entries, style="quirk" if one.cell.quirk else "", hint=one.cell.quirk or "")
+
+
+def _spread(std: float | None) -> str:
+    return "" if std is None else prose.number(std, 1)
+
+
+def _ratio(value: float | None) -> str:
+    return prose.MISSING if value is None else prose.significant(value)
+
+
+def _spent(spent: Spent, scale: float) -> TextCell:
+    """No mean over those alone who got there: that would flatter whoever fails most often."""
+    if spent.missed == len(spent.reached):
+        return TextCell("not reached")
+    text = prose.significant(spent.mean * scale)
+    return (
+        TextCell(f"> {text}", remarks=(f"{spent.missed} of {len(spent.reached)} never",))
+        if spent.missed
+        else TextCell(text)
+    )
+
+
+def _notes(results: Results, rows: Sequence[CellTraffic]) -> tuple[str, ...]:
+    base = prose.listed(f"{axis} {value}" for axis, value in results.baseline.items())
+    return (
+        "Bytes are the lengths of what was encoded, headers included, of all clients of a round together; means over "
+        f"seeds. Ratios are to {base}: how many times fewer.",
+        _until(results, rows),
+        "End to end counts the rounds that it takes. Not reached: some seeds never got there, and what they spent is "
+        "less than it takes; > is the mean with all that they spent.",
+    )
+
+
+def _until(results: Results, rows: Sequence[CellTraffic]) -> str:
+    if results.reach is None:
+        return "There: the round with the best metric of the [stop] table, by data that nobody trained on."
+    aims = {}
+    for one in rows:
+        target = aim(results, baseline_of(results, one.cell))
+        if target is not None:
+            aims[target] = prose.number(target * results.scale, 1)
+    listed = prose.listed(dict.fromkeys(aims.values()))
+    return (
+        f"There: the first evaluated round with {results.reach * 100:g} % of what the baseline has at the end, "
+        f"{suite_metric(results).unit} {listed}."
+    )

@@ -36,7 +36,12 @@ def why_failed(status: str) -> str | None:
 
 def reached_end(status: str) -> bool:
     """Is there nothing left to do for a run with this status?"""
-    return status == FINISHED or status.startswith(_STOPPED_EARLY)
+    return status == FINISHED or ended_by_rule(status)
+
+
+def ended_by_rule(status: str) -> bool:
+    """Was the run ended by its own rule, and not by its last round?"""
+    return status.startswith(_STOPPED_EARLY)
 
 
 def ended(info: Mapping[str, Any] | None) -> bool:

@@ -1,7 +1,8 @@
 """What crossed the wire until a run was there: bytes per round, bytes until the aim, and both as ratios.
 
 Ratios are to the cell of the same row that `Results.baseline` names. The aim is a share of what the baseline has at the
-end (`Results.reach`), or each run's best round by the metric of its [stop] table (`Trace.kept`).
+end (`Results.reach`), or each run's best round by the metric of its [stop] table (`Trace.kept`). A run that its last
+round ended was not there: its best might have come later.
 
 >>> plain = Trace(0, "", (1, 2, 3), (0.5, 0.8, 0.8), (200, 400, 600), (0.0,) * 3, up=(100, 200, 300))
 >>> sparse = Trace(0, "", (1, 2, 3), (0.3, 0.6, 0.78), (110, 220, 330), (0.0,) * 3, up=(10, 20, 30))
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from atoll.records.cells import Cell, Results, Trace
+from atoll.records.status import ended_by_rule
 from atoll.records.versus_published import VersusPublished, compare_with_published
 
 GIBIBYTE = 2.0**30  # what FedEval's gigabytes are: it prints 1,802 of them as 1.76 TB
@@ -56,7 +58,10 @@ class CellTraffic:
     rounds: Spent  # until the aim
     up_spent: Spent
     spent: Spent  # up and down
-    end_to_end: float | None  # of the baseline's bytes up until the aim; None where not all seeds of both were there
+    there: tuple[float, ...]  # the metric of every seed in that round, or in its last
+    end_to_end: (
+        float | None
+    )  # of the baseline's bytes up until a value of the metric; None where a seed was never there
 
 
 def traffic(results: Results, block: str) -> list[CellTraffic]:
@@ -91,7 +96,7 @@ def _traffic(results: Results, cell: Cell, baseline: Cell | None) -> CellTraffic
     up, both = _per_round(cell)
     costs = [_until(results, cell, target, cost) for cost in ("rounds", "up", "bytes")]
     theirs = _until(results, baseline, target, "up") if baseline else None
-    there = theirs is not None and not theirs.missed and not costs[1].missed
+    same = target is not None and theirs is not None and not theirs.missed and not costs[1].missed
     base = _per_round(baseline) if baseline else None
     return CellTraffic(
         cell,
@@ -100,7 +105,8 @@ def _traffic(results: Results, cell: Cell, baseline: Cell | None) -> CellTraffic
         base[0] / up if base else None,
         base[1] / both if base else None,
         *costs,
-        theirs.mean / costs[1].mean if theirs and there else None,
+        tuple(run.values[-1 if place is None else place] for run, place in _places(results, cell, target)),
+        theirs.mean / costs[1].mean if theirs and same else None,
     )
 
 
@@ -111,18 +117,22 @@ def _per_round(cell: Cell) -> tuple[float, float]:
 
 
 def _until(results: Results, cell: Cell, target: float | None, cost: str) -> Spent:
-    places = [_place(results, run, target) for run in cell.runs]
-    amounts = [
+    places = _places(results, cell, target)
+    amounts = (
         float({"rounds": run.rounds, "up": run.up, "bytes": run.bytes}[cost][-1 if place is None else place])
-        for run, place in zip(cell.runs, places, strict=True)
-    ]
-    return Spent(tuple(amounts), tuple(place is not None for place in places))
+        for run, place in places
+    )
+    return Spent(tuple(amounts), tuple(place is not None for _, place in places))
+
+
+def _places(results: Results, cell: Cell, target: float | None) -> list[tuple[Trace, int | None]]:
+    return [(run, _place(results, run, target)) for run in cell.runs]
 
 
 def _place(results: Results, run: Trace, target: float | None) -> int | None:
-    """The first evaluated round that reaches the target, or the one that [stop] keeps."""
+    """The first evaluated round that reaches the target, or the one that [stop] keeps, if patience ended the run."""
     if target is None:
-        return run.rounds.index(run.kept) if run.kept in run.rounds else None
+        return run.rounds.index(run.kept) if run.kept in run.rounds and ended_by_rule(run.status) else None
     better = [v >= target if results.higher else v <= target for v in run.values]
     return better.index(True) if any(better) else None
 

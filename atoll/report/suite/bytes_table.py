@@ -10,6 +10,7 @@ from atoll.report.metrics import suite_metric
 from atoll.report.suite import beside_published
 from atoll.report.suite.scores import of_cell
 from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, number_columns, row, text_columns
+from atoll.stats import t_interval
 
 _MB = 1e-6
 _TITLES = {
@@ -32,7 +33,7 @@ def sent(results: Results, block: str) -> TextTable | None:
         TextColumn("ratio up", "number", f"{ratio}, per round, up"),
         TextColumn("ratio both ways", "number", f"{ratio}, per round, up and down"),
         *number_columns("rounds until there", "MB up until there"),
-        TextColumn("end to end", "number", f"{ratio} until there, up"),
+        *_last_columns(results, ratio),
     )
     return TextTable(heads, tuple(_row(results, one) for one in rows), notes=_notes(results, rows), style="wide")
 
@@ -58,9 +59,23 @@ def _row(results: Results, one: CellTraffic) -> TextRow:
         _ratio(one.both_ways),
         _spent(one.rounds, 1.0),
         _spent(one.up_spent, _MB),
-        TextCell("not reached") if one.up_spent.missed else _ratio(one.end_to_end),
+        *_last_entries(results, one),
     )
     return row(*one.cell.path.values(), *entries, style="quirk" if one.cell.quirk else "", hint=one.cell.quirk or "")
+
+
+def _last_columns(results: Results, ratio: str) -> tuple[TextColumn, ...]:
+    """Bytes to the same value have a ratio; where runs end by their patience, each ends at a value of its own."""
+    if results.reach is None:
+        return number_columns("MB both ways until there", f"{suite_metric(results).unit} there")
+    return (TextColumn("end to end", "number", f"{ratio} until there, up"),)
+
+
+def _last_entries(results: Results, one: CellTraffic) -> tuple[TextCell | str, ...]:
+    if results.reach is None:
+        there = t_interval([value * results.scale for value in one.there])
+        return _spent(one.spent, _MB), TextCell(prose.number(there.mean, 1), _spread(there.std))
+    return (TextCell("not reached") if one.up_spent.missed else _ratio(one.end_to_end),)
 
 
 def _spread(std: float | None) -> str:
@@ -89,14 +104,17 @@ def _notes(results: Results, rows: Sequence[CellTraffic]) -> tuple[str, ...]:
         "Bytes are the lengths of what was encoded, headers included, of all clients of a round together; means over "
         f"seeds. Ratios are to {base}: how many times fewer.",
         _until(results, rows),
-        "End to end counts the rounds that it takes. Not reached: some seeds never got there, and what they spent is "
-        "less than it takes; > is the mean with all that they spent.",
+        *(["End to end counts the rounds that it takes."] if results.reach else []),
+        "Not reached: no seed got there; >: some did not, and count with all that they spent, less than it takes.",
     )
 
 
 def _until(results: Results, rows: Sequence[CellTraffic]) -> str:
     if results.reach is None:
-        return "There: the round with the best metric of the [stop] table, by data that nobody trained on."
+        return (
+            "There: the best round by the metric of the [stop] table. A run that its last round ended, and not its "
+            "patience, was not there: its best might have come later."
+        )
     aims = {}
     for one in rows:
         target = aim(results, baseline_of(results, one.cell))

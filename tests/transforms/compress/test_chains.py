@@ -280,3 +280,15 @@ def test_bad_options_are_refused_by_name(entry: dict[str, Any], words: str) -> N
     with pytest.raises(ConfigError) as refused:
         build(TRANSFORMS, entry, where="transform.0")
     assert words in str(refused.value)
+
+
+COMPRESSORS = [name for name, made in TRANSFORMS.items() if made.__module__.startswith("atoll.transforms.compress")]
+
+
+def test_every_compressor_is_registered_under_its_name_with_a_line_that_says_what_is_sent() -> None:
+    assert len(COMPRESSORS) == 13
+    for name in COMPRESSORS:
+        first = (TRANSFORMS[name].__doc__ or "").splitlines()[0]
+        assert 30 < len(first) <= 116, name
+        assert first.endswith("."), name
+        assert name.replace("_", "") in TRANSFORMS[name].__name__.lower()

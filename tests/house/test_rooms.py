@@ -18,8 +18,8 @@ FLOORS = (
     ("stats",),
     ("records",),
     ("schema",),
-    ("core",),
     ("wire",),
+    ("core",),
     ("privacy",),
     ("data",),
     ("attacks",),
@@ -51,7 +51,7 @@ ONLY = {  # numbers and records: never torch, never what wrote them
     "records": {"errors", "stats"},
     "schema": {"errors", "records"},
     "report": {"errors", "stats", "records"},
-    "wire": {"errors", "tree", "core"},  # shapes and bytes: whoever sends says how
+    "wire": {"errors", "tree"},  # shapes and bytes: whoever sends says how
 }
 
 # Each with its reason, and only inside a function, so that nothing is imported before it is asked for.

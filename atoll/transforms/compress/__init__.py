@@ -5,7 +5,7 @@ from atoll.transforms.compress.compressor import Compression, Compressor, Packed
 from atoll.transforms.compress.layers import MaskLayers
 from atoll.transforms.compress.leafwise import Leafwise
 from atoll.transforms.compress.low_rank import LowRank
-from atoll.transforms.compress.quantise import Drive, Half, Qsgd, UniformQuantise
+from atoll.transforms.compress.quantise import Drive, HalfPrecision, Qsgd, UniformQuantise
 from atoll.transforms.compress.relevance import Relevance
 from atoll.transforms.compress.signs import Sign, Ternary
 from atoll.transforms.compress.sketch import Sketch
@@ -16,7 +16,7 @@ __all__ = [
     "Compressor",
     "Drive",
     "Entropy",
-    "Half",
+    "HalfPrecision",
     "Leafwise",
     "LowRank",
     "MaskLayers",

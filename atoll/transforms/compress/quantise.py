@@ -136,7 +136,7 @@ class Drive(Leafwise):
 
 
 @dataclass(frozen=True)
-class Half(Leafwise):
+class HalfPrecision(Leafwise):
     """Each number in 16 bits: float16 (what is beyond its range becomes the largest) or bfloat16."""
 
     keeps_zeros: ClassVar[bool] = True

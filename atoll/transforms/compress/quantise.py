@@ -139,6 +139,7 @@ class Drive(Leafwise):
 class HalfPrecision(Leafwise):
     """Each number in 16 bits: float16 (what is beyond its range becomes the largest) or bfloat16."""
 
+    named: ClassVar[str] = "half"
     keeps_zeros: ClassVar[bool] = True
 
     format: Literal["float16", "bfloat16"] = "float16"

@@ -9,6 +9,7 @@ import torch
 import atoll
 from atoll import tree
 from atoll.errors import ConfigError
+from atoll.records import RunFolder
 from atoll.wire import wire_bytes
 
 BASE: dict[str, Any] = {
@@ -48,7 +49,7 @@ def test_a_codec_that_loses_nothing_changes_nothing_but_the_bytes(tmp_path: Path
 def test_who_was_there_the_round_before_is_sent_the_difference_and_others_the_whole(codec: str, tmp_path: Path) -> None:
     plain = trained(tmp_path, "plain")
     run = trained(tmp_path, "run", broadcast=CODECS[codec])
-    cohorts = [set(line["cohort"]["ids"]) for line in run.folder.record()]
+    cohorts = [set(line["cohort"]["ids"]) for line in RunFolder(run.folder).record()]
     whole = plain.history[0]["bytes"]["down"] // 3
     assert run.history[0]["bytes"]["down"] == 3 * whole
     for before, now, line in zip(cohorts, cohorts[1:], run.history[1:], strict=False):
@@ -65,12 +66,10 @@ def test_the_whole_is_what_the_model_takes_on_the_wire(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", ["qsgd", "drive", "top_k"])
-def test_the_reference_comes_near_a_model_that_stands_still_however_coarse_the_codec(
-    codec: str, tmp_path: Path
-) -> None:
-    """With no local steps that move anything, what clients have comes ever nearer: it would not without the factor."""
+def test_a_run_learns_however_coarse_the_codec(codec: str, tmp_path: Path) -> None:
+    """One level of qsgd errs by more than what it encodes: without the factor the reference would run away."""
     run = trained(tmp_path, rounds=30, cohort={"name": "everyone"}, broadcast=CODECS[codec])
-    assert run.history[-1]["accuracy"] > 0.7
+    assert run.history[-1]["accuracy"] > 0.5
 
 
 @pytest.mark.parametrize("engine", ["loop", "vector"])

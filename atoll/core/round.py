@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor
 
+from atoll.clock import Timeline
 from atoll.core.algorithm import Algorithm
 from atoll.core.reducer import Reducer
 from atoll.core.requests import Columns, Program, Request, Train
@@ -53,13 +54,14 @@ class Context:
 class Outcome:
     """What a round says of itself, beside its new state."""
 
-    ids: Tensor  # (C,) who was asked
+    ids: Tensor  # (C,) who was asked, and was not lost or late
     participation: Participation
     examples: Tensor  # (C,) of each
     columns: Callable[[], Columns]  # one entry for each client; asking waits for a device
     traffic: Traffic
     changed: bool = True  # False: nobody contributed, so the server stays as it was
     diagnostics: Tree = field(default_factory=dict)  # of the reducer, the transforms and the algorithm
+    timeline: Timeline | None = None  # in virtual time, of all who were asked; None without a clock
 
 
 Play: TypeAlias = Generator[Request, Any, tuple[Tree, Outcome]]
@@ -90,6 +92,10 @@ class Round(ABC):
     @abstractmethod
     def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
         """One round: yields requests, returns the new state and an `Outcome`. Pure: drivers may play it again."""
+
+    def begun(self, state: Tree, seconds_per_step: Callable[[], float]) -> Tree:
+        """The first state of a new run, once there is an engine: `seconds_per_step` times it, if asked."""
+        return state
 
     def model(self, state: Tree) -> Model:
         """The model that central metrics measure: the server's, unless there is none."""

@@ -25,6 +25,13 @@ HINTS = {
     "evaluate.every": "To evaluate rarely use a large number.",
     "evaluate.holdout": "It is a share: 0.2 keeps a fifth of each client's examples.",
     "checkpoint.every": "0 means only at the end.",
+    "clock.seconds_per_step": "0 is a client that computes in no time.",
+    "clock.up_mbps": "For a link that takes no time leave it out; a client that cannot be reached is absent: availability.",
+    "clock.down_mbps": "For a link that takes no time leave it out; a client that cannot be reached is absent: availability.",
+    "clock.latency_ms": "It is the time of one way: 0 for a link without any.",
+    "clock.loss": "It is a share of packets: 0.01 sends every hundredth again.",
+    "clock.deadline": "To wait for everybody leave it out.",
+    "clock.over_selection": "1.3 asks 13 clients and waits for 10.",
 }
 
 EXAMPLES: dict[str, Any] = {
@@ -129,7 +136,7 @@ def example(argument: Argument) -> Any:
 def mistakes(argument: Argument, value: Any, at: str) -> list[str]:
     """Everything that is wrong with a plain value."""
     wanted = sentence(argument.type)
-    whole = f"{at}: must be {wanted} (got {short_toml(value)}).{_instead(wanted, value)}"
+    whole = f"{at}: must be {wanted} (got {short_toml(value)}).{_instead(wanted, value)}{_hint(at)}"
     if excess := beyond(argument.type, value, at):
         return [f"{place}: {what}{_hint(place)}" for place, what in excess]
     try:

@@ -5,6 +5,7 @@ from typing import Any
 
 from atoll.rounds.averaged import Averaged
 from atoll.rounds.central import Central
+from atoll.rounds.clocked import Clocked
 from atoll.rounds.gossip import Gossip
 from atoll.rounds.recompute import Recompute
 from atoll.rounds.server_step import ServerStep, client_key, server_state, server_step
@@ -15,6 +16,7 @@ __all__ = [
     "ROUNDS",
     "Averaged",
     "Central",
+    "Clocked",
     "Gossip",
     "Recompute",
     "ServerStep",

@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any
 
 from atoll import rng, tree
+from atoll.clock import Timeline
 from atoll.core import Context, Outcome
 from atoll.engines import TOO_LONG, Choice, arithmetic
 from atoll.engines.ranks import ALONE, World
@@ -249,6 +250,8 @@ class RunLoop:
         for listener in self.listeners:
             entry[listener.key] = listener.hear(number, outcome, len(dropped))
         entry["bytes"] = outcome.traffic._asdict()
+        if outcome.timeline is not None:
+            entry["clock"] = outcome.timeline.summary()
         if dropped:
             entry["dropped"] = dropped
         entry["model"] = self.state.digest()  # has waited for the server's step, so that what follows need not
@@ -259,11 +262,15 @@ class RunLoop:
         entry["seconds"] = {**clock.seconds, **self.engine.lap()}
         self.state.align(entry)
         each = None if evaluation is None else {"round": number + 1, **evaluation.each}
-        self.plan.history.append(as_read(self.world.on_rank_zero(lambda: self._written(entry, each))))
+        self.plan.history.append(as_read(self.world.on_rank_zero(lambda: self._written(entry, each, outcome.timeline))))
         self.state.measured(self.plan.history[-1])
 
-    def _written(self, entry: dict[str, Any], each: dict[str, Any] | None) -> dict[str, Any]:
+    def _written(
+        self, entry: dict[str, Any], each: dict[str, Any] | None, timeline: Timeline | None
+    ) -> dict[str, Any]:
         if each is not None:
             self.write_clients(each)
+        if timeline is not None:
+            self.folder.append_times(timeline.as_line(entry["round"]))
         self.folder.append(entry)
         return entry

@@ -13,9 +13,10 @@ ROOT = Path(atoll.__file__).parent
 
 # From the ground floor up. Those in one line are siblings.
 FLOORS = (
-    ("errors", "tree", "schedules", "phases"),
+    ("errors", "tree", "schedules", "phases", "threefry"),
     ("rng",),
     ("stats",),
+    ("clock",),
     ("records",),
     ("core",),
     ("privacy",),
@@ -44,9 +45,10 @@ FLOORS = (
 HEIGHT = {room: i for i, floor in enumerate(FLOORS) for room in floor}
 ONLY = {  # numbers and records: never torch, never what wrote them
     "stats": {"errors"},
+    "clock": {"errors", "threefry"},
     "privacy": {"errors"},
     "records": {"errors", "stats"},
-    "report": {"errors", "stats", "records"},
+    "report": {"errors", "stats", "clock", "records"},
 }
 
 # Each with its reason, and only inside a function, so that nothing is imported before it is asked for.

@@ -81,7 +81,7 @@ class Clock:
         wait = self.patience.wait(start, happened[-1], heard, self._draw(number, ids, _RANK))
         states = [lost.absent, lost.phase < len(times), ~wait.counted]
         status = np.select(states, [ABSENT, DROPPED, LATE], COUNTED).astype(np.int8)
-        return Timeline(start, wait.end, ids, steps, *happened, status, wait.void, down, up)
+        return Timeline(start, wait.end, ids, steps, *happened, status, wait.void, down, up, pace)
 
     def _lost(self, number: int, ids: Ints, start: float, times: tuple[Floats, Floats, Floats]) -> _Lost:
         until = self._reached_until(number, ids, start)

@@ -97,10 +97,14 @@ def _read(written: float | Mapping[str, Any], where: str) -> Quantity:
         raise ConfigError(f"{where}: is no distribution (got {dict(written)}). {_FORMS}")
     if keys == {"low", "high"}:
         if written["low"] > written["high"]:
-            raise ConfigError(f"{where}: low ({written['low']:g}) is above high ({written['high']:g}). Turn them round.")
+            raise ConfigError(
+                f"{where}: low ({written['low']:g}) is above high ({written['high']:g}). Turn them round."
+            )
         return Uniform(float(written["low"]), float(written["high"]))
     if written["sigma"] < 0:
-        raise ConfigError(f"{where}.sigma: must be at least 0 (got {written['sigma']:g}). For a constant write a number.")
+        raise ConfigError(
+            f"{where}.sigma: must be at least 0 (got {written['sigma']:g}). For a constant write a number."
+        )
     return LogNormal(float(written["median"]), float(written["sigma"]))
 
 

@@ -30,6 +30,7 @@ class Timeline:
     void: bool  # too few reported, so nobody counts
     down: float  # bytes of each client
     up: float
+    seconds_per_step: float
 
     @property
     def counted(self) -> NDArray[np.bool_]:
@@ -51,7 +52,7 @@ class Timeline:
     def as_line(self, round_number: int) -> dict[str, Any]:
         """What the run's file of timestamps says of round `round_number`, counted from 1."""
         times = {name: _written(getattr(self, name)) for name in _TIMES}
-        facts = {"start": self.start, "end": self.end, "down": self.down, "up": self.up, "void": self.void}
+        facts = {name: getattr(self, name) for name in _FACTS}
         whose = {"ids": self.ids.tolist(), "steps": self.steps.tolist(), "status": self.status.tolist()}
         return {"round": round_number, **facts, **whose, **times}
 
@@ -59,12 +60,13 @@ class Timeline:
     def from_line(cls, line: Mapping[str, Any]) -> Timeline:
         """What `as_line` wrote."""
         ids, steps = (np.array(line[name], np.int64) for name in ("ids", "steps"))
-        times = [np.array([np.inf if x is None else x for x in line[name]], np.float64) for name in _TIMES]
-        status = np.array(line["status"], np.int8)
-        return cls(line["start"], line["end"], ids, steps, *times, status, line["void"], line["down"], line["up"])
+        times = {name: np.array([np.inf if x is None else x for x in line[name]], np.float64) for name in _TIMES}
+        facts = {name: line[name] for name in _FACTS}
+        return cls(ids=ids, steps=steps, status=np.array(line["status"], np.int8), **facts, **times)
 
 
 _TIMES = ("received", "sent", "arrived")
+_FACTS = ("start", "end", "down", "up", "seconds_per_step", "void")
 
 
 def _written(times: Floats) -> list[float | None]:

@@ -2,6 +2,7 @@
 
 from atoll.experiment.arguments import Argument, schema
 from atoll.experiment.catalogue import CATALOGUE, GIVEN
+from atoll.experiment.clock_setup import make_clock
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import EvaluateTable, Experiment, LocalTable, StopTable
 from atoll.experiment.files import load, override, read, set_at_path
@@ -40,6 +41,7 @@ __all__ = [
     "fits_in_memory",
     "load",
     "load_dataset",
+    "make_clock",
     "make_module",
     "make_partition",
     "override",

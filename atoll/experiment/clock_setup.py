@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from atoll.clock import Clock
+from atoll.clock import Clock, ClockTable
 from atoll.core import Round
 from atoll.data import SAMPLERS, Partition, Population
 from atoll.errors import ConfigError
@@ -55,12 +55,15 @@ def in_virtual_time(round: Round, experiment: Experiment, population: Population
             "task.batch_norm: 'recompute' asks clients a second time in a round, which [clock] does not time. "
             "Use 'average', 'local' or 'group'."
         )
-    wanted = reports_wanted(experiment, population.size)
-    most = wanted or population.size
+    most = reports_wanted(experiment, population.size) or population.size
     if table.min_reports > most:
         raise ConfigError(
             f"clock.min_reports: {table.min_reports} are more than the {most} that a round could have. Use fewer."
         )
-    names = training.client_names if population.size == training.size else ()
-    clock = Clock.of(table, experiment.seed, population.size, names, wanted)
-    return Clocked.around(round, clock, population.steps)
+    return Clocked.around(round, make_clock(experiment, table, population.size, training), population.steps)
+
+
+def make_clock(experiment: Experiment, table: ClockTable, population: int, training: Partition) -> Clock:
+    """`population` is 1 where all data is pooled."""
+    names = training.client_names if population == training.size else ()
+    return Clock.of(table, experiment.seed, population, names, reports_wanted(experiment, population))

@@ -5,8 +5,10 @@ All of it is a generator of requests: whoever drives it answers (`drivers.py`, `
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from threading import Event
 from typing import Any
 
@@ -75,6 +77,20 @@ class RunLoop:
         self.write_clients = Throttled(folder.write_clients)
         self.stopping = Stopping(setup.experiment.stop, setup.watched, setup.schedules())
         self.listeners: list[Listener] = [*setup.listeners(plan.chain)]
+
+    def begin(self) -> None:
+        """A new run, which a resumed one never is again: its round may ask how fast this machine is."""
+        self.state.round = self.setup.round.begun(self.state.round, self._seconds_per_step)
+
+    def _seconds_per_step(self) -> float:
+        """Of the first round's training, the second of two; all ranks go by rank 0's watch."""
+        trial = replace(self.plan.trial(self.state.round), client_state="read")
+        steps = max(1, int(self.setup.population.steps(trial.ids).sum()))
+        for _ in range(2):
+            before = time.perf_counter()
+            self.engine.run(trial).columns()
+        seconds = time.perf_counter() - before
+        return self.world.on_rank_zero(lambda: seconds / steps)
 
     def next_round(self) -> None:
         """One more round, on the run's own engine."""
@@ -265,9 +281,7 @@ class RunLoop:
         self.plan.history.append(as_read(self.world.on_rank_zero(lambda: self._written(entry, each, outcome.timeline))))
         self.state.measured(self.plan.history[-1])
 
-    def _written(
-        self, entry: dict[str, Any], each: dict[str, Any] | None, timeline: Timeline | None
-    ) -> dict[str, Any]:
+    def _written(self, entry: dict[str, Any], each: dict[str, Any] | None, timeline: Timeline | None) -> dict[str, Any]:
         if each is not None:
             self.write_clients(each)
         if timeline is not None:

@@ -25,7 +25,7 @@ def replay(
 
     For runs whose clock leaves nobody out: what they learned does not depend on time.
     """
-    from atoll.clock import Clock, Timeline, replay
+    from atoll.clock import Clock, Timeline, retime
     from atoll.records import RunFolder
 
     folder = RunFolder(run)
@@ -34,7 +34,7 @@ def replay(
     names = info["partition"].get("names", ())
     clock = Clock.of(table, info["seed"], info["partition"]["clients"], names)
     old = [Timeline.from_line(line) for line in lines]
-    new = replay(clock, old)
+    new = retime(clock, old)
     _print(old, new)
     if out is not None:
         _write(folder, RunFolder(out), info, table, new)
@@ -47,9 +47,7 @@ def _table(folder: RunFolder, info: Info, lines: Sequence[Any], changes: list[st
 
     written = info["experiment"].get("clock")
     if written is None or not lines:
-        raise RecordError(
-            f"{folder.path}: was run without [clock], so it does not say who did how much. Run it with one."
-        )
+        raise RecordError(f"{folder.path}: has no [clock], so it does not say who did how much. Run it with one.")
     table = changed_table(written, changes) or _explained(info["experiment"], changes)
     for which, one in (("its", changed_table(written, [])), ("the new", table)):
         if one is not None and (why := why_not_replayable(one)) is not None:

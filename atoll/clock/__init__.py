@@ -3,9 +3,16 @@
 from atoll.clock.clock import Clock
 from atoll.clock.clock_table import ClockTable
 from atoll.clock.device_classes import DeviceClass, device_classes
-from atoll.clock.devices import Devices, Profile
-from atoll.clock.quantities import Constant, LogNormal, Percentiles, Quantity, Uniform, read_quantity
-from atoll.clock.replay import changed_table, replay, why_not_replayable
+from atoll.clock.devices import DeviceProfile, Devices
+from atoll.clock.quantities import (
+    ConstantQuantity,
+    LogNormalQuantity,
+    PercentileTable,
+    Quantity,
+    UniformQuantity,
+    read_quantity,
+)
+from atoll.clock.retime import changed_table, retime, why_not_replayable
 from atoll.clock.timeline import ABSENT, COUNTED, DROPPED, LATE, STATUS, Timeline
 from atoll.clock.traces import Intervals, read_availability, read_device_trace
 from atoll.clock.transfer import transfer_seconds
@@ -19,24 +26,24 @@ __all__ = [
     "STATUS",
     "Clock",
     "ClockTable",
-    "Constant",
+    "ConstantQuantity",
     "DeviceClass",
+    "DeviceProfile",
     "Devices",
     "Intervals",
-    "LogNormal",
+    "LogNormalQuantity",
     "Patience",
-    "Percentiles",
-    "Profile",
+    "PercentileTable",
     "Quantity",
     "Timeline",
-    "Uniform",
+    "UniformQuantity",
     "Wait",
     "changed_table",
     "device_classes",
     "read_availability",
     "read_device_trace",
     "read_quantity",
-    "replay",
+    "retime",
     "transfer_seconds",
     "why_not_replayable",
 ]

@@ -76,12 +76,12 @@ class Clock:
         arrived = sent + transfer_seconds(up, device.up, device.latency, device.loss, self.slow_start)
         times = (received, sent, arrived)
         lost = self._lost(number, ids, start, times)
-        happened = [np.where(lost.phase <= i, np.inf, t) for i, t in enumerate(times)]
-        heard = np.minimum(lost.at, arrived)
-        wait = self.patience.wait(start, happened[-1], heard, self._draw(number, ids, _RANK))
+        received, sent, arrived = (np.where(lost.phase <= i, np.inf, t) for i, t in enumerate(times))
+        heard = np.minimum(lost.at, times[-1])
+        wait = self.patience.wait(start, arrived, heard, self._draw(number, ids, _RANK))
         states = [lost.absent, lost.phase < len(times), ~wait.counted]
         status = np.select(states, [ABSENT, DROPPED, LATE], COUNTED).astype(np.int8)
-        return Timeline(start, wait.end, ids, steps, *happened, status, wait.void, down, up, pace)
+        return Timeline(start, wait.end, ids, steps, received, sent, arrived, status, wait.void, down, up, pace)
 
     def _lost(self, number: int, ids: Ints, start: float, times: tuple[Floats, Floats, Floats]) -> _Lost:
         until = self._reached_until(number, ids, start)

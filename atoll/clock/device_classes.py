@@ -9,17 +9,17 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from atoll.clock.quantities import Constant, Quantity, read_quantity
+from atoll.clock.quantities import ConstantQuantity, Quantity, read_quantity
 from atoll.errors import ConfigError
 
 COLUMNS = ("slowness", "up_mbps", "down_mbps", "latency_ms", "loss")
 _LEAST = {"slowness": (0.0, True), "up_mbps": (0.0, True), "down_mbps": (0.0, True)}  # above 0; the others at least 0
 IDEAL: dict[str, Quantity] = {
-    "slowness": Constant(1.0),
-    "up_mbps": Constant(float("inf")),
-    "down_mbps": Constant(float("inf")),
-    "latency_ms": Constant(0.0),
-    "loss": Constant(0.0),
+    "slowness": ConstantQuantity(1.0),
+    "up_mbps": ConstantQuantity(float("inf")),
+    "down_mbps": ConstantQuantity(float("inf")),
+    "latency_ms": ConstantQuantity(0.0),
+    "loss": ConstantQuantity(0.0),
 }
 
 

@@ -21,7 +21,7 @@ _CLASS_PLACE = 4
 _MEGABIT = 1e6 / 8  # bytes
 
 
-class Profile(NamedTuple):
+class DeviceProfile(NamedTuple):
     """The devices of some clients, (C,) each."""
 
     slowness: Floats
@@ -51,11 +51,11 @@ class Devices:
         trace = read_device_trace(table.trace, population, names) if table.trace else {}
         return cls(_shares(classes or [(1.0, {**IDEAL, **given})]), trace, seed)
 
-    def profile(self, ids: Ints) -> Profile:
+    def profile(self, ids: Ints) -> DeviceProfile:
         """Only these clients are drawn."""
         own = self._class_of(ids)
         columns = {name: self._column(name, ids, own) for name in COLUMNS}
-        return Profile(
+        return DeviceProfile(
             columns["slowness"],
             columns["up_mbps"] * _MEGABIT,
             columns["down_mbps"] * _MEGABIT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -19,38 +20,55 @@ Ints: TypeAlias = NDArray[np.int64]
 class Quantity(Protocol):
     """What one kind of number is among clients."""
 
+    @property
+    def lowest(self) -> float:
+        """What no client is below."""
+        ...
+
     def quantile(self, u: Floats) -> Floats:
         """The value below which a share u of all clients lies."""
         ...
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantQuantity:
     """The same for all."""
 
     value: float
+
+    @property
+    def lowest(self) -> float:
+        return self.value
 
     def quantile(self, u: Floats) -> Floats:
         return np.full(len(u), self.value)
 
 
 @dataclass(frozen=True)
-class Uniform:
+class UniformQuantity:
     """Anything between two numbers, equally likely."""
 
     low: float
     high: float
+
+    @property
+    def lowest(self) -> float:
+        return self.low
 
     def quantile(self, u: Floats) -> Floats:
         return self.low + (self.high - self.low) * u
 
 
 @dataclass(frozen=True)
-class LogNormal:
+class LogNormalQuantity:
     """exp(N(log median, sigma)): half of all clients are below the median; sigma 0 is a constant."""
 
     median: float
     sigma: float
+
+    @property
+    def lowest(self) -> float:
+        return self.median * math.exp(-9 * self.sigma)  # further down is nobody of 10^18
 
     def quantile(self, u: Floats) -> Floats:
         from scipy.special import ndtri  # slow to import, and few need it
@@ -59,11 +77,15 @@ class LogNormal:
 
 
 @dataclass(frozen=True)
-class Percentiles:
+class PercentileTable:
     """A published table: linear between its points, in the logarithm where all values are above 0; flat outside."""
 
     shares: tuple[float, ...]  # in (0, 1), rising
     values: tuple[float, ...]
+
+    @property
+    def lowest(self) -> float:
+        return min(self.values)
 
     def quantile(self, u: Floats) -> Floats:
         if min(self.values) <= 0:
@@ -74,7 +96,7 @@ class Percentiles:
 def read_quantity(written: float | Mapping[str, Any], where: str, least: float, above: bool) -> Quantity:
     """From a file: a number, or a table of a distribution. No client may get less than `least` (or just that)."""
     quantity = _read(written, where)
-    lowest = float(quantity.quantile(np.array([2.0**-53]))[0])
+    lowest = quantity.lowest
     if not math.isfinite(lowest) or lowest < least or (above and lowest <= least):
         bound = "above" if above else "at least"
         raise ConfigError(f"{where}: must be {bound} {least:g} for every client (got {lowest:g}). {_FORMS}")
@@ -89,7 +111,7 @@ _FORMS = (
 
 def _read(written: float | Mapping[str, Any], where: str) -> Quantity:
     if not isinstance(written, Mapping):
-        return Constant(float(written))
+        return ConstantQuantity(float(written))
     keys = set(written)
     if keys == {"percentiles"}:
         return _percentiles(written["percentiles"], where)
@@ -97,26 +119,24 @@ def _read(written: float | Mapping[str, Any], where: str) -> Quantity:
         raise ConfigError(f"{where}: is no distribution (got {dict(written)}). {_FORMS}")
     if keys == {"low", "high"}:
         if written["low"] > written["high"]:
-            raise ConfigError(
-                f"{where}: low ({written['low']:g}) is above high ({written['high']:g}). Turn them round."
-            )
-        return Uniform(float(written["low"]), float(written["high"]))
+            raise ConfigError(f"{where}: low is above high (got {dict(written)}). Turn them round.")
+        return UniformQuantity(float(written["low"]), float(written["high"]))
     if written["sigma"] < 0:
         raise ConfigError(
-            f"{where}.sigma: must be at least 0 (got {written['sigma']:g}). For a constant write a number."
+            f"{where}.sigma: must be at least 0 (got {written['sigma']:g}). For no spread write a number."
         )
-    return LogNormal(float(written["median"]), float(written["sigma"]))
+    return LogNormalQuantity(float(written["median"]), float(written["sigma"]))
 
 
-def _percentiles(points: Any, where: str) -> Percentiles:
+def _percentiles(points: Any, where: str) -> PercentileTable:
     pairs = isinstance(points, Sequence) and all(isinstance(p, Sequence) and len(p) == 2 for p in points)
     if not pairs or not points or not all(_is_number(x) for p in points for x in p):
         raise ConfigError(f"{where}.percentiles: must be a list of pairs [percent, value] (got {points!r}). {_FORMS}")
     shares, values = zip(*points, strict=True)
-    rising = all(a < b for a, b in zip(shares, shares[1:], strict=False)) and list(values) == sorted(values)
+    rising = all(a < b for a, b in pairwise(shares)) and list(values) == sorted(values)
     if not rising or not 0 < shares[0] <= shares[-1] < 100:
         raise ConfigError(f"{where}.percentiles: both must rise, percents between 0 and 100 (got {points!r}). {_FORMS}")
-    return Percentiles(tuple(s / 100 for s in shares), tuple(map(float, values)))
+    return PercentileTable(tuple(s / 100 for s in shares), tuple(map(float, values)))
 
 
 def _is_number(x: Any) -> bool:

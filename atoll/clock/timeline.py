@@ -34,7 +34,7 @@ class Timeline:
 
     @property
     def counted(self) -> NDArray[np.bool_]:
-        return self.status == COUNTED
+        return np.asarray(self.status == COUNTED)
 
     @property
     def seconds(self) -> float:
@@ -60,9 +60,11 @@ class Timeline:
     def from_line(cls, line: Mapping[str, Any]) -> Timeline:
         """What `as_line` wrote."""
         ids, steps = (np.array(line[name], np.int64) for name in ("ids", "steps"))
-        times = {name: np.array([np.inf if x is None else x for x in line[name]], np.float64) for name in _TIMES}
-        facts = {name: line[name] for name in _FACTS}
-        return cls(ids=ids, steps=steps, status=np.array(line["status"], np.int8), **facts, **times)
+        columns: dict[str, Any] = {
+            name: np.array([np.inf if x is None else x for x in line[name]], np.float64) for name in _TIMES
+        }
+        columns |= {name: line[name] for name in _FACTS}
+        return cls(ids=ids, steps=steps, status=np.array(line["status"], np.int8), **columns)
 
 
 _TIMES = ("received", "sent", "arrived")
@@ -71,3 +73,7 @@ _FACTS = ("start", "end", "down", "up", "seconds_per_step", "void")
 
 def _written(times: Floats) -> list[float | None]:
     return [x if np.isfinite(x) else None for x in times.tolist()]
+
+
+def _read(times: list[float | None]) -> Floats:
+    return np.array([np.inf if x is None else x for x in times], np.float64)

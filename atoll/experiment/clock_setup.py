@@ -38,10 +38,10 @@ def reports_wanted(experiment: Experiment, population: int) -> int | None:
     if cohort["name"] == "fixed":
         return int(cohort["size"])
     if cohort["name"] == "fraction":
-        return max(1, round(cohort["share"] * population))
+        return max(1, round(float(cohort["share"]) * population))
     raise ConfigError(
-        f"clock.over_selection: takes the first of a fixed number of clients, and cohort.name = {cohort['name']!r} asks "
-        "for no such number. Use cohort.name = 'fixed' with the size that you wait for."
+        f"clock.over_selection: takes the first of a fixed number of clients, and cohort.name = {cohort['name']!r} "
+        "asks for no such number. Use cohort.name = 'fixed' with the size that you wait for."
     )
 
 

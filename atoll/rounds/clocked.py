@@ -21,10 +21,10 @@ NAME = "clock"
 
 @dataclass(frozen=True, eq=False)
 class Clocked(RoundAround):
-    """A round around another: the timeline of the whole cohort is known before anybody trains, since steps and bytes are.
+    """A round around another. The timeline of a cohort is known before anybody trains, since its steps and bytes are.
 
-    The inner round sees only those whose reports count. Whoever is late or lost leaves no trace: its update is in no sum,
-    and what it keeps between rounds is as it was before. A void round is one to which nobody came.
+    The inner round sees only those whose reports count. Whoever is late or lost leaves no trace: its update is in no
+    sum, and what it keeps between rounds is as it was before. A void round is one to which nobody came.
     """
 
     clock: Clock

@@ -35,7 +35,7 @@ from atoll.runs.round_plan import RoundPlan
 from atoll.runs.state import State
 from atoll.runs.stopping import Stopping
 from atoll.runs.throttled import Throttled
-from atoll.runs.timing import Clock
+from atoll.runs.timing import Laps
 from atoll.tree import Tree
 
 Around = Callable[[int, int], AbstractContextManager[None]]  # of a round's number, and of how many there are
@@ -178,12 +178,12 @@ class RunLoop:
             raise
 
     def _play_round(self, number: int) -> Asking[None]:
-        clock, watch, before = Clock(), Stopwatch(), self.state.round
+        laps, watch, before = Laps(), Stopwatch(), self.state.round
         self.engine.expect(self.experiment.rounds - number)
         with phase("sampling"):
             ctx = self.plan.context(number)
             self.plan.sample(number)
-        clock.lap("sample")
+        laps.lap("sample")
         key = self.plan.key(number)
 
         def play() -> Any:
@@ -191,14 +191,14 @@ class RunLoop:
 
         with phase("server"):
             self.state.round, outcome = yield from on_promises(play, watch, lambda state: self._ahead(number, state))
-        clock.lap("server")
-        clock.move("server", "train", watch.seconds)
+        laps.lap("server")
+        laps.move("server", "train", watch.seconds)
         dropped = self._dropped(number, outcome, before)
         with phase("evaluation"):
             evaluation = yield from self._evaluate(number, ctx)
-        clock.lap("evaluate")
+        laps.lap("evaluate")
         with phase("record"):
-            self._record(number, ctx, before, outcome, dropped, evaluation, clock)
+            self._record(number, ctx, before, outcome, dropped, evaluation, laps)
 
     def _ahead(self, number: int, state: Tree) -> None:
         """While a device is at work on one round, the host asks for the new model's digest and draws the next round."""
@@ -260,7 +260,7 @@ class RunLoop:
         outcome: Outcome,
         dropped: list[int],
         evaluation: Evaluation | None,
-        clock: Clock,
+        laps: Laps,
     ) -> None:
         entry = line(number, self.plan.settings(ctx.algorithm, before), outcome, evaluation)
         for listener in self.listeners:
@@ -274,8 +274,8 @@ class RunLoop:
         self.said = diagnostics(outcome, {name for listener in self.listeners for name in listener.diagnostics})
         if self.said:
             entry["diagnostics"] = self.said
-        clock.lap("record")
-        entry["seconds"] = {**clock.seconds, **self.engine.lap()}
+        laps.lap("record")
+        entry["seconds"] = {**laps.seconds, **self.engine.lap()}
         self.state.align(entry)
         each = None if evaluation is None else {"round": number + 1, **evaluation.each}
         self.plan.history.append(as_read(self.world.on_rank_zero(lambda: self._written(entry, each, outcome.timeline))))

@@ -121,7 +121,7 @@ def _check_chain(setup: RunSetup, chain: Chain, bound: Chain) -> None:
     clock = setup.experiment.clock
     if clock is not None and clock.leaves_out and rests_on_everybody(bound):
         raise ConfigError(
-            "clock: can leave clients out that were asked, and each of them adds a share of the noise that all rely on. "
+            "clock: can leave clients out that were asked, and each adds a share of the noise that all rely on. "
             "Use gaussian_noise, or a [clock] without deadline, over_selection, min_reports, dropout and availability."
         )
     if setup.model["buffers"] and setup.experiment.task.batch_norm == "recompute":

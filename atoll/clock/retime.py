@@ -46,7 +46,7 @@ def why_not_replayable(table: ClockTable) -> str | None:
     return next((f"clock.{name} decides who is in the sum" for name, holds in reasons.items() if holds), None)
 
 
-def replay(clock: Clock, timelines: Sequence[Timeline]) -> list[Timeline]:
+def retime(clock: Clock, timelines: Sequence[Timeline]) -> list[Timeline]:
     """The same work of the same clients, timed by this clock, from the beginning on."""
     now, retimed = 0.0, []
     for number, old in enumerate(timelines):

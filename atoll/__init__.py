@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from atoll.suites import sweeps as sweep
 
 if "OMP_WAIT_POLICY" not in os.environ:
-    # Threads of a kernel that wait for each other spin for a few microseconds, then sleep. By default they spin on while
-    # other processes want the core: rounds take up to forty times longer. Heeded if torch is loaded after this.
+    # Threads of a kernel that wait for each other spin for a few microseconds, then sleep. By default they spin on
+    # while other processes want the core: rounds take up to forty times longer. Heeded if torch is loaded after this.
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 __version__ = "0.1.0"

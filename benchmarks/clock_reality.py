@@ -3,10 +3,10 @@
     sudo python benchmarks/clock_reality.py
 
 Every client is a process in a network namespace of its own; so is the server. Between them is a link that carries
-every packet of the kernel's TCP at a given rate and with a given delay: two TUN devices and a process that passes packets
-on when they are due (what `tc netem rate ... delay ...` does, for kernels that are built without it). A round: the server
-sends a model to all, each client waits as long as its steps take, and sends its update. The connection stays open between
-rounds. Needs root, and cleans up after itself.
+every packet of the kernel's TCP at a given rate and with a given delay: two TUN devices and a process that passes
+packets on when they are due (what `tc netem rate ... delay ...` does, for kernels that are built without it). A round:
+the server sends a model to all, each client waits as long as its steps take, and sends its update. The connection stays
+open between rounds. Needs root, and cleans up after itself.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from atoll.cli.common import Overrides, Where, console, imports, say
+from atoll.cli.common import Overrides, Where, console, say
+from atoll.cli.remembered import load
 from atoll.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ def check(
     if ":" in target and not Path(target).exists():
         check_import(target, set_ or [], console)
         return
-    with imports():
-        from atoll.experiment import load
-
     estimate(load(target, set_ or []), device, console)
 
 

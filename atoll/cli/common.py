@@ -118,7 +118,7 @@ def with_options(table: str, entry: dict[str, Any], options: Sequence[str]) -> d
 
 @contextmanager
 def imports() -> Iterator[None]:
-    """Around the imports of a command that trains: they make half a million objects, and none of them is garbage.
+    """Around the imports of a command that trains or draws: half a million objects, and none of them is garbage.
 
     Looking for some among them takes a sixth of the time, then and whenever all objects are looked through later.
     """

@@ -25,6 +25,7 @@ from atoll.cli.common import (
     say,
     with_options,
 )
+from atoll.cli.remembered import parse
 from atoll.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -121,11 +122,11 @@ def show(
 
     Sizes and skew of a partition of it, where one is named; an experiment's file names its own.
     """
+    experiment = load_file(name, set_ or [])
     with imports():
         from atoll.cli.data_facts import facts, skew
         from atoll.experiment import build
 
-    experiment = load_file(name, set_ or [])
     given = with_options("data", {"name": name}, set_ or []) if experiment is None else experiment.data
     data = build(_builders(), given, where="data").check()
     print_facts(name, facts(data))
@@ -148,9 +149,9 @@ def load_file(name: str, overrides: list[str]) -> Experiment | None:
     """The experiment of a file, a sweep's without its axes; None for the name of a data set."""
     if not name.endswith(".toml"):
         return None
-    from atoll.experiment import Experiment, override, read
+    from atoll.schema import override, read
 
-    return Experiment.parse({k: v for k, v in override(read(name), overrides).items() if k != "sweep"})
+    return parse({k: v for k, v in override(read(name), overrides).items() if k != "sweep"})
 
 
 def _builders() -> dict[str, Callable[..., Any]]:

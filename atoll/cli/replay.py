@@ -43,14 +43,13 @@ def replay(
 
 def _table(folder: RunFolder, info: Info, lines: Sequence[Any], changes: list[str]) -> ClockTable:
     """The new [clock], where both the old and the new one leave everybody in."""
-    from atoll.clock import changed_table, why_not_replayable
+    from atoll.clock import ClockTable, why_not_replayable
 
-    written = info["experiment"].get("clock")
-    if written is None or not lines:
+    if info["experiment"].get("clock") is None or not lines:
         raise RecordError(f"{folder.path}: has no [clock], so it does not say who did how much. Run it with one.")
-    table = changed_table(written, changes) or _explained(info["experiment"], changes)
-    for which, one in (("its", changed_table(written, [])), ("the new", table)):
-        if one is not None and (why := why_not_replayable(one)) is not None:
+    table = _changed(info["experiment"], changes)
+    for which, one in (("its", ClockTable.model_validate(info["experiment"]["clock"])), ("the new", table)):
+        if (why := why_not_replayable(one)) is not None:
             raise RecordError(
                 f"{folder.path}: with {which} clock the rounds would have been others ({why}). "
                 "Run the experiment again with the new [clock]."
@@ -58,15 +57,22 @@ def _table(folder: RunFolder, info: Info, lines: Sequence[Any], changes: list[st
     return table
 
 
-def _explained(experiment: dict[str, Any], changes: list[str]) -> ClockTable:
-    """What is wrong with the changes, in the words of experiment files."""
-    from atoll.experiment import Experiment, override
+def _changed(experiment: dict[str, Any], changes: list[str]) -> ClockTable:
+    from pydantic import ValidationError
 
-    changed = Experiment.parse(override(experiment, changes))
-    others = [change for change in changes if not change.strip().startswith("clock.")]
-    if changed.clock is None or others:
-        raise ConfigError(f"--set {(others or ['clock'])[0]}: only [clock] can change without training again.")
-    return changed.clock
+    from atoll.cli.remembered import parse
+    from atoll.clock import ClockTable
+    from atoll.schema import override
+
+    changed = override(experiment, changes)
+    others = [key for key in {**experiment, **changed} if key != "clock" and changed.get(key) != experiment.get(key)]
+    if others:
+        raise ConfigError(f"--set {others[0]}: only [clock] can change without training again. Use atoll run.")
+    try:
+        return ClockTable.model_validate(changed["clock"], strict=True)
+    except ValidationError:
+        parse(changed)  # says what is wrong, in the words of files
+        raise
 
 
 def _print(old: Sequence[Timeline], new: Sequence[Timeline]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from atoll.cli.common import console, say
+from atoll.cli.common import console, imports, say
 from atoll.errors import ConfigError
 
 
@@ -34,8 +34,8 @@ def report(
 
     A sweep stands for its runs; of a suite the page is drawn again.
     """
-    from atoll.records import REPORT, all_runs_at, is_sweep
-    from atoll.report import summary, write, write_table
+    with imports():
+        from atoll.records import REPORT, all_runs_at, is_run, is_sweep
 
     wrong = sorted(set(figures or []) - {"png", "pdf"})
     if wrong:
@@ -44,6 +44,12 @@ def report(
         _report_suite(runs, out, figures or [], title)
         return
     folders = all_runs_at(runs)
+    with imports():
+        from atoll.report import summary, write, write_table
+
+        if all(map(is_run, folders)):
+            import matplotlib.backends.backend_svg  # noqa: F401  there will be something to draw
+
     usual = runs[0] / REPORT if len(runs) == 1 and is_sweep(runs[0]) else Path(REPORT)
     page = write(folders, out or usual, figures or [], title, metric)  # type: ignore[arg-type]
     console.print(summary(folders, metric))

@@ -27,6 +27,7 @@ from atoll.cli.common import (
     say,
     with_metric,
 )
+from atoll.cli.remembered import load, remembered
 
 if TYPE_CHECKING:
     from atoll.experiment import Experiment
@@ -69,9 +70,7 @@ def _another_rank() -> bool:
 def _run_file(
     file: Path, overrides: list[str], device: Where, out: Path | None, resume: bool, profile: bool, verbose: bool
 ) -> None:
-    with imports():
-        from atoll.experiment import load
-        from atoll.records import INTERRUPTED
+    from atoll.records import INTERRUPTED
 
     experiment = load(file, overrides)
     done = _run(experiment, out, resume, device, profile, verbose)
@@ -88,6 +87,7 @@ def _quickstart(overrides: list[str], device: Where, out: Path | None, verbose: 
         from atoll.cli.quickstart import quickstart
         from atoll.records import INTERRUPTED
 
+    remembered("catalogue")  # what comes next is a look at lists, or a file of one's own
     ran = quickstart(out or Path("runs/quickstart"), overrides, device, verbose, _another_rank())
     if ran[-1].status == INTERRUPTED:
         _go_on(_command(None, overrides, device, out))

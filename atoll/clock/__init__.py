@@ -12,7 +12,7 @@ from atoll.clock.quantities import (
     UniformQuantity,
     read_quantity,
 )
-from atoll.clock.retime import changed_table, retime, why_not_replayable
+from atoll.clock.retime import retime, why_not_replayable
 from atoll.clock.timeline import ABSENT, COUNTED, DROPPED, LATE, STATUS, Timeline
 from atoll.clock.traces import Intervals, read_availability, read_device_trace
 from atoll.clock.transfer import transfer_seconds
@@ -38,7 +38,6 @@ __all__ = [
     "Timeline",
     "UniformQuantity",
     "Wait",
-    "changed_table",
     "device_classes",
     "read_availability",
     "read_device_trace",

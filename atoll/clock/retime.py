@@ -2,37 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from pydantic import ValidationError
+from collections.abc import Sequence
 
 from atoll.clock.clock import Clock
 from atoll.clock.clock_table import ClockTable
 from atoll.clock.timeline import Timeline
-
-
-def changed_table(written: Mapping[str, Any], assignments: Sequence[str]) -> ClockTable | None:
-    """[clock] with changes such as "clock.up_mbps=10"; None for what is no such change, or leaves no such table."""
-    table = dict(written)
-    for assignment in assignments:
-        path, _, text = assignment.partition("=")
-        room, _, key = path.strip().partition(".")
-        if room != "clock" or "." in key or not text.strip():
-            return None
-        table[key] = _value(text.strip())
-    try:
-        return ClockTable.model_validate(table, strict=True)
-    except ValidationError:
-        return None
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def why_not_replayable(table: ClockTable) -> str | None:

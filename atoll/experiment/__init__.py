@@ -1,20 +1,28 @@
 """The experiment file: read, checked, completed, and turned into calls."""
 
-from atoll.experiment.arguments import Argument, schema
 from atoll.experiment.catalogue import CATALOGUE, GIVEN
 from atoll.experiment.clock_setup import make_clock
 from atoll.experiment.defaults import usual_model, usual_partition
-from atoll.experiment.experiment import EvaluateTable, Experiment, LocalTable, StopTable
-from atoll.experiment.files import load, override, read, set_at_path
+from atoll.experiment.experiment import EvaluateTable, Experiment, LocalTable, StopTable, load, plain_signatures
 from atoll.experiment.listing import describe, summary_line
 from atoll.experiment.memory import fits_in_memory
-from atoll.experiment.messages import closest_name, did_you_mean, unknown_option
 from atoll.experiment.module import make_module, seeded_torch
-from atoll.experiment.registry import Entry, Nested, build, check, check_options, find_builder
+from atoll.experiment.registry import Nested, build, check, check_options, find_builder
 from atoll.experiment.setup import Device, Setup, assemble, find_device, load_dataset, make_partition, set_up
+from atoll.experiment.signatures import schema
 from atoll.experiment.start import safetensors
-from atoll.experiment.type_names import short_toml
 from atoll.experiment.watched import Watched
+from atoll.schema import (
+    Argument,
+    Entry,
+    closest_name,
+    did_you_mean,
+    override,
+    read,
+    set_at_path,
+    short_toml,
+    unknown_option,
+)
 
 __all__ = [
     "CATALOGUE",
@@ -45,6 +53,7 @@ __all__ = [
     "make_module",
     "make_partition",
     "override",
+    "plain_signatures",
     "read",
     "safetensors",
     "schema",

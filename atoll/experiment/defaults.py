@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from atoll.errors import ConfigError
-from atoll.experiment.registry import Entry
+from atoll.schema import Entry
 
 _LARGE = 28  # pixels: from here on a convolution earns its keep
 

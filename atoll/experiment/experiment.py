@@ -8,21 +8,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from atoll.clock import ClockTable
 from atoll.core import Count, Seed, Table, Whole
-from atoll.errors import ConfigError
-from atoll.experiment import toml
-from atoll.experiment.arguments import Of, schema
-from atoll.experiment.limits import shallow
-from atoll.experiment.registry import Entry, check_options
-from atoll.experiment.type_names import short_toml
+from atoll.experiment.registry import CHECKS
+from atoll.experiment.signatures import Of, schema
 from atoll.privacy.run import LocalPrivacyTable, PrivacyTable
 from atoll.records import experiment_digest
+from atoll.schema import Entry, one_experiment, override, read, to_json, toml_text
 
 
 class TaskTable(Table):
@@ -107,20 +105,12 @@ class Experiment(BaseModel):
     checkpoint: CheckpointTable = CheckpointTable()
 
     def __init__(self, /, **raw: Any) -> None:
-        clean, problems = check_options(schema(Experiment), raw, "", "an experiment")
-        problems = problems or _never_ends(clean.get("stop"))
-        if problems:
-            raise ConfigError(problems)
-        super().__init__(**clean)
+        super().__init__(**CHECKS.experiment(schema(Experiment), raw))
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Experiment:
         """The experiment, or one ConfigError with everything that is wrong."""
-        if not isinstance(raw, Mapping):
-            raise ConfigError(f"experiment: must be a table (got {short_toml(raw)}). Start with rounds = 50.")
-        if "sweep" in raw:
-            raise ConfigError("sweep: this file has a [sweep] table: use atoll sweep (atoll.sweep.run from Python).")
-        return cls(**{str(k): v for k, v in shallow(raw, "experiment").items()})
+        return cls(**one_experiment(raw))
 
     def complete(self) -> dict[str, Any]:
         """The whole file with every default written out; what is None is left out."""
@@ -132,10 +122,15 @@ class Experiment(BaseModel):
 
     def to_toml(self) -> str:
         """A file that reads back as this experiment."""
-        return toml.dumps(self.complete())
+        return toml_text(self.complete())
 
 
-def _never_ends(stop: Mapping[str, Any] | None) -> list[str]:
-    if stop is None or any(stop.get(key) is not None for key in ("patience", "target")):
-        return []
-    return ["stop: does not say when to end. Give patience = 10 (evaluations without an improvement), or a target."]
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
+    """The experiment of a file, with changes such as "algorithm.lr=0.05"."""
+    return Experiment.parse(override(read(path), overrides))
+
+
+def plain_signatures() -> dict[str, Any]:
+    """What an experiment and everything that it may name take, as JSON: enough to check a file by."""
+    kinds = {kind: {n: to_json(b.arguments(n, "")) for n in b.names} for kind, b in CHECKS.kinds.items()}
+    return {"experiment": to_json(schema(Experiment)), "kinds": kinds}

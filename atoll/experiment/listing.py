@@ -2,16 +2,12 @@
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from atoll.errors import ConfigError
-from atoll.experiment.arguments import Argument, Builder, schema
 from atoll.experiment.catalogue import CATALOGUE, GIVEN
-from atoll.experiment.messages import did_you_mean
-from atoll.experiment.registry import as_entry
-from atoll.experiment.type_names import marks, short_toml
+from atoll.experiment.signatures import Builder, schema
+from atoll.schema import Argument, marks, short_toml
 
 
 @dataclass(frozen=True)
@@ -46,10 +42,6 @@ def describe(kind: str) -> list[Item]:
     momentum = 0.0: number >= 0 and < 1, or a schedule; nesterov = false: true or false; \
 weight_decay = 0.0: number >= 0, or a schedule
     """
-    if kind not in CATALOGUE:
-        known = [*CATALOGUE, "suites"]
-        guess = did_you_mean(kind, known)
-        raise ConfigError(f"list: {kind!r} is not known.{guess} Known: {', '.join(known)}.")
     given = GIVEN.get(kind, frozenset())
     return [
         Item(name, summary_line(b), [_option(a) for a in schema(b, given).values()])
@@ -70,7 +62,4 @@ def _option(argument: Argument) -> Option:
 def _default(argument: Argument) -> str | None:
     if argument.required or argument.default is None:
         return None
-    value: Any = argument.default
-    if argument.kind and not argument.many:
-        value = as_entry(CATALOGUE[argument.kind], value)
-    return None if value is None else short_toml(value)
+    return short_toml(argument.default)

@@ -13,10 +13,10 @@ from atoll import rng
 from atoll.data import Dataset
 from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment
-from atoll.experiment.messages import did_you_mean
 from atoll.experiment.registry import find_builder
 from atoll.experiment.task import example_batch
 from atoll.experiment.watched import TRAIN_LOSS
+from atoll.schema import did_you_mean
 from atoll.tasks import METRICS, Metric, NextToken, ScoreFunction, Supervised, better, metrics_for
 
 _IMBALANCED = 0.75  # of the examples in the larger of two classes: from here on accuracy says little

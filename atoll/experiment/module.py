@@ -13,8 +13,9 @@ from atoll import rng
 from atoll.data import Dataset
 from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment
-from atoll.experiment.registry import Entry, build
+from atoll.experiment.registry import build
 from atoll.experiment.task import make_task
+from atoll.schema import Entry
 from atoll.tasks import MODELS, Loss, Supervised
 
 

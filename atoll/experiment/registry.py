@@ -10,37 +10,44 @@
 import importlib
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel
-
 from atoll.errors import ConfigError
-from atoll.experiment.arguments import Argument, schema
 from atoll.experiment.catalogue import CATALOGUE, GIVEN, Registry
-from atoll.experiment.messages import EXAMPLES, closest_name, intended, missing, mistakes, unknown_name, unknown_option
-from atoll.experiment.type_names import short_toml
+from atoll.experiment.signatures import schema
 from atoll.schedules import Schedule
+from atoll.schema import Argument, Checks, Entry, closest_name, known_name
 
-Entry = dict[str, Any]  # {"name": ..., and its options}
 Nested = Mapping[str, Callable[[Entry, str], Any]]  # of a kind in the catalogue: from an entry and where it stands
-_CHAIN = '["equal_weights", { name = "clip_l2", max_norm = 1.0 }]'
+
+
+@dataclass(frozen=True)
+class Builders:
+    """A dict of builders as what a file may name; `given` comes from the program."""
+
+    registry: Registry
+    given: Collection[str] = ()
+
+    @property
+    def names(self) -> Collection[str]:
+        return self.registry.keys()
+
+    def arguments(self, name: str, at: str) -> dict[str, Argument]:
+        builder = find_builder(self.registry, name, at)
+        try:
+            return schema(builder, self.given)
+        except ConfigError as e:
+            raise ConfigError(f"{at}: {e}") from e
+
+
+CHECKS = Checks({kind: Builders(registry, GIVEN.get(kind, ())) for kind, registry in CATALOGUE.items()})
+check_options = CHECKS.options
 
 
 def check(registry: Registry, entry: Any, where: str, given: Collection[str] = ()) -> tuple[Entry, list[str]]:
     """The entry with every default filled in, and everything that is wrong with it."""
-    options = {"name": entry} if isinstance(entry, str) else entry
-    if not isinstance(options, Mapping):
-        first = EXAMPLES.get(where, {"name": next(iter(registry))})["name"]
-        return {}, [
-            f'{where}: must be a name or a table with a name (got {short_toml(entry)}). Example: name = "{first}"'
-        ]
-    name = options.get("name")
-    try:
-        arguments = _arguments(registry, name, f"{where}.name", given)
-    except ConfigError as e:
-        return dict(options), e.problems
-    clean, problems = check_options(arguments, {k: v for k, v in options.items() if k != "name"}, where, str(name))
-    return {"name": name, **clean}, problems
+    return CHECKS.entry(Builders(registry, given), entry, where)
 
 
 def build(registry: Registry, entry: Any, *, where: str, nested: Nested | None = None, **given: Any) -> Any:
@@ -59,94 +66,8 @@ def build(registry: Registry, entry: Any, *, where: str, nested: Nested | None =
 
 def find_builder(registry: Registry, name: Any, at: str) -> Callable[..., Any]:
     """The builder of that name, or the one at an import path such as "my_lab.algorithms:Mine"."""
-    if name is None:
-        raise ConfigError(f'{at}: is missing. Example: name = "{next(iter(registry))}". Known: {", ".join(registry)}.')
-    if not isinstance(name, str):
-        raise ConfigError(f"{at}: must be text (got {short_toml(name)}). Known: {', '.join(registry)}.")
-    if name in registry:
-        return registry[name]
-    if ":" in name:
-        return _imported(name, at)
-    raise ConfigError(unknown_name(at, name, registry))
-
-
-def _arguments(registry: Registry, name: Any, at: str, given: Collection[str]) -> dict[str, Argument]:
-    builder = find_builder(registry, name, at)
-    try:
-        return schema(builder, given)
-    except ConfigError as e:
-        raise ConfigError(f"{at}: {e}") from e
-
-
-def check_options(
-    arguments: Mapping[str, Argument], options: Mapping[str, Any], where: str, owner: str
-) -> tuple[Entry, list[str]]:
-    """The options with every default filled in (what is None is left out), and everything that is wrong with them."""
-    unknown = [k for k in options if k not in arguments]
-    problems = [unknown_option(_at(where, k), k, owner, arguments) for k in unknown]
-    meant = {intended(k, owner, arguments) for k in unknown}  # a misspelt option is not missing as well
-    clean: Entry = {}
-    for name, argument in arguments.items():
-        value = options.get(name)
-        if value is None and argument.required:
-            problems += [] if name in meant else [missing(_at(where, name), owner, argument)]
-            continue
-        if value is None and name in options and argument.default is not None:
-            problems.append(f"{_at(where, name)}: must not be empty. Leave it out for the default.")
-            continue
-        filled, wrong = _check_one(argument, value, _at(where, name))
-        problems += wrong
-        if filled is not None:
-            clean[name] = filled
-    return clean, problems
-
-
-def _check_one(argument: Argument, value: Any, at: str) -> tuple[Any, list[str]]:
-    written = value is not None
-    value = value if written else argument.default
-    if value is None:
-        return None, []
-    if argument.kind:
-        return _check_entries(argument, argument.kind, value, at)
-    if argument.table:
-        return _check_table(argument.table, value, at)
-    if argument.scheduled and (isinstance(value, Mapping) or _names_schedule(value)):
-        return _check_schedule(argument, value, at)
-    problems = mistakes(argument, value, at)
-    if problems:
-        return None, problems if written else []
-    return argument.clean(value), []
-
-
-def _check_entries(argument: Argument, kind: str, value: Any, at: str) -> tuple[Any, list[str]]:
-    registry, given = CATALOGUE[kind], GIVEN.get(kind, ())
-    if not argument.many:
-        entry = value if value is not argument.default else as_entry(registry, value)
-        return check(registry, entry, at, given) if entry is not None else (None, [])
-    if not isinstance(value, list | tuple):
-        example = f'["{next(iter(registry))}"]' if kind != "transforms" else _CHAIN
-        return None, [f"{at}: must be a list (got {short_toml(value)}). Write {at} = {example}."]
-    checked = [check(registry, entry, f"{at}.{i}", given) for i, entry in enumerate(value)]
-    return [entry for entry, _ in checked], [p for _, problems in checked for p in problems]
-
-
-def _check_table(table: type[BaseModel], value: Any, at: str) -> tuple[Any, list[str]]:
-    options = value.model_dump() if isinstance(value, BaseModel) else value
-    if not isinstance(options, Mapping):
-        return None, [f"{at}: must be a table (got {short_toml(value)}). Write [{at}] and its options below that."]
-    return check_options(schema(table), options, at, at)
-
-
-def _check_schedule(argument: Argument, value: Any, at: str) -> tuple[Any, list[str]]:
-    """A schedule in place of a number: where it starts must be a number that the setting allows."""
-    clean, problems = check(CATALOGUE["schedules"], value, at)
-    if not problems and "start" in clean:
-        problems = mistakes(argument, clean["start"], f"{at}.start")
-    return clean, problems
-
-
-def _names_schedule(value: Any) -> bool:
-    return isinstance(value, str) and value in CATALOGUE["schedules"]
+    known = known_name(registry, name, at)
+    return registry[known] if known in registry else _imported(known, at)
 
 
 def _make(argument: Argument, value: Any, at: str, nested: Nested) -> Any:
@@ -171,16 +92,6 @@ def _plainly(kind: str) -> Callable[[Entry, str], Any]:
     return lambda entry, at: build(CATALOGUE[kind], entry, where=at)
 
 
-def as_entry(registry: Registry, default: Any) -> Any:
-    """A default as a file would write it: an object is the entry that builds its equal."""
-    if isinstance(default, str | Mapping):
-        return default
-    for name, builder in registry.items():
-        if not any(a.required for a in schema(builder).values()) and builder() == default:
-            return name
-    return None
-
-
 def _imported(name: str, at: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     try:
@@ -200,7 +111,3 @@ def _imported(name: str, at: str) -> Callable[..., Any]:
     if not callable(builder):
         raise ConfigError(f"{at}: {name!r} is a {type(builder).__name__}. Name a class or a function.")
     return builder  # type: ignore[no-any-return]
-
-
-def _at(where: str, key: str) -> str:
-    return f"{where}.{key}" if where else key

@@ -11,7 +11,8 @@ from atoll import rng, tree
 from atoll.data import Dataset
 from atoll.errors import ConfigError, DataError
 from atoll.experiment.experiment import Experiment
-from atoll.experiment.registry import Entry, build
+from atoll.experiment.registry import build
+from atoll.schema import Entry
 from atoll.tasks import (
     LOSSES,
     OF_CLASSES,

@@ -14,9 +14,9 @@ from typing import Any, Literal, TypeAlias
 
 from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment, StopTable
-from atoll.experiment.messages import did_you_mean
 from atoll.records import find, has, number_or_nan
 from atoll.schedules import Schedule
+from atoll.schema import did_you_mean
 
 Better: TypeAlias = Literal["higher", "lower"]
 TRAIN_LOSS = "train_loss"  # of the clients' own examples; all other flat names are of the test data

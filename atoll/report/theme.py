@@ -102,6 +102,17 @@ def svg(figure: Figure, name: str, alt: str) -> str:
     return body.replace("<svg", f'<svg role="img" aria-label="{escape(alt)}"', 1)
 
 
+def _lay_out(figure: Figure) -> None:
+    """Place everything as saving would, which draws the figure once more for it."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    FigureCanvasSVG(figure)
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)
+
+
 def picture(figure: Figure, kind: Literal["png", "pdf"]) -> bytes:
     """The figure as a file for a paper, on white."""
     return _rendered(figure, kind, facecolor="white", transparent=False)
@@ -112,5 +123,7 @@ def _rendered(figure: Figure, kind: str, **options: Any) -> bytes:
     dated = {"CreationDate": None} if kind == "pdf" else {}  # the same records give the same file
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a label in another script
+        if kind == "svg":
+            _lay_out(figure)
         figure.savefig(buffer, format=kind, metadata=dated, **{"transparent": True, **options})
     return buffer.getvalue()

@@ -169,7 +169,7 @@ def gantt(record: Record) -> Plot:
         "gantt",
         f"Round {number + 1}, client by client",
         f"The slowest round of {record.label}, seed {record.seed}: {counts}.{of_all} The line is where the server went "
-        "on; a cross is where a client was lost; pale bars do not count.",
+        "on; a cross follows what a lost client did last; pale bars do not count.",
         f"Round {number + 1} took {t.seconds:.4g} virtual seconds: {counts}.",
         lambda: _draw_gantt(t, record.client_names, shown),
     )

@@ -87,11 +87,11 @@ def t_interval(values: Values, level: float = LEVEL) -> Estimate:
 
 def half_width(values: Floats, level: float = LEVEL) -> Floats | None:
     """Half the width of the t interval over the first axis, t(n - 1) s / sqrt(n); None for one seed."""
-    from scipy.special import stdtrit  # the quantile of Student's t, without the weight of scipy.stats
-
     n, tail = len(values), (1 + share(level, "level")) / 2
     if n < 2:
         return None
+    from scipy.special import stdtrit  # the quantile of Student's t, without the weight of scipy.stats
+
     with np.errstate(invalid="ignore"):  # a seed that diverged: the interval is NaN, as it should be
         half: Floats = float(stdtrit(n - 1, tail)) * values.std(axis=0, ddof=1) / math.sqrt(n)
     return half

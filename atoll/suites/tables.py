@@ -118,8 +118,7 @@ def part(table: Mapping[str, Any], at: str, also: Collection[str] = ()) -> list[
         elif inside is not None and not isinstance(value, Mapping):
             problems.append(f"{at}.{key}: must be a table (got {short_toml(value)}).")
         elif inside is not None:
-            options = schema(inside)
-            problems += [unknown_option(f"{at}.{key}.{k}", k, key, options) for k in value if k not in options]
+            problems += [unknown_option(f"{at}.{key}.{k}", k, key, inside) for k in value if k not in inside]
     return problems
 
 

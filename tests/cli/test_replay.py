@@ -48,7 +48,7 @@ def test_a_replayed_run_is_the_run_that_the_new_clock_would_have_made(sh: Shell,
     [
         ({"deadline": 5.0}, "clock.up_mbps=2.0", "with its clock the rounds would have been others (clock.deadline"),
         ({}, "clock.dropout=0.1", "with the new clock the rounds would have been others (clock.dropout"),
-        ({}, "algorithm.lr=0.2", "only [clock] can change without training again"),
+        ({}, "algorithm.lr=0.2", "--set algorithm: only [clock] can change without training again"),
         ({}, "clock.up_mbps=0", "clock.up_mbps: must be a number > 0 or table (got 0)"),
         ({}, "clock.up=1", "clock.up: is not an option of clock"),
     ],

@@ -25,26 +25,25 @@ from atoll.experiment import (
     CATALOGUE,
     GIVEN,
     Experiment,
-    arguments,
     build,
     check,
     defaults,
     describe,
     experiment,
-    files,
     listing,
     load,
     override,
     read,
     registry,
     schema,
-    toml,
+    signatures,
     usual_model,
     usual_partition,
 )
-from atoll.experiment import messages as advice
-from atoll.experiment import type_names as words
 from atoll.schedules import Cosine
+from atoll.schema import argument_json, files, toml
+from atoll.schema import messages as advice
+from atoll.schema import type_names as words
 from atoll.tasks.models.mlp import MLP
 from atoll.transforms.noise import GaussianNoise
 
@@ -775,11 +774,13 @@ def test_a_listing_fits_eighty_columns(kind: str) -> None:
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
-        describe("algorithm")
+        table("algorithm")
     expected = f"list: 'algorithm' is not known. Did you mean 'algorithms'? Known: {', '.join([*CATALOGUE, 'suites'])}."
     assert str(caught.value) == expected
 
 
-@pytest.mark.parametrize("module", [advice, arguments, defaults, experiment, files, listing, registry, toml, words])
+@pytest.mark.parametrize(
+    "module", [advice, argument_json, defaults, experiment, files, listing, registry, signatures, toml, words]
+)
 def test_the_examples_in_the_docs_run(module: Any) -> None:
     assert doctest.testmod(module).failed == 0

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment, load
-from atoll.experiment.limits import MOST, WHOLE, beyond
 from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.setup import set_up
+from atoll.schema.limits import MOST, WHOLE, beyond
 
 BASE: dict[str, Any] = {
     "rounds": 2,

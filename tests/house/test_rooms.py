@@ -18,6 +18,7 @@ FLOORS = (
     ("stats",),
     ("clock",),
     ("records",),
+    ("schema",),
     ("core",),
     ("privacy",),
     ("data",),
@@ -48,6 +49,7 @@ ONLY = {  # numbers and records: never torch, never what wrote them
     "clock": {"errors", "threefry"},
     "privacy": {"errors"},
     "records": {"errors", "stats"},
+    "schema": {"errors", "records"},
     "report": {"errors", "stats", "clock", "records"},
 }
 

@@ -104,6 +104,13 @@ def test_the_page_is_one_file_that_loads_nothing():
     assert f"var(--{theme.VARIABLES[theme.SERIES[0]]})" in html  # a colour that the dark page changes
 
 
+def test_a_figure_is_laid_out_as_saving_it_would(monkeypatch):
+    plots = (pictures.bubbles(COUNTS), pictures.sizes(COUNTS), pictures.noise(IMAGES, [0, 0.1, 0.5]))
+    ours = [plot.svg() for plot in plots]
+    monkeypatch.setattr(theme, "_lay_out", lambda figure: None)
+    assert [plot.svg() for plot in plots] == ours
+
+
 def test_pictures_are_the_same_every_time_and_well_formed():
     for plot in (pictures.bubbles(COUNTS), pictures.sizes(COUNTS)):
         assert plot.svg() == plot.svg()

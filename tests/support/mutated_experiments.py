@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import AtollError
-from atoll.experiment import load, toml
-from atoll.experiment.arguments import schema
+from atoll.experiment import load
 from atoll.experiment.catalogue import CATALOGUE, GIVEN
-from atoll.experiment.messages import example
 from atoll.experiment.setup import set_up
+from atoll.experiment.signatures import schema
 from atoll.records import RunFolder
 from atoll.runs import RunLoop
+from atoll.schema import toml
+from atoll.schema.messages import example
 
 Table = dict[str, Any]
 

@@ -124,8 +124,8 @@ def _wrong(path: str, values: Any, base: Mapping[str, Any]) -> list[str]:
     if keys[0] not in known:
         return [_unknown(at, keys[0], known, base)]
     table = known[keys[0]].table
-    if table and len(keys) > 1 and keys[1] not in schema(table):
-        return [unknown_option(at, keys[1], keys[0], schema(table))]
+    if table and len(keys) > 1 and keys[1] not in table:
+        return [unknown_option(at, keys[1], keys[0], table)]
     if not isinstance(values, list | tuple):
         instead = "For several seeds write seeds = 3." if path == "seed" else "For all cells put it outside of [sweep]."
         return [f"{at}: must be a list of values (got {short_toml(values)}). Write [{short_toml(values)}]. {instead}"]
@@ -145,7 +145,7 @@ def _unknown(at: str, key: str, known: Mapping[str, Argument], base: Mapping[str
 def _options(argument: Argument, entry: Any) -> Mapping[str, Argument]:
     """What a table of the file may hold."""
     if argument.table:
-        return schema(argument.table)
+        return argument.table
     name = entry.get("name") if isinstance(entry, Mapping) else entry
     if not argument.kind or argument.many or not isinstance(name, str):
         return {}

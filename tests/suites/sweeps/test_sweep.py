@@ -22,10 +22,10 @@ import atoll
 from atoll.cli import main as cli
 from atoll.errors import ConfigError, DivergenceError, RecordError
 from atoll.experiment import Experiment
-from atoll.experiment.toml import inline
 from atoll.records import RunFolder
 from atoll.records.sweep_folder import SweepFolder
 from atoll.runs import Run
+from atoll.schema.toml import inline
 from atoll.suites.sweeps import Events, Sweep, SweepCell, expand
 from atoll.suites.sweeps import cell_tasks as tasks
 from atoll.suites.sweeps.cell_tasks import CellTask, wait_until_free

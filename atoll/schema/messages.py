@@ -8,11 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from atoll.experiment import toml
-from atoll.experiment.arguments import Argument
-from atoll.experiment.limits import beyond
-from atoll.experiment.type_names import has_choice, sentence, short_toml
 from atoll.records import renamed_option
+from atoll.schema import toml
+from atoll.schema.argument import Argument
+from atoll.schema.limits import beyond
+from atoll.schema.type_names import has_choice, sentence, short_toml
 
 # More than the bound itself says, by the place of the value.
 HINTS = {
@@ -135,17 +135,21 @@ def example(argument: Argument) -> Any:
 
 def mistakes(argument: Argument, value: Any, at: str) -> list[str]:
     """Everything that is wrong with a plain value."""
-    wanted = sentence(argument.type)
-    whole = f"{at}: must be {wanted} (got {short_toml(value)}).{_instead(wanted, value)}{_hint(at)}"
     if excess := beyond(argument.type, value, at):
         return [f"{place}: {what}{_hint(place)}" for place, what in excess]
     try:
         argument.read(value)
     except TypeError:
-        return [whole]
+        return [_whole(argument, value, at)]
     except ValidationError as e:
-        return [whole] if has_choice(argument.type) else [_explain(error, at) for error in e.errors()]
+        choice = has_choice(argument.type)
+        return [_whole(argument, value, at)] if choice else [_explain(error, at) for error in e.errors()]
     return []
+
+
+def _whole(argument: Argument, value: Any, at: str) -> str:
+    wanted = sentence(argument.type)
+    return f"{at}: must be {wanted} (got {short_toml(value)}).{_instead(wanted, value)}{_hint(at)}"
 
 
 def _explain(error: ErrorDetails, at: str) -> str:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.experiment.experiment import Experiment
-from atoll.experiment.limits import nested_too_deep, shallow
-from atoll.experiment.messages import closest_name
-from atoll.experiment.type_names import short_toml
+from atoll.schema.limits import nested_too_deep, shallow
+from atoll.schema.messages import closest_name
+from atoll.schema.type_names import short_toml
 
 # What is usually meant by a line that cannot be read, most telling first.
 _SLIPS = [
@@ -33,11 +32,6 @@ _COMPLAINTS = [
     ("Unclosed", "A bracket is not closed."),
 ]
 _USUAL = "A line is key = value, or [table]; text stands in quotes."
-
-
-def load(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
-    """The experiment of a file, with changes such as "algorithm.lr=0.05"."""
-    return Experiment.parse(override(read(path), overrides))
 
 
 def read(path: str | Path) -> dict[str, Any]:

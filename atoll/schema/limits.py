@@ -6,10 +6,9 @@ from math import inf
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import annotated_types as at
-from pydantic.fields import FieldInfo
 
 from atoll.errors import ConfigError
-from atoll.experiment.type_names import short_toml
+from atoll.schema.type_names import own_marks, short_toml
 
 MOST = 10**9  # clients, epochs, rows, widths: of anything that is counted
 WHOLE = 2**63 - 1  # other whole numbers, such as seeds: what 64 bits hold
@@ -41,9 +40,7 @@ def _excess(kinds: dict[type, bool], number: float) -> str | None:
 def _number_types(annotation: Any, marks: tuple[Any, ...] = ()) -> Iterator[tuple[type, bool]]:
     """The number types in an annotation without an upper bound of their own: does a lower one say that they count?"""
     if get_origin(annotation) is Annotated:
-        inner, *own = get_args(annotation)
-        own = [m for mark in own for m in ((mark, *mark.metadata) if isinstance(mark, FieldInfo) else (mark,))]
-        yield from _number_types(inner, (*marks, *own))
+        yield from _number_types(get_args(annotation)[0], (*marks, *own_marks(annotation)))
     elif annotation in (int, float):
         if not any(isinstance(m, at.Le | at.Lt) for m in marks):
             yield annotation, any(isinstance(m, at.Ge | at.Gt) for m in marks)

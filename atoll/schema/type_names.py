@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import annotated_types as at
 from pydantic.fields import FieldInfo
 
-from atoll.experiment import toml
+from atoll.schema import toml
 
 _BOUNDS = {at.Gt: (">", "gt"), at.Ge: (">=", "ge"), at.Lt: ("<", "lt"), at.Le: ("<=", "le")}
 _PLAIN = {float: "number", int: "whole number", bool: "true or false", str: "text", dict: "table", Any: "anything"}
@@ -31,12 +31,17 @@ def bare(annotation: Any) -> Any:
 def marks(annotation: Any) -> Iterator[Any]:
     """What is said about a type: its bounds, markers and descriptions, also behind `| None`."""
     if get_origin(annotation) is Annotated:
-        for mark in annotation.__metadata__:
-            yield from (mark, *mark.metadata) if isinstance(mark, FieldInfo) else (mark,)
+        yield from own_marks(annotation)
         yield from marks(get_args(annotation)[0])
     elif is_union(annotation):
         left = [x for x in get_args(annotation) if x is not type(None)]
         yield from marks(left[0]) if len(left) == 1 else ()
+
+
+def own_marks(annotation: Any) -> Iterator[Any]:
+    """What an Annotated says itself."""
+    for mark in annotation.__metadata__:
+        yield from (mark, *mark.metadata) if isinstance(mark, FieldInfo) else (mark,)
 
 
 def is_union(annotation: Any) -> bool:

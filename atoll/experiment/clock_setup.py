@@ -10,8 +10,9 @@ from atoll.core import Round
 from atoll.data import SAMPLERS, Partition, Population
 from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment
-from atoll.experiment.registry import Entry, build
+from atoll.experiment.registry import build
 from atoll.rounds import Clocked
+from atoll.schema import Entry
 
 
 def make_sampler(experiment: Experiment, population: int) -> Any:

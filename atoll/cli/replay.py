@@ -21,7 +21,7 @@ def replay(
     set_: Overrides = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Write it as a run of its own, for reports.")] = None,
 ) -> None:
-    """Say how long a run would have taken with another [clock]; nothing is trained.
+    """Time a finished run by another [clock], without training.
 
     For runs whose clock leaves nobody out: what they learned does not depend on time.
     """

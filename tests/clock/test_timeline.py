@@ -222,6 +222,10 @@ def test_a_trace_that_repeats_goes_on_over_its_end() -> None:
     assert there.until(np.array([0]), 9.0).tolist() == [13.0]
     assert there.until(np.array([0]), 25.0).tolist() == [-np.inf]
     assert there.until(np.array([0]), 21.0).tolist() == [23.0]
+    late = Intervals(np.array([0, 0]), np.array([1.0, 8.0]), np.array([3.0, 10.0]), 10.0, True)
+    assert late.until(np.array([0]), 9.0).tolist() == [10.0]
+    always = Intervals(np.array([0]), np.array([0.0]), np.array([10.0]), 10.0, True)
+    assert always.until(np.array([0]), 9.0).tolist() == [np.inf]
 
 
 # What is written.

@@ -77,6 +77,9 @@ def test_a_resumed_run_has_the_same_times_and_models(tmp_path: Path) -> None:
     atoll.run({**file, "rounds": 3}, tmp_path / "part")
     torn = RunFolder(tmp_path / "part")
     torn.append_times({**torn.times()[-1], "round": 4})  # of a round whose line was never written
+    assert len(torn.times()) == 4
+    torn.cut(3)
+    assert len(torn.times()) == 3
     resumed = atoll.run(file, tmp_path / "part", resume=True)
     assert record(resumed) == record(whole)
     assert times(resumed) == times(whole)

@@ -16,6 +16,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from atoll import callbacks
     from atoll import suites as bench
     from atoll.experiment import Experiment
     from atoll.runs import Callback, Run, run, simulate
@@ -27,8 +28,8 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 __version__ = "0.1.0"
-_ROOMS = {"bench": "atoll.suites", "sweep": "atoll.suites.sweeps"}
-__all__ = ["Callback", "Experiment", "Run", "__version__", "bench", "run", "simulate", "sweep"]
+_ROOMS = {"bench": "atoll.suites", "callbacks": "atoll.callbacks", "sweep": "atoll.suites.sweeps"}
+__all__ = ["Callback", "Experiment", "Run", "__version__", "bench", "callbacks", "run", "simulate", "sweep"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,11 +1,12 @@
 """Faults and bad input for as long as it is told: kill -9, files cut short, mutated experiments, malformed data files.
 
-    python benchmarks/soak.py --minutes 10 [--seed 0] [--only kills cuts experiments files]
+    python benchmarks/soak.py [kills cuts experiments files] [--minutes 10] [--seed 0]
+    python benchmarks/soak.py fuzz --cases 10000        experiments and files, 10,000 each
 
 Every case has one good end or two: a killed run ends with the bits of an undisturbed one; a folder with a file that was
 cut does so too, or is refused; an experiment is set up or refused; a data file is read or refused. Refused means by an
 AtollError. Anything else (another error, other bits, a crash, no end within a minute) is a fault: it is printed, and
-the program ends with 1. Children have limits on memory and time.
+the program ends with 1. Children have limits on memory and time. Seeds count on from the first case's.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -42,7 +44,7 @@ from tests.support.mutated_files import samples
 PROCESSES = multiprocessing.get_context("forkserver")
 BATCH = 50  # cases in one child
 SECONDS, BYTES = 60, 6 << 30
-GOOD = {"same", "refused", "ready", "read", "killed"}
+GOOD = {"same", "refused", "ready", "read", "killed", "ended before"}
 VICTIM = {
     "rounds": 16,
     "data": "digits",
@@ -57,6 +59,7 @@ VICTIM = {
     "checkpoint": {"every": 3},
 }
 
+Counts = Counter[tuple[str, str, str]]  # of what was asked for, what kind of case it was, how it ended
 Case = Callable[[int, Path], tuple[str, str]]  # seed, scratch folder -> what kind of case it was, how it ended
 
 
@@ -87,6 +90,7 @@ def cut_case(seed: int, scratch: Path) -> tuple[str, str]:
 
 
 CASES: dict[str, Case] = {"experiments": experiment_case, "files": file_case, "cuts": cut_case}
+KINDS, FUZZ = ("kills", *CASES), ("experiments", "files")
 
 
 def fingerprint(run: Run) -> str:
@@ -118,7 +122,7 @@ def child(kind: str, seeds: range, place: Path, report: Connection) -> None:
                 report.send((kind, f"RAW {type(e).__name__}", traceback.format_exc()))
 
 
-def in_children(kind: str, seeds: range, place: Path, counts: Counter[tuple[str, str]]) -> None:
+def in_children(kind: str, seeds: range, place: Path, counts: Counts) -> None:
     """A batch of cases; one that ends its child is counted, and the rest go to another child."""
     late: set[int] = set()
     while seeds:
@@ -132,7 +136,7 @@ def in_children(kind: str, seeds: range, place: Path, counts: Counter[tuple[str,
             if name == "begun":
                 seed = end
                 continue
-            counts[name, end] += 1
+            counts[kind, name, end] += 1
             if end not in GOOD:
                 print(f"{kind}, seed {seed}: {name}: {end}\n{trace}", flush=True)
         worker.join()
@@ -142,8 +146,9 @@ def in_children(kind: str, seeds: range, place: Path, counts: Counter[tuple[str,
             late.add(seed)
             seeds = range(seed, seeds.stop)
             continue
-        counts[kind, f"DIED {worker.exitcode}"] += 1
-        print(f"{kind}, seed {seed}: the child ended with {worker.exitcode}", flush=True)
+        end = "LATE" if worker.exitcode == -signal.SIGALRM else f"DIED {worker.exitcode}"
+        counts[kind, "case", end] += 1
+        print(f"{kind}, seed {seed}: {end}", flush=True)
         seeds = range(seed + 1, seeds.stop)
 
 
@@ -155,18 +160,18 @@ def received(connection: Connection) -> tuple[str, str, str] | None:
     return message
 
 
-def kill_9(seed: int, place: Path, counts: Counter[tuple[str, str]]) -> None:
+def kill_9(seed: int, place: Path, counts: Counts) -> None:
     """Kill a run at random moments until one is left alone; it must end as the undisturbed one did."""
     draw, folder = random.Random(seed), place / f"victim-{seed}"
     for _ in range(draw.randint(1, 4)):
         victim = PROCESSES.Process(target=atoll.run, args=(VICTIM, folder), kwargs={"resume": True})
         victim.start()
         victim.join(draw.uniform(0.0, 0.5))
-        counts["kill -9", "killed" if victim.is_alive() else "ended before"] += 1
+        counts["kills", "kill -9", "killed" if victim.is_alive() else "ended before"] += 1
         victim.kill()
         victim.join()
     end = "same" if fingerprint(atoll.run(VICTIM, folder, resume=True)) == WHOLE else "OTHER BITS"
-    counts["run after kills", end] += 1
+    counts["kills", "run after kills", end] += 1
     shutil.rmtree(folder)
 
 
@@ -180,31 +185,61 @@ def interrupted(place: Path) -> None:
     atoll.run(VICTIM, place / "running", watch=watch)
 
 
-def main() -> int:
+def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="*", metavar="kind", help="kills, cuts, experiments, files; fuzz: the last two")
     parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--cases", type=int, help="Of each kind, however long that takes.")
     parser.add_argument("--seed", type=int, default=0, help="Of the first case; the next ones count on.")
-    parser.add_argument("--only", nargs="+", choices=["kills", *CASES], default=["kills", *CASES])
-    told = parser.parse_args()
+    told = parser.parse_args(arguments)
+    told.kinds = [k for kind in told.kinds or KINDS for k in (FUZZ if kind == "fuzz" else [kind])]
+    if unknown := set(told.kinds) - set(KINDS):
+        parser.error(f"{', '.join(sorted(unknown))}: there are {', '.join(KINDS)} and fuzz")
+    return told
+
+
+def soak(kinds: list[str], seed: int, minutes: float, cases: int | None, place: Path) -> Counts:
+    """Batches of every kind in turn, until the cases or the minutes are over."""
+    counts, end, stop = Counts(), time.monotonic() + 60 * minutes, math.inf if cases is None else seed + cases
+    for first in itertools.count(seed, BATCH):
+        seeds = range(first, int(min(first + BATCH, stop)))
+        for kind in kinds:
+            if kind == "kills":
+                for one in seeds if cases else [first]:
+                    kill_9(one, place, counts)
+            else:
+                in_children(kind, seeds, place, counts)
+        if seeds.stop == stop or (cases is None and time.monotonic() >= end):
+            return counts
+    raise AssertionError("it counts without an end")
+
+
+def summary(kind: str, counts: Counts) -> tuple[str, int]:
+    """One line of a kind's counts, and its faults."""
+    ends: Counter[str] = Counter()
+    for (of, _, end), count in counts.items():
+        ends[end] += count if of == kind else 0
+    good = ", ".join(f"{ends[end]:,} {end}" for end in sorted(GOOD) if ends[end])
+    raw, died = (sum(n for end, n in ends.items() if end.startswith(word)) for word in ("RAW", "DIED"))
+    faults = sum(n for end, n in ends.items() if end not in GOOD)
+    other = f"{raw} raw errors, {died} crashes, {faults - raw - died} other faults"
+    return f"{kind}: {ends.total():,} cases: {good}; {other}", faults
+
+
+def main() -> int:
+    told = asked()
     PROCESSES.set_forkserver_preload(["atoll.runs", "sklearn.datasets", "tests.support.mutated_files"])
-    counts: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
         atoll.run(VICTIM, place / "whole")
         interrupted(place)
         prepare(place)
-        end = time.monotonic() + 60 * told.minutes
-        for turn in itertools.count():
-            for kind in told.only:
-                seeds = range(told.seed + turn * BATCH, told.seed + (turn + 1) * BATCH)
-                kill_9(told.seed + turn, place, counts) if kind == "kills" else in_children(kind, seeds, place, counts)
-            if time.monotonic() >= end:
-                break
-    for (name, how), count in sorted(counts.items()):
+        counts = soak(told.kinds, told.seed, told.minutes, told.cases, place)
+    for (_, name, how), count in sorted(counts.items()):
         print(f"{count:7,}  {name}: {how}")
-    faults = sum(n for (_, how), n in counts.items() if how not in GOOD | {"ended before"})
-    print(f"{sum(counts.values()):,} cases, {faults} faults")
-    return int(faults > 0)
+    lines = {kind: summary(kind, counts) for kind in told.kinds}
+    print(f"seeds from {told.seed}", *(line for line, _ in lines.values()), sep="\n")
+    return int(any(faults for _, faults in lines.values()))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from atoll.data import Dataset, Partition, label_skew
 from atoll.data.sources import RECIPES
 
 _MANY = 50  # classes: too many to name each with its number of rows
-_NAMED = 40  # clients: more are not listed
+_NAMED = 40  # names are listed, then how many more there are
 _OUTPUTS = {"classification": "classes", "regression": "targets", "next_token": "tokens"}
 Facts = list[tuple[str, str]]
 
@@ -47,7 +47,8 @@ def facts(data: Dataset) -> Facts:
 
 def _named(data: Dataset, key: str) -> str:
     names = data.client_names.get(key, ())
-    return f": {', '.join(names)}" if 0 < len(names) <= _NAMED else ""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return f": {', '.join(names[:_NAMED])}{more}" if names else ""
 
 
 def skew(data: Dataset, partition: Partition) -> Facts:

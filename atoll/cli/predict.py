@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,12 +25,17 @@ def predict(
     client: Annotated[
         str | None, typer.Option(help="Whose own model, by name or number, where the method has such.")
     ] = None,
+    best: Annotated[bool, typer.Option("--best", help="The model of the best round, and not of the last.")] = False,
+    module: Annotated[
+        str | None, typer.Option(metavar="MODULE:CLASS", help="The network, where Python handed it to the run.")
+    ] = None,
 ) -> None:
     """Predict new rows with the model of a run."""
     with imports():
         from atoll.runs import Run
 
-    lines = _lines(Run(run), rows, client)
+    opened = Run(run)
+    lines = _lines(opened, partial(opened.predict, rows, client=client, module=module, best=best))
     if out is None:
         csv.writer(sys.stdout, lineterminator="\n").writerows(lines)
         return
@@ -39,11 +46,11 @@ def predict(
     say(f"{len(lines) - 1:,} predictions: {out}")
 
 
-def _lines(run: Run, rows: Path, client: str | None) -> list[list[object]]:
-    answers = run.predict(rows, client=client)
+def _lines(run: Run, predict: Callable[..., Any]) -> list[list[object]]:
+    answers = predict()
     if run.inputs.kind == "regression":
         return [["prediction"], *([answer] for answer in answers.tolist())]
     names = run.inputs.classes or tuple(map(str, range(run.inputs.outputs)))
-    shares = run.predict(rows, client=client, probabilities=True).tolist()
+    shares = predict(probabilities=True).tolist()
     body = [[answer, *(f"{p:.6g}" for p in share)] for answer, share in zip(answers.tolist(), shares, strict=True)]
     return [["prediction", *(f"p({name})" for name in names)], *body]

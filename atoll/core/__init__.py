@@ -2,6 +2,7 @@
 
 from atoll.core.algorithm import Algorithm, missing_hooks
 from atoll.core.autograd import functional, gradient_and_value, is_functional
+from atoll.core.class_logits import class_logits, is_one_logit
 from atoll.core.engine import ClientStates, Engine
 from atoll.core.norms import Norm, l1_norm, l2_norm
 from atoll.core.protocol import Client, Protocol, Server
@@ -97,11 +98,13 @@ __all__ = [
     "Unsigned",
     "Update",
     "Whole",
+    "class_logits",
     "extract",
     "functional",
     "gradient_and_value",
     "inject",
     "is_functional",
+    "is_one_logit",
     "l1_norm",
     "l2_norm",
     "missing_hooks",

@@ -7,7 +7,7 @@ from atoll.data.arrays import InputKind
 from atoll.data.availability import Available, available
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Fields, Pixels, Same
-from atoll.data.formats import FILES
+from atoll.data.formats import FILES, Preprocessing, columns_of, fitted_table
 from atoll.data.measures import Skew, label_counts, label_skew
 from atoll.data.memory import gib, machine_memory
 from atoll.data.model_inputs import ModelInputs
@@ -69,10 +69,13 @@ __all__ = [
     "Pixels",
     "Poisson",
     "Population",
+    "Preprocessing",
     "Same",
     "Sampler",
     "Skew",
     "available",
+    "columns_of",
+    "fitted_table",
     "gib",
     "label_counts",
     "label_skew",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from atoll import tree
+from atoll.core import class_logits
 from atoll.data.arrays import Kind, channels_first, column
 from atoll.data.dataset import Dataset
 from atoll.data.decode import Fields, Pixels, Same
@@ -69,8 +70,7 @@ class ModelInputs:
         if self.columns is not None:
             is_path = isinstance(x, str | Path)
             columns = read_new_rows(Path(x), self.columns, options) if is_path else columns_of(x, self.columns)
-            batch: Tensor = self.columns.decode(self.columns.apply(columns))["x"]
-            return batch
+            return self.columns.rows(columns)
         if isinstance(x, str | Path):
             raise DataError(f"x: this model was not trained on a table, so {x} cannot be read for it. Give an array.")
         return self._array(column(x, "x") if self.fields is None else _side_by_side(x, self.fields))
@@ -97,14 +97,14 @@ class ModelInputs:
             values = out.double().numpy()
             values = values if not target else values * target.deviation + target.mean
             return np.asarray(values[:, 0] if values.shape[1:] == (1,) else values)
-        best = out.argmax(-1).numpy()
+        best = class_logits(out).argmax(-1).numpy()
         return np.array(self.classes)[best] if self.classes else best
 
     def probabilities(self, out: Tensor) -> NDArray[Any]:
         """Of each class."""
         if self.kind == "regression":
             raise DataError("predict: a regression has no probabilities. Leave probabilities out.")
-        return np.asarray(out.double().softmax(-1).numpy())
+        return np.asarray(class_logits(out).double().softmax(-1).numpy())
 
     def example(self) -> Dataset:
         """Zeros in the place of examples: enough to build a model and an algorithm."""

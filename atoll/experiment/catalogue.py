@@ -35,4 +35,5 @@ GIVEN: dict[str, frozenset[str]] = {
     "algorithms": frozenset({"task", "population"}),
     "models": frozenset({"inputs", "outputs"}),
     "losses": frozenset({"targets", "outputs"}),
+    "reducers": frozenset({"population", "client_names"}),
 }

@@ -206,7 +206,8 @@ def assemble(
     _check_repeats(experiment, algorithm, sampler)
     chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
     round = in_virtual_time(_round(experiment, task, model, algorithm), experiment, population, training)
-    reducer = round.reducer(build(REDUCERS, experiment.reducer, where="reducer"))
+    clients: dict[str, Any] = {"population": partition.size, "client_names": partition.client_names}
+    reducer = round.reducer(build(REDUCERS, experiment.reducer, where="reducer", **clients))
     who = (experiment, dataset, partition, training, held, population, sampler)
     notes = [*_notes(dataset, training, local.batch, experiment.evaluate.rows), *said]
     others = tuple(second.tasks.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -23,6 +24,7 @@ from atoll.tasks import (
     Regression,
     Supervised,
     batch_loss,
+    loss_of_one_logit,
 )
 from atoll.tree import Tree
 
@@ -39,7 +41,7 @@ def make_task(experiment: Experiment, dataset: Dataset, module: nn.Module, loss:
             raise ConfigError(f"{e} The targets are whole numbers: if they are classes, give them as integers.") from e
         raise
     if loss is None and experiment.task.loss is not None:
-        loss = _named_loss(experiment.task.loss, dataset)
+        loss = _named_loss(experiment.task.loss, dataset, task.outputs)
     if loss is not None:
         task.objective = _with_loss(task.objective, loss, task.outputs, dataset.train["y"])
     _check_gradient(task, example_batch(dataset))
@@ -71,13 +73,15 @@ def _objective(dataset: Dataset, top_k: tuple[int, ...]) -> Objective:
     return Regression() if dataset.kind == "regression" else NextToken(dataset.outputs)
 
 
-def _named_loss(entry: Entry, dataset: Dataset) -> Loss:
-    """The loss that the entry names, if it is for data of this kind."""
+def _named_loss(entry: Entry, dataset: Dataset, outputs: tuple[int, ...]) -> Loss:
+    """The loss that the entry names, if it is for data of this kind and a model with these outputs."""
     name, fitting = entry["name"], [k for k in LOSSES if (k in OF_CLASSES) == (dataset.kind == "classification")]
+    of_what, count = dataset.kind.replace("_", " "), dataset.outputs
+    if dataset.kind == "classification" and math.prod(outputs) == 1:
+        fitting, of_what, count = ["binary_cross_entropy"], "two classes and a model with one output", 1
     if name in LOSSES and name not in fitting:
-        use = f"Use one of {', '.join(fitting)}"
-        raise ConfigError(f"task.loss.name: {name!r} is not for {dataset.kind.replace('_', ' ')}. {use}.")
-    given = {"targets": dataset.train["y"], "outputs": dataset.outputs}
+        raise ConfigError(f"task.loss.name: {name!r} is not for {of_what}. Use one of {', '.join(fitting)}.")
+    given = {"targets": dataset.train["y"], "outputs": count}
     loss: Loss = build(LOSSES, entry, where="task.loss", **given)
     return loss
 
@@ -86,10 +90,11 @@ def _with_loss(objective: Objective, loss: Loss, outputs: tuple[int, ...], y: Te
     """With a loss of one's own, tried on outputs of the model's shape and on every class that there is."""
     generator = torch.Generator().manual_seed(0)
     if isinstance(objective, Classification):
+        loss = loss_of_one_logit(loss) if math.prod(outputs) == 1 else loss
         y = torch.cat([y[:_PROBED], torch.arange(min(objective.classes, _PROBED))])
         return replace(objective, loss=batch_loss(loss, 3 * torch.randn(len(y), *outputs, generator=generator), y))
     if isinstance(objective, Regression):
-        labels = isinstance(loss, nn.BCEWithLogitsLoss) and y.shape[1] > 1 and bool(((y == 0) | (y == 1)).all())
+        labels = isinstance(loss, nn.BCEWithLogitsLoss) and bool(((y == 0) | (y == 1)).all())
         y = y[:_PROBED]
         own = batch_loss(loss, 3 * torch.randn(y.shape, generator=generator), y)
         return replace(objective, loss=own, labels=labels)

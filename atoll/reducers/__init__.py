@@ -3,10 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
+from atoll.reducers.client_weights import ScaledMean, client_weights
 from atoll.reducers.collect import Collect
 from atoll.reducers.mean import Mean
 from atoll.reducers.robust import Median, TrimmedMean
 
-REDUCERS: dict[str, Callable[..., Any]] = {"mean": Mean, "median": Median, "trimmed_mean": TrimmedMean}
+REDUCERS: dict[str, Callable[..., Any]] = {
+    "mean": Mean,
+    "client_weights": client_weights,
+    "median": Median,
+    "trimmed_mean": TrimmedMean,
+}
 
-__all__ = ["REDUCERS", "Collect", "Mean", "Median", "TrimmedMean"]
+__all__ = ["REDUCERS", "Collect", "Mean", "Median", "ScaledMean", "TrimmedMean", "client_weights"]

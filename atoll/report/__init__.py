@@ -11,6 +11,7 @@
     reaching.py         what it takes to get there      virtual_time.py   where virtual time goes, and who is last
     render_html.py      it for a page                   terminal.py       the summary of runs
     duckdb_relation.py  many records as one relation    html.py           the page
+    hover.py            what figures say when pointed at   profile_page.py   where a round's time went
 
 A folder that cannot be read raises `atoll.errors.RecordError`.
 """
@@ -20,6 +21,7 @@ from atoll.report.html import write
 from atoll.report.metrics import MetricInfo, known_metric, primary, suite_metric
 from atoll.report.privacy import group_claims
 from atoll.report.privacy_plots import epsilon_by_round
+from atoll.report.profile_page import profile_page
 from atoll.report.prose import counted, significant
 from atoll.report.render import rich_table
 from atoll.report.seed_groups import Group, group
@@ -43,6 +45,7 @@ __all__ = [
     "known_metric",
     "number_columns",
     "primary",
+    "profile_page",
     "rich_table",
     "row",
     "short",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from atoll.records import Floats
-from atoll.report import theme
+from atoll.report import hover, theme
 from atoll.report.estimates import PHASES, SeedCurve, curve, phases, seconds
 from atoll.report.metrics import LOSS, TRAIN_LOSS, MetricInfo
 from atoll.report.prose import significant
@@ -51,7 +51,8 @@ class Plot:
         import matplotlib as mpl
 
         with mpl.rc_context(theme.RC):
-            return theme.svg(self.draw(), self.name, self.alt)
+            figure = self.draw()
+            return hover.titled(theme.svg(figure, self.name, self.alt), figure, self.name)
 
     def picture(self, kind: Literal["png", "pdf"]) -> bytes:
         import matplotlib as mpl
@@ -210,8 +211,20 @@ def _draw_lines(lines: Sequence[GroupLine], styles: Sequence[dict[str, Any]], x:
     ends = [line.x[-1] for line in lines if line.x[-1] > 0]
     if x.startswith(("MB", "epsilon")) and len(ends) > 1 and max(ends) > 10 * min(ends):
         theme.logarithmic(axes, "x")
+    places = hover.spread(np.concatenate([line.x for line in lines]))
+    hover.add(axes, places, [_title(lines, x, float(place)) for place in places])
     _legend(figure, handles, labels)
     return figure
+
+
+def _title(lines: Sequence[GroupLine], x: str, place: float) -> str:
+    """What every group that has a point there reached, with its interval."""
+    said = [f"{x}: {place:.4g}"]
+    for line in lines:
+        for i in np.flatnonzero(line.x == place):
+            half = "" if line.half is None else f" ± {line.half[i]:.2g}"
+            said.append(f"{line.group.name}: {line.mean[i]:.4g}{half}")
+    return "\n".join(said)
 
 
 def _limit(axes: Axes, lines: Sequence[GroupLine], metric: MetricInfo) -> None:

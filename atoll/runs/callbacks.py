@@ -62,14 +62,16 @@ class OnRound(Callback):
 
 
 class Callbacks(Callback):
-    """Several as one. The first text is the reason; all of them hear the round."""
+    """Several as one. The first text is the reason; all of them hear the round, and those that began the end."""
 
     def __init__(self, parts: Sequence[Callback]) -> None:
         self.parts = parts
+        self.begun: list[Callback] = []
 
     def on_start(self, run: LiveRun) -> None:
         for part in self.parts:
             part.on_start(run)
+            self.begun.append(part)
 
     def on_round(self, run: LiveRun, entry: Mapping[str, Any]) -> str | None:
         said = [part.on_round(run, entry) for part in self.parts]
@@ -77,7 +79,7 @@ class Callbacks(Callback):
 
     def on_end(self, run: LiveRun, status: str) -> None:
         with ExitStack() as ends:  # one that raises does not keep the others from their end
-            for part in reversed(self.parts):
+            for part in reversed(self.begun):
                 ends.callback(part.on_end, run, status)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -58,56 +57,8 @@ class Profile:
 
     def write(self) -> None:
         """The table as JSON and the page, as far as they go."""
+        from atoll.report import profile_page  # only a run that is profiled waits for it
+
         phases = self.phases()
-        self.folder.write_phases({"rounds": len(self.heard), "seconds": phases}, page(phases, self.heard))
-
-
-def page(phases: dict[str, float], heard: list[Heard]) -> str:
-    """A page that opens offline: the table, and every stretch of the rounds on a line of time."""
-    whole = sum(phases.values()) or 1.0
-    rows = "".join(
-        f"<tr><td><i style='background:{_colour(k)}'></i>{html.escape(k)}</td><td>{1e3 * v:.3f}</td>"
-        f"<td>{v / whole:.1%}</td></tr>"
-        for k, v in phases.items()
-    )
-    lines = "".join(_line(i + 1, h) for i, h in enumerate(heard))
-    return _PAGE.format(rounds=len(heard), rows=rows, lines=lines)
-
-
-def _line(number: int, heard: Heard) -> str:
-    first = min(s[1] for s in heard.spans)
-    length = max(s[2] for s in heard.spans) - first or 1.0
-    threads = {t: i for i, t in enumerate(dict.fromkeys(s[3] for s in heard.spans))}
-    bars = "".join(_bar(s, first, length, threads[s[3]]) for s in sorted(heard.spans, key=lambda s: s[1] - s[2])[:5000])
-    title = f"Round {number}: {1e3 * length:.2f} ms"
-    tall = 22 * len(threads)
-    return f"<h3>{title}</h3><svg viewBox='0 0 1000 {tall}' preserveAspectRatio='none' height='{tall}'>{bars}</svg>"
-
-
-def _bar(span: tuple[str, float, float, int], first: float, length: float, row: int) -> str:
-    name, began, ended, _ = span
-    x, wide = 1000 * (began - first) / length, max(0.2, 1000 * (ended - began) / length)
-    label = html.escape(f"{name}: {1e3 * (ended - began):.3f} ms")
-    return (
-        f"<rect x='{x:.2f}' y='{22 * row}' width='{wide:.2f}' height='20' fill='{_colour(name)}'>"
-        f"<title>{label}</title></rect>"
-    )
-
-
-_COLOURS = ("#4e79a7", "#76b7b2", "#e15759", "#b07aa1", "#59a14f", "#bab0ac", "#edc948", "#f28e2b", "#9c755f")
-
-
-def _colour(name: str) -> str:
-    return dict(zip(ORDER, _COLOURS, strict=True)).get(name, "#d9d9d9")
-
-
-_PAGE = """<!doctype html><meta charset="utf-8"><title>Profile</title>
-<style>body{{font:15px system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}}
-table{{border-collapse:collapse}}td,th{{padding:.25rem .9rem;text-align:right;border-bottom:1px solid #ddd}}
-td:first-child,th:first-child{{text-align:left}}svg{{width:100%;display:block}}
-i{{display:inline-block;width:.8em;height:.8em;margin-right:.5em}}p{{color:#555}}</style>
-<h1>Where a round's time goes</h1>
-<p>The mean of {rounds} rounds, run piece by piece so that phases can be told apart: captured rounds are faster, and by
-how much is in the record's seconds. A phase does not count the phases inside it; threads are added up.</p>
-<table><tr><th>phase</th><th>ms</th><th>share</th></tr>{rows}</table>{lines}
-<p>trace.json beside this page holds one round kernel by kernel: open it in chrome://tracing or in Perfetto.</p>"""
+        page = profile_page(phases, [heard.spans for heard in self.heard])
+        self.folder.write_phases({"rounds": len(self.heard), "seconds": phases}, page)

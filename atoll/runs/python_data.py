@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 from torch.utils.data import Dataset as TorchDataset
 
-from atoll.data import Dataset, Fields, InputKind
+from atoll.data import Dataset, Fields, InputKind, Preprocessing, columns_of, fitted_table
 from atoll.errors import ConfigError, DataError
-from atoll.runs.table_inputs import TableCategories
 from atoll.tree import Tree
 
 _DENSE_BYTES = 4 << 30  # of a sparse matrix written out
@@ -37,10 +36,10 @@ def make_dataset(
                 "data: is a Dataset, which says its test data and its kind itself. Leave test and kind out."
             )
         return data.check() if augment is None else replace(data, augment=augment).check()
-    x, y, table = _inputs(*_pair(data, "data"), None, "data x")
+    x, y, columns = _inputs(*_pair(data, "data"), None, "data x")
     held = None
     if test is not None:
-        held = _inputs(*_pair(test, "test"), table, "test x")[:2]
+        held = _inputs(*_pair(test, "test"), columns, "test x")[:2]
     fields = None
     if isinstance(x, Mapping):
         x, fields = _packed(x, "data x")
@@ -50,17 +49,19 @@ def make_dataset(
         kind = "tokens"
     dataset = Dataset.from_arrays(x, y, test=held, kind=kind)
     dataset = dataset if fields is None else replace(dataset, decode=fields).check()
+    if columns is not None:
+        fitted = "categories" if columns.categories else ""
+        dataset = replace(dataset, preprocessing=columns.as_json(), fitted=fitted)
     return dataset if augment is None else replace(dataset, augment=augment)
 
 
-def _inputs(x: Any, y: Any, like: TableCategories | None, where: str) -> tuple[Any, Any, TableCategories | None]:
-    """Inputs and targets as arrays; of a table also its categories, which the test data must go by."""
+def _inputs(x: Any, y: Any, like: Preprocessing | None, where: str) -> tuple[Any, Any, Preprocessing | None]:
+    """Inputs and targets as arrays; of a frame also what is done to its columns, which the test data must go by."""
     pandas = sys.modules.get("pandas")  # who hands over a frame has imported it
-    if pandas is not None and isinstance(x, pandas.DataFrame):
-        columns = {str(name): np.asarray(x[name]) for name in x.columns}
-        table = like or TableCategories.of(columns)
-        return table.encode(columns, where), y, table
-    return (_dense(x, where) if _is_sparse(x) else x), y, None
+    if pandas is None or not isinstance(x, pandas.DataFrame):
+        return (_dense(x, where) if _is_sparse(x) else x), y, None
+    columns = like or fitted_table(x)
+    return columns.rows(columns_of(x, columns, where)), y, columns
 
 
 def _packed(x: Mapping[str, Any], where: str, like: Fields | None = None) -> tuple[Tensor, Fields]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from atoll.data import ModelInputs
+from atoll.errors import ConfigError
 from atoll.records import REPORT, RunFolder
 from atoll.runs import run_views
 from atoll.runs.use_model import Client, UsableModel, save_weights
@@ -59,29 +60,52 @@ class Run:
         """What the model takes, and what its answers mean."""
         return self._usable.inputs()
 
-    def model(self, client: Client | None = None, module: nn.Module | None = None) -> nn.Module:
+    def model(
+        self, client: Client | None = None, module: nn.Module | str | None = None, best: bool = False
+    ) -> nn.Module:
         """The learned model as a module that is ready to predict; of a personal method, that of a `client`.
 
-        Clients go by name or number. `module`: one like that which was handed to `simulate`, where only its folder is
-        left of a run.
+        Clients go by name or number. `module`: one like that which was handed to `simulate`, or its import path, where
+        only its folder is left of a run. `best`: after the best round, and not the last.
         """
         usable = self._usable if module is None else UsableModel(self._files, module)
-        return usable.loaded(client, self.params)
+        return usable.loaded(client, self._best_of(client) if best else self.params)
 
     def predict(
-        self, x: Any, client: Client | None = None, probabilities: bool = False, module: nn.Module | None = None
+        self,
+        x: Any,
+        client: Client | None = None,
+        probabilities: bool = False,
+        module: nn.Module | str | None = None,
+        best: bool = False,
     ) -> NDArray[Any]:
         """What the model says of new rows: classes by name (by number where they have none), or numbers.
 
-        `x` is an array; of a run on a file it is a file, a frame or a dict of columns with the columns of training,
-        and is prepared as the training rows were.
+        `x` is an array; of a run on a file or a frame it is a file, a frame or a dict of columns with the columns of
+        training, and is prepared as the training rows were.
         """
-        out = self._usable.outputs(self.model(client, module), x)
+        out = self._usable.outputs(self.model(client, module, best), x)
         return self.inputs.probabilities(out) if probabilities else self.inputs.answers(out)
 
-    def export(self, path: Path | str, client: Client | None = None, module: nn.Module | None = None) -> Path:
+    def export(
+        self,
+        path: Path | str,
+        client: Client | None = None,
+        module: nn.Module | str | None = None,
+        best: bool = False,
+    ) -> Path:
         """Write the model's weights as .safetensors or .pt, keyed like the module's state."""
-        return save_weights(self.model(client, module), Path(path))
+        return save_weights(self.model(client, module, best), Path(path))
+
+    def _best_of(self, client: Client | None) -> Tree:
+        if client is not None:
+            raise ConfigError("best: is the server's model; clients' own are those of the last round. Leave one out.")
+        if self.best is None:
+            raise ConfigError(
+                "best: this run kept no best model: no round had a finite number to choose it on, or none that a "
+                "private run may choose by. Leave best out."
+            )
+        return self.best_params
 
     @property
     def best(self) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from atoll.engines.ranks import launched
 from atoll.errors import AtollError, ConfigError, RecordError
 from atoll.experiment import Device, Experiment, Setup, find_device, load_dataset, make_partition, set_up
 from atoll.records import Info, RunFolder, ended
-from atoll.runs.callbacks import Callback, OnRound, Watcher, silent
+from atoll.runs.callbacks import Callback, Callbacks, OnRound, Watcher, silent
 from atoll.runs.checkpoint_schedule import Sharing
 from atoll.runs.drivers import Asking, drive
 from atoll.runs.engine_setup import on_device
@@ -37,20 +37,23 @@ def run_together(
     *,
     resume: bool = False,
     device: Device = "auto",
+    callbacks: Sequence[Sequence[Callback]] = (),
     watch: Watcher | Sequence[Watcher] = silent,
 ) -> list[Run]:
     """Run experiments that differ in seeds and numeric settings as one stack, each with a folder of its own.
 
     Every run is what it would be alone, up to the order of float sums, and can be resumed alone. One that diverges or
-    stops early leaves the stack; its `status` and `error` say why, and the others go on. `watch` is told of the rounds
-    of all, or each of several of those of one. Where stacking would be slower (convolutions on a CPU) they run one
-    after the other: Ctrl-C ends the one at work as usual, and is raised if others have not begun.
+    stops early leaves the stack; its `status` and `error` say why, and the others go on. `callbacks` are those of each
+    run, or none; `watch` is told of the rounds of all, or each of several of those of one. Where stacking would be
+    slower (convolutions on a CPU) they run one after the other: Ctrl-C ends the one at work as usual, and is raised if
+    others have not begun.
     """
     _check(experiments, folders)
     watchers = [watch] * len(experiments) if callable(watch) else watch
+    told = [Callbacks([*own, OnRound(w)]) for own, w in zip(callbacks or [()] * len(watchers), watchers, strict=True)]
     cells = [
-        _Cell(e, RunFolder(f), claim(RunFolder(f), e, resume), OnRound(w))
-        for e, f, w in zip(experiments, map(Path, folders), watchers, strict=True)
+        _Cell(e, RunFolder(f), claim(RunFolder(f), e, resume), c)
+        for e, f, c in zip(experiments, map(Path, folders), told, strict=True)
     ]
     left = [c for c in cells if not ended(c.info)]
     if left:

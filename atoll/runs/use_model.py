@@ -30,10 +30,10 @@ _ROWS = 1024  # predicted at a time
 
 @dataclass(frozen=True)
 class UsableModel:
-    """What a folder holds of it; `module` is the one that a program handed over, if one did."""
+    """What a folder holds of it; `module` is the one that a program handed over, if one did, or its import path."""
 
     folder: RunFolder
-    module: nn.Module | None = None
+    module: nn.Module | str | None = None
 
     def loaded(self, client: Client | None, params: Tree) -> nn.Module:
         """The module with the server's weights (`params`), or those of a client, ready to predict."""
@@ -71,14 +71,15 @@ class UsableModel:
 
     def _module(self, experiment: Experiment, inputs: ModelInputs) -> nn.Module:
         entry = experiment.task.model or usual_model(inputs.kind, inputs.inputs, inputs.vocabulary)
-        if entry["name"] != MODULE:
-            return make_module(entry, inputs.example(), "task.model", rng.key(experiment.seed, "init"))
-        if self.module is None:
+        if isinstance(self.module, nn.Module) and entry["name"] == MODULE:
+            return self.module
+        if entry["name"] == MODULE and self.module is None:
             raise ConfigError(
-                f"model: {entry['kind']} was given from Python, so its folder cannot rebuild it. "
-                "Hand one over: run.model(module=...)."
+                f"model: {entry['kind']} was given from Python, so its folder cannot rebuild it. Hand one over: "
+                f"run.model(module=...), or name its class: atoll predict --module my_nets:{entry['kind']}."
             )
-        return self.module
+        where, entry = ("module", {"name": self.module}) if entry["name"] == MODULE else ("task.model", entry)
+        return make_module(entry, inputs.example(), where, rng.key(experiment.seed, "init"))
 
     def _of_client(self, setup: Setup, client: Client) -> Tree:
         """What a client predicts with: its part of the checkpoint, and what the server would send it."""
@@ -118,8 +119,9 @@ class UsableModel:
 
 def _without_data(experiment: Mapping[str, Any], with_transforms: bool) -> dict[str, Any]:
     """The experiment without what only its data or its rounds ask for."""
-    rounds = () if with_transforms else ("transform", "reducer", "cohort")
-    plain = {k: v for k, v in experiment.items() if k not in ("metric", "privacy", "stop", "evaluate", *rounds)}
+    rounds = () if with_transforms else ("transform", "cohort")
+    left_out = ("metric", "privacy", "stop", "evaluate", "reducer", *rounds)
+    plain = {k: v for k, v in experiment.items() if k not in left_out}
     plain["task"] = {k: v for k, v in experiment["task"].items() if k not in ("loss", "start")}
     plain["local"] = {k: v for k, v in experiment["local"].items() if k != "privacy"}
     return plain

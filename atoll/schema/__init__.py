@@ -7,6 +7,7 @@ from atoll.schema.files import override, read, set_at_path
 from atoll.schema.messages import closest_name, did_you_mean, unknown_option
 from atoll.schema.remembered import check_remembered
 from atoll.schema.toml import dumps as toml_text
+from atoll.schema.toml import inline as inline_toml
 from atoll.schema.type_names import bare, marks, short_toml, words
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "closest_name",
     "did_you_mean",
     "from_json",
+    "inline_toml",
     "known_name",
     "marks",
     "one_experiment",

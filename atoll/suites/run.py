@@ -14,6 +14,7 @@ from typing import Any
 from atoll.errors import ConfigError
 from atoll.experiment import Device
 from atoll.records import INTERRUPTED, Results, SuiteFolder, Tuning
+from atoll.runs import Callback
 from atoll.suites.cleanup import Tidying
 from atoll.suites.collect import Reader, collect
 from atoll.suites.expand import only as matching
@@ -98,12 +99,14 @@ def run(
     resume: bool = False,
     device: Device = "auto",
     stack: bool = True,
+    callbacks: Sequence[Callback] = (),
     events: Events | None = None,
 ) -> Bench:
     """Run a suite (a name, a path, or what `prepare` made of one) and return what came of it.
 
     What is done is never run again. After `budget` seconds nothing new begins, and what is under way ends its round
-    and writes a checkpoint, as after Ctrl-C. results.json is written after every stage, whatever happened.
+    and writes a checkpoint, as after Ctrl-C. results.json is written after every stage, whatever happened. Every run,
+    trials included, has `callbacks` of its own: copies, made by pickle.
     """
     until = None if budget is None else time.monotonic() + budget
     if budget is not None and threading.current_thread() is not threading.main_thread():
@@ -114,7 +117,8 @@ def run(
     folder = Path(out) if out is not None else default_folder(work.suite)
     SuiteFolder(folder).claim(resume)
     tidying = Tidying(folder, events or Events(), work.only_trials())
-    how = {"executor": executor, "jobs": jobs, "address": address, "device": device, "until": until}
+    how: dict[str, Any] = {"executor": executor, "jobs": jobs, "address": address, "device": device, "until": until}
+    how["callbacks"] = callbacks
     stages: list[Callable[[], list[SweepCell]]] = [work.first, lambda: work.second(folder)]
     with terminable():
         for stage in stages:

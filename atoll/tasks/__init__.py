@@ -2,7 +2,7 @@
 
 from atoll.tasks.dp_sgd import PrivateTask, leak_error, unsupported_parts
 from atoll.tasks.ghost import ghost_layers
-from atoll.tasks.losses import BatchLoss, Loss, batch_loss
+from atoll.tasks.losses import BatchLoss, Loss, batch_loss, loss_of_one_logit
 from atoll.tasks.metrics import METRICS, USUAL, Better, Metric, ScoreFunction, better, metrics_for, spread
 from atoll.tasks.models import MODELS
 from atoll.tasks.named_losses import LOSSES, OF_CLASSES
@@ -30,6 +30,7 @@ __all__ = [
     "better",
     "ghost_layers",
     "leak_error",
+    "loss_of_one_logit",
     "metrics_for",
     "spread",
     "unsupported_parts",

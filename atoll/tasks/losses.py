@@ -154,6 +154,29 @@ def batch_loss(loss: Loss, out: Tensor, y: Tensor) -> BatchLoss:
     return WholeBatch(loss, "the loss of a batch is not the mean of its examples' losses", module)
 
 
+class OneLogit(nn.Module):
+    """torch's binary cross-entropy of one output and the classes 0 and 1, which it wants as numbers."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, out: Tensor, y: Tensor) -> Tensor:
+        return self.loss(out.reshape(y.shape), y.to(out.dtype))
+
+
+def loss_of_one_logit(loss: Loss) -> Loss:
+    """A user's loss for a model with one output for two classes; a function of one's own gets both as they are."""
+    called = loss.func if isinstance(loss, partial) else loss
+    if isinstance(called, nn.BCEWithLogitsLoss) or called is F.binary_cross_entropy_with_logits:
+        return OneLogit(loss)
+    if isinstance(called, nn.CrossEntropyLoss | nn.NLLLoss | nn.BCELoss) or called is F.cross_entropy:
+        takes = "probabilities" if isinstance(called, nn.BCELoss) else "an output for each class"
+        has = "and the model has one output for two classes, their logit"
+        raise ConfigError(f"loss: this one takes {takes}, {has}. Use nn.BCEWithLogitsLoss().")
+    return loss
+
+
 def masked_mean(sums: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
     """The mean over real examples."""
     return (sums * mask).sum() / (weights * mask).sum().clamp(min=1e-6)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atoll.core import class_logits, is_one_logit
 from atoll.tasks.losses import BatchLoss, ExampleLoss, masked_mean
 from atoll.tree import Tree
 
@@ -17,6 +18,13 @@ from atoll.tree import Tree
 def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """-log softmax(logits)[y]; torch's own spends as many kernels again on an ignore_index that is not needed here."""
     return -F.log_softmax(logits, -1).gather(-1, y[..., None]).squeeze(-1)
+
+
+def _class_loss(out: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of classes; of one logit, that of yes and no."""
+    if is_one_logit(out):
+        return F.binary_cross_entropy_with_logits(out.reshape(y.shape), y.to(out.dtype), reduction="none")
+    return _cross_entropy(out, y)
 
 
 def _squared_error(out: Tensor, y: Tensor) -> Tensor:
@@ -52,11 +60,11 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Classification:
-    """Cross-entropy of the logits over classes; `top` lists further k for top-k accuracy."""
+    """Cross-entropy of the logits over classes, or of two classes' one; `top` lists further k for top-k accuracy."""
 
     classes: int
     top: tuple[int, ...] = ()
-    loss: BatchLoss = ExampleLoss(_cross_entropy)
+    loss: BatchLoss = ExampleLoss(_class_loss)
     extra: frozenset[str] = frozenset()  # columns beyond the usual ones, that metrics ask for
 
     def batch_loss(self, out: Tensor, y: Tensor, mask: Tensor) -> Tensor:
@@ -66,20 +74,22 @@ class Classification:
         return self.loss.examples(out, y)
 
     def columns(self, out: Tensor, y: Tensor) -> Tree:
-        correct = (out.argmax(-1) == y).float()
+        logits = class_logits(out)
+        correct = (logits.argmax(-1) == y).float()
         measured = {**_loss_columns(self, out, y), "correct": correct}
         for k in self.top:
-            measured[f"top{k}"] = (out.topk(min(k, self.classes), -1).indices == y[:, None]).any(-1).float()
+            measured[f"top{k}"] = (logits.topk(min(k, self.classes), -1).indices == y[:, None]).any(-1).float()
         if self.classes == 2:
-            measured |= {"score": out[:, 1] - out[:, 0], "label": y.float()}
+            measured |= {"score": logits[:, 1] - logits[:, 0], "label": y.float()}
         return {**measured, **self._extra(out, y)} if self.extra else measured
 
     def _extra(self, out: Tensor, y: Tensor) -> Tree:
-        chances = out.float().softmax(-1)
-        one_hot = F.one_hot(y, out.shape[1])
+        logits = class_logits(out)
+        chances = logits.float().softmax(-1)
+        one_hot = F.one_hot(y, logits.shape[1])
         squares = (chances - one_hot) ** 2
         known = {
-            "predicted": out.argmax(-1).float(),
+            "predicted": logits.argmax(-1).float(),
             "label": y.float(),
             "confidence": chances.amax(-1),
             "brier": squares[:, 1] if self.classes == 2 else squares.sum(-1),
@@ -88,6 +98,8 @@ class Classification:
         return known if "out0" in self.extra else {k: v for k, v in known.items() if k in self.extra}
 
     def refuse(self, out: Tensor, y: Tensor) -> str | None:
+        if self.classes == 2 and is_one_logit(out):
+            return None
         if out.dim() != 2 or out.shape[1] < self.classes:
             return f"the model's outputs are {tuple(out.shape)}; {self.classes} classes need (batch, {self.classes})"
         return None

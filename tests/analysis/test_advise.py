@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -20,9 +21,10 @@ from atoll.analysis.advise import OTHER_DATA, Setting, Target, advise, distance,
 from atoll.analysis.advise.advice import certainty, words
 from atoll.analysis.advise.evidence import read_evidence
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment, load_dataset, make_partition
+from atoll.experiment import Experiment, load_dataset, make_partition, override
 from atoll.records import Cell, Results, Trace
 from atoll.suites.skew import skew_of
+from atoll.suites.sweeps import expand
 from tests.support.shell import Shell, shell
 
 IID = {
@@ -185,7 +187,7 @@ def test_a_method_that_diverged_in_some_seed_is_not_advised_and_named() -> None:
     ("second", "expected", "text"),
     [
         ([0.60, 0.61, 0.59], "clear", "That is clear."),
-        ([0.699, 0.700, 0.701], "equal", "does as well: choose by cost"),
+        ([0.699, 0.700, 0.701], "equal", "Practically b is equal; it sends no less: take either."),
         ([0.695, 0.675, 0.671], "probable", "would settle it"),
         ([0.80, 0.50, 0.75], "undecided", "may be chance"),
     ],
@@ -194,6 +196,37 @@ def test_how_sure_it_is_is_said(second: list[float], expected: str, text: str) -
     found = ask(SKEWED, rows("s", {("digits", "skew"): (SKEWED, {"a": [0.70, 0.701, 0.702], "b": second})}))
     assert certainty(found.near[0].setting) == found.certainty == expected
     assert text in "\n".join(words(found))
+
+
+def sending(bytes_by_method: Mapping[str, float], values: Values) -> Results:
+    """A suite of one row whose methods send so much."""
+    made = rows("s", {("digits", "skew"): (SKEWED, values)})
+    sent = {m: (b,) if b else () for m, b in bytes_by_method.items()}
+    cells = [replace(c, runs=tuple(replace(r, bytes=sent[c.method]) for r in c.runs)) for c in made.cells]
+    return replace(made, cells=tuple(cells))
+
+
+EQUAL = {"scaffold": [0.702, 0.703, 0.704], "fedavg": [0.699, 0.700, 0.701], "fedprox": [0.700, 0.701, 0.702]}
+
+
+def test_of_methods_that_are_practically_equal_the_cheaper_is_advised() -> None:
+    found = ask(SKEWED, sending({"scaffold": 2e6, "fedavg": 1e6, "fedprox": 1e6}, EQUAL))
+    assert (found.method, found.certainty) == ("fedprox", "equal")  # the better of the two cheap ones
+    assert words(found)[0] == (
+        "Use fedprox: scaffold did best on the nearest measured setting, s (full): digits/skew, 0.00 away, but "
+        "practically they are equal (p(equal within 1) 1.00), and fedprox sends 50% of the bytes."
+    )
+    assert words(found)[1].startswith("scaffold is 0.2 ± ")
+    assert ask(SKEWED, sending({"scaffold": 2e6, "fedavg": 1e6, "fedprox": 2e6}, EQUAL)).method == "fedavg"
+    far = {**EQUAL, "fedavg": [0.600, 0.601, 0.602]}
+    assert ask(SKEWED, sending({"scaffold": 2e6, "fedavg": 1e6, "fedprox": 2e6}, far)).method == "scaffold"
+    assert ask(SKEWED, sending({"scaffold": 2e6, "fedavg": 1.95e6, "fedprox": 2e6}, EQUAL)).method == "scaffold"
+
+
+def test_where_nobody_counted_bytes_equal_methods_are_left_to_the_reader() -> None:
+    found = ask(SKEWED, sending(dict.fromkeys(EQUAL, 0.0), EQUAL))
+    assert found.method == "scaffold"
+    assert "Practically fedprox is equal; choose by cost." in words(found)
 
 
 def test_without_evidence_nothing_is_advised() -> None:
@@ -331,6 +364,36 @@ def test_changes_of_the_file_change_the_question(sh: Shell) -> None:
     done = sh("advise e.toml --set 'partition={name=\"classes\", clients=5, per_client=1}' --evidence results")
     assert done.code == 0
     assert "No evidence: the nearest of 1 measured settings is" in done.out
+
+
+FAR = 'partition={name="classes", clients=5, per_client=1}'
+
+
+@pytest.mark.parametrize(
+    "asked", [f"e.toml --set '{FAR}'", "run", "digits --partition classes --clients 5 --with per_client=1"]
+)
+def test_without_evidence_the_command_that_brings_it_is_named_and_works(asked: str, measured: Path, sh: Shell) -> None:
+    if asked == "run":
+        assert sh(f"run e.toml --set '{FAR}' --out run --quiet").code == 0
+    done = sh(f"advise {asked} --evidence results")
+    said = done.out.partition("To measure it on these clients, at three seeds each:\n")[2].strip()
+    if said.startswith("cat > compare.toml <<'END'\n"):
+        text, said = said.removeprefix("cat > compare.toml <<'END'\n").split("\nEND\n")
+        (measured / "compare.toml").write_text(text)
+    assert "12 cells in" in sh(f"{said.removeprefix('atoll ')} --dry-run").out
+    _, _, file, *changes = shlex.split(said)
+    made = [cell.experiment for cell in expand(override(atoll.experiment.read(measured / file), changes[1::2]))]
+    assert {e.algorithm["name"] for e in made} == {"fedavg", "fedprox", "scaffold", "fednova"}
+    assert all(e.partition == {"name": "classes", "clients": 5, "per_client": 1} for e in made)
+    assert {(e.rounds, e.local.max_steps) for e in made} == {(50, None) if asked.startswith("digits") else (2, 2)}
+
+
+def test_of_arrays_from_python_the_call_is_named_that_brings_evidence(tmp_path: Path) -> None:
+    x, y = torch.eye(40), torch.arange(40) % 2
+    halves = [torch.arange(20), torch.arange(20, 40)]
+    table = {"clients": halves, "algorithm": {"name": "fedavg", "lr": 0.1}, "rounds": 1, "engine": "loop"}
+    run = atoll.simulate(torch.nn.Linear(40, 2), (x, y), **table, out=tmp_path / "run")
+    assert target(str(run.folder)).next_step.startswith("Call atoll.simulate on these arrays with algorithm = ")
 
 
 def test_mistakes_are_said_plainly(sh: Shell) -> None:

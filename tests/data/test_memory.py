@@ -1,6 +1,7 @@
 """Data that is made from numbers in a file: its size is estimated first, and refused with what would fit."""
 
 import re
+import sys
 import time
 
 import numpy as np
@@ -27,7 +28,7 @@ def test_100_000_users_are_refused_at_once_with_what_would_fit(sixteen_gib: None
     assert said.startswith(
         "data.users: 100,000 users hold 44,635,075 examples of 60 numbers, about 12.7 GiB; a quarter"
     )
-    assert "is 4.0 GiB. Set data.users = 31515, or data.largest = 200 to cap the examples of each." in said
+    assert "is 4.0 GiB. Set data.users = 31415, or data.largest = 200 to cap the examples of each." in said
 
 
 def test_what_is_advised_would_fit(sixteen_gib: None) -> None:
@@ -59,3 +60,15 @@ def test_a_machine_that_does_not_tell_has_no_end(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("os.sysconf", absent)
     assert memory.machine_memory() > 1 << 60
+
+
+def test_logits_that_are_made_in_parts_give_the_same_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = DATA["synthetic"](users=3, classes=40)
+    monkeypatch.setattr(sys.modules["atoll.data.sources.synthetic"], "_LOGITS", 1000)  # 25 rows of many hundreds
+    assert DATA["synthetic"](users=3, classes=40).digest() == whole.digest()
+    assert int(whole.keys["user"].bincount().max()) > 100
+
+
+def test_the_logits_of_the_largest_user_are_counted() -> None:
+    sizes = np.array([20_000])
+    assert estimated_bytes(sizes, 1, 60, 1000) - estimated_bytes(sizes, 1, 60, 2) > 20_000 * 900 * 8

@@ -16,6 +16,7 @@ from PIL import Image
 from pydantic import ConfigDict, create_model
 
 from atoll import rng, tree
+from atoll.data import PARTITIONS, make_clients
 from atoll.data.fetch import Files, Package, ParsedColumns
 from atoll.data.sources import PACKAGED, RECIPES
 from atoll.data.sources.decoders import Bag, CropFlip, Floats, MixedColumns, Scrambled
@@ -464,6 +465,7 @@ def test_covtype_is_scaled_between_0_and_1_and_knows_areas_and_soils(build):
     assert torch.equal(raw.train["y"], (data.train["y"] == 1).long())  # binary: the second kind against the rest
     assert set(data.keys) == {"wilderness", "soil"}
     assert data.keys["wilderness"].unique().tolist() == [0, 1, 2, 3]
+    assert data.client_names == {"wilderness": ("Rawah", "Neota", "Comanche Peak", "Cache la Poudre")}
     gz = {"covtype.data.gz": gzip.compress(forest_text())}
     assert build("covtype", gz, 0, labels="seven").digest() == data.digest()
 
@@ -510,6 +512,11 @@ def test_shakespeare_is_cut_into_windows_by_role(build):
     # the first witch says too little for a window, others speak once; poems and the folio are no plays
     second, romeo = (tree.rows(data.train, data.keys["role"] == role) for role in (0, 1))
     assert data.keys["role"].unique().tolist() == [0, 1]
+    assert data.client_names == {"role": ("macbeth: SECOND WITCH", "romeo: ROMEO")}
+    assert build("shakespeare", plays(), window=100).client_names == {"role": ("romeo: ROMEO",)}
+    roles = make_clients(data, PARTITIONS["natural"](), rng.key(0))
+    assert roles.client_names == ("macbeth: SECOND WITCH", "romeo: ROMEO")
+    assert roles.sizes.tolist() == [len(second["x"]), len(romeo["x"])]
     length = round(0.8 * len(("But soft, what light through yonder window breaks? " * 12).strip()))
     assert len(romeo["x"]) == length - 80
     assert len(second["x"]) < 10
@@ -527,6 +534,7 @@ def test_reviews_become_tokens_by_source(build):
     assert data.inputs == (6,)
     assert (data.examples, len(data.test["x"])) == (32, 8)
     assert data.keys["source"].bincount().tolist() == [16, 16]
+    assert len(data.client_names["source"]) == 2
     assert data.train["x"].dtype == torch.int8
     assert int(data.train["x"].max()) < data.vocabulary <= 9
     awful, great = data.train["x"][data.train["y"] == 0], data.train["x"][data.train["y"] == 1]
@@ -537,6 +545,7 @@ def test_reviews_become_tokens_by_source(build):
 def test_four_sources_have_a_class_or_a_rating(build):
     data = build("sentiment4", vader())
     assert data.keys["source"].bincount().tolist() == [8, 8, 8, 8]
+    assert data.client_names == {"source": ("tweets", "Amazon", "films", "news")}
     rated = build("sentiment4", vader(), labels="valence")
     assert rated.kind == "regression"
     assert torch.equal((rated.train["y"][:, 0] > 0).long(), data.train["y"])
@@ -619,11 +628,13 @@ def test_loans_are_by_bank_and_hold_only_what_is_known_beforehand(build):
     assert data.examples + len(data.test["x"]) == 16  # without a bank or an outcome a loan is left out
     assert data.keys["bank"].bincount().tolist() == [8, 4, 1]
     assert len(data.keys["state"].unique()) == 3
+    assert data.client_names == {"bank": ("FIRST", "SECOND", "THIRD"), "state": ("CA", "IN", "unknown")}
     assert data.train["x"][0].tolist()[:8] == [84, 4, 0, 1, 60000, 60000, 48000, 1997]
     assert data.decode(data.train)["x"].shape[1:] == data.inputs == (96,)
     assert set(torch.cat([data.train["y"], data.test["y"]]).tolist()) == {0, 1}
     large = build("credit", loans(), loans=10)
     assert large.keys["bank"].unique().tolist() == [0]
+    assert large.client_names["bank"] == ("FIRST",)
     with pytest.raises(DataError, match=r"loans: no bank has 11 loans\. The largest has 10"):
         build("credit", loans(), loans=11)
 
@@ -638,6 +649,7 @@ def test_patients_are_summed_up_or_taken_hour_by_hour(build):
     hours = build("sepsis", patients(), examples="hour")
     assert hours.examples + len(hours.test["x"]) == sum(1 + i % 5 + 2 for i in range(20))
     assert set(hours.keys) == {"hospital", "patient"}
+    assert hours.client_names == {"hospital": ("hospital A", "hospital B")}
     longest = int(hours.keys["patient"].bincount().argmax())
     pulse = hours.train["x"][hours.keys["patient"] == longest][:, 0]
     assert pulse[0] == pulse[1] != pulse[2] == pulse[3]  # measured every second hour, and else as last known

@@ -39,6 +39,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         {"task": {"model": {"name": "mlp", "widths": [8, 10**12]}}},
         r"task\.model\.widths\.1: must be at most",
     ),
+    "classes": ({"data": {"name": "synthetic", "classes": 10**5}}, r"data\.classes: must be at most 10000"),
     "draws": ({"cohort": {"name": "fixed_with_replacement", "size": 10**8}}, r"cohort\.size: must be at most 10000000"),
     "infinity": ({"algorithm": {"name": "fedavg", "lr": float("inf")}}, r"lr: must be a finite number"),
 }

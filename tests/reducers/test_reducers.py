@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+import atoll
 from atoll import rng, tree
 from atoll.core import Info, Reducer, Stack, Total, Update
-from atoll.reducers import Collect, Mean, Median, TrimmedMean
+from atoll.errors import ConfigError, SpecError
+from atoll.experiment import Experiment, set_up
+from atoll.reducers import Collect, Mean, Median, TrimmedMean, client_weights
 
 KEY = rng.key("reduce")
 
@@ -140,3 +143,65 @@ def test_factors_are_multiplied_before_the_sum_and_no_factors_change_nothing(red
     torch.testing.assert_close(finished(reducer, reducer.lift_scaled(u, factors, info, KEY)).value, products)
     plain = finished(reducer, reducer.lift_scaled(u, {}, info, KEY))
     assert tree.digest(plain.value) == tree.digest(reduced(reducer, u).value)
+
+
+# --------------------------------------------------------------------------------------------- weights of one's own
+
+
+def test_client_weights_of_1_are_the_mean_to_the_last_bit() -> None:
+    given = updates(5)
+    for weights in ({}, [1.0] * 5, {"2": 1.0}):
+        ours, mean = reduced(client_weights(weights, 5), given), reduced(Mean(), given)
+        assert tree.digest(ours.value) == tree.digest(mean.value)
+        assert ours.weight == mean.weight
+
+
+def test_a_client_counts_so_many_times_as_much_by_number_or_by_name() -> None:
+    given, names = updates(4), ("Bern", "Ulm", "Lyon", "Graz")
+    w, factors = given.weight.numpy(), np.array([1.0, 3.0, 1.0, 0.5])
+    expected = np.average(given.value["delta"]["w"].numpy(), axis=0, weights=w * factors)
+    for weights in ({"Ulm": 3.0, "3": 0.5}, factors.tolist()):
+        total = reduced(client_weights(weights, 4, names), given)
+        assert total.mean()["delta"]["w"].numpy() == pytest.approx(expected, rel=1e-5)
+        assert float(total.weight) == pytest.approx((w * factors).sum())
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0, 2.0], r"reducer\.weights: 2 for 3 clients\. Give each one"),
+        ({"Berne": 2.0}, r"there is no client 'Berne'\. Use Bern, Ulm, Lyon, or 0 to 2"),
+        ({"3": 2.0}, "there is no client '3'"),
+    ],
+)
+def test_weights_of_nobody_are_refused(weights: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        client_weights(weights, 3, ("Bern", "Ulm", "Lyon"))
+
+
+@pytest.mark.parametrize("engine", ["loop", "vector", "threads"])
+def test_equal_weights_and_client_weights_are_the_weights_of_a_run(engine: str) -> None:
+    x, y = np.random.default_rng(0).normal(size=(60, 3)).astype("float32"), np.arange(60) % 2
+    rows = {"Bern": np.arange(10), "Ulm": np.arange(10, 30), "Lyon": np.arange(30, 60)}  # 1, 2 and 3 parts of all
+    net = torch.nn.Linear(3, 2)
+    table: dict[str, Any] = {"clients": rows, "algorithm": {"name": "fedavg", "lr": 0.1}, "rounds": 2, "engine": engine}
+    own = {"name": "client_weights", "weights": {"Ulm": 2.0, "Lyon": 3.0}}
+    ours = atoll.simulate(net, (x, y), **table, transforms=["equal_weights"], reducer=own)
+    usual = atoll.simulate(net, (x, y), **table)
+    assert torch.allclose(ours.params["weight"], usual.params["weight"], atol=1e-6)
+    other = atoll.simulate(net, (x, y), **table, reducer=own)
+    assert not torch.allclose(other.params["weight"], usual.params["weight"], atol=1e-4)
+
+
+def test_noise_does_not_hold_for_sums_with_weights_of_ones_own() -> None:
+    clip, noise = {"name": "clip_l2", "max_norm": 1.0}, {"name": "gaussian_noise", "noise_multiplier": 1.0}
+    given = {
+        "rounds": 1,
+        "data": "digits",
+        "partition": {"name": "iid", "clients": 3},
+        "algorithm": {"name": "fedavg", "lr": 0.1},
+        "transform": ["equal_weights", clip, noise],
+        "reducer": {"name": "client_weights", "weights": {"0": 5.0}},
+    }
+    with pytest.raises(SpecError, match="use reducer = 'mean'"):
+        set_up(Experiment.parse(given))

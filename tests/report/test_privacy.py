@@ -409,7 +409,7 @@ def test_a_logarithmic_axis_has_plain_numbers(tmp_path: Path) -> None:
 def test_the_metric_stands_at_the_epsilon_of_its_own_round(tmp_path: Path) -> None:
     folder = private(tmp_path, {"client": holds()}, values=(None, 0.4, None, 0.6))
     (plot,) = [one for one in spending(group(read_runs([folder])), ACCURACY) if one.name == "client-metric"]
-    (line,) = plot.draw().axes[0].get_lines()
+    line, *_ = plot.draw().axes[0].get_lines()
     assert line.get_xdata().tolist() == [1.247, 2.494]  # rounds 2 and 4, rounded up
     assert line.get_ydata().tolist() == [40.0, 60.0]
 

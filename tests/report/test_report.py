@@ -575,3 +575,38 @@ def test_the_page_says_on_how_much_runs_were_measured_and_whose_their_seconds_ar
     assert f"fedavg: {few}" in page
     assert "fedavg: These runs shared one stack: their seconds are those of the whole stack" in page
     assert "clients are small" not in page  # that is in run.json
+
+
+# ------------------------------------------------------------------------------------------------- under the pointer
+
+
+def stripes(folders: Sequence[Path]) -> list[tuple[float, float, float, str]]:
+    """Where those of the first figure begin, how wide and high they are, and what they say."""
+    svg = plots(group(read_runs(folders)), ACCURACY)[0].svg()
+    found = re.findall(r'<rect x="(.+?)" y=".+?" width="(.+?)" height="(.+?)"><title>([^<>]+?)</title>', svg)
+    return [(float(x), float(width), float(height), html.unescape(title)) for x, width, height, title in found]
+
+
+@pytest.mark.figures
+def test_a_figure_says_under_the_pointer_what_every_group_reached_there(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path, seed=seed, values=(0.2, 0.5 + seed / 10, 0.6)) for seed in (0, 1)]
+    folders.append(write_run(tmp_path, label="<b>prox</b>", values=(0.3, 0.4)))
+    found = stripes(folders)
+    assert [title for *_, title in found] == [
+        "round: 1\nfedavg: 20 ± 0\n<b>prox</b>: 30",
+        "round: 2\nfedavg: 55 ± 64\n<b>prox</b>: 40",
+        "round: 3\nfedavg: 60 ± 0",
+    ]
+    (first, wide, _, _), (second, twice, high, _), (third, again, _, _) = found
+    assert second == pytest.approx(first + wide, abs=0.2)  # no gap between stripes
+    assert third == pytest.approx(second + twice, abs=0.2)
+    assert (twice, again) == pytest.approx((2 * wide, wide), abs=0.2)  # each is nearest to its round
+    assert high > 100
+
+
+@pytest.mark.figures
+def test_long_curves_have_few_stripes_and_a_single_round_has_one(tmp_path: Path) -> None:
+    long = stripes([write_run(tmp_path / "long", values=[i / 1000 for i in range(1, 801)])])
+    assert (len(long), long[0][3], long[-1][3]) == (40, "round: 1\nfedavg: 0.1", "round: 800\nfedavg: 80")
+    ((_, wide, _, title),) = stripes([write_run(tmp_path / "short", values=(0.5,))])
+    assert (wide, title) == (20, "round: 1\nfedavg: 50")

@@ -78,9 +78,26 @@ def test_one_that_raises_at_the_end_does_not_keep_others_from_it(tmp_path: Path)
             raise RuntimeError("no disk")
 
     heard, live = Heard(), LiveRun(atoll.Experiment.parse(GIVEN), tmp_path, [], dict)
+    both = Callbacks([Broken(), heard])
+    both.on_start(live)
     with pytest.raises(RuntimeError):
-        Callbacks([Broken(), heard]).on_end(live, "finished")
-    assert heard.said == [("end", "finished")]
+        both.on_end(live, "finished")
+    assert heard.said[-1] == ("end", "finished")
+
+
+def test_one_that_cannot_start_is_the_reason_and_only_those_that_began_hear_the_end(tmp_path: Path) -> None:
+    class Broken(atoll.Callback):
+        def on_start(self, run: LiveRun) -> None:
+            self.file = (tmp_path / "no folder" / "log").open("w")
+
+        def on_end(self, run: LiveRun, status: str) -> None:
+            self.file.close()
+
+    before, after = Heard(), Heard()
+    with pytest.raises(FileNotFoundError):
+        atoll.run(GIVEN, tmp_path / "a", callbacks=[before, Broken(), after])
+    assert before.said[-1] == ("end", "failed: FileNotFoundError")
+    assert after.said == []
 
 
 def test_a_private_run_that_a_callback_ends_is_charged_like_one_that_a_metric_ends(tmp_path: Path) -> None:

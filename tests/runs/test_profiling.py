@@ -1,6 +1,7 @@
 """`--profile` tells where a round's time goes, and changes nothing else."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -58,6 +59,8 @@ def test_a_profiled_run_has_the_same_record_and_a_table_of_every_phase(engine: s
     assert page.count("<svg") == 3
     assert "src=" not in page  # opens offline
     assert "forward and backward" in page
+    assert "prefers-color-scheme: dark" in page
+    assert re.search(r"<title>server: \d+\.\d{3} ms</title>", page)
 
 
 def test_a_run_of_one_round_is_profiled_in_that_round(tmp_path: Path) -> None:

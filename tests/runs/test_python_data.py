@@ -129,7 +129,7 @@ def test_categories_of_a_frame_are_one_hot_and_remembered(kind: str) -> None:
     assert dataset.train["x"].tolist() == [[1, 0, 1], [2, 1, 0], [3, 0, 1]]
     assert dataset.test is not None
     assert dataset.test["x"].tolist() == [[4, 0, 0]]
-    with pytest.raises(DataError, match="test x: its columns are not those of the training data"):
+    with pytest.raises(DataError, match="test x: lacks 'ward'"):
         make_dataset((train, [0, 1, 0]), (pd.DataFrame({"age": [1.0]}), [1]))
 
 

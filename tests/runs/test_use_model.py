@@ -5,6 +5,7 @@ import json
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -179,6 +180,88 @@ def test_a_module_from_python_comes_back_and_from_its_folder_needs_one_like_it(b
     assert Run(done.folder).predict(x, module=net).tolist() == done.predict(x).tolist()
     with pytest.raises(DataError, match=r"rows have shape \(2,\), and the model takes \(3,\)"):
         done.predict(x[:, :2])
+
+
+def frame():
+    draw = np.random.default_rng(1)
+    ward = pd.Series(draw.choice(["north", "south", "west"], 60), dtype="category")
+    return pd.DataFrame({"ward": ward, "age": draw.normal(size=60), "sex": draw.choice(["f", "m"], 60)})
+
+
+def net():
+    return nn.Linear(6, 2)
+
+
+def of_frame(x, out, **more):
+    y, halves = np.arange(len(x)) % 2, [np.arange(0, len(x), 2), np.arange(1, len(x), 2)]
+    table = {"clients": halves, "algorithm": {"name": "fedavg", "lr": 0.3}, "rounds": 3, "engine": "loop", "out": out}
+    return atoll.simulate(net, (x, y), (x, y), **table, **more)
+
+
+def test_after_training_on_a_frame_a_frame_a_dict_a_file_and_the_command_say_the_same(tmp_path, monkeypatch):
+    x = frame()
+    hot = [x["ward"] == "north", x["ward"] == "south", x["ward"] == "west", x["age"], x["sex"] == "f", x["sex"] == "m"]
+    rows = torch.from_numpy(np.stack(hot, 1).astype("float32"))
+    done = of_frame(x, tmp_path / "run")
+    shares = done.predict(x, probabilities=True)
+    assert shares.tolist() == done.model()(rows).double().softmax(1).tolist()
+    assert done.predict(x[["sex", "age", "ward"]], probabilities=True).tolist() == shares.tolist()
+    assert done.predict(dict(x.astype(object)), probabilities=True).tolist() == shares.tolist()
+    x.to_csv(tmp_path / "new.csv", index=False)
+    assert done.predict(tmp_path / "new.csv", probabilities=True).tolist() == shares.tolist()
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_nets.py").write_text("from torch import nn\n\ndef net():\n    return nn.Linear(6, 2)\n")
+    command = ["predict", str(done.folder), str(tmp_path / "new.csv")]
+    shown = CliRunner().invoke(app, [*command, "--module", "my_nets:net"])
+    assert [line.partition(",")[0] for line in shown.output.splitlines()[1:]] == [str(a) for a in done.predict(x)]
+    with pytest.raises(ConfigError, match=r"name its class: atoll predict --module my_nets:Linear"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+
+
+def test_numbered_columns_and_what_is_missing_in_a_frame(tmp_path):
+    x = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 6)))  # its columns are called 0 to 5
+    assert of_frame(x, tmp_path / "a").predict(x).tolist() == of_frame(x, tmp_path / "b").predict(x.to_numpy()).tolist()
+    gaps = frame().assign(sex=pd.Series(["f", "m", None] * 20, dtype="string"))
+    done = of_frame(gaps, tmp_path / "c")
+    assert done.inputs.columns.categories[1].values == ("f", "m")
+    assert done.inputs.decoded(gaps, {})[2, 4:].tolist() == [0, 0]
+    with pytest.raises(DataError, match=r"x: column 'age' is no number everywhere; in training it was"):
+        done.predict(gaps.assign(age="old"))
+
+
+def test_categories_of_a_frame_are_of_its_rows_so_that_a_private_run_is_refused(tmp_path):
+    chain = ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}, {"name": "gaussian_noise", "noise_multiplier": 1.0}]
+    with pytest.raises(ConfigError, match="categories"):
+        of_frame(frame(), tmp_path / "run", transforms=chain, privacy={"delta": 1e-3})
+
+
+def test_the_best_model_is_used_where_it_is_asked_for(tmp_path):
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(40, 6)).astype("float32"), draw.integers(0, 2, 40)
+    halves = [np.arange(20), np.arange(20, 40)]
+    table = {"clients": halves, "algorithm": {"name": "fedavg", "lr": 3.0}, "rounds": 6, "engine": "loop"}
+    done = atoll.simulate(net, (x, y), (x, y), **table, out=tmp_path / "run")
+    assert done.best["round"] < 6
+    assert all(torch.equal(v, done.best_params[k]) for k, v in done.model(best=True).state_dict().items())
+    hits = (done.predict(x, best=True) == y).mean()
+    assert float(hits) == pytest.approx(done.history[done.best["round"] - 1]["accuracy"])
+    assert float(hits) > float((done.predict(x) == y).mean())
+    saved = torch.load(done.export(tmp_path / "best.pt", best=True), weights_only=True)
+    assert all(torch.equal(v, done.best_params[k]) for k, v in saved.items())
+
+
+def test_the_command_takes_the_best_model_and_who_has_none_is_told(sites, tmp_path):
+    done = atoll.run(experiment(sites, algorithm={"name": "fedavg", "lr": 5.0}, rounds=5), tmp_path / "run")
+    assert done.best["round"] < 5
+    shown = CliRunner().invoke(app, ["predict", str(done.folder), str(sites / "Ulm.csv"), "--best"])
+    said = [float(line.rpartition(",")[2]) for line in shown.output.splitlines()[1:]]
+    assert said == pytest.approx(done.predict(sites / "Ulm.csv", probabilities=True, best=True)[:, 1], rel=1e-5)
+    assert said != pytest.approx(done.predict(sites / "Ulm.csv", probabilities=True)[:, 1], rel=1e-5)
+    with pytest.raises(ConfigError, match="best: is the server's model; clients' own are those of the last round"):
+        done.model(client="Ulm", best=True)
+    del done.info["best"]
+    with pytest.raises(ConfigError, match="best: this run kept no best model"):
+        done.predict(sites / "Ulm.csv", best=True)
 
 
 def test_pixels_are_prepared_as_in_training():

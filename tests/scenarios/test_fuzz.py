@@ -4,12 +4,15 @@ The same cases as `benchmarks/soak.py` tries by the ten thousand (docs/reliabili
 """
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.mutated_experiments import mutated, tried
 from tests.support.mutated_files import samples
+from tests.support.paths import ROOT
 
 CASES = 500
 SAMPLES = samples()
@@ -46,3 +49,12 @@ def test_a_malformed_data_file_is_read_or_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_what_the_fuzzer_spoils_is_well_before(name: str, tmp_path: Path) -> None:
     assert SAMPLES[name].read(tmp_path, {}) == "read"
+
+
+@pytest.mark.slow
+def test_the_fuzz_is_a_command_that_counts() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "soak.py"), "fuzz", "--cases", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()[-2:]
+    assert [line.partition(":")[0] for line in lines] == ["experiments", "files"]
+    assert all(": 3 cases: " in line and "0 raw errors, 0 crashes, 0 other faults" in line for line in lines)

@@ -73,7 +73,12 @@ TRANSFORM_OPTIONS: dict[str, dict[str, Any]] = {
     "nbafl": {"max_norm": 0.5, "epsilon": 8.0, "delta": 1e-3, "examples": 50, "rounds": 20, "clients": 50},
     "top_k": {"share": 0.3},
 }
-REDUCER_OPTIONS: dict[str, dict[str, Any]] = {"mean": {}, "median": {}, "trimmed_mean": {"share": 0.2}}
+REDUCER_OPTIONS: dict[str, dict[str, Any]] = {
+    "mean": {},
+    "client_weights": {"weights": {"1": 2.0, "3": 0.5}, "population": 100},
+    "median": {},
+    "trimmed_mean": {"share": 0.2},
+}
 PARTITION_OPTIONS: dict[str, dict[str, Any]] = {
     "iid": {"clients": 7},
     "dirichlet": {"clients": 6, "alpha": 0.4},

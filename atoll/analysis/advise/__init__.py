@@ -3,6 +3,7 @@
 target.py        what is asked about: data and partition, and how unlike the clients are
 distance.py      how far two settings are apart
 evidence.py      the results of suites as settings: who did best there, and by how much
+next_step.py     what would bring evidence, where there is none
 advice.py        the nearest of them, in words
 advice_table.py  the same for a terminal
 """

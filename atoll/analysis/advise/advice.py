@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from atoll.analysis.advise.distance import WITHIN, Distance, distance
-from atoll.analysis.advise.evidence import Setting
+from atoll.analysis.advise.evidence import LIKELY, Setting
 from atoll.analysis.advise.target import Target
 
-SURE, LIKELY = 0.95, 0.75
+SURE = 0.95
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def advise(target: Target, evidence: Sequence[Setting], within: float = WITHIN, 
     if not near:
         return Advice(target, None, "none", (), within, len(evidence), nearest)
     first = near[0].setting
-    return Advice(target, first.best, certainty(first), near, within, len(evidence), nearest)
+    return Advice(target, first.advised, certainty(first), near, within, len(evidence), nearest)
 
 
 def _far(target: Target, setting: Setting) -> Distance | None:
@@ -61,6 +62,8 @@ def _order(near: Near) -> tuple[Any, ...]:
 
 def certainty(setting: Setting) -> str:
     """How sure the first place is."""
+    if setting.cheaper is not None:
+        return "equal"
     if setting.p_better >= SURE:
         return "clear"
     if setting.p_equal >= LIKELY:
@@ -71,13 +74,13 @@ def certainty(setting: Setting) -> str:
 def words(advice: Advice) -> list[str]:
     """The advice in plain English."""
     if advice.method is None:
-        return [_nothing(advice)]
+        return [_nothing(advice), *_to_find_out(advice.target)]
     return [*_nearest_text(advice.near[0]), *_others(advice)]
 
 
 def _nothing(advice: Advice) -> str:
     if not advice.considered:
-        return "No evidence: no measured setting has two methods on two seeds or more. Run a suite: atoll bench."
+        return "No evidence: no measured setting has two methods on two seeds or more."
     if advice.nearest is None:
         return f"No evidence: none of the {advice.considered} measured settings says how unlike its clients are."
     return (
@@ -86,17 +89,31 @@ def _nothing(advice: Advice) -> str:
     )
 
 
+def _to_find_out(target: Target) -> Iterator[str]:
+    if target.next_step:
+        yield f"To measure it on these clients, at three seeds each:\n{target.next_step}"
+
+
 def _nearest_text(near: Near) -> Iterator[str]:
     s, second = near.setting, near.setting.scores[1].method
     margin, scale = s.margin, s.scale
     assert margin.half is not None
-    yield f"Use {s.best}: it did best on the nearest measured setting, {s.name}, {near.distance.total:.2f} away."
+    where = f"the nearest measured setting, {s.name}, {near.distance.total:.2f} away"
+    if s.cheaper is None:
+        yield f"Use {s.best}: it did best on {where}."
+    else:
+        yield (
+            f"Use {s.advised}: {s.best} did best on {where}, but practically they are equal (p(equal within "
+            f"{s.rope * scale:g}) {s.cheaper.p_equal:.2f}), and {s.advised} sends {s.cheaper.share:.0%} of the bytes."
+        )
     yield (
-        f"It is {abs(margin.mean) * scale:.3g} ± {margin.half * scale:.2g} ahead of {second} in {s.metric} over "
+        f"{s.best} is {abs(margin.mean) * scale:.3g} ± {margin.half * scale:.2g} ahead of {second} in {s.metric} over "
         f"{len(s.seeds)} seeds: p(better) {s.p_better:.2f}, p(equal within {s.rope * scale:g}) {s.p_equal:.2f}, "
         f"p(worse) {s.p_worse:.2f}."
     )
-    yield _CERTAINTY[certainty(s)].format(second=second, more=_more(s))
+    if s.cheaper is None:
+        cost = "choose by cost" if math.isnan(s.scores[0].bytes) else "it sends no less: take either"
+        yield _CERTAINTY[certainty(s)].format(second=second, more=_more(s), cost=cost)
     if near.distance.other_data:
         what = f"That was another data set, {s.data}" if s.data else "Those results do not name their data set"
         yield f"{what}: take it as a hint."
@@ -114,7 +131,7 @@ def _nearest_text(near: Near) -> Iterator[str]:
 _CERTAINTY = {
     "clear": "That is clear.",
     "probable": "That is probable, not certain: {more} would settle it.",
-    "equal": "For all that is known {second} does as well: choose by cost.",
+    "equal": "Practically {second} is equal; {cost}.",
     "undecided": "That is undecided: the order may be chance. {more} would settle it.",
 }
 
@@ -128,11 +145,11 @@ def _more(s: Setting) -> str:
 
 def _others(advice: Advice) -> Iterator[str]:
     others = advice.near[1:]
-    same = sum(n.setting.best == advice.method for n in others)
+    same = sum(n.setting.advised == advice.method for n in others)
     if len(others) == 1:
-        yield f"The next nearest setting has {'the same' if same else 'another'} winner."
+        yield f"The next nearest setting gives {'the same' if same else 'other'} advice."
     elif others:
-        yield f"Of the {len(others)} next nearest settings, {same} {'has' if same == 1 else 'have'} the same winner."
+        yield f"Of the {len(others)} next nearest settings, {same} {'gives' if same == 1 else 'give'} the same advice."
     if unlike := sum(n.distance.other_privacy for n in others):
         has = "no mechanism for privacy" if advice.target.private else "a mechanism for privacy"
         which = "It" if len(others) == 1 else f"{unlike} of them"

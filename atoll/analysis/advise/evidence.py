@@ -15,6 +15,8 @@ from atoll.report import known_metric
 from atoll.stats import Estimate, correlated_t, seeds_to_settle, t_interval
 
 FEWEST = 2  # seeds, below which a mean has no spread
+LIKELY = 0.75  # p(equal) from which two methods are practically equal
+CHEAPER = 0.95  # of the bytes, and less, is cheaper
 ROPE = 0.01  # of a share such as accuracy; of the best mean for what is no share
 _METHODS = ("algorithm", "method")  # the last axis, where it holds what can be advised
 
@@ -26,6 +28,16 @@ class MethodScore:
     method: str
     estimate: Estimate
     digests: tuple[str, ...]  # of the experiments, in the order of the seeds
+    bytes: float  # up and down, of all clients of a run; NaN where nothing was counted
+
+
+@dataclass(frozen=True)
+class Cheaper:
+    """A method that does practically as well as the best, and sends less: the one of these that sends least."""
+
+    method: str
+    share: float  # of the bytes of the best
+    p_equal: float
 
 
 @dataclass(frozen=True)
@@ -51,11 +63,17 @@ class Setting:
     settled: int | None  # seeds in all that would settle it
     diverged: tuple[str, ...] = ()  # methods with a seed that was not finite
     privacy: str = ""  # what the best promises, where a run has a mechanism; nothing where none has
+    cheaper: Cheaper | None = None
 
     @property
     def best(self) -> str:
         """The method with the best mean."""
         return self.scores[0].method
+
+    @property
+    def advised(self) -> str:
+        """The best, or what does practically as well for less."""
+        return self.best if self.cheaper is None else self.cheaper.method
 
     @property
     def name(self) -> str:
@@ -108,12 +126,13 @@ def _setting(one: Results, cells: Sequence[Cell], when: When, rope: float | None
         return None
     by_method = {cell.method: cell for cell in fair}
     best, second = order[:2]
-    seeds = _pairs(by_method[best], by_method[second])
+    seeds, a, b = _paired(by_method[best], by_method[second], finite)
     if len(seeds) < FEWEST:
         return None
-    a, b = ([finite[m][seed] for seed in seeds] for m in (best, second))
     width = rope if rope is not None else _rope(one, a)
     belief = correlated_t(a, b, rope=width, rho=0.0, higher=one.higher)
+    scores = tuple(_score(by_method[m], finite[m]) for m in order)
+    equal = {m: _p_equal(by_method[best], by_method[m], finite, width) for m in order[1:]}
     return Setting(
         one.suite,
         one.size,
@@ -124,7 +143,7 @@ def _setting(one: Results, cells: Sequence[Cell], when: When, rope: float | None
         skew,
         one.metric,
         one.scale,
-        tuple(_score(by_method[m], finite[m]) for m in order),
+        scores,
         seeds,
         t_interval([x - y for x, y in zip(a, b, strict=True)]),
         width,
@@ -134,7 +153,22 @@ def _setting(one: Results, cells: Sequence[Cell], when: When, rope: float | None
         seeds_to_settle(a, b, rope=width, rho=0.0),
         tuple(m for m, v in values.items() if v and not all(map(math.isfinite, v.values()))),
         _privacy([by_method[m] for m in order]),
+        _cheaper(scores, equal),
     )
+
+
+def _cheaper(scores: Sequence[MethodScore], p_equal: Mapping[str, float]) -> Cheaper | None:
+    most, *others = scores
+    less = [score for score in others if p_equal[score.method] >= LIKELY and score.bytes <= CHEAPER * most.bytes]
+    if not less:
+        return None
+    least = min(less, key=lambda score: score.bytes)  # of several the best, which comes first
+    return Cheaper(least.method, least.bytes / most.bytes, p_equal[least.method])
+
+
+def _p_equal(best: Cell, other: Cell, values: Mapping[str, Mapping[int, float]], rope: float) -> float:
+    seeds, a, b = _paired(best, other, values)
+    return correlated_t(a, b, rope=rope, rho=0.0).p_equal if len(seeds) >= FEWEST else 0.0
 
 
 def _privacy(cells: Sequence[Cell]) -> str:
@@ -151,16 +185,21 @@ def _only(data: Any) -> str | None:
     return data if isinstance(data, str) else None
 
 
-def _pairs(a: Cell, b: Cell) -> tuple[int, ...]:
-    """The seeds at which both had the same clients."""
+def _paired(
+    a: Cell, b: Cell, values: Mapping[str, Mapping[int, float]]
+) -> tuple[tuple[int, ...], list[float], list[float]]:
+    """The seeds at which both had the same clients, and what they reached there."""
     ours, theirs = ({run.seed: run.partition for run in cell.runs} for cell in (a, b))
-    return tuple(sorted(seed for seed in ours if seed in theirs and ours[seed] == theirs[seed]))
+    seeds = tuple(sorted(seed for seed in ours if seed in theirs and ours[seed] == theirs[seed]))
+    return seeds, [values[a.method][seed] for seed in seeds], [values[b.method][seed] for seed in seeds]
 
 
 def _score(cell: Cell, values: Mapping[int, float]) -> MethodScore:
     seeds = sorted(values)
     digests = {run.seed: run.digest for run in cell.runs}
-    return MethodScore(cell.method, t_interval([values[s] for s in seeds]), tuple(digests[s] for s in seeds))
+    sent = [run.bytes[-1] for run in cell.runs if run.bytes]
+    cost = statistics.fmean(sent) if sent else math.nan
+    return MethodScore(cell.method, t_interval([values[s] for s in seeds]), tuple(digests[s] for s in seeds), cost)
 
 
 def _rope(one: Results, values: Sequence[float]) -> float:

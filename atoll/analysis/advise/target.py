@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atoll.analysis.advise import next_step
 from atoll.core import Transform
 from atoll.errors import AtollError, ConfigError
 from atoll.experiment import Experiment, build, load, load_dataset, make_partition, override
@@ -14,7 +15,7 @@ from atoll.records import RunFolder
 from atoll.suites import skew, skew_of
 from atoll.transforms import TRANSFORMS
 
-_ANY = {"rounds": 1, "algorithm": {"name": "fedavg", "lr": 0.1}}  # a file needs them; clients do not depend on them
+_ANY = {"rounds": 50, "algorithm": {"name": "fedavg", "lr": 0.1}}  # a file needs them; clients do not depend on them
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Target:
     skew: Mapping[str, float]
     digest: str = ""  # of the partition
     private: bool = False  # is there a mechanism, on updates or on examples?
+    next_step: str = ""  # what to do where there is no evidence
 
 
 def target(
@@ -44,17 +46,19 @@ def target(
     if path.is_dir():
         return _of_run(path)
     if whole:
-        return _measured(asked, load(path, changes))
+        experiment = load(path, changes)
+        return _measured(asked, experiment, next_step.of_file(asked, changes, experiment))
     data = override({"data": {"name": asked}}, [f"data.{change}" for change in changes])["data"]
     entry = {} if not partition else {"partition": dict(partition)}
-    return _measured(asked, Experiment.parse({**_ANY, "seed": seed or 0, "data": data, **entry}))
+    experiment = Experiment.parse({**_ANY, "seed": seed or 0, "data": data, **entry})
+    return _measured(asked, experiment, next_step.of_experiment(experiment))
 
 
-def _measured(name: str, experiment: Experiment) -> Target:
+def _measured(name: str, experiment: Experiment, command: str) -> Target:
     dataset = load_dataset(experiment)
     clients = make_partition(experiment, dataset)
     skew = skew_of(dataset, clients, experiment.partition)
-    return Target(name, str(experiment.data["name"]), skew, clients.digest(), _private(experiment))
+    return Target(name, str(experiment.data["name"]), skew, clients.digest(), _private(experiment), command)
 
 
 def _private(experiment: Experiment) -> bool:
@@ -67,9 +71,10 @@ def _of_run(path: Path) -> Target:
     info = RunFolder(path).info
     experiment = Experiment.parse(info["experiment"])
     try:
-        return _measured(str(path), experiment)
+        return _measured(str(path), experiment, next_step.of_experiment(experiment))
     except AtollError:
         if not info.get("label_counts"):
             raise
         digest = str((info.get("partition") or {}).get("digest") or "")
-        return Target(str(path), str(experiment.data["name"]), skew(info), digest, _private(experiment))
+        private, step = _private(experiment), next_step.of_experiment(experiment)
+        return Target(str(path), str(experiment.data["name"]), skew(info), digest, private, step)

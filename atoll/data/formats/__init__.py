@@ -8,6 +8,7 @@ from atoll.data.formats.cifar import cifar10_binary, cifar100
 from atoll.data.formats.csv import csv
 from atoll.data.formats.emnist import emnist
 from atoll.data.formats.femnist import femnist
+from atoll.data.formats.frame import fitted_table
 from atoll.data.formats.huggingface import huggingface
 from atoll.data.formats.idx import idx
 from atoll.data.formats.images import images
@@ -49,4 +50,4 @@ _BUILDERS: dict[str, Callable[..., Dataset]] = {
 
 FILES: dict[str, Callable[..., Dataset]] = {name: at_the_door(name, build) for name, build in _BUILDERS.items()}
 
-__all__ = ["FILES", "Preprocessing", "columns_of", "read_new_rows"]
+__all__ = ["FILES", "Preprocessing", "columns_of", "fitted_table", "read_new_rows"]

@@ -1,5 +1,6 @@
 """Shakespeare's roles, as LEAF writes them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,7 +9,7 @@ import torch
 
 from atoll.data.dataset import Dataset
 from atoll.data.formats import safe_read
-from atoll.data.formats.label_encoding import numbered
+from atoll.data.formats.label_encoding import named_clients
 from atoll.data.formats.leaf_json import Array, LeafExamples, leaf_dataset, read_leaf
 from atoll.data.formats.split import Share
 from atoll.data.sources import Tokens
@@ -53,7 +54,8 @@ def leaf_shakespeare(
     dataset = leaf_dataset("leaf_shakespeare", kind, parts, columns, size, Tokens(), size)
     play = parts[0].group
     if None not in set(play):
-        dataset.keys["play"] = torch.from_numpy(numbered(play)[0])
+        keys, names = named_clients({"play": play})
+        return replace(dataset, keys=dataset.keys | keys, client_names=dataset.client_names | names)
     return dataset
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from atoll.data.arrays import column
 from atoll.data.formats import safe_read
 from atoll.data.formats.client_files import Found
-from atoll.data.formats.column_file import Columns, memory_database
+from atoll.data.formats.column_file import Array, Columns, memory_database
 from atoll.data.formats.csv import CsvReading, csv_table
 from atoll.data.formats.parquet import SUFFIXES as PARQUET
 from atoll.data.formats.parquet import parquet_table
@@ -38,17 +38,25 @@ def read_new_rows(path: Path, fitted: Preprocessing, options: Mapping[str, Any])
             return table.read(numbers, texts)
 
 
-def columns_of(x: Any, fitted: Preprocessing) -> Columns:
+def columns_of(x: Any, fitted: Preprocessing, where: str = "x") -> Columns:
     """A table (a dict of columns, or a frame), or an array with the columns of numbers in the order of training."""
     numbers, texts = [n.name for n in fitted.numbers], [c.name for c in fitted.categories]
     names = x.keys() if isinstance(x, Mapping) else getattr(x, "columns", None)  # a frame, of pandas or others
     if names is None:
         return _positional(x, numbers, texts)
-    missing = [name for name in [*numbers, *texts] if name not in names]
+    by_text = {str(name): x[name] for name in names}
+    missing = [name for name in [*numbers, *texts] if name not in by_text]
     if missing:
-        raise DataError(f"x: lacks {safe_read.list_names(missing)}. The model was trained with these columns.")
-    columns = {name: np.asarray(x[name], np.float64) for name in numbers}
-    return columns | {name: _texts(x[name]) for name in texts}
+        raise DataError(f"{where}: lacks {safe_read.list_names(missing)}. The model was trained with these columns.")
+    columns = {name: _numbers(by_text[name], name, where) for name in numbers}
+    return columns | {name: as_texts(by_text[name]) for name in texts}
+
+
+def _numbers(values: Any, name: str, where: str) -> Array:
+    try:
+        return np.asarray(values, np.float64)
+    except (ValueError, TypeError):
+        raise DataError(f"{where}: column {name!r} is no number everywhere; in training it was. Correct it.") from None
 
 
 def _positional(x: Any, numbers: list[str], texts: list[str]) -> Columns:
@@ -61,6 +69,11 @@ def _positional(x: Any, numbers: list[str], texts: list[str]) -> Columns:
     return {name: values[:, i] for i, name in enumerate(numbers)}
 
 
-def _texts(values: Any) -> Any:
-    """As a file would have them; None and what is not equal to itself (NaN) are missing."""
-    return np.array([None if v is None or v != v else str(v).strip() for v in values], object)
+def as_texts(values: Any) -> Array:
+    """As a file would have them; what is missing is None."""
+    return np.array([None if _is_missing(v) else str(v).strip() for v in values], object)
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, NaT; and pandas' NA, which is not even unequal to itself."""
+    return value is None or repr(value) == "<NA>" or bool(value != value)

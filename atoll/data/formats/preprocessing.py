@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,12 @@ class Preprocessing:
     label: str
     classes: tuple[str, ...] = ()
     target: Number | None = None  # how the target of a regression was standardised, if it was
+    order: tuple[str, ...] = ()  # of the columns in a row; empty: categories behind all numbers
+
+    def rows(self, columns: Columns) -> Tensor:
+        """What a model takes, side by side."""
+        x: Tensor = self.decode(self.apply(columns))["x"]
+        return x[:, self._in_order()] if self.order else x
 
     def apply(self, columns: Columns) -> Tree:
         """The columns of a data set: numbers, and the places of categories."""
@@ -72,6 +79,11 @@ class Preprocessing:
     @property
     def decode(self) -> Same | OneHot:
         return OneHot(self._places) if self.categories else Same()
+
+    def _in_order(self) -> list[int]:
+        widths = {n.name: 1 for n in self.numbers} | {c.name: len(c.values) for c in self.categories}
+        ends = dict(zip(widths, accumulate(widths.values()), strict=True))
+        return [i for name in self.order for i in range(ends[name] - widths[name], ends[name])]
 
     @property
     def _places(self) -> int:
@@ -100,4 +112,5 @@ class Preprocessing:
             table["label"],
             tuple(table["classes"]),
             None if target is None else Number(**target),
+            tuple(table.get("order", ())),  # older runs have none
         )

@@ -1,6 +1,6 @@
 """TensorFlow Federated's HDF5 files: examples/<client>/<field>, one array of a field for each client."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,12 @@ from numpy.typing import DTypeLike, NDArray
 from atoll.data.arrays import Kind
 from atoll.data.dataset import Dataset
 from atoll.data.formats import safe_read
+from atoll.data.formats.in_child import in_child
 from atoll.data.formats.label_encoding import matched, named_clients
+from atoll.data.memory import machine_memory
 from atoll.tree import Tree
 
 Array = NDArray[Any]
-_ORIGINAL = "Use the file that TensorFlow Federated fetches"
 
 
 @dataclass(frozen=True)
@@ -40,16 +41,17 @@ def read_tff(
     path: Path, fields: dict[str, Field], clients: int | None = None, per_client: int | None = None
 ) -> TffExamples:
     """The fields of the first `clients` clients by name, and of each the first `per_client` examples."""
-    h5py = safe_read.import_extra("h5py", "hdf5")
-    try:
-        with h5py.File(path, "r") as file:
-            if not isinstance(file.get("examples"), h5py.Group):
-                safe_read.refuse(path, f"has no group 'examples'; it has {safe_read.list_names(list(file))}", _ORIGINAL)
-            group = file["examples"]
-            names = sorted(group)[:clients]
-            return _read(path, group, names, fields, per_client)
-    except (OSError, RuntimeError, KeyError) as e:
-        safe_read.refuse(path, f"is no HDF5 file, or damaged or cut short ({e})", "Fetch it again")
+    safe_read.import_extra("h5py", "hdf5")
+    from atoll.data.formats.hdf5_arrays import tff_arrays  # needs h5py
+
+    shapes = {name: list(field.shape) for name, field in fields.items()}
+    options: dict[str, Any] = {
+        "fields": shapes,
+        "clients": clients,
+        "per_client": per_client,
+        "most_bytes": machine_memory(),
+    }
+    return _stacked(path, in_child(tff_arrays, path, **options), fields)
 
 
 def tff_dataset(
@@ -82,9 +84,9 @@ def class_field(count: int) -> Field:
     return Field((), (), np.int64, convert)
 
 
-def _read(path: Path, group: Any, names: list[str], fields: dict[str, Field], per_client: int | None) -> TffExamples:
-    sizes = [_size(group[name], fields, f"{path}, client {name!r}") for name in names]
-    sizes = sizes if per_client is None else [min(n, per_client) for n in sizes]
+def _stacked(path: Path, arrays: Iterator[Array], fields: dict[str, Field]) -> TffExamples:
+    """All clients' rows, converted: names and sizes come first, then each client's fields."""
+    names, sizes = next(arrays).tolist(), next(arrays).tolist()
     rows = sum(sizes)
     if not rows:
         safe_read.refuse(path, "has no examples", "Fetch it again")
@@ -94,23 +96,6 @@ def _read(path: Path, group: Any, names: list[str], fields: dict[str, Field], pe
     end = 0
     for name, size in zip(names, sizes, strict=True):
         for k, field in fields.items():
-            columns[k][end : end + size] = field.convert(group[name][k][:size], f"{path}, client {name!r}, {k}")
+            columns[k][end : end + size] = field.convert(next(arrays), f"{path}, client {name!r}, {k}")
         end += size
     return TffExamples(columns, np.repeat(np.array(names, object), sizes))
-
-
-def _size(client: Any, fields: dict[str, Field], where: str) -> int:
-    """How many examples a client has, by the shapes that the file tells."""
-    counts = set()
-    for name, field in fields.items():
-        if name not in client:
-            safe_read.refuse(where, f"has no field {name!r}; it has {safe_read.list_names(list(client))}", _ORIGINAL)
-        count, *shape = client[name].shape or (0,)
-        if tuple(shape) != field.shape:
-            safe_read.refuse(where, f"{name} has rows of shape {tuple(shape)}, not {field.shape}", _ORIGINAL)
-        counts.add(int(count))
-    if len(counts) > 1:
-        safe_read.refuse(
-            where, f"its fields have different lengths ({', '.join(map(str, sorted(counts)))})", "Fetch it again"
-        )
-    return counts.pop()

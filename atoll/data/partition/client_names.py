@@ -29,11 +29,12 @@ def _named(partition: Partition, keys: Mapping[str, Tensor], names: Mapping[str,
 def _members(partition: Partition, natural: Tensor) -> list[list[int]] | None:
     """The natural clients that each client is made of; None if one of them was split between clients."""
     owners, numbers = partition.owners().numpy(), natural[partition.indices].numpy()
-    pairs = np.unique(np.stack([owners, numbers], 1), axis=0)
-    if len(np.unique(pairs[:, 1])) < len(pairs):
+    count = int(numbers.max(initial=0)) + 1
+    owner, member = np.divmod(np.unique(owners * count + numbers), count)  # one number a pair sorts ten times as fast
+    if len(np.unique(member)) < len(member):
         return None
-    starts = np.searchsorted(pairs[:, 0], np.arange(partition.size + 1))
-    return [pairs[a:b, 1].tolist() for a, b in pairwise(starts.tolist())]
+    starts = np.searchsorted(owner, np.arange(partition.size + 1))
+    return [member[a:b].tolist() for a, b in pairwise(starts.tolist())]
 
 
 def _joined(names: list[str]) -> str:

@@ -11,6 +11,7 @@ from atoll.data.dataset import Dataset
 from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.decoders import MixedColumns
 from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
+from atoll.data.sources.natural_keys import named_keys
 from atoll.errors import DataError
 
 _PUBLISHED = Download(
@@ -40,6 +41,7 @@ COVTYPE = Recipe(
     clients="4 wilderness areas, 40 soils",
 )
 _NUMBERS, _AREAS, _SOILS = 10, 4, 40
+_WILDERNESS = ("Rawah", "Neota", "Comanche Peak", "Cache la Poudre")  # as covtype.info has them, in its order
 _TREES = ("spruce/fir", "lodgepole pine", "ponderosa pine", "cottonwood/willow", "aspen", "Douglas fir", "krummholz")
 
 
@@ -63,12 +65,12 @@ def covtype(
     )
     decode = MixedColumns((*_steps(cached, scale), ("one", _AREAS), ("one", _SOILS)))
     inside = rows_of(part, TRAIN)
-    keys = {"wilderness": cached["x"][inside, _NUMBERS].long(), "soil": cached["x"][inside, _NUMBERS + 1].long()}
     classes = ("other", "lodgepole pine") if labels == "binary" else _TREES
-    clients = {name: torch.unique(key, return_inverse=True)[1] for name, key in keys.items()}
+    clients, names = named_keys({"wilderness": (cached["x"][inside, _NUMBERS].long(), _WILDERNESS)})
+    clients["soil"] = torch.unique(cached["x"][inside, _NUMBERS + 1].long(), return_inverse=True)[1]
     data = Dataset("covtype", "classification", train, test, (decode.width,), len(classes), decode, clients)
     fitted = "" if scale == "none" else "least and largest values"
-    return replace(data, validation=validation, classes=classes, fitted=fitted).check()
+    return replace(data, validation=validation, classes=classes, fitted=fitted, client_names=names).check()
 
 
 def _steps(cached: ParsedColumns, scale: str) -> tuple[tuple[str, float, float], ...]:

@@ -7,7 +7,6 @@ from operator import itemgetter
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -15,6 +14,7 @@ from atoll.data.dataset import Dataset
 from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.decoders import MixedColumns
 from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
+from atoll.data.sources.natural_keys import named_keys
 from atoll.errors import DataError
 
 _CREDIT_FILE = Download(
@@ -72,10 +72,10 @@ def credit(loans: Annotated[int, Field(ge=1)] = 1, split: Split = "own", folder:
     train, test, validation = split_columns(
         {"x": cached["x"][large_enough], "y": cached["y"][large_enough].long()}, part
     )
-    owners = {"bank": cached["bank"][large_enough][rows_of(part, TRAIN)], "state": train["x"][:, -1]}
-    clients = {name: torch.unique(key, return_inverse=True)[1] for name, key in owners.items()}
+    banks = cached["bank"][large_enough][rows_of(part, TRAIN)], cached.notes["banks"]
+    clients, names = named_keys({"bank": banks, "state": (train["x"][:, -1], (*_STATES, "unknown"))})
     data = Dataset("credit", "classification", train, test, (_FEATURES.width,), 2, _FEATURES, clients)
-    return replace(data, validation=validation, classes=("paid back", "written off")).check()
+    return replace(data, validation=validation, classes=("paid back", "written off"), client_names=names).check()
 
 
 def parse(files: Files) -> ParsedColumns:

@@ -14,6 +14,7 @@ from atoll.data.dataset import Dataset
 from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns, tarred
 from atoll.data.sources.decoders import Tokens
 from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
+from atoll.data.sources.natural_keys import named_keys
 from atoll.data.text import Corpus, Vocabulary, split_words
 from atoll.errors import DataError
 
@@ -96,9 +97,9 @@ def _dataset(name: str, cached: ParsedColumns, y: torch.Tensor, classes: tuple[s
     size = len(Vocabulary(tuple(cached.notes["vocabulary"])))
     kind: Kind = "classification" if classes else "regression"
     decode = Tokens() if classes else Tokens(targets=False)
-    sources = {"source": cached["source"][rows_of(part, TRAIN)].long()}
-    data = Dataset(name, kind, train, test, (cached["x"].shape[1],), len(classes) or 1, decode, sources)
-    return replace(data, validation=validation, vocabulary=size, classes=classes, fitted="vocabulary").check()
+    keys, names = named_keys({"source": (cached["source"][rows_of(part, TRAIN)], cached.notes["sources"])})
+    data = Dataset(name, kind, train, test, (cached["x"].shape[1],), len(classes) or 1, decode, keys, classes=classes)
+    return replace(data, validation=validation, vocabulary=size, client_names=names, fitted="vocabulary").check()
 
 
 def parse(files: Files, vocabulary: int, length: int, split: Split) -> ParsedColumns:

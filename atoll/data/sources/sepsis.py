@@ -13,6 +13,7 @@ from atoll.data.dataset import Dataset
 from atoll.data.fetch import Download, Files, Offer, Package, ParsedColumns, Recipe, parsed_columns
 from atoll.data.sources.decoders import Floats
 from atoll.data.sources.fixed_split import TRAIN, Split, assign_split, rows_of, split_columns
+from atoll.data.sources.natural_keys import named_keys
 from atoll.errors import DataError
 
 Floats16 = NDArray[np.float16]
@@ -58,12 +59,12 @@ def sepsis(
     part = cached.arrays["part"]
     train, test, validation = split_columns({"x": cached["x"], "y": cached["y"].long()}, part)
     inside = rows_of(part, TRAIN)
-    keys = {"hospital": cached["hospital"][inside].long()}
+    keys, names = named_keys({"hospital": (cached["hospital"][inside], ("hospital A", "hospital B"))})
     if examples == "hour":
         keys["patient"] = torch.unique(cached["patient"][inside], return_inverse=True)[1]
     data = Dataset("sepsis", "classification", train, test, (cached["x"].shape[1],), 2, Floats(), keys)
-    classes = ("no sepsis", "sepsis")
-    return replace(data, validation=validation, classes=classes, fitted="means and deviations").check()
+    data = replace(data, validation=validation, classes=("no sepsis", "sepsis"), client_names=names)
+    return replace(data, fitted="means and deviations").check()
 
 
 def parse(files: Files, examples: Literal["patient", "hour"], hours: int, split: Split) -> ParsedColumns:

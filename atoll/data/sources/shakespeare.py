@@ -36,7 +36,7 @@ def shakespeare(
     stride: Annotated[int, Field(ge=1)] | None = None,
     folder: str | None = None,
 ) -> Dataset:
-    """Shakespeare: the next character in what a role says; 37 plays, natural clients by "role" (play and role).
+    """Shakespeare: the next character in what a role says; 37 plays, natural clients by "role" ("macbeth: DUNCAN").
 
     `targets = "last"`: a window of `window` characters and the one after it, a window for every character, as LEAF has
     it. "all": every character of a window guesses the next; windows do not overlap. `stride` moves windows by another
@@ -45,7 +45,7 @@ def shakespeare(
     """
     cached = parsed_columns(SHAKESPEARE, parse, folder)
     size = len(Alphabet(cached.notes["alphabet"]))
-    return next_tokens("shakespeare", cached, "role", size, targets, window, stride)
+    return next_tokens("shakespeare", cached, "role", size, targets, window, stride, cached.notes["roles"])
 
 
 def parse(files: Files) -> ParsedColumns:

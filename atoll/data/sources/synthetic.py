@@ -17,6 +17,7 @@ from atoll.tree import Tree
 
 Floats = NDArray[np.float64]
 _NUMBERS = 1 << 21  # drawn at a time
+_LOGITS = 1 << 25  # at a time
 
 
 def synthetic(
@@ -24,7 +25,7 @@ def synthetic(
     beta: Annotated[float, Field(ge=0)] = 1.0,
     users: Annotated[int, Field(ge=1)] = 30,
     dimensions: Annotated[int, Field(ge=1)] = 60,
-    classes: Annotated[int, Field(ge=2)] = 10,
+    classes: Annotated[int, Field(ge=2, le=10_000)] = 10,
     largest: Annotated[int, Field(ge=5)] | None = None,
     seed: int = 0,
 ) -> Dataset:
@@ -60,13 +61,19 @@ def synthetic(
         rows = slice(int(last[0] - many[0]), int(last[-1]))
         own = v[user[rows] - some.start] + gauss("x", len(user), dimensions, part=rows) * scale
         cuts = zip((last - many - rows.start).tolist(), (last - rows.start).tolist(), strict=True)
-        y = np.concatenate([(own[a:z] @ W[k] + b[k]).argmax(1) for k, (a, z) in enumerate(cuts)])
+        y = np.concatenate([_labels(own[a:z], W[k], b[k]) for k, (a, z) in enumerate(cuts)])
         for part, mine in zip(parts, (~test[rows], test[rows]), strict=True):
             part.add(own[mine], y[mine])
     train, held = (part.columns() for part in parts)
     keys = {"user": torch.from_numpy(user[~test])}
     name = f"synthetic({alpha:g},{beta:g})"
     return Dataset(name, "classification", train, held, (dimensions,), classes, keys=keys).check()
+
+
+def _labels(x: Floats, W: Floats, b: Floats) -> NDArray[np.int64]:
+    """argmax of x W + b; the logits of one user may be a thousand times its numbers, so not all at once."""
+    step = max(1, _LOGITS // len(b))
+    return np.concatenate([(x[i : i + step] @ W + b).argmax(1) for i in range(0, len(x), step)])
 
 
 class _Part:
@@ -98,7 +105,7 @@ def estimated_bytes(sizes: NDArray[np.int64], users: int, dimensions: int, class
     """
     rows = int(sizes.sum()) * users // len(sizes)
     drawn = max(2 * _NUMBERS, (int(sizes.max()) + classes) * dimensions)
-    return rows * (4 * dimensions + 42) + 64 * drawn
+    return rows * (4 * dimensions + 42) + 64 * drawn + 16 * min(int(sizes.max()) * classes, _LOGITS)
 
 
 def _check_size(sizes: NDArray[np.int64], users: int, dimensions: int, classes: int) -> None:

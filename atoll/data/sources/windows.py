@@ -1,5 +1,6 @@
 """Windows over the text of each client, for models that guess what comes next."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -55,18 +56,29 @@ class Texts:
 
 
 def next_tokens(
-    name: str, cached: ParsedColumns, key: str, vocabulary: int, targets: Targets, window: int, stride: int | None
+    name: str,
+    cached: ParsedColumns,
+    key: str,
+    vocabulary: int,
+    targets: Targets,
+    window: int,
+    stride: int | None,
+    names: Sequence[str] = (),
 ) -> Dataset:
-    """The data set of cached texts: training and test part of every client, cut into windows."""
+    """The data set of cached texts: training and test part of every client, cut into windows.
+
+    `names`: of all clients, also of those with too little text for a window.
+    """
     step = stride or (1 if targets == "last" else window)
     parts = [Texts(cached.arrays[part], cached.arrays[f"{part}_offsets"]) for part in ("train", "test")]
     (train, owner), (test, _) = (p.rows(window, step, targets) for p in parts)
     if not len(owner) or not len(test["x"]):
         raise DataError(f"data {name!r}, window: no client has {window + 1} tokens in both parts. Use a smaller one.")
-    clients = torch.from_numpy(np.unique(owner, return_inverse=True)[1])
+    there, clients = np.unique(owner, return_inverse=True)
     kind: Literal["classification", "next_token"] = "classification" if targets == "last" else "next_token"
-    data = Dataset(name, kind, train, test, (window,), vocabulary, Tokens(), {key: clients})
-    return replace(data, vocabulary=vocabulary, fitted="vocabulary").check()
+    data = Dataset(name, kind, train, test, (window,), vocabulary, Tokens(), {key: torch.from_numpy(clients)})
+    client_names = {key: tuple(names[i] for i in there)} if names else {}
+    return replace(data, vocabulary=vocabulary, fitted="vocabulary", client_names=client_names).check()
 
 
 def stored(train: list[Ints], test: list[Ints]) -> dict[str, Ints]:

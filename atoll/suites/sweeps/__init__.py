@@ -6,6 +6,7 @@
     worker.py         such a process                 signals.py         Ctrl-C and SIGTERM
     ray_executor.py   tasks on a Ray cluster         sweep.py           all of it in one call
     sweep_outcome.py  what came of a sweep           sweep_progress.py  a bar over the cells
+    packed_callbacks.py  callbacks on their way to the runs
 
 >>> import atoll
 >>> done = atoll.sweep.run({

@@ -17,6 +17,7 @@ from atoll.experiment import Device
 from atoll.records import INTERRUPTED, RunFolder, ended, failed, keep_traceback
 from atoll.runs import Run, Watcher, run, run_together
 from atoll.suites.sweeps.axes import SweepCell
+from atoll.suites.sweeps.packed_callbacks import PackedCallbacks
 
 _PATIENCE = 60.0  # seconds to wait for a worker that has lost its sweep, and is about to stop
 
@@ -29,6 +30,7 @@ class CellTask:
     folders: tuple[Path, ...]
     device: Device = "auto"
     threads: int | None = None  # torch's, in a worker
+    callbacks: PackedCallbacks = PackedCallbacks()
 
 
 class Events:
@@ -67,6 +69,7 @@ def _stacked(task: CellTask, events: Events) -> dict[str, str] | None:
             list(task.folders),
             resume=True,
             device=task.device,
+            callbacks=[task.callbacks.copies() for _ in names],
             watch=[_watcher([name], events) for name in names],
         )
     except KeyboardInterrupt:
@@ -99,17 +102,18 @@ def _one_by_one(task: CellTask, events: Events) -> dict[str, str]:
     states: dict[str, str] = {}
     for cell, folder in zip(task.cells, task.folders, strict=True):
         events.began([cell.name])
-        states[cell.name] = _one(cell, folder, task.device, _watcher([cell.name], events))
+        states[cell.name] = _one(cell, folder, task, _watcher([cell.name], events))
         events.ended(cell.name, states[cell.name])
         if states[cell.name] == INTERRUPTED:
             break
     return states
 
 
-def _one(cell: SweepCell, folder: Path, device: Device, watch: Watcher) -> str:
+def _one(cell: SweepCell, folder: Path, task: CellTask, watch: Watcher) -> str:
+    how: dict[str, Any] = {"resume": True, "device": task.device, "watch": watch, "progress": False}
     try:
         wait_until_free(folder)
-        return run(cell.experiment, folder, resume=True, device=device, watch=watch, progress=False).status
+        return run(cell.experiment, folder, callbacks=task.callbacks.copies(), **how).status
     except KeyboardInterrupt:
         return INTERRUPTED
     except AtollError as e:

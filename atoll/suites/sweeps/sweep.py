@@ -13,10 +13,12 @@ from atoll.errors import ConfigError
 from atoll.experiment import Device, find_device
 from atoll.experiment import read as read_file
 from atoll.records import RUNNING, SweepFolder
+from atoll.runs import Callback
 from atoll.suites.sweeps import local_executor, ray_executor
 from atoll.suites.sweeps import sweep_table as table
 from atoll.suites.sweeps.axes import SweepCell, expand
 from atoll.suites.sweeps.cell_tasks import CellTask, Events
+from atoll.suites.sweeps.packed_callbacks import pack
 from atoll.suites.sweeps.stacking import halved, stacks
 from atoll.suites.sweeps.sweep_outcome import Sweep
 
@@ -54,6 +56,7 @@ def run(
     resume: bool = False,
     device: Device = "auto",
     stack: bool | None = None,
+    callbacks: Sequence[Callback] = (),
     events: Events | None = None,
     until: float | None = None,
 ) -> Sweep:
@@ -62,7 +65,7 @@ def run(
     `sweep` is a path, a dict with a "sweep" table, or a `plan`. `jobs` tasks run at once: on this machine (1 unless
     said) in as many processes, on Ray as many as the cluster takes unless said. `stack=False` runs every cell by
     itself. A cell that fails does not stop the others: see `Sweep.failed`. Ctrl-C ends with checkpoints,
-    and so does `until`, a moment of `time.monotonic()`.
+    and so does `until`, a moment of `time.monotonic()`. Every run has `callbacks` of its own: copies, made by pickle.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError(
@@ -74,11 +77,13 @@ def run(
     place = SweepFolder(Path(out) if out is not None else default_folder(sweep))  # type: ignore[arg-type]
     planned = sweep if isinstance(sweep, SweepPlan) else plan(sweep)
     _check(executor, jobs, address, device)
+    packed = pack(callbacks, executor, jobs or 1)
     place.claim(resume)
     with ray_executor.connected(address) if executor == "ray" else nullcontext() as ray, place.held():
         book = Book(planned, place, events or Events())
         left = [cell for cell in planned.cells if cell.name not in book.states]
         work = tasks(left, place, planned.table.stack if stack is None else stack, jobs or 1, device)
+        work = [replace(task, callbacks=packed) for task in work]
         if executor == "ray":
             threads = max(1, int(planned.table.resources.cpus))
             work = [replace(task, threads=threads) for task in work]

@@ -287,6 +287,7 @@ def test_shakespeare_predicts_the_character_behind_the_window(tmp_path):
     assert "".join(ALPHABET[i] for i in d.train["x"][4]).strip() == "To b"
     assert d.train["x"].dtype == torch.int8
     assert {k: v.tolist() for k, v in d.keys.items()} == {"user": [0] * 6 + [1] * 4, "play": [0] * 6 + [1] * 4}
+    assert d.client_names == {"user": ("HAMLET", "IAGO"), "play": ("Hamlet", "Othello")}
     assert d.test["user"].tolist() == [1, 1, 1]
     every = FILES["leaf_shakespeare"](path=path, targets="all")
     assert every.kind == "next_token"

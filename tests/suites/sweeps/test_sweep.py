@@ -478,9 +478,8 @@ def test_a_stack_is_one_call_and_a_stack_that_fails_is_run_cell_by_cell(
         calls.append(len(experiments))
         if any(e.algorithm["lr"] > 1 for e in experiments):
             raise DivergenceError("one of them")
-        watchers = named.pop("watch")
-        parts = zip(experiments, folders, watchers, strict=True)
-        return [atoll.run(e, f, **named, watch=w) for e, f, w in parts]
+        parts = zip(experiments, folders, named.pop("callbacks"), named.pop("watch"), strict=True)
+        return [atoll.run(e, f, **named, callbacks=c, watch=w) for e, f, c, w in parts]
 
     monkeypatch.setattr(tasks, "run_together", stack)
     raw = {**BASE, "engine": "vector"}
@@ -502,8 +501,8 @@ def test_what_is_left_of_a_stack_goes_on_as_a_stack(tmp_path: Path, monkeypatch:
 
     def stack(experiments: Sequence[Experiment], folders: Sequence[Path], **named: Any) -> list[Run]:
         calls.append([e.seed for e in experiments])
-        watchers = named.pop("watch")
-        return [atoll.run(e, f, **named, watch=w) for e, f, w in zip(experiments, folders, watchers, strict=True)]
+        parts = zip(experiments, folders, named.pop("callbacks"), named.pop("watch"), strict=True)
+        return [atoll.run(e, f, **named, callbacks=c, watch=w) for e, f, c, w in parts]
 
     raw = {**BASE, "engine": "vector", "sweep": {"seeds": 4}}
     cells: list[SweepCell] = expand(raw)

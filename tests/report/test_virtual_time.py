@@ -10,7 +10,7 @@ import pytest
 import atoll
 from atoll.clock import ABSENT, COUNTED, DROPPED, LATE, Timeline
 from atoll.records import RunFolder, read_runs
-from atoll.report import group, reaching, virtual_time, write
+from atoll.report import group, known_metric, reaching, virtual_time, write
 from atoll.report.metrics import ACCURACY
 from tests.report.test_report import write_run
 
@@ -62,6 +62,11 @@ def test_who_never_gets_there_counts_with_all_it_spent(tmp_path: Path) -> None:
 
 def test_a_run_without_a_clock_has_rounds_and_bytes(tmp_path: Path) -> None:
     assert [len(row) for row in cells([write_run(tmp_path)])] == [4, 4, 4]
+
+
+def test_less_time_and_fewer_bytes_are_better() -> None:
+    costs = ("clock.end", "bytes.up", "seconds.train")
+    assert not any(known_metric(key).higher_is_better for key in costs)
 
 
 def test_nothing_is_said_of_a_metric_that_was_measured_once(tmp_path: Path) -> None:

@@ -102,10 +102,13 @@ def known_metric(key: str) -> MetricInfo:
     listed = {metric.key: metric for metric in PREFERRED}
     words = key.replace(".", "_").split("_")
     lower = any(word in key for word in ("loss", "error", "mse", "mae", "perplexity")) or {"ece", "brier"} & {*words}
-    lower = lower or key == "clock.end" or key.startswith(("bytes.", "seconds."))
+    cost = key == "clock.end" or key.startswith(("bytes.", "seconds."))
     accuracy = "accuracy" in words
     return listed.get(
-        key, MetricInfo(key, key.replace("_", " ").replace(".", ", "), not lower, 100.0 if accuracy else 1.0, accuracy)
+        key,
+        MetricInfo(
+            key, key.replace("_", " ").replace(".", ", "), not (lower or cost), 100.0 if accuracy else 1.0, accuracy
+        ),
     )
 
 

@@ -77,7 +77,7 @@ class Layout:
     @cached_property
     def most_bytes(self) -> int:
         """No payload is longer than this."""
-        prefixes = sum(PREFIX for part in self.parts if part.coder != "plain")
+        prefixes = sum(LENGTH + 1 for part in self.parts if part.coder != "plain")  # and how it was stored
         return ENVELOPE.size + len(self.header) + sum(part.plain_bytes for part in self.parts) + prefixes
 
     @cached_property

@@ -209,7 +209,7 @@ def assemble(
     clients: dict[str, Any] = {"population": partition.size, "client_names": partition.client_names}
     reducer = round.reducer(build(REDUCERS, experiment.reducer, where="reducer", **clients))
     who = (experiment, dataset, partition, training, held, population, sampler)
-    notes = [*_notes(dataset, training, local.batch, experiment.evaluate.rows), *said]
+    notes = [*_notes(dataset, training, local.batch, experiment.evaluate.rows, metrics), *said]
     others = tuple(second.tasks.values())
     setup = Setup(
         *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others,
@@ -308,7 +308,9 @@ def _held_out(experiment: Experiment, partition: Partition) -> tuple[Partition, 
     return partition.split(share, rng.key(experiment.seed, "holdout"))
 
 
-def _notes(dataset: Dataset, training: Partition, batch: int, rows: int | str) -> list[str]:
+def _notes(
+    dataset: Dataset, training: Partition, batch: int, rows: int | str, metrics: Mapping[str, Metric]
+) -> list[str]:
     found = list(dataset.notes)
     few = int((training.sizes < batch).sum())
     if few:
@@ -321,7 +323,7 @@ def _notes(dataset: Dataset, training: Partition, batch: int, rows: int | str) -
             f"Metrics are of {int(rows):,} of the {len(dataset.test['y']):,} test examples, the same ones in every "
             'round. For all of them: evaluate.rows = "all".'
         )
-    if dataset.kind == "regression" and whole_numbers(dataset):
+    if dataset.kind == "regression" and whole_numbers(dataset) and "accuracy" not in metrics:
         found.append("The targets are floats, so this is regression. If they are classes, give them as integers.")
     if dataset.kind == "classification" and dataset.test is not None:
         unseen = sorted(set(dataset.test["y"].unique().tolist()) - set(dataset.train["y"].unique().tolist()))

@@ -18,7 +18,7 @@ from atoll.cli.remembered import load
 from atoll.errors import ConfigError
 
 if TYPE_CHECKING:
-    from atoll.core import Train
+    from atoll.core import Outcome, Train
     from atoll.experiment import Experiment
     from atoll.runs import RunLoop
 
@@ -59,9 +59,12 @@ def estimate(experiment: Experiment, device: Where, console: Console) -> None:
 
 def _facts(loop: RunLoop) -> dict[str, str]:
     from atoll import tree
+    from atoll.runs import virtual_time
 
+    loop.begin()
     setup, trial = loop.setup, loop.plan.trial(loop.state.round)
-    seconds, traffic = _one_round(loop, trial)
+    seconds, outcome = _one_round(loop, trial)
+    traffic = outcome.bytes()
     rounds, clients = setup.experiment.rounds, len(trial.ids)
     chunk = min(loop.place.chunk, clients)
     memory = tree.nbytes(loop.columns) + chunk * loop.place.client_bytes
@@ -74,15 +77,18 @@ def _facts(loop: RunLoop) -> dict[str, str]:
         "engine": f"{loop.engine.name} ({'; '.join(loop.engine.notes)})",
         "memory": f"about {memory / 1e6:,.0f} MB ({chunk:,} clients at a time)",
         "time": f"about {seconds:.3g} s a round, {whole}",
-        "bytes": f"{traffic['up'] / 1e6:,.3g} MB up and {traffic['down'] / 1e6:,.3g} MB down a round",
+        "bytes": f"{traffic['up'] / 1e6:,.3g} MB up and {traffic['down'] / 1e6:,.3g} MB down a round, "
+        f"{traffic['up'] * rounds / 1e6:,.3g} and {traffic['down'] * rounds / 1e6:,.3g} MB for all {rounds}",
     }
+    if outcome.timeline is not None:
+        facts["clock"] = virtual_time(setup, outcome.timeline).sentence()
     for listener in loop.listeners:
         facts[listener.key] = "; ".join(said.rstrip(".") for said in listener.forecast())
     return facts
 
 
-def _one_round(loop: RunLoop, trial: Train) -> tuple[float, dict[str, int]]:
-    """Seconds of a round, the second of two, and its bytes; nothing of it is kept."""
+def _one_round(loop: RunLoop, trial: Train) -> tuple[float, Outcome]:
+    """Seconds of a round, the second of two, and what it says of itself; nothing of it is kept."""
     from atoll import rng
     from atoll.runs import drive, on_promises
 
@@ -91,7 +97,7 @@ def _one_round(loop: RunLoop, trial: Train) -> tuple[float, dict[str, int]]:
         before = time.perf_counter()
         game = on_promises(lambda: loop.setup.round.run(ctx, loop.state.round, rng.key("estimate")))
         _, outcome = drive(game, loop.engine)
-    return time.perf_counter() - before, outcome.bytes()
+    return time.perf_counter() - before, outcome
 
 
 def check_import(target: str, overrides: list[str], console: Console) -> None:

@@ -19,6 +19,7 @@ from atoll.cli.data import app as data_app
 from atoll.cli.listing import list_, version
 from atoll.cli.predict import predict
 from atoll.cli.privacy import app as privacy_app
+from atoll.cli.replay import replay
 from atoll.cli.report import leaderboard, report
 from atoll.cli.run import run
 from atoll.cli.sweep import sweep
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, check, report, leaderboard, sweep, bench, compare, advise, audit, predict, version):
+for command in (run, check, report, leaderboard, sweep, bench, compare, advise, audit, predict, replay, version):
     app.command()(command)
 app.command(name="list")(list_)
 app.add_typer(data_app, name="data")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from atoll.clock import Timeline
 from atoll.core.algorithm import Algorithm
 from atoll.core.reducer import Reducer
 from atoll.core.requests import Columns, Program, Request, Train
@@ -29,6 +30,7 @@ class Traffic(NamedTuple):
 
     up: int | None  # None: what clients sent depends on their numbers, and `Columns.upload` has it
     down: int
+    wasted: int = 0  # up, by clients that do not count
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +62,14 @@ class Context:
 class Outcome:
     """What a round says of itself, beside its new state."""
 
-    ids: Tensor  # (C,) who was asked
+    ids: Tensor  # (C,) who was asked, and was not lost or late
     participation: Participation
     examples: Tensor  # (C,) of each
     columns: Callable[[], Columns]  # one entry for each client; asking waits for a device
     traffic: Traffic
     changed: bool = True  # False: nobody contributed, so the server stays as it was
     diagnostics: Tree = field(default_factory=dict)  # of the reducer, the transforms and the algorithm
+    timeline: Timeline | None = None  # in virtual time, of all who were asked; None without a clock
 
     def uploads(self) -> Tensor:
         """(C,) bytes that each client sent, where they depend on its numbers; else nothing."""
@@ -76,7 +79,7 @@ class Outcome:
     def bytes(self) -> dict[str, int]:
         """Of all clients, up and down."""
         up = int(self.uploads().sum()) if self.traffic.up is None else self.traffic.up
-        return {"up": up, "down": self.traffic.down}
+        return {"up": up + self.traffic.wasted, "down": self.traffic.down}
 
 
 Play: TypeAlias = Generator[Request, Any, tuple[Tree, Outcome]]
@@ -107,6 +110,10 @@ class Round(ABC):
     @abstractmethod
     def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
         """One round: yields requests, returns the new state and an `Outcome`. Pure: drivers may play it again."""
+
+    def begun(self, state: Tree, seconds_per_step: Callable[[], float]) -> Tree:
+        """The first state of a new run, once there is an engine: `seconds_per_step` times it, if asked."""
+        return state
 
     def model(self, state: Tree) -> Model:
         """The model that central metrics measure: the server's, unless there is none."""

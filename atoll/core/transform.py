@@ -70,6 +70,7 @@ class Transform:
 
     allowed_after_noise: ClassVar[bool] = False  # does it leave the sum alone that noise before it was measured for?
     keyed: ClassVar[bool] = True  # does the client's side draw? A key of its own takes a hundred operations to make
+    named: ClassVar[str] = ""  # what a file calls it, where that is not the name of its class
     silences: ClassVar[bool] = False  # may a client of weight 0 keep its update to itself, and send an empty message?
 
     # Is what its client's side does to an update of one number other than 0 independent of how many zeros are beside it
@@ -288,7 +289,7 @@ def transform_name(transform: Transform) -> str:
     'chain'
     """
     name = type(transform).__name__
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+    return transform.named or "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
 
 def _has(transform: Transform, hook: str) -> bool:

@@ -22,7 +22,10 @@ def column(values: Any, where: str) -> Tensor:
         try:
             array = np.asarray(values)
         except ValueError as e:
-            raise DataError(f"{where}: is no array ({e}). Give rows of one length.") from e
+            raise DataError(
+                f"{where}: is no array ({e}). Give rows of one length; the data of several clients as one array, with "
+                "the client of each row (clients = ids)."
+            ) from e
         if array.dtype.kind not in "biuf":
             raise DataError(f"{where}: has dtype {array.dtype}. Give numbers: encode text and categories first.")
         if array.dtype.kind in "iu" and array.dtype != np.uint8:

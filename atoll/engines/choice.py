@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from textwrap import shorten
 from typing import Annotated, Literal
 
 import torch
@@ -129,7 +130,8 @@ def _refusal(engine: Vector, trial: Train) -> str | None:
         with _no_vmap_fallback():
             replace(engine, capture=False).run(trial)
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as e:
-        return f"vmap cannot take this model ({str(e).strip().splitlines()[0][:160]})"
+        why = shorten(str(e).strip().splitlines()[0], 200, placeholder=" ...")
+        return f"vmap cannot take this model or algorithm ({why})"
     return None
 
 

@@ -1,6 +1,7 @@
 """The experiment file: read, checked, completed, and turned into calls."""
 
 from atoll.experiment.catalogue import CATALOGUE, GIVEN
+from atoll.experiment.clock_setup import make_clock
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import EvaluateTable, Experiment, LocalTable, StopTable, load, plain_signatures
 from atoll.experiment.listing import describe, summary_line
@@ -48,6 +49,7 @@ __all__ = [
     "fits_in_memory",
     "load",
     "load_dataset",
+    "make_clock",
     "make_module",
     "make_partition",
     "override",

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from atoll.clock import ClockTable
 from atoll.core import Count, Seed, Table, Whole
 from atoll.experiment.registry import CHECKS
 from atoll.experiment.signatures import Of, schema
@@ -98,6 +99,7 @@ class Experiment(BaseModel):
     engine: Annotated[Entry, Of("engines")] = {"name": "auto"}
     round: Annotated[Entry, Of("rounds")] = {"name": "central"}
     server: ServerTable | None = None
+    clock: ClockTable | None = None
     evaluate: EvaluateTable = EvaluateTable()
     stop: StopTable | None = None
     privacy: PrivacyTable | None = None

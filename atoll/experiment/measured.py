@@ -78,7 +78,17 @@ def _function(name: str, given: Any) -> ScoreFunction:
     function, direction = given if isinstance(given, tuple) else (given, better(name))
     if not callable(function) or direction not in ("higher", "lower"):
         raise ConfigError(f"metrics: {name!r} must be a function of scores and targets, or (function, 'lower').")
-    return ScoreFunction(function, direction)
+
+    def one_number(scores: Any, targets: Any) -> float:
+        try:
+            return float(function(scores, targets))
+        except Exception as e:  # a function of somebody's own may raise anything
+            raise ConfigError(
+                f"metrics: {name!r} failed on {len(targets)} examples ({type(e).__name__}: {e}). It is given their "
+                "scores (n, outputs) and targets, and must give one number."
+            ) from e
+
+    return ScoreFunction(one_number, direction)
 
 
 def _tensors(task: Supervised, dataset: Dataset, out: Any, y: Any) -> tuple[Tensor, Tensor, Tensor]:

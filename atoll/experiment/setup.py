@@ -29,8 +29,8 @@ from atoll.core import (
 from atoll.data import (
     DATA,
     PARTITIONS,
-    SAMPLERS,
     Dataset,
+    Everyone,
     FixedWithReplacement,
     Partition,
     Population,
@@ -40,6 +40,7 @@ from atoll.data import (
 from atoll.engines import ENGINES, Choice
 from atoll.engines.ranks import launched
 from atoll.errors import ConfigError
+from atoll.experiment.clock_setup import in_virtual_time, make_sampler, reports_wanted
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.measured import add_metrics, leading_metric
@@ -140,7 +141,9 @@ class Setup:
         """What is fixed for the run: the clients of a cohort, the numbers in an update, rounds, and their distance."""
         participation = self.participation
         size, rounds = tree.count(self.update_like()), self.experiment.rounds
-        counts = {"cohort": participation.size, "expected": participation.expected, "size": size, "rounds": rounds}
+        wanted = reports_wanted(self.experiment, self.population.size)
+        cohort, expected = (participation.size, participation.expected) if wanted is None else (wanted, wanted)
+        counts = {"cohort": cohort, "expected": expected, "size": size, "rounds": rounds}
         return {**counts, "min_separation": participation.min_separation or 1}
 
 
@@ -202,11 +205,11 @@ def assemble(
     algorithm = learner(task=private.task) if private else algorithm
     _check_repeats(experiment, algorithm, sampler)
     chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
-    round = _round(experiment, task, model, algorithm)
+    round = in_virtual_time(_round(experiment, task, model, algorithm), experiment, population, training)
     clients: dict[str, Any] = {"population": partition.size, "client_names": partition.client_names}
     reducer = round.reducer(build(REDUCERS, experiment.reducer, where="reducer", **clients))
     who = (experiment, dataset, partition, training, held, population, sampler)
-    notes = [*_notes(dataset, training, local.batch, experiment.evaluate.rows), *said]
+    notes = [*_notes(dataset, training, local.batch, experiment.evaluate.rows, metrics), *said]
     others = tuple(second.tasks.values())
     setup = Setup(
         *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others,
@@ -229,9 +232,7 @@ def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple
     sampling = local.privacy.sampling if local.privacy else "shuffled"
     clients = training.pool() if pooled else training
     population = Population(clients, local.batch, local.epochs, local.shuffle, local.max_steps, sampling)
-    sampler = build(SAMPLERS, "everyone" if pooled else experiment.cohort, where="cohort")
-    sampler.check(population.size)
-    return population, sampler
+    return population, Everyone() if pooled else make_sampler(experiment, population.size)
 
 
 def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Algorithm) -> Round:
@@ -307,7 +308,9 @@ def _held_out(experiment: Experiment, partition: Partition) -> tuple[Partition, 
     return partition.split(share, rng.key(experiment.seed, "holdout"))
 
 
-def _notes(dataset: Dataset, training: Partition, batch: int, rows: int | str) -> list[str]:
+def _notes(
+    dataset: Dataset, training: Partition, batch: int, rows: int | str, metrics: Mapping[str, Metric]
+) -> list[str]:
     found = list(dataset.notes)
     few = int((training.sizes < batch).sum())
     if few:
@@ -320,7 +323,7 @@ def _notes(dataset: Dataset, training: Partition, batch: int, rows: int | str) -
             f"Metrics are of {int(rows):,} of the {len(dataset.test['y']):,} test examples, the same ones in every "
             'round. For all of them: evaluate.rows = "all".'
         )
-    if dataset.kind == "regression" and whole_numbers(dataset):
+    if dataset.kind == "regression" and whole_numbers(dataset) and "accuracy" not in metrics:
         found.append("The targets are floats, so this is regression. If they are classes, give them as integers.")
     if dataset.kind == "classification" and dataset.test is not None:
         unseen = sorted(set(dataset.test["y"].unique().tolist()) - set(dataset.train["y"].unique().tolist()))

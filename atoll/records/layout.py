@@ -3,6 +3,7 @@
 # A run.
 RUN = "run.json"  # the experiment, what it ran with and on, and how it ended
 RECORD = "record.jsonl"  # a line for each round
+CLOCK = "clock.jsonl"  # in virtual time: a line for each round, with the timestamps of each client
 CLIENTS = "clients.json"  # the latest evaluation, client by client
 CHECKPOINT = "checkpoint.pt"
 CLIENT_STATE = "memory-{rounds}.rows"  # beside a checkpoint: the states of the clients, which may be many

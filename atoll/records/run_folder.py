@@ -184,22 +184,47 @@ class RunFolder:
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Add a line to the record."""
+        self._append(self.record_path, entry)
+
+    def _append(self, path: Path, entry: Mapping[str, Any]) -> None:
         try:
-            with self.record_path.open("ab") as f:
+            with path.open("ab") as f:
                 f.write(line_of(entry).encode())
         except OSError as e:
             raise self._full(e) from e
 
+    def append_times(self, line: Mapping[str, Any]) -> None:
+        """Add a round's timestamps; before its line of the record, which must not be ahead of them."""
+        self._append(self.path / layout.CLOCK, line)
+
+    def times(self) -> list[RecordLine]:
+        """The timestamps of every round, if the run had a clock."""
+        return read_lines(self.path / layout.CLOCK)
+
+    def write_times(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Replace all timestamps."""
+        self._write_lines(layout.CLOCK, lines)
+
+    def write_record(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Replace the record."""
+        self._write_lines(layout.RECORD, lines)
+
     def cut(self, rounds: int) -> list[RecordLine]:
         """Forget what came after this many rounds."""
         lines = self.record()[:rounds]
-        self._replace(layout.RECORD, lambda path: path.write_text("".join(map(line_of, lines))))
+        self.write_record(lines)
+        if (self.path / layout.CLOCK).exists():
+            self.write_times(self.times()[:rounds])
         return lines
+
+    def _write_lines(self, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
+        self._replace(name, lambda path: path.write_text("".join(map(line_of, lines))))
 
     def settle(self) -> None:
         """See the record on the disk: a checkpoint must never be ahead of it, even if the power fails."""
-        if self.record_path.exists():
-            sync_file(self.record_path)
+        for path in (self.record_path, self.path / layout.CLOCK):
+            if path.exists():
+                sync_file(path)
 
     # Tensors.
 
@@ -260,7 +285,8 @@ class RunFolder:
 
     def copy_checkpoint(self, other: RunFolder, client_state: str | None) -> None:
         """Put into another folder what a run goes on from."""
-        for name in (layout.CHECKPOINT, layout.RECORD, *([client_state] if client_state else [])):
+        times = [layout.CLOCK] if (self.path / layout.CLOCK).exists() else []
+        for name in (layout.CHECKPOINT, layout.RECORD, *times, *([client_state] if client_state else [])):
             shutil.copyfile(self.path / name, other.path / name)
 
     def discard(self, model: bool) -> None:

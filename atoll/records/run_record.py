@@ -55,6 +55,7 @@ class Record:
     rounds: tuple[Mapping[str, Any], ...]
     clients: Clients | None
     attacks: tuple[Mapping[str, Any], ...] = ()  # membership attacks on its model
+    times: tuple[Mapping[str, Any], ...] = ()  # in virtual time: the timestamps of every round, if it had a clock
 
     @property
     def label(self) -> str:
@@ -125,7 +126,8 @@ def _record(folder: RunFolder) -> Record:
         raise RecordError(
             f"{folder.record_path}: holds no complete round yet. Wait for the first round, or leave it out."
         )
-    return Record(folder.path, info, tuple(lines), _clients(folder), attacks_on(folder.path))
+    times = tuple(folder.times()[: len(lines)])
+    return Record(folder.path, info, tuple(lines), _clients(folder), attacks_on(folder.path), times)
 
 
 def _clients(folder: RunFolder) -> Clients | None:

@@ -8,6 +8,7 @@
     theme.py            colours, and SVG for a page     plots.py          the figures
     prose.py            numbers and names as text       pictures.py       the figures of a partition
     text_table.py       a table of text                 render.py         it for a terminal, Markdown, LaTeX and CSV
+    reaching.py         what it takes to get there      virtual_time.py   where virtual time goes, and who is last
     render_html.py      it for a page                   terminal.py       the summary of runs
     duckdb_relation.py  many records as one relation    html.py           the page
     hover.py            what figures say when pointed at   profile_page.py   where a round's time went

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from atoll.report import prose
-from atoll.report.estimates import best, curve, per_round, seconds
+from atoll.report.estimates import best, curve, interval, per_round, seconds
 from atoll.report.gains import gain
 from atoll.report.metrics import MetricInfo
 from atoll.report.seed_groups import Group
@@ -14,7 +14,14 @@ from atoll.stats import Estimate
 
 _TERMINAL = 80  # characters that any terminal has, and a pipe is given
 PERSONAL = {"mean": "own mean", "last": "test", "worst": "worst 10%", "gain": "gain", "seconds": "s/round"}
-BRIEF = {"last": "test", "worst": "worst 10%", "gain": "gain", "up": "MB up", "seconds": "s/round"}  # in a terminal
+BRIEF = {
+    "last": "test",
+    "worst": "worst 10%",
+    "gain": "gain",
+    "up": "MB up",
+    "federated": "virtual s",
+    "seconds": "s/round",
+}  # in a terminal
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ def page_table(final: Final) -> TextTable:
 def brief_table(final: Final) -> TextTable:
     """The columns that matter, within 80 characters: those that can be spared go where numbers are long."""
     table = _brief_table(final)
-    for spared in ("up", "worst", "seconds"):
+    for spared in ("up", "worst", "seconds", "federated"):
         if table.width > _TERMINAL:
             final = replace(final, columns=tuple(one for one in final.columns if one.key != spared))
             table = _brief_table(final)
@@ -140,8 +147,15 @@ def _cells(group: Group, groups: Sequence[Group], metric: MetricInfo) -> dict[st
         **_client_cells(group, groups, metric, "before"),
         "up": per_round(group, "bytes", "up"),
         "down": per_round(group, "bytes", "down"),
+        "federated": _federated(group),
         "seconds": seconds(group),
     }
+
+
+def _federated(group: Group) -> Estimate | None:
+    """Virtual seconds of a round, where there was a clock."""
+    ends = [record.series("clock.end") for record in group.records]
+    return interval([float(s.values[-1] / s.rounds[-1]) for s in ends]) if all(s.rounds.size for s in ends) else None
 
 
 def _client_cells(group: Group, groups: Sequence[Group], metric: MetricInfo, when: str) -> dict[str, Estimate | None]:
@@ -180,5 +194,6 @@ def _columns(metric: MetricInfo) -> list[Column]:
         Column("gaining", clients, "gaining", "percent of clients better off than alone", 100, 0, interval=False),
         Column("up", cost, "MB up", "megabytes (1e6 bytes) from the cohort to the server", 1e-6, interval=False),
         Column("down", cost, "MB down", "megabytes (1e6 bytes) from the server to the cohort", 1e-6, interval=False),
+        Column("federated", cost, "virtual s", "virtual seconds, mean over all rounds: [clock]", interval=False),
         Column("seconds", cost, "seconds", "all phases, mean over all rounds, evaluation included", interval=False),
     ]  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 
 from atoll.errors import RecordError
 from atoll.records import Record, read_runs, replace_bytes, replace_text
-from atoll.report import prose, provenance
+from atoll.report import prose, provenance, virtual_time
 from atoll.report.client_table import client_table
 from atoll.report.estimates import curve
 from atoll.report.final_table import Column, final, page_table
@@ -21,9 +21,11 @@ from atoll.report.pictures import bubbles
 from atoll.report.plots import Plot, plots
 from atoll.report.privacy import MEANING, NOT_COVERED, alarms, section
 from atoll.report.privacy_plots import spending
+from atoll.report.reaching import reaching_table
 from atoll.report.render_html import fact_table, template
 from atoll.report.seed_groups import Group, group
 from atoll.report.text_table import TextTable, number_columns, row, text_columns
+from atoll.report.virtual_time import virtual_plots
 
 
 def write(
@@ -62,6 +64,8 @@ def page(records: Sequence[Record], groups: Sequence[Group], metric: MetricInfo,
         columns=table.columns,
         table=page_table(table),
         others=_others(groups),
+        reaching=reaching_table(groups, metric),
+        virtual_time=virtual_time.section(groups),
         clients=client_table(groups, metric),
         plots=_figures(groups, metric),
         different=provenance.different(groups),
@@ -77,7 +81,7 @@ def _figures(groups: Sequence[Group], metric: MetricInfo) -> list[Plot]:
     """What came of the runs, what they spent and, where it was recorded, what the clients of the first one hold."""
     first = next((r for one in groups for r in one.records if r.run.get("label_counts")), None)
     held = [] if first is None else [_classes(first)]
-    return [*plots(groups, metric), *spending(groups, metric), *held]
+    return [*plots(groups, metric), *virtual_plots(groups, metric), *spending(groups, metric), *held]
 
 
 def _classes(record: Record) -> Plot:

@@ -94,7 +94,7 @@ def _known_to(records: Sequence[Record], key: str) -> MetricInfo:
 
 
 def known_metric(key: str) -> MetricInfo:
-    """A metric by name; one that nobody listed is better the higher it is, unless it is an error.
+    """A metric by name; one that nobody listed is better the higher it is, unless it is an error or a cost.
 
     >>> known_metric("top5_accuracy").unit
     'top5 accuracy (%)'
@@ -102,9 +102,13 @@ def known_metric(key: str) -> MetricInfo:
     listed = {metric.key: metric for metric in PREFERRED}
     words = key.replace(".", "_").split("_")
     lower = any(word in key for word in ("loss", "error", "mse", "mae", "perplexity")) or {"ece", "brier"} & {*words}
+    cost = key == "clock.end" or key.startswith(("bytes.", "seconds."))
     accuracy = "accuracy" in words
     return listed.get(
-        key, MetricInfo(key, key.replace("_", " ").replace(".", ", "), not lower, 100.0 if accuracy else 1.0, accuracy)
+        key,
+        MetricInfo(
+            key, key.replace("_", " ").replace(".", ", "), not (lower or cost), 100.0 if accuracy else 1.0, accuracy
+        ),
     )
 
 

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll.rng.keys import fold_host
+from atoll.threefry import Words, block
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Words = NDArray[np.uint32]
 
 _BLOCK = 1 << 15  # words: two arrays of them stay in a core's cache
-_SHIFTS = [[(np.uint32(r), np.uint32(32 - r)) for r in rs] for rs in ((13, 15, 26, 6), (17, 29, 16, 24))]
 
 fold = fold_host  # the twin of `rng.fold`
 
@@ -32,27 +31,10 @@ def bits_at(keys: Tensor, x0: Words, x1: Words) -> NDArray[np.uint64]:
     out = np.empty((len(k), len(x0)), np.uint64)
     step = max(1, _BLOCK // len(k))
     for i in range(0, len(x0), step):
-        a, b = _threefry(k[:, :1], k[:, 1:], x0[i : i + step], x1[i : i + step])
+        a, b = block(k[:, :1], k[:, 1:], x0[i : i + step], x1[i : i + step])
         np.left_shift(a, np.uint64(32), out=out[:, i : i + step], dtype=np.uint64)
         out[:, i : i + step] |= b
     return out
-
-
-def _threefry(k0: Words, k1: Words, x0: Words, x1: Words) -> tuple[Words, Words]:
-    """`rng.threefry` for arrays of 32-bit words, which wrap by themselves; in place, a third of the time."""
-    ks = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
-    a, b = x0 + k0, x1 + k1
-    spare = np.empty_like(b)
-    for i in range(5):
-        for left, right in _SHIFTS[i % 2]:
-            np.add(a, b, out=a)
-            np.left_shift(b, left, out=spare)
-            np.right_shift(b, right, out=b)
-            np.bitwise_or(b, spare, out=b)
-            np.bitwise_xor(b, a, out=b)
-        np.add(a, ks[(i + 1) % 3], out=a)
-        np.add(b, ks[(i + 2) % 3] + np.uint32(i + 1), out=b)
-    return a, b
 
 
 def stream(key: Tensor, at: Ints) -> NDArray[np.uint64]:

@@ -1,12 +1,13 @@
 """Keys and the block function that all draws are made of."""
 
-import hashlib
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from atoll.threefry import key_words
 
 MASK = 0xFFFFFFFF
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -20,8 +21,7 @@ def key(*path: int | str) -> Tensor:
 @lru_cache(maxsize=256)
 def _key(path: tuple[int | str, ...]) -> Tensor:
     """A round asks for the same few keys again and again, and a device would wait for them."""
-    digest = hashlib.blake2b(repr(path).encode(), digest_size=8).digest()
-    return torch.from_numpy(np.frombuffer(digest, ">u4").astype(np.int64))
+    return torch.from_numpy(key_words(path).astype(np.int64))
 
 
 def fold_name(k: Tensor, *path: int | str) -> Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 
 from atoll.rounds.averaged import Averaged
 from atoll.rounds.central import Central
+from atoll.rounds.clocked import Clocked
 from atoll.rounds.compressed_broadcast import CompressedBroadcast
 from atoll.rounds.gossip import Gossip
 from atoll.rounds.recompute import Recompute
@@ -16,6 +17,7 @@ __all__ = [
     "ROUNDS",
     "Averaged",
     "Central",
+    "Clocked",
     "CompressedBroadcast",
     "Gossip",
     "Recompute",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,9 @@ class RoundAround(Round):
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         return self.inner.init(ctx, model, key)
+
+    def begun(self, state: Tree, seconds_per_step: Callable[[], float]) -> Tree:
+        return self.inner.begun(state, seconds_per_step)
 
     def model(self, state: Tree) -> Model:
         return self.inner.model(state)

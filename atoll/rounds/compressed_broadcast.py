@@ -22,8 +22,10 @@ NAME = "broadcast"
 class CompressedBroadcast(RoundAround):
     """A round around another: clients train from a reference that follows the server's model by compressed steps.
 
-    reference += decoded(encoded(model - reference)), so what is lost in one round is sent in a later one. A client that
-    was there in the round before has the last reference and is sent the difference; any other one is sent the whole.
+    reference += a decoded(encoded(model - reference)), so what is lost in one round is sent in a later one. The server
+    knows both and sends the `a` that comes nearest (in the place of a client's weight), so that the reference never
+    moves away from the model, however coarse the codec. A client that was there in the round before has the last
+    reference and is sent the difference; any other one is sent the whole.
     """
 
     codec: Chain  # of transforms that draw, and keep nothing
@@ -88,7 +90,14 @@ class CompressedBroadcast(RoundAround):
         with torch.no_grad():
             update, _ = self.codec.client(Update(step, weight), state, own, key.to(tree.device(sent)))
         layout = self.codec.upload(step, state, own)
-        return tree.add(reference, update.value), (_bytes(layout, update), wire_bytes(sent))
+        new = tree.map(lambda old, x: old + tree.cast_like(x, old), reference, _nearest(update.value, step))
+        return new, (_bytes(layout, update), wire_bytes(sent))
+
+
+def _nearest(decoded: Tree, step: Tree) -> Tree:
+    """The multiple of what is decoded that comes nearest to what was encoded."""
+    length = tree.dot(decoded, decoded)
+    return tree.scale(decoded, torch.where(length > 0, tree.dot(decoded, step) / length.clamp(min=1e-300), 0.0))
 
 
 def _bytes(layout: Layout, update: Update) -> int:

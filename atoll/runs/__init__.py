@@ -5,6 +5,7 @@ from atoll.runs.callbacks import Callback, LiveRun, Watcher, checked, silent
 from atoll.runs.checkpoint import read_checkpoint
 from atoll.runs.drivers import drive, on_promises
 from atoll.runs.environment import hardware, versions
+from atoll.runs.forecast import Forecast, virtual_time
 from atoll.runs.lifecycle import default_folder, resumed_choice
 from atoll.runs.progress import Bar, LiveBar, LogLines, Shown, live_progress, metric_in
 from atoll.runs.python_inputs import ARRAYS
@@ -18,6 +19,7 @@ __all__ = [
     "ARRAYS",
     "Bar",
     "Callback",
+    "Forecast",
     "LiveBar",
     "LiveRun",
     "LogLines",
@@ -42,5 +44,6 @@ __all__ = [
     "simulate",
     "stack_shape",
     "versions",
+    "virtual_time",
     "why_not_stackable",
 ]

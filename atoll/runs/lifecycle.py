@@ -125,6 +125,7 @@ def conduct(loop: RunLoop, info: Info | None, callback: Callback) -> Asking[None
 def _advance(loop: RunLoop, info: Info | None, callback: Callback) -> Asking[None]:
     world = loop.world
     if info is None:
+        loop.begin()
         info = world.on_rank_zero(lambda: about(loop))
     else:
         was = info

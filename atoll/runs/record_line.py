@@ -72,6 +72,8 @@ def as_read(entry: dict[str, Any]) -> dict[str, Any]:
     """
     cohort = {k: v for k, v in entry["cohort"].items() if k != "ids"}
     kept = {k: v for k, v in entry.items() if k != "diagnostics"} | {"cohort": cohort}
+    if "clock" in entry:
+        kept["clock"] = {k: v for k, v in entry["clock"].items() if k != "late_ids"}
     return {k: math.nan if v is None or (isinstance(v, float) and not math.isfinite(v)) else v for k, v in kept.items()}
 
 

@@ -5,12 +5,15 @@ All of it is a generator of requests: whoever drives it answers (`drivers.py`, `
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from threading import Event
 from typing import Any
 
 from atoll import rng, tree
+from atoll.clock import Timeline
 from atoll.core import Context, Outcome
 from atoll.engines import TOO_LONG, Choice, arithmetic
 from atoll.engines.ranks import ALONE, World
@@ -32,7 +35,7 @@ from atoll.runs.round_plan import RoundPlan
 from atoll.runs.state import State
 from atoll.runs.stopping import Stopping
 from atoll.runs.throttled import Throttled
-from atoll.runs.timing import Clock
+from atoll.runs.timing import Laps
 from atoll.tree import Tree
 
 Around = Callable[[int, int], AbstractContextManager[None]]  # of a round's number, and of how many there are
@@ -74,6 +77,20 @@ class RunLoop:
         self.write_clients = Throttled(folder.write_clients)
         self.stopping = Stopping(setup.experiment.stop, setup.watched, setup.schedules())
         self.listeners: list[Listener] = [*setup.listeners(plan.chain)]
+
+    def begin(self) -> None:
+        """A new run, which a resumed one never is again: its round may ask how fast this machine is."""
+        self.state.round = self.setup.round.begun(self.state.round, self._seconds_per_step)
+
+    def _seconds_per_step(self) -> float:
+        """Of the first round's training, the second of two; all ranks go by rank 0's watch."""
+        trial = replace(self.plan.trial(self.state.round), client_state="read")
+        steps = max(1, int(self.setup.population.steps(trial.ids).sum()))
+        for _ in range(2):
+            before = time.perf_counter()
+            self.engine.run(trial).columns()
+        seconds = time.perf_counter() - before
+        return self.world.on_rank_zero(lambda: seconds / steps)
 
     def next_round(self) -> None:
         """One more round, on the run's own engine."""
@@ -161,12 +178,12 @@ class RunLoop:
             raise
 
     def _play_round(self, number: int) -> Asking[None]:
-        clock, watch, before = Clock(), Stopwatch(), self.state.round
+        laps, watch, before = Laps(), Stopwatch(), self.state.round
         self.engine.expect(self.experiment.rounds - number)
         with phase("sampling"):
             ctx = self.plan.context(number)
             self.plan.sample(number)
-        clock.lap("sample")
+        laps.lap("sample")
         key = self.plan.key(number)
 
         def play() -> Any:
@@ -174,14 +191,14 @@ class RunLoop:
 
         with phase("server"):
             self.state.round, outcome = yield from on_promises(play, watch, lambda state: self._ahead(number, state))
-        clock.lap("server")
-        clock.move("server", "train", watch.seconds)
+        laps.lap("server")
+        laps.move("server", "train", watch.seconds)
         dropped = self._dropped(number, outcome, before)
         with phase("evaluation"):
             evaluation = yield from self._evaluate(number, ctx)
-        clock.lap("evaluate")
+        laps.lap("evaluate")
         with phase("record"):
-            self._record(number, ctx, before, outcome, dropped, evaluation, clock)
+            self._record(number, ctx, before, outcome, dropped, evaluation, laps)
 
     def _ahead(self, number: int, state: Tree) -> None:
         """While a device is at work on one round, the host asks for the new model's digest and draws the next round."""
@@ -243,27 +260,31 @@ class RunLoop:
         outcome: Outcome,
         dropped: list[int],
         evaluation: Evaluation | None,
-        clock: Clock,
+        laps: Laps,
     ) -> None:
         entry = line(number, self.plan.settings(ctx.algorithm, before), outcome, evaluation)
         for listener in self.listeners:
             entry[listener.key] = listener.hear(number, outcome, len(dropped))
         entry["bytes"] = outcome.bytes()
+        if outcome.timeline is not None:
+            entry["clock"] = outcome.timeline.summary()
         if dropped:
             entry["dropped"] = dropped
         entry["model"] = self.state.digest()  # has waited for the server's step, so that what follows need not
         self.said = diagnostics(outcome, {name for listener in self.listeners for name in listener.diagnostics})
         if self.said:
             entry["diagnostics"] = self.said
-        clock.lap("record")
-        entry["seconds"] = {**clock.seconds, **self.engine.lap()}
+        laps.lap("record")
+        entry["seconds"] = {**laps.seconds, **self.engine.lap()}
         self.state.align(entry)
         each = None if evaluation is None else {"round": number + 1, **evaluation.each}
-        self.plan.history.append(as_read(self.world.on_rank_zero(lambda: self._written(entry, each))))
+        self.plan.history.append(as_read(self.world.on_rank_zero(lambda: self._written(entry, each, outcome.timeline))))
         self.state.measured(self.plan.history[-1])
 
-    def _written(self, entry: dict[str, Any], each: dict[str, Any] | None) -> dict[str, Any]:
+    def _written(self, entry: dict[str, Any], each: dict[str, Any] | None, timeline: Timeline | None) -> dict[str, Any]:
         if each is not None:
             self.write_clients(each)
+        if timeline is not None:
+            self.folder.append_times(timeline.as_line(entry["round"]))
         self.folder.append(entry)
         return entry

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Clock:
+class Laps:
     """Seconds by phase."""
 
     seconds: dict[str, float] = field(default_factory=dict)

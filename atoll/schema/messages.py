@@ -25,6 +25,13 @@ HINTS = {
     "evaluate.every": "To evaluate rarely use a large number.",
     "evaluate.holdout": "It is a share: 0.2 keeps a fifth of each client's examples.",
     "checkpoint.every": "0 means only at the end.",
+    "clock.seconds_per_step": "0 is a client that computes in no time.",
+    "clock.up_mbps": "For a link that takes no time leave it out; for clients out of reach use availability.",
+    "clock.down_mbps": "For a link that takes no time leave it out; for clients out of reach use availability.",
+    "clock.latency_ms": "It is the time of one way: 0 for a link without any.",
+    "clock.loss": "It is a share of packets: 0.01 sends every hundredth again.",
+    "clock.deadline": "To wait for everybody leave it out.",
+    "clock.over_selection": "1.3 asks 13 clients and waits for 10.",
 }
 
 EXAMPLES: dict[str, Any] = {
@@ -142,7 +149,7 @@ def mistakes(argument: Argument, value: Any, at: str) -> list[str]:
 
 def _whole(argument: Argument, value: Any, at: str) -> str:
     wanted = sentence(argument.type)
-    return f"{at}: must be {wanted} (got {short_toml(value)}).{_instead(wanted, value)}"
+    return f"{at}: must be {wanted} (got {short_toml(value)}).{_instead(wanted, value)}{_hint(at)}"
 
 
 def _explain(error: ErrorDetails, at: str) -> str:

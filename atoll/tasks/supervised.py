@@ -261,7 +261,8 @@ class Supervised:
         except (RuntimeError, TypeError, ValueError, IndexError) as e:
             x = example["x"]
             shape = {k: tuple(v.shape[1:]) for k, v in x.items()} if isinstance(x, dict) else tuple(x.shape[1:])
-            raise ConfigError(f"task.model: cannot take inputs of shape {shape}: {e}") from e
+            hint = " Whole numbers for an embedding: kind = 'tokens'." if "indices" in str(e) else ""
+            raise ConfigError(f"task.model: cannot take inputs of shape {shape}: {e}.{hint}") from e
 
 
 def _arguments(x: Any) -> tuple[tuple[Any, ...], dict[str, Tensor]]:

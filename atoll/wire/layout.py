@@ -75,6 +75,12 @@ class Layout:
         return self._constant if all(part.fixed for part in self.parts) else None
 
     @cached_property
+    def most_bytes(self) -> int:
+        """No payload is longer than this."""
+        prefixes = sum(LENGTH + 1 for part in self.parts if part.coder != "plain")  # and how it was stored
+        return ENVELOPE.size + len(self.header) + sum(part.plain_bytes for part in self.parts) + prefixes
+
+    @cached_property
     def _constant(self) -> int:
         fixed = sum(part.plain_bytes if part.fixed else LENGTH for part in self.parts)
         return ENVELOPE.size + len(self.header) + fixed

@@ -30,6 +30,7 @@ PRIVACY = "--delta 1e-6 --rounds 10 --population 1000 --cohort 10 --sampling poi
 NUMBERS = [
     ["report", "nowhere"],
     ["leaderboard", "nowhere"],
+    ["replay", "nowhere"],
     ["privacy", "epsilon", "--noise-multiplier", "2", *PRIVACY.split(), "--accountant", "rdp"],
     ["privacy", "calibrate", "--epsilon", "2", *PRIVACY.split(), "--accountant", "rdp"],
     ["privacy", "curve", "--noise-multiplier", "2", "--delta", "1e-4", "--rounds", "3", "--population", "100"],

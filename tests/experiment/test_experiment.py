@@ -253,7 +253,7 @@ MISTAKES = [
         "algoritm=fedavg",
         "algoritm: is not an option of an experiment. Did you mean algorithm? Options: rounds, seed, on_divergence, "
         "label, metric, data, partition, cohort, task, local, algorithm, transform, reducer, engine, round, server, "
-        "evaluate, stop, privacy, checkpoint.",
+        "clock, evaluate, stop, privacy, checkpoint.",
     ),
 ]
 

@@ -13,9 +13,10 @@ ROOT = Path(atoll.__file__).parent
 
 # From the ground floor up. Those in one line are siblings.
 FLOORS = (
-    ("errors", "tree", "schedules", "phases"),
+    ("errors", "tree", "schedules", "phases", "threefry"),
     ("rng",),
     ("stats",),
+    ("clock",),
     ("records",),
     ("schema",),
     ("wire",),
@@ -47,10 +48,11 @@ FLOORS = (
 HEIGHT = {room: i for i, floor in enumerate(FLOORS) for room in floor}
 ONLY = {  # numbers and records: never torch, never what wrote them
     "stats": {"errors"},
+    "clock": {"errors", "threefry"},
     "privacy": {"errors"},
     "records": {"errors", "stats"},
     "schema": {"errors", "records"},
-    "report": {"errors", "stats", "records"},
+    "report": {"errors", "stats", "clock", "records"},
     "wire": {"errors", "tree"},  # shapes and bytes: whoever sends says how
 }
 

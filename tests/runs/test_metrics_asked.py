@@ -142,3 +142,36 @@ def test_the_metric_that_leads_is_no_setting_of_a_method(tmp_path: Path) -> None
         given = {"clients": {"name": "iid", "clients": 3}, "algorithm": {"name": "fedavg", "lr": 0.3}, "rounds": 1}
         atoll.simulate(model, (X, Y), (X, Y), seed=seed, metric=metric, out=tmp_path / metric, **given)
     assert len(group(read_runs([tmp_path / "auroc", tmp_path / "accuracy"]))) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda s, y: "x", lambda s, y: s, lambda s, y: 1 / 0], ids=["a text", "an array", "an error"]
+)
+def test_a_metric_of_ones_own_that_fails_is_named(wrong: Any) -> None:
+    x = torch.randn(40, 3)
+    with pytest.raises(ConfigError, match=r"metrics: 'mine' failed on .* must give one number"):
+        atoll.simulate(
+            torch.nn.Linear(3, 2),
+            (x, (x[:, 0] > 0).long()),
+            (x, (x[:, 0] > 0).long()),
+            clients={"name": "iid", "clients": 2},
+            algorithm={"name": "fedavg", "lr": 0.1},
+            rounds=1,
+            metrics={"mine": wrong},
+        )
+
+
+def test_float_labels_of_binary_cross_entropy_are_not_called_a_regression() -> None:
+    x = torch.randn(40, 3)
+    y = (x[:, :1] > 0).float()
+    run = atoll.simulate(
+        torch.nn.Linear(3, 1),
+        (x, y),
+        (x, y),
+        loss=torch.nn.BCEWithLogitsLoss(),
+        clients={"name": "iid", "clients": 2},
+        algorithm={"name": "fedavg", "lr": 0.1},
+        rounds=1,
+    )
+    assert "accuracy" in run.final
+    assert not any("regression" in note for note in run.info["notes"])

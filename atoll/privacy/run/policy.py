@@ -16,7 +16,13 @@ from atoll.privacy import ACCOUNTANTS, NotPrivate, accountant_for, supported_ter
 from atoll.privacy.run.calibration import calibrate_noise, sampler_advice
 from atoll.privacy.run.leak_check import metrics_read
 from atoll.privacy.run.request import PrivacyRequest, read_request
-from atoll.privacy.run.round_events import approximate_delta, run_event, sampled_event, states_simulated_system
+from atoll.privacy.run.round_events import (
+    approximate_delta,
+    rests_on_everybody,
+    run_event,
+    sampled_event,
+    states_simulated_system,
+)
 from atoll.privacy.run.run_setup import ExperimentOptions, RunSetup
 from atoll.privacy.run.tables import PrivacyTable
 from atoll.schedules import Schedule
@@ -112,6 +118,12 @@ def _check_table(setup: RunSetup) -> None:
 
 def _check_chain(setup: RunSetup, chain: Chain, bound: Chain) -> None:
     """What noise on updates cannot go together with."""
+    clock = setup.experiment.clock
+    if clock is not None and clock.leaves_out and rests_on_everybody(bound):
+        raise ConfigError(
+            "clock: can leave clients out that were asked, and each adds a share of the noise that all rely on. "
+            "Use gaussian_noise, or a [clock] without deadline, over_selection, min_reports, dropout and availability."
+        )
     if setup.model["buffers"] and setup.experiment.task.batch_norm == "recompute":
         raise ConfigError(
             "task.batch_norm: 'recompute' reads statistics from the clients past the noise. Use 'group' or 'freeze'."
@@ -167,7 +179,14 @@ def _describe_schedule(schedule: Schedule) -> str:
 
 def _assumed(setup: RunSetup) -> tuple[str, ...]:
     """What an epsilon rests on beside its mechanism: what is public, and code that nobody here has checked."""
-    return (*_public(setup.experiment, setup.dataset), *_foreign(setup.experiment))
+    return (*_public(setup.experiment, setup.dataset), *_timed(setup.experiment), *_foreign(setup.experiment))
+
+
+def _timed(experiment: ExperimentOptions) -> tuple[str, ...]:
+    """Who is in the sum must not depend on what the noise protects; how long a client takes depends on its examples."""
+    if experiment.clock is None or not experiment.clock.selects_by_time:
+        return ()
+    return ("public: how many examples each client has, by which [clock] decides who reports in time",)
 
 
 def _foreign(experiment: ExperimentOptions) -> tuple[str, ...]:

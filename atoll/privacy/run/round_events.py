@@ -65,6 +65,11 @@ def round_event(bound: Chain, participation: Participation, left_out: int) -> Ev
     return sampled_event(events, participation)
 
 
+def rests_on_everybody(bound: Chain) -> bool:
+    """Is the noise made of shares that clients add, so that one who does not report takes some of it away?"""
+    return any(isinstance(e, DistributedDiscreteGaussian | DistributedSkellam) for e in bound.events())
+
+
 def simulated_round_event(bound: Chain, participation: Participation, request: PrivacyRequest) -> Event:
     """The event of a round of the larger system; a ConfigError where nobody said how large it is."""
     transform, system = _simulated_systems(bound)[0]

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
+from atoll.clock import ClockTable
 from atoll.core import Algorithm, Chain, Model, Participation, Spec
 from atoll.data import Dataset, Population
 from atoll.privacy.run.dpsgd import ExamplePrivacy, LocalOptions
@@ -56,6 +57,8 @@ class ExperimentOptions(Protocol):
     def stop(self) -> object | None: ...
     @property
     def privacy(self) -> PrivacyTable | None: ...
+    @property
+    def clock(self) -> ClockTable | None: ...
 
 
 class RunSetup(Protocol):

@@ -139,6 +139,7 @@ class Drive(Leafwise):
 class HalfPrecision(Leafwise):
     """Each number in 16 bits: float16 (what is beyond its range becomes the largest) or bfloat16."""
 
+    named: ClassVar[str] = "half"
     keeps_zeros: ClassVar[bool] = True
 
     format: Literal["float16", "bfloat16"] = "float16"
@@ -172,7 +173,6 @@ def _block(like: Tensor) -> int:
 def _rounded(spec: Spec, bits: float, longer: float | None) -> Spec:
     """Bounds after rounding that may make an update longer by this factor; None: by more than is known."""
     if longer is not None:
-        l1 = None if spec.l1 is None or longer != 1.0 else spec.l1
-        return replace(spec, bits=bits, l2=None if spec.l2 is None else spec.l2 * longer, l1=l1)
+        return replace(spec, bits=bits, l2=None if spec.l2 is None else spec.l2 * longer, l1=None)
     why = "quantisation can make an update longer, after clipping" if spec.l2 is not None else spec.unbounded_because
     return replace(spec, bits=bits, l2=None, l1=None, unbounded_because=why)

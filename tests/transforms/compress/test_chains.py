@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Chain, Spec, Total, Transform, Update
+from atoll.core import Chain, Spec, Total, Transform, Update, transform_name
 from atoll.errors import ConfigError, SpecError
 from atoll.experiment import build
 from atoll.transforms import TRANSFORMS
@@ -17,7 +17,7 @@ from atoll.transforms.compress import (
     Compression,
     Drive,
     Entropy,
-    Half,
+    HalfPrecision,
     LowRank,
     MaskLayers,
     Qsgd,
@@ -54,25 +54,25 @@ MESSAGES: dict[str, list[Transform]] = {
     "uniform": [Uniform(3)],
     "uniform, rotated": [Uniform(16, rotate=True)],
     "drive": [Drive()],
-    "half": [Half()],
-    "bfloat16": [Half("bfloat16")],
+    "half": [HalfPrecision()],
+    "bfloat16": [HalfPrecision("bfloat16")],
     "sign": [Sign()],
     "majority": [Sign("majority")],
     "ternary": [Ternary(0.1, 0.0)],
     "mask_layers": [MaskLayers(("fc*",))],
-    "top_k, half": [TopK(0.1, 0.0), Half()],
+    "top_k, half": [TopK(0.1, 0.0), HalfPrecision()],
     "top_k, qsgd": [TopK(0.1, 0.0), Qsgd(7)],
     "rand_k, uniform": [RandK(0.1), Uniform(4)],
-    "low_rank, half": [LowRank(2, 0.0), Half()],
-    "low_rank, qsgd, half": [LowRank(2, 0.0), Qsgd(), Half()],
+    "low_rank, half": [LowRank(2, 0.0), HalfPrecision()],
+    "low_rank, qsgd, half": [LowRank(2, 0.0), Qsgd(), HalfPrecision()],
     "mask_layers, top_k": [MaskLayers(("fc*",)), TopK(0.1, 0.0)],
-    "mask_layers, low_rank, half": [MaskLayers(("*.weight",)), LowRank(2, 0.0), Half()],
+    "mask_layers, low_rank, half": [MaskLayers(("*.weight",)), LowRank(2, 0.0), HalfPrecision()],
     "mask_layers, drive": [MaskLayers(("fc.bias",)), Drive()],
-    "ternary, half": [Ternary(0.1, 0.0), Half()],
+    "ternary, half": [Ternary(0.1, 0.0), HalfPrecision()],
     "top_k, entropy": [TopK(0.1, 0.0), Entropy()],
     "qsgd, entropy": [Qsgd(3), Entropy()],
     "sign, zstd": [Sign(), Entropy("zstd")],
-    "top_k, qsgd, half, zstd": [TopK(0.1, 0.0), Qsgd(3), Half(), Entropy("zstd")],
+    "top_k, qsgd, half, zstd": [TopK(0.1, 0.0), Qsgd(3), HalfPrecision(), Entropy("zstd")],
 }
 
 
@@ -127,8 +127,8 @@ def test_rounding_after_choosing_is_choosing_after_rounding_for_half_alone() -> 
     def sent(*transforms: Transform) -> Tensor:
         return Client(VALUE, *transforms).sends(VALUE)["delta"]["fc.weight"]
 
-    assert torch.equal(sent(TopK(0.1, 0.0), Half("bfloat16")) != 0, sent(TopK(0.1, 0.0)) != 0)
-    assert torch.equal(sent(TopK(0.1, 0.0), Half()), sent(TopK(0.1, 0.0), EQUAL, Half()))
+    assert torch.equal(sent(TopK(0.1, 0.0), HalfPrecision("bfloat16")) != 0, sent(TopK(0.1, 0.0)) != 0)
+    assert torch.equal(sent(TopK(0.1, 0.0), HalfPrecision()), sent(TopK(0.1, 0.0), EQUAL, HalfPrecision()))
     assert not torch.equal(
         sent(TopK(0.1, 0.0), Qsgd(3)), sent(TopK(0.1, 0.0), EQUAL, Qsgd(3))
     )  # zeros are a level, too
@@ -137,7 +137,7 @@ def test_rounding_after_choosing_is_choosing_after_rounding_for_half_alone() -> 
 
 
 def test_feedback_holds_back_what_the_whole_message_lost() -> None:
-    client = Client(VALUE, TopK(0.1), Half("bfloat16"))
+    client = Client(VALUE, TopK(0.1), HalfPrecision("bfloat16"))
     sent = client.sends(VALUE)
     assert tree.digest(tree.add(sent, client.residual())) == tree.digest(tree.add(sent, tree.sub(VALUE, sent)))
     rounding = client.residual()["delta"]["fc.weight"][sent["delta"]["fc.weight"] != 0]
@@ -170,7 +170,7 @@ REFUSED: list[tuple[list[Transform], str]] = [
     ([EQUAL, CLIP, Ternary(), NOISE], "(ternary adds what it held back, after clipping): put clip_l2 before it"),
     ([EQUAL, CLIP, Drive(), NOISE], "(quantisation can make an update longer, after clipping): put clip_l2 before"),
     (
-        [EQUAL, CLIP, LowRank(2, 0.0), Half(), NOISE],
+        [EQUAL, CLIP, LowRank(2, 0.0), HalfPrecision(), NOISE],
         "(half rounds what low_rank packed, which can make an update longer)",
     ),
     ([EQUAL, CLIP, Sketch(8), NOISE], "gaussian_noise works on updates, but what is sent here is a sketch"),
@@ -198,7 +198,7 @@ def test_a_chain_that_cannot_hold_is_refused_with_advice(layers: list[Transform]
             [RandK(0.1), TopK(0.1)],
             "rand_k: with feedback its errors would grow from round to round: give rand_k feedback",
         ),
-        ([TopK(0.1), Half(), RandK(0.1)], "give rand_k feedback, too"),
+        ([TopK(0.1), HalfPrecision(), RandK(0.1)], "give rand_k feedback, too"),
         ([TopK(0.5), Qsgd(7)], "qsgd: with feedback its errors would grow from round to round: use 8 levels or more"),
         ([TopK(0.5), Uniform(2)], "use 3 bits or more"),
     ],
@@ -280,3 +280,15 @@ def test_bad_options_are_refused_by_name(entry: dict[str, Any], words: str) -> N
     with pytest.raises(ConfigError) as refused:
         build(TRANSFORMS, entry, where="transform.0")
     assert words in str(refused.value)
+
+
+COMPRESSORS = [name for name, made in TRANSFORMS.items() if made.__module__.startswith("atoll.transforms.compress")]
+
+
+def test_every_compressor_is_registered_under_its_name_with_a_line_that_says_what_is_sent() -> None:
+    assert len(COMPRESSORS) == 13
+    for name in COMPRESSORS:
+        first = (TRANSFORMS[name].__doc__ or "").splitlines()[0]
+        assert 30 < len(first) <= 116, name
+        assert first.endswith("."), name
+        assert transform_name(object.__new__(TRANSFORMS[name])) == name

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from atoll import rng
-from atoll.transforms.compress import Drive, Half, LowRank, MaskLayers, Qsgd, RandK, Sign, Ternary, TopK
+from atoll.transforms.compress import Drive, HalfPrecision, LowRank, MaskLayers, Qsgd, RandK, Sign, Ternary, TopK
 from atoll.transforms.compress import UniformQuantise as Uniform
 from atoll.transforms.compress.low_rank import orthonormal
 from tests.support.compressing import KEY, Array, Client, close, first_key, normal, uniforms, words
@@ -181,12 +181,12 @@ def test_half_rounds_to_the_nearest_of_so_many_digits(form: str, kept: int) -> N
     x = normal(300)
     mantissa, exponent = np.frexp(x.double().numpy())
     wanted = np.ldexp(np.round(mantissa * 2 ** (kept + 1)), exponent - kept - 1)
-    assert np.array_equal(Client({"w": x}, Half(form)).sends({"w": x})["w"].numpy(), wanted)  # type: ignore[arg-type]
+    assert np.array_equal(Client({"w": x}, HalfPrecision(form)).sends({"w": x})["w"].numpy(), wanted)  # type: ignore[arg-type]
 
 
 def test_what_float16_cannot_hold_becomes_its_largest() -> None:
     x = torch.tensor([1e6, -1e6, 1.0])
-    assert Client({"w": x}, Half()).sends({"w": x})["w"].tolist() == [65504.0, -65504.0, 1.0]
+    assert Client({"w": x}, HalfPrecision()).sends({"w": x})["w"].tolist() == [65504.0, -65504.0, 1.0]
 
 
 def test_layers_that_are_not_sent_are_zeros() -> None:

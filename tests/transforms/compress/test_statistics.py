@@ -12,7 +12,18 @@ from torch.func import vmap
 
 from atoll import rng, tree
 from atoll.core import Chain, Spec, Transform, Update
-from atoll.transforms.compress import Drive, Entropy, Half, LowRank, MaskLayers, Qsgd, RandK, Sign, Ternary, TopK
+from atoll.transforms.compress import (
+    Drive,
+    Entropy,
+    HalfPrecision,
+    LowRank,
+    MaskLayers,
+    Qsgd,
+    RandK,
+    Sign,
+    Ternary,
+    TopK,
+)
 from atoll.transforms.compress import UniformQuantise as Uniform
 from atoll.transforms.compress.rotation import rotated, rotated_back
 from tests.support.compressing import KEY, Client, normal
@@ -55,11 +66,12 @@ def test_what_says_that_it_is_unbiased_is(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "biased", [TopK(0.3), RandK(0.3, feedback=1.0), Sign(), Ternary(), LowRank(1), Half(), Drive(), MaskLayers(("a",))]
+    "biased",
+    [TopK(0.3), RandK(0.3, feedback=1.0), Sign(), Ternary(), LowRank(1), HalfPrecision(), Drive(), MaskLayers(("a",))],
 )
 def test_what_is_biased_says_so(biased: Transform) -> None:
     assert not biased.bind(Spec())[1].unbiased
-    assert not Chain((Qsgd(), biased)).bind(Spec())[1].unbiased
+    assert not Chain((biased, Qsgd())).bind(Spec())[1].unbiased
 
 
 def test_drive_is_nearly_right_on_average_where_many_entries_are_of_one_size_and_not_elsewhere() -> None:
@@ -155,19 +167,19 @@ BOUNDED: dict[str, list[Transform]] = {
     "uniform": [Uniform(2)],
     "uniform, rotated": [Uniform(2, rotate=True)],
     "drive": [Drive("nearest")],
-    "half": [Half()],
-    "bfloat16": [Half("bfloat16")],
+    "half": [HalfPrecision()],
+    "bfloat16": [HalfPrecision("bfloat16")],
     "sign": [Sign()],
     "majority": [Sign("majority", 0.1)],
     "ternary": [Ternary(0.3, 0.0)],
     "mask_layers": [MaskLayers(("a", "c"))],
     "top_k, qsgd": [TopK(0.5, 0.0), Qsgd(3)],
-    "qsgd, half": [Qsgd(3), Half()],
-    "drive, half": [Drive("nearest"), Half()],
+    "qsgd, half": [Qsgd(3), HalfPrecision()],
+    "drive, half": [Drive("nearest"), HalfPrecision()],
     "low_rank, entropy": [LowRank(1, 0.0), Entropy()],
-    "low_rank, half": [LowRank(2, 0.0), Half("bfloat16")],
+    "low_rank, half": [LowRank(2, 0.0), HalfPrecision("bfloat16")],
     "low_rank, top_k": [LowRank(2, 0.0), TopK(0.5, 0.0)],
-    "uniform, half": [Uniform(16), Half("bfloat16")],
+    "uniform, half": [Uniform(16), HalfPrecision("bfloat16")],
 }
 UNKNOWN = {"low_rank, half", "low_rank, top_k", "uniform, half"}  # products and sums of what was rounded
 

@@ -1,0 +1,48 @@
+"""Virtual time: devices, links, availability, dropouts, and how long a server waits. Numbers only, no torch."""
+
+from atoll.clock.clock import Clock
+from atoll.clock.clock_table import ClockTable
+from atoll.clock.device_classes import DeviceClass, device_classes
+from atoll.clock.devices import DeviceProfile, Devices
+from atoll.clock.quantities import (
+    ConstantQuantity,
+    LogNormalQuantity,
+    PercentileTable,
+    Quantity,
+    UniformQuantity,
+    read_quantity,
+)
+from atoll.clock.retime import retime, why_not_replayable
+from atoll.clock.timeline import ABSENT, COUNTED, DROPPED, LATE, STATUS, Timeline
+from atoll.clock.traces import Intervals, read_availability, read_device_trace
+from atoll.clock.transfer import transfer_seconds
+from atoll.clock.waiting import Patience, Wait
+
+__all__ = [
+    "ABSENT",
+    "COUNTED",
+    "DROPPED",
+    "LATE",
+    "STATUS",
+    "Clock",
+    "ClockTable",
+    "ConstantQuantity",
+    "DeviceClass",
+    "DeviceProfile",
+    "Devices",
+    "Intervals",
+    "LogNormalQuantity",
+    "Patience",
+    "PercentileTable",
+    "Quantity",
+    "Timeline",
+    "UniformQuantity",
+    "Wait",
+    "device_classes",
+    "read_availability",
+    "read_device_trace",
+    "read_quantity",
+    "retime",
+    "transfer_seconds",
+    "why_not_replayable",
+]

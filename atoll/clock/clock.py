@@ -1,0 +1,110 @@
+"""The clock of a run: a pure function from a round's work to its timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atoll.clock.clock_table import ClockTable, DropoutMoment
+from atoll.clock.devices import Devices
+from atoll.clock.quantities import Floats, Ints
+from atoll.clock.timeline import ABSENT, COUNTED, DROPPED, LATE, Timeline
+from atoll.clock.traces import Intervals, read_availability
+from atoll.clock.transfer import transfer_seconds
+from atoll.clock.waiting import Patience
+from atoll.threefry import uniform_at
+
+# Places of a client's draws in a round.
+_REACHED, _DROPS, _MOMENT, _SHARE, _RANK = range(5)
+_MOMENTS = ("download", "training", "upload")
+
+
+class _Lost(NamedTuple):
+    """When each client is lost, in which of the three phases (3: in none), and who was not there to begin with."""
+
+    at: Floats
+    phase: Ints
+    absent: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Clock:
+    """Devices, their reliability, and the server's patience. Draws are addressed by (seed, round, client id)."""
+
+    devices: Devices = Devices()
+    seconds_per_step: float | None = 0.0  # None: measured, when the run begins
+    slow_start: bool = True
+    availability: float | Intervals = 1.0  # a probability, or when who can be reached
+    dropout: float = 0.0
+    dropout_moment: DropoutMoment = "any"
+    patience: Patience = Patience()
+    seed: int = 0
+
+    @classmethod
+    def of(
+        cls, table: ClockTable, seed: int, population: int, names: Sequence[str] = (), wanted: int | None = None
+    ) -> Clock:
+        """As a file asks for it. `wanted`: how many of those asked a server waits for, with over-selection."""
+        devices = Devices.of(table, seed, population, names)
+        path, share = (table.availability, 1.0) if isinstance(table.availability, str) else (None, table.availability)
+        available = read_availability(path, population, names, table.repeat) if path else share or 1.0
+        seconds = None if table.seconds_per_step == "measured" else float(table.seconds_per_step)
+        deadline = np.inf if table.deadline is None else table.deadline
+        patience = Patience(deadline, wanted, table.min_reports, table.grace)
+        return cls(devices, seconds, table.slow_start, available, table.dropout, table.dropout_moment, patience, seed)
+
+    def timeline(
+        self,
+        number: int,
+        ids: Ints,
+        steps: Ints,
+        down: float,
+        up: float,
+        start: float,
+        seconds_per_step: float | None = None,
+    ) -> Timeline:
+        """Round `number`, counted from 0: `steps` of each client, bytes to and from each."""
+        device = self.devices.profile(ids)
+        pace = self.seconds_per_step if seconds_per_step is None else seconds_per_step
+        assert pace is not None
+        received = start + transfer_seconds(down, device.down, device.latency, device.loss, self.slow_start)
+        sent = received + steps * pace * device.slowness
+        arrived = sent + transfer_seconds(up, device.up, device.latency, device.loss, self.slow_start)
+        times = (received, sent, arrived)
+        lost = self._lost(number, ids, start, times)
+        received, sent, arrived = (np.where(lost.phase <= i, np.inf, t) for i, t in enumerate(times))
+        heard = np.minimum(lost.at, times[-1])
+        wait = self.patience.wait(start, arrived, heard, self._draw(number, ids, _RANK))
+        states = [lost.absent, lost.phase < len(times), ~wait.counted]
+        status = np.select(states, [ABSENT, DROPPED, LATE], COUNTED).astype(np.int8)
+        return Timeline(start, wait.end, ids, steps, received, sent, arrived, status, wait.void, down, up, pace)
+
+    def _lost(self, number: int, ids: Ints, start: float, times: tuple[Floats, Floats, Floats]) -> _Lost:
+        until = self._reached_until(number, ids, start)
+        phase = sum((until >= t).astype(np.int64) for t in times)
+        begins = np.stack([np.full(len(ids), start), *times[:2]])
+        ends = np.stack([begins[0], *times[1:]])  # who is lost before the download is lost when it begins
+        moment = self._moment(number, ids)[None]
+        begin, end = (np.take_along_axis(t, moment, 0)[0] for t in (begins, ends))
+        at = begin + self._draw(number, ids, _SHARE) * (end - begin)
+        drops = self._draw(number, ids, _DROPS) < self.dropout
+        first = np.where(drops, np.minimum(until, at), until)
+        phase = np.where(drops, np.minimum(phase, moment[0]), phase)
+        return _Lost(np.maximum(first, start), phase, until <= start)
+
+    def _reached_until(self, number: int, ids: Ints, start: float) -> Floats:
+        if isinstance(self.availability, Intervals):
+            return self.availability.until(ids, start)
+        return np.where(self._draw(number, ids, _REACHED) < self.availability, np.inf, -np.inf)
+
+    def _moment(self, number: int, ids: Ints) -> Ints:
+        if self.dropout_moment == "any":
+            return (self._draw(number, ids, _MOMENT) * len(_MOMENTS)).astype(np.int64)
+        return np.full(len(ids), _MOMENTS.index(self.dropout_moment))
+
+    def _draw(self, number: int, ids: Ints, place: int) -> Floats:
+        return uniform_at((self.seed, "clock", number), ids, place)

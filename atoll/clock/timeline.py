@@ -1,0 +1,79 @@
+"""What happens when in one round: FedEval's four timestamps of each client, and who is lost or late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atoll.clock.quantities import Floats, Ints
+
+COUNTED, LATE, DROPPED, ABSENT = range(4)
+STATUS = ("counted", "late", "dropped", "absent")  # absent: could not be reached when the round began
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """One round in virtual seconds. What never happened is inf."""
+
+    start: float  # when the server sends, to all at once
+    end: float  # when it waits no longer
+    ids: Ints
+    steps: Ints
+    received: Floats  # by the client: the whole model
+    sent: Floats  # by the client: the first byte of its update
+    arrived: Floats  # at the server: the last byte
+    status: NDArray[np.int8]
+    void: bool  # too few reported, so nobody counts
+    down: float  # bytes of each client
+    up: float
+    seconds_per_step: float
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        return np.asarray(self.status == COUNTED)
+
+    @property
+    def seconds(self) -> float:
+        """FedEval's federated time of the round."""
+        return self.end - self.start
+
+    def summary(self) -> dict[str, Any]:
+        """What the round's line of the record says."""
+        counts = np.bincount(self.status, minlength=len(STATUS)).tolist()
+        said: dict[str, Any] = {"start": self.start, "end": self.end}
+        said |= {name: count for name, count in zip(STATUS, counts, strict=True) if count or name == "counted"}
+        late = self.ids[self.status == LATE]
+        return said | ({"late_ids": late.tolist()} if len(late) else {}) | ({"void": True} if self.void else {})
+
+    def as_line(self, round_number: int) -> dict[str, Any]:
+        """What the run's file of timestamps says of round `round_number`, counted from 1."""
+        times = {name: _written(getattr(self, name)) for name in _TIMES}
+        facts = {name: getattr(self, name) for name in _FACTS}
+        whose = {"ids": self.ids.tolist(), "steps": self.steps.tolist(), "status": self.status.tolist()}
+        return {"round": round_number, **facts, **whose, **times}
+
+    @classmethod
+    def from_line(cls, line: Mapping[str, Any]) -> Timeline:
+        """What `as_line` wrote."""
+        ids, steps = (np.array(line[name], np.int64) for name in ("ids", "steps"))
+        columns: dict[str, Any] = {
+            name: np.array([np.inf if x is None else x for x in line[name]], np.float64) for name in _TIMES
+        }
+        columns |= {name: line[name] for name in _FACTS}
+        return cls(ids=ids, steps=steps, status=np.array(line["status"], np.int8), **columns)
+
+
+_TIMES = ("received", "sent", "arrived")
+_FACTS = ("start", "end", "down", "up", "seconds_per_step", "void")
+
+
+def _written(times: Floats) -> list[float | None]:
+    return [x if np.isfinite(x) else None for x in times.tolist()]
+
+
+def _read(times: list[float | None]) -> Floats:
+    return np.array([np.inf if x is None else x for x in times], np.float64)

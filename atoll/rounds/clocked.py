@@ -1,0 +1,94 @@
+"""A round in virtual time: who reports too late, or not at all, is not in the sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from atoll import tree
+from atoll.clock import Clock, Timeline
+from atoll.core import Context, Model, Play, Round, Traffic
+from atoll.errors import ConfigError
+from atoll.rounds.around import RoundAround
+from atoll.tree import Tree
+from atoll.wire import wire_bytes
+
+NAME = "clock"
+
+
+@dataclass(frozen=True, eq=False)
+class Clocked(RoundAround):
+    """A round around another. The timeline of a cohort is known before anybody trains, since its steps and bytes are.
+
+    The inner round sees only those whose reports count. Whoever is late or lost leaves no trace: its update is in no
+    sum, and what it keeps between rounds is as it was before. A void round is one to which nobody came.
+    """
+
+    clock: Clock
+    steps: Callable[[Tensor], Tensor]  # of each of these clients in a round
+
+    @classmethod
+    def around(cls, inner: Round, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Clocked:
+        """A ConfigError where there is no server that could wait."""
+        if inner.per_client:
+            raise ConfigError(
+                "clock: times a server that sends a model and waits for reports, and in this round there is no server. "
+                "Leave [clock] out, or use round.name = 'central'."
+            )
+        return cls(inner, clock, steps)
+
+    def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
+        pace = self.clock.seconds_per_step
+        now = {"now": _number(0.0), "seconds_per_step": _number(np.nan if pace is None else pace)}
+        return {**self.inner.init(ctx, model, key), NAME: now}
+
+    def begun(self, state: Tree, seconds_per_step: Callable[[], float]) -> Tree:
+        state = {**self.inner.begun(tree.without(state, (NAME,)), seconds_per_step), NAME: state[NAME]}
+        if self.clock.seconds_per_step is not None:
+            return state
+        pace = torch.full_like(state[NAME]["seconds_per_step"], seconds_per_step())
+        return {**state, NAME: {**state[NAME], "seconds_per_step": pace}}
+
+    def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
+        timeline = self._timeline(ctx, state)
+        now = {**state[NAME], "now": torch.full_like(state[NAME]["now"], timeline.end)}
+        inner = tree.without(state, (NAME,))
+        state, outcome = yield from self.inner.run(_with_reports(ctx, timeline), inner, key)
+        traffic = _with_wasted(outcome.traffic, timeline)
+        return {**state, NAME: now}, replace(outcome, traffic=traffic, timeline=timeline)
+
+    def _timeline(self, ctx: Context, state: Tree) -> Timeline:
+        ids, _ = ctx.sample()
+        down, up = bytes_of(ctx, self.inner.broadcast(ctx, tree.without(state, (NAME,)), ids)[0])
+        now, pace = (float(state[NAME][name]) for name in ("now", "seconds_per_step"))
+        return self.clock.timeline(ctx.number, ids.numpy(), self.steps(ids).numpy(), down, up, now, pace)
+
+
+def bytes_of(ctx: Context, sent: Tree) -> tuple[float, float]:
+    """Bytes of the message to each client, and of the one from it: at most, where that depends on its numbers."""
+    return float(wire_bytes(sent)), float(ctx.program.upload.most_bytes)
+
+
+def _with_reports(ctx: Context, timeline: Timeline) -> Context:
+    """The round as the inner one sees it: drawn as it was, with those that count."""
+    if timeline.counted.all():
+        return ctx
+    ids, participation = ctx.sample()
+    counted = ids[torch.from_numpy(timeline.counted)]
+    return replace(ctx, sample=lambda: (counted, participation))
+
+
+def _with_wasted(traffic: Traffic, timeline: Timeline) -> Traffic:
+    """And the whole messages of those that do not count, as far as they were through before the server went on."""
+    others = ~timeline.counted
+    down = int((others & (timeline.received <= timeline.end)).sum() * timeline.down)
+    up = int((others & (timeline.arrived <= timeline.end)).sum() * timeline.up)
+    return Traffic(traffic.up, traffic.down + down, up)
+
+
+def _number(x: float) -> Tensor:
+    return torch.tensor(x, dtype=torch.float64)

@@ -86,8 +86,12 @@ def aim(results: Results, baseline: Cell | None) -> float | None:
 
 
 def traffic_versus_published(results: Results) -> list[tuple[str, tuple[VersusPublished, ...]]]:
-    """The figures on bytes and rounds that the suite's table has for its cells, each beside ours with a verdict."""
-    compared = [(name, compare_with_published(_measured(results, name))) for name in MEASURED]
+    """The figures on bytes and rounds that the suite's table has for its cells, each beside ours with a verdict.
+
+    Papers count rounds until training has converged: only runs that end so are compared in that.
+    """
+    names = MEASURED if results.reach is None else MEASURED[:1]
+    compared = [(name, compare_with_published(_measured(results, name))) for name in names]
     return [(name, found) for name, rows in compared if (found := tuple(row for row in rows if row.ours_last))]
 
 

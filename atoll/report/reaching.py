@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from atoll.records import Floats, Record
+from atoll.records import Floats, Record, Spent
 from atoll.report import prose
 from atoll.report.estimates import curve, interval
 from atoll.report.metrics import MetricInfo
@@ -22,28 +21,20 @@ _NOTES = (
 )
 
 
-@dataclass(frozen=True)
-class Spent:
-    """What each seed of a group had spent when it reached a value, or in all if it never did."""
-
-    amounts: list[float]
-    reached: list[bool]
-
-    def cell(self, scale: float) -> TextCell:
-        """No mean over those alone who got there: that would flatter whoever fails most often."""
-        missed = self.reached.count(False)
-        if missed == len(self.reached):
-            return TextCell("not reached")
-        estimate = interval([x * scale for x in self.amounts])
-        if estimate is None or not math.isfinite(estimate.mean):
-            return TextCell(prose.MISSING)
-        text = prose.significant(estimate.mean)
-        if missed:
-            return TextCell(f"> {text}", remarks=(f"{missed} of {len(self.reached)} seeds never",))
-        half = estimate.half
-        if half is None or not math.isfinite(half) or estimate.all_equal:
-            return TextCell(text)
-        return TextCell(text, prose.significant(half))
+def spent_cell(spent: Spent, scale: float) -> TextCell:
+    """No mean over those alone who got there: that would flatter whoever fails most often."""
+    if spent.missed == len(spent.reached):
+        return TextCell("not reached")
+    estimate = interval([x * scale for x in spent.amounts])
+    if estimate is None or not math.isfinite(estimate.mean):
+        return TextCell(prose.MISSING)
+    text = prose.significant(estimate.mean)
+    if spent.missed:
+        return TextCell(f"> {text}", remarks=(f"{spent.missed} of {len(spent.reached)} seeds never",))
+    half = estimate.half
+    if half is None or not math.isfinite(half) or estimate.all_equal:
+        return TextCell(text)
+    return TextCell(text, prose.significant(half))
 
 
 def reaching_table(groups: Sequence[Group], metric: MetricInfo) -> TextTable | None:
@@ -69,7 +60,7 @@ def reaching_table(groups: Sequence[Group], metric: MetricInfo) -> TextTable | N
 
 def _cell(group: Group, metric: MetricInfo, target: float, cost: str, scale: float) -> TextCell:
     spent = [_spent(record, metric, target, cost) for record in group.records]
-    return Spent([amount for amount, _ in spent], [there for _, there in spent]).cell(scale)
+    return spent_cell(Spent(tuple(x for x, _ in spent), tuple(there for _, there in spent)), scale)
 
 
 def _spent(record: Record, metric: MetricInfo, target: float, cost: str) -> tuple[float, bool]:

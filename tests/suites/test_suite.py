@@ -87,6 +87,9 @@ def test_every_suite_of_the_package_can_be_prepared_at_every_size() -> None:
         (["block.1.name=main"], "block: 'main' is the name of two blocks."),
         (["size.smoke.blocks=['mian']"], "size.smoke.blocks: 'mian' is no block. Did you mean 'main'?"),
         (["size.smoke.base.local.epoch=3"], "size.smoke.base.local.epoch: is not an option of local."),
+        (["baseline={algoritm='fedavg'}"], "baseline.algoritm: 'algoritm' is none of the axes. Did you mean"),
+        (["baseline={algorithm='fedavgg'}"], "baseline.algorithm: 'fedavgg' is no value of it. Did you mean 'fedavg'?"),
+        (["reach=1.5"], "reach: must be at most 1 (got 1.5)"),
         (["missing.0.wy=x"], "missing.0.wy: is not an option of a missing cell. Did you mean why?"),
     ],
 )  # fmt: skip

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from atoll.records import CellTraffic, Results, Spent, aim, baseline_of, traffic, traffic_versus_published
+from atoll.records import CellTraffic, Results, aim, baseline_of, traffic, traffic_versus_published
 from atoll.report import prose
 from atoll.report.metrics import suite_metric
+from atoll.report.reaching import spent_cell
 from atoll.report.suite import beside_published
 from atoll.report.suite.scores import of_cell
 from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, number_columns, row, text_columns
@@ -45,7 +47,8 @@ def published(results: Results) -> list[tuple[str, TextTable]]:
     return [
         (_TITLES[name], table)
         for name, rows in traffic_versus_published(results)
-        if (section := beside_published.shown(results, rows)) and (table := section.rows)
+        if (section := beside_published.shown(replace(results, metric=name, scale=1.0), rows))
+        and (table := section.rows)
     ]
 
 
@@ -57,8 +60,8 @@ def _row(results: Results, one: CellTraffic) -> TextRow:
         prose.significant(one.down * _MB),
         _ratio(one.ratio),
         _ratio(one.both_ways),
-        _spent(one.rounds, 1.0),
-        _spent(one.up_spent, _MB),
+        spent_cell(one.rounds, 1.0),
+        spent_cell(one.up_spent, _MB),
         *_last_entries(results, one),
     )
     return row(*one.cell.path.values(), *entries, style="quirk" if one.cell.quirk else "", hint=one.cell.quirk or "")
@@ -74,7 +77,7 @@ def _last_columns(results: Results, ratio: str) -> tuple[TextColumn, ...]:
 def _last_entries(results: Results, one: CellTraffic) -> tuple[TextCell | str, ...]:
     if results.reach is None:
         there = t_interval([value * results.scale for value in one.there])
-        return _spent(one.spent, _MB), TextCell(prose.number(there.mean, 1), _spread(there.std))
+        return spent_cell(one.spent, _MB), TextCell(prose.number(there.mean, 1), _spread(there.std))
     return (TextCell("not reached") if one.up_spent.missed else _ratio(one.end_to_end),)
 
 
@@ -86,23 +89,11 @@ def _ratio(value: float | None) -> str:
     return prose.MISSING if value is None else prose.significant(value)
 
 
-def _spent(spent: Spent, scale: float) -> TextCell:
-    """No mean over those alone who got there: that would flatter whoever fails most often."""
-    if spent.missed == len(spent.reached):
-        return TextCell("not reached")
-    text = prose.significant(spent.mean * scale)
-    return (
-        TextCell(f"> {text}", remarks=(f"{spent.missed} of {len(spent.reached)} never",))
-        if spent.missed
-        else TextCell(text)
-    )
-
-
 def _notes(results: Results, rows: Sequence[CellTraffic]) -> tuple[str, ...]:
     base = prose.listed(f"{axis} {value}" for axis, value in results.baseline.items())
     return (
         "Bytes are the lengths of what was encoded, headers included, of all clients of a round together; means over "
-        f"seeds. Ratios are to {base}: how many times fewer.",
+        f"seeds, ± half the width of the 95 % t interval until there. Ratios are to {base}: how many times fewer.",
         _until(results, rows),
         *(["End to end counts the rounds that it takes."] if results.reach else []),
         "Not reached: no seed got there; >: some did not, and count with all that they spent, less than it takes.",

@@ -98,9 +98,9 @@ def traffic_versus_published(results: Results) -> list[tuple[str, tuple[VersusPu
 def _traffic(results: Results, cell: Cell, baseline: Cell | None) -> CellTraffic:
     target = aim(results, baseline)
     up, both = _per_round(cell)
-    costs = [_until(results, cell, target, cost) for cost in ("rounds", "up", "bytes")]
+    rounds, sent, both_spent = (_until(results, cell, target, cost) for cost in ("rounds", "up", "bytes"))
     theirs = _until(results, baseline, target, "up") if baseline else None
-    same = target is not None and theirs is not None and not theirs.missed and not costs[1].missed
+    same = target is not None and theirs is not None and not theirs.missed and not sent.missed
     base = _per_round(baseline) if baseline else None
     return CellTraffic(
         cell,
@@ -108,9 +108,11 @@ def _traffic(results: Results, cell: Cell, baseline: Cell | None) -> CellTraffic
         both - up,
         base[0] / up if base else None,
         base[1] / both if base else None,
-        *costs,
+        rounds,
+        sent,
+        both_spent,
         tuple(run.values[-1 if place is None else place] for run, place in _places(results, cell, target)),
-        theirs.mean / costs[1].mean if theirs and same else None,
+        theirs.mean / sent.mean if theirs and same else None,
     )
 
 

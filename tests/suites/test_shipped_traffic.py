@@ -16,6 +16,7 @@ from atoll.errors import AtollError
 from atoll.experiment import Experiment, build, set_up
 from atoll.records import published_figure
 from atoll.suites import expand, read
+from atoll.suites.collect import trace
 from atoll.tasks.models.lstm import LSTM
 from atoll.tasks.models.resnet import resnet18
 from atoll.transforms import TRANSFORMS
@@ -124,6 +125,16 @@ def test_fedstc_sends_the_server_s_step_as_sparse_as_it_is(tmp_path: Path) -> No
     run = atoll.run({k: v for k, v in base.items() if v is not None}, tmp_path / "run")
     first, *later = [entry["bytes"]["down"] for entry in run.history]
     assert all(down * 30 < first for down in later)
+
+
+def test_results_keep_what_was_sent_up_and_the_round_that_patience_keeps(tmp_path: Path) -> None:
+    place = FEDEVAL["smaller", "digits/iid, 20 clients/fedavg"]
+    run = atoll.run({**place.base, "rounds": 3, "local": {"max_steps": 2}}, tmp_path / "run")
+    kept = trace(run.info, run.history, "accuracy")
+    up = [entry["bytes"]["up"] for entry in run.history]
+    assert kept.up == (up[0], up[0] + up[1], sum(up))
+    assert kept.kept == run.info["best"]["round"]
+    assert run.info["best"]["on"] == "clients.loss.mean"
 
 
 def test_noise_on_a_sum_refuses_top_k_with_feedback_and_takes_it_without() -> None:

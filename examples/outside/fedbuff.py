@@ -52,6 +52,6 @@ class FedBuff(Round):
         fresh = {"id": new[: len(first)], "version": (version + 1).expand(len(first)), "due": now + 0.5 + wait}
         fresh["sent"] = tree.map(torch.clone, tree.stack(ctx.algorithm.send(step.state["server"]), len(first)))
         flight = tree.map(lambda old, x: old.index_copy(0, first, x), flight, fresh)
-        bytes_ = ctx.traffic(len(ids), tree.rows(sent, 0))
+        bytes_ = ctx.traffic(len(ids), ctx.algorithm.send(state["server"]))
         outcome = Outcome(ids, how, trained.examples, trained.columns, bytes_, step.changed, step.diagnostics)
         return {**step.state, "flight": flight, "version": version + 1}, outcome

@@ -21,7 +21,7 @@ from atoll.errors import ConfigError
 from atoll.transforms import TRANSFORMS
 from atoll.transforms.adaptive import AdaptiveClip
 from atoll.transforms.clip import ClipL1, ClipL2, ClipLayers, ClipPerLayer
-from atoll.transforms.compress import TopK
+from atoll.transforms.compress import Entropy, HalfPrecision, MaskLayers, TopK
 from atoll.transforms.correlated import BandedNoise
 from atoll.transforms.integers import FixedPoint, SecureSum
 from atoll.transforms.local_noise import LocalGaussian
@@ -42,6 +42,9 @@ PASSED: dict[str, Transform] = {
     "fixed_point": Chain((ClipL2(0.25), FixedPoint(2.0**-6))),
     "secure_sum": Chain((ClipL2(0.25), FixedPoint(2.0**-6), SecureSum(20))),
     "top_k": TopK(0.1),
+    "half": HalfPrecision(),
+    "mask_layers": MaskLayers(("*",)),
+    "entropy": Chain((TopK(0.1), Entropy())),
     "weak_dp": WeakDp(0.3),
 }
 

@@ -252,8 +252,8 @@ MISTAKES = [
     (
         "algoritm=fedavg",
         "algoritm: is not an option of an experiment. Did you mean algorithm? Options: rounds, seed, on_divergence, "
-        "label, metric, data, partition, cohort, task, local, algorithm, transform, reducer, engine, round, server, "
-        "clock, evaluate, stop, privacy, checkpoint.",
+        "label, metric, data, partition, cohort, task, local, algorithm, transform, broadcast, reducer, engine, round, "
+        "server, clock, evaluate, stop, privacy, checkpoint.",
     ),
 ]
 

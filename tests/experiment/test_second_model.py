@@ -73,7 +73,8 @@ def test_it_learns_and_travels_like_the_rest(tmp_path: Path) -> None:
     plain = atoll.run(experiment(algorithm={"name": "fedavg", "lr": 0.1}), tmp_path / "plain")
     traffic = [run.history[0]["bytes"]["up"] for run in (runs["vector"], plain)]
     numbers = [tree.count(x) for x in (first["params"], first["teacher"]["params"])]
-    assert traffic[0] / traffic[1] == pytest.approx(sum(numbers) / numbers[0])
+    extra = (traffic[0] - traffic[1]) / 3 - 4 * numbers[1]
+    assert 0 < extra < 200, "the teacher's numbers, and its names in the header"
 
 
 def test_a_model_that_imitates_is_closer_to_its_teacher_than_one_that_does_not() -> None:

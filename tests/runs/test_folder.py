@@ -89,7 +89,10 @@ def test_every_round_is_a_line_of_strict_json(done: Run) -> None:
     for e in entries:
         assert {"train_loss", "accuracy", "loss", "clients", "bytes", "cohort", "settings", "model"} <= e.keys()
         assert set(e["seconds"]) == {"sample", "train", "server", "evaluate", "record"}
-        assert e["bytes"] == {"up": 2 * 650 * 4, "down": 2 * 650 * 4}
+        assert {way: 2 * 650 * 4 < size < 2 * (650 * 4 + 200) for way, size in e["bytes"].items()} == {
+            "up": True,
+            "down": True,
+        }
         assert e["cohort"]["size"] == len(set(e["cohort"]["ids"])) == 2
         assert e["cohort"]["how"] == {"scheme": "fixed", "population": 4, "size": 2, "replacement": False}
         assert e["settings"] == {"algorithm.lr": 0.1, "algorithm.server_lr": 1.0}

@@ -15,7 +15,7 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 def key(*path: int | str) -> Tensor:
     """Derive a key from a path of names, e.g. `key(seed, "round", 3, "cohort")`."""
-    return _key(tuple(p if isinstance(p, str) else int(p) for p in path))  # a numpy 3 is the same 3
+    return _key(tuple([p if isinstance(p, str) else int(p) for p in path]))  # a numpy 3 is the same 3
 
 
 @lru_cache(maxsize=256)

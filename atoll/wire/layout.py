@@ -69,7 +69,7 @@ class Layout:
         """Has its length a formula? If not, it has to be encoded (`wire.lengths` does)."""
         return all(part.coder == "plain" for part in self.parts)
 
-    @property
+    @cached_property
     def fixed_bytes(self) -> int | None:
         """The length of its payloads, headers included, where it does not depend on data."""
         return self._constant if all(part.fixed for part in self.parts) else None

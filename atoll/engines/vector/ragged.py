@@ -4,6 +4,18 @@ import torch
 from torch import Tensor
 
 
+def longest_first(steps: Tensor) -> Tensor:
+    """Clients by their number of steps; those with as many in their order.
+
+    >>> longest_first(torch.tensor([1, 3, 3])).tolist(), longest_first(torch.tensor([2, 2])).tolist()
+    ([1, 2, 0], [0, 1])
+    """
+    numbers = steps.numpy()
+    if len(numbers) and numbers.min() == numbers.max():
+        return torch.arange(len(numbers))
+    return torch.argsort(steps, descending=True, stable=True)
+
+
 def active(steps: Tensor) -> list[int]:
     """How many clients are still at work in each step; `steps` is sorted, longest first.
 

@@ -38,7 +38,8 @@ class Tally:
         part = self.lift(out, info) if part is None else part
         loss, finite = torch.stack([out["loss"].float(), out["finite"].float()]).cpu()
         good = finite > 0
-        self.loss[places], self.finite[places] = loss, good
+        self.loss.index_copy_(0, places, loss)
+        self.finite.index_copy_(0, places, good)
         self._count_bytes(out, places)
         everybody = bool(good.all())
         if not everybody:

@@ -20,7 +20,7 @@ from atoll.engines.local import LocalEngine
 from atoll.engines.program import ClientRows, ClientSteps, step_keys
 from atoll.engines.vector.cuda_graphs import Graphs
 from atoll.engines.vector.inputs import Inputs
-from atoll.engines.vector.ragged import active, rounded
+from atoll.engines.vector.ragged import active, longest_first, rounded
 from atoll.engines.vector.signature import Signatures
 from atoll.engines.vector.stacked import Stacked, stacked
 from atoll.engines.vector.stacked_jobs import Lanes, StackedRequest, joined
@@ -135,7 +135,7 @@ class Vector(LocalEngine):
         """Answers to requests that differ in numbers only: settings, what was sent, clients, key."""
         began = time.perf_counter()
         lanes, tallies = joined(given), [Tally(lane) for lane in given]
-        order = torch.argsort(lanes.cohort.steps, descending=True, stable=True)
+        order = longest_first(lanes.cohort.steps)
         waiting = list(torch.split(order, self.chunk)) if len(order) else []  # type: ignore[no-untyped-call]
         with torch.no_grad():
             while waiting:
@@ -151,7 +151,7 @@ class Vector(LocalEngine):
         began = time.perf_counter()
         lane = self.lane(request)
         lanes, tally, part = joined([lane]), Tally(lane), None
-        rows = torch.argsort(lane.cohort.steps, descending=True, stable=True)
+        rows = longest_first(lane.cohort.steps)
         try:
             with torch.no_grad():
                 out, info = self._train(lanes, rows)

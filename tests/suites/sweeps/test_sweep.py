@@ -421,7 +421,8 @@ def test_ctrl_c_checkpoints_the_running_cells_and_prints_the_command_that_goes_o
             break  # else a busy machine was done before we could stop it
     assert process.exitcode == 130, said.read_text()
     assert "Traceback" not in said.read_text()
-    stopped = [run for run in map(Run, folder.glob("cells/*")) if run.status != "finished"]
+    begun = [run_json.parent for run_json in folder.glob("cells/*/run.json")]  # a cell may be stopped before it has one
+    stopped = [run for run in map(Run, begun) if run.status != "finished"]
     for run in stopped:
         assert run.status == "interrupted"
         assert torch.load(run.folder / "checkpoint.pt", weights_only=True)["round"] == len(run.history) < 40

@@ -56,7 +56,12 @@ class ClientSteps:
             finite, loss = finite & within, loss.masked_fill(~within, TOO_LONG)
         new = {"algorithm": kept, "chain": held}
         out = {"value": update.value, "weight": update.weight, "by": by, "own": new, "loss": loss, "finite": finite}
-        return {**out, "message": update.message} if update.message else out
+        return {**out, **self._uploaded(update.message)} if update.message else out
+
+    def _uploaded(self, message: Tree) -> Tree:
+        """How long the message is; or the message itself, where a coder must make it to know that."""
+        upload = self.program.upload
+        return {"bytes": upload.length(message)} if upload.measurable else {"message": message}
 
 
 def batch_of(decode: Decode, columns: Tree, rows: Tensor, n: Tensor, key: Tensor) -> Tree:
@@ -147,8 +152,10 @@ def upload_bytes(program: Program, out: Tree) -> Tensor | None:
     layout, silent = program.upload, program.chain.silent()
     if layout.fixed_bytes is not None and not silent:
         return None
-    fixed = torch.full(out["weight"].shape, layout.fixed_bytes or 0)
-    sizes = lengths(layout, out["message"]).cpu() if layout.fixed_bytes is None else fixed
+    if layout.fixed_bytes is not None:
+        sizes = torch.full(out["weight"].shape, layout.fixed_bytes)
+    else:
+        sizes = (out["bytes"] if layout.measurable else lengths(layout, out["message"])).cpu()
     return torch.where(out["weight"].cpu() == 0, EMPTY_BYTES, sizes) if silent else sizes
 
 

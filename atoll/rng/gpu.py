@@ -36,6 +36,31 @@ def normal(key: Tensor, n: int) -> Tensor | None:
     return out
 
 
+def fold(key: Tensor, data: int) -> Tensor | None:
+    """`rng.fold(key, data)` in one kernel, also of a key that vmap batches; None where there is no kernel for it."""
+    return _fold(key, data) if _drawn_by_kernel(key, 1) else None
+
+
+@torch.library.custom_op("atoll::fold_key", mutates_args=())
+def _fold(keys: Tensor, data: int) -> Tensor:
+    """(..., 2) keys."""
+    keys, out = keys.contiguous(), torch.empty_like(keys, memory_format=torch.contiguous_format)
+    n = keys.numel() // 2
+    if n:
+        _kernels().fold_keys[(-(-n // _BLOCK),)](keys, out, data & 0xFFFFFFFF, data >> 32 & 0xFFFFFFFF, n, BLOCK=_BLOCK)
+    return out
+
+
+@_fold.register_fake
+def _(keys: Tensor, data: int) -> Tensor:
+    return torch.empty_like(keys, memory_format=torch.contiguous_format)
+
+
+@_fold.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], keys: Tensor, data: int) -> tuple[Tensor, int]:
+    return _fold(keys.movedim(in_dims[0], 0), data), 0
+
+
 def _drawn_by_kernel(key: Tensor, n: int) -> bool:
     return _HAS_TRITON and key.device.type in DEVICES and n < 1 << 31
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from atoll.rng import gpu
 from atoll.threefry import key_words
 
 MASK = 0xFFFFFFFF
@@ -31,6 +32,8 @@ def fold_name(k: Tensor, *path: int | str) -> Tensor:
 
 def fold(k: Tensor, data: Tensor | int) -> Tensor:
     """A new key from `k` and a number of up to 63 bits."""
+    if isinstance(data, int) and (folded := gpu.fold(k, data)) is not None:  # else a hundred small ones
+        return folded
     d = torch.as_tensor(data, dtype=torch.int64, device=k.device)
     return torch.stack(threefry(k[0], k[1], d & MASK, (d >> 32) & MASK))
 

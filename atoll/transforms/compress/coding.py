@@ -21,6 +21,7 @@ class Entropy(Compressor):
 
     keeps_zeros: ClassVar[bool] = True
     unbiased: ClassVar[bool] = True
+    fixed_length: ClassVar[bool] = False
 
     code: Literal["entropy", "zstd"] = "entropy"
 

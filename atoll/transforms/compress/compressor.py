@@ -35,6 +35,7 @@ class Compressor(Transform, ABC):
     keyed: ClassVar[bool] = False
     unbiased: ClassVar[bool] = False  # is what arrives right on average?
     linear: ClassVar[bool] = True  # do errors in its numbers make no larger ones, in proportion, in the update?
+    fixed_length: ClassVar[bool] = True  # do its messages take the same bytes, whatever the numbers?
     feedback: float = 0.0  # of what was not sent is added to the next update
 
     @abstractmethod
@@ -44,6 +45,11 @@ class Compressor(Transform, ABC):
     @abstractmethod
     def unpack(self, packed: Packed, like: Tree, key: Tensor) -> Tree:
         """What the server makes of it: tensors like these. The key is the one that it was packed with."""
+
+    def arrived(self, value: Tree, own: Tree, key: Tensor) -> tuple[Tree, Tree]:
+        """`unpack` of `pack`, and what the client keeps. What needs no message can be quicker."""
+        packed, kept = self.pack(value, own, key)
+        return self.unpack(packed, value, key), kept
 
     @abstractmethod
     def encodings(self, like: Tree) -> Tree:
@@ -152,14 +158,20 @@ class Compression(Transform):
         if self.feedback:
             held, part = own[self._held], self.feedback
             full = tree.add(full, held if part == 1 else tree.map(lambda x: (x * part).to(x.dtype), held))
-        message, kept, stages = self.packed(full, own.get("kept", {}), key)
-        sent = self.unpacked(message, stages, key)
-        arrives = update.weight > 0  # of a client that counts for nothing all is held back
-        new = {self._held: tree.map(lambda x, y: x - y * arrives, full, sent)} if self.feedback else {}
-        travels = {"weight": update.weight, **message._asdict()}
-        fixed = self._layout(travels, stages).fixed_bytes is not None
-        sent_update = Update(sent, update.weight, {} if fixed else travels)
-        return sent_update, new | ({"kept": kept} if kept else {})
+        sent, kept, message = self._sent(full, own.get("kept", {}), key)
+        arrives = (update.weight > 0).float()  # of a client that counts for nothing all is held back
+        held_back = {self._held: tree.map(lambda x, y: _less(x, y, arrives), full, sent)} if self.feedback else {}
+        travels = {"weight": update.weight, **message._asdict()} if message else {}
+        return Update(sent, update.weight, travels), held_back | ({"kept": kept} if kept else {})
+
+    def _sent(self, full: Tree, kept: Tree, key: Tensor) -> tuple[Tree, Tree, Packed | None]:
+        """What arrives, what the client keeps, and the message, where its length depends on the numbers."""
+        fixed = all(c.fixed_length for c in self.compressors)
+        if fixed and len(self.compressors) == 1:
+            sent, mine = self.compressors[0].arrived(full, kept.get("0", {}), self._key(key, 0))
+            return sent, {"0": mine} if mine else {}, None
+        message, kept, stages = self.packed(full, kept, key)
+        return self.unpacked(message, stages, key), kept, None if fixed else message
 
     def layout(self, like: Tree) -> Layout:
         if all(c.coder() for c in self.compressors):
@@ -219,6 +231,10 @@ class Compression(Transform):
 def counted(total: Total) -> Total:
     """The same; of clients that all count for nothing, as if one had sent zeros."""
     return replace(total, weight=torch.where(total.weight > 0, total.weight, 1.0))
+
+
+def _less(x: Tensor, y: Tensor, factor: Tensor) -> Tensor:
+    return torch.addcmul(x, y, factor.to(x.dtype), value=-1) if x.is_floating_point() else (x - y * factor).to(x.dtype)
 
 
 def _has_server_side(c: Compressor) -> bool:

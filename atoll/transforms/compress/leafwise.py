@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from atoll import rng
+from atoll import rng, tree
 from atoll.transforms.compress.compressor import Compressor, Packed
 from atoll.tree import Tree
 
@@ -24,6 +24,10 @@ class Leafwise(Compressor):
     @abstractmethod
     def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
         """The tensor again."""
+
+    def arrived_leaf(self, x: Tensor, key: Tensor) -> Tensor:
+        """`unpack_leaf` of `pack_leaf`."""
+        return self.unpack_leaf(*self.pack_leaf(x, key), x, key)
 
     @abstractmethod
     def leaf_encodings(self, like: Tensor) -> Tree:
@@ -54,6 +58,10 @@ class Leafwise(Compressor):
             return self.unpack_leaf(numbers, codes, x, next(keys)) if self.takes(x) else numbers
 
         return unpacked(packed.numbers, packed.codes, like)  # type: ignore[no-any-return]
+
+    def arrived(self, value: Tree, own: Tree, key: Tensor) -> tuple[Tree, Tree]:
+        keys = self._keys(key)
+        return tree.map(lambda x: self.arrived_leaf(x, next(keys)) if self.takes(x) else x, value), own
 
     def encodings(self, like: Tree) -> Tree:
         def encoded(x: Any) -> Tree:

@@ -13,6 +13,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.core import Spec
 from atoll.errors import SpecError
+from atoll.transforms.compress import fused
 from atoll.transforms.compress.compressor import Compressor, Packed
 from atoll.transforms.compress.sparse import Feedback
 from atoll.tree import Tree
@@ -50,8 +51,7 @@ class LowRank(Compressor):
             if path not in own:
                 return x
             matrix = x.reshape(x.shape[0], -1)
-            left = orthonormal(matrix @ own[path])
-            right = matrix.T @ left
+            left, right = power_step(matrix, own[path])
             kept[path] = torch.where(right.norm(dim=0) > 0, right, own[path])  # from zeros it would never leave
             return {"left": left, "right": right}
 
@@ -75,6 +75,15 @@ class LowRank(Compressor):
             return False
         rows, columns = like.shape[0], math.prod(like.shape[1:])
         return self.rank * (rows + columns) < rows * columns
+
+
+def power_step(matrix: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """Orthonormal columns that span the matrix times `start`, and what the matrix makes of them, transposed."""
+    if fused.thin(matrix, start.shape[1]):
+        left = fused.orthonormal(fused.thin_product(matrix, start, False))
+        return left, fused.thin_product(matrix, left, True)
+    left = orthonormal(matrix @ start)
+    return left, matrix.T @ left
 
 
 def orthonormal(matrix: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.core import Spec
+from atoll.transforms.compress import fused
 from atoll.transforms.compress.leafwise import Leafwise
 from atoll.transforms.compress.rotation import block_of, rotated, rotated_back
 from atoll.tree import Tree
@@ -41,9 +42,17 @@ class Qsgd(Leafwise):
         most = max((x.numel() for x in tree.leaves(like) if self.takes(x)), default=0)
         return f"use {math.ceil(math.sqrt(most))} levels or more" if self.levels**2 < most else None
 
+    def arrived_leaf(self, x: Tensor, key: Tensor) -> Tensor:
+        if not fused.usable(x):
+            return super().arrived_leaf(x, key)
+        length = x.flatten().norm()
+        return self._by_kernel(x.flatten(), length, key, decode=True).reshape(x.shape)
+
     def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
         flat = x.flatten()
         length = flat.norm()
+        if fused.usable(x):
+            return {"length": length}, {"levels": self._by_kernel(flat, length, key, decode=False)}
         shares = self.levels * (flat.abs() / length.clamp(min=1e-38))  # in this order: 0 / 0 must stay 0
         level = torch.floor(shares + rng.quick_uniform(key, len(flat))).clamp(max=self.levels)
         return {"length": length}, {"levels": (level * flat.sign() + self.levels).to(torch.int32)}
@@ -52,6 +61,10 @@ class Qsgd(Leafwise):
         shares: Tensor = (codes["levels"] - self.levels).to(like.dtype)
         unit: Tensor = numbers["length"] / self.levels
         return (shares * unit).reshape(like.shape)
+
+    def _by_kernel(self, flat: Tensor, length: Tensor, key: Tensor, decode: bool) -> Tensor:
+        sizes = torch.zeros_like(length), length.clamp(min=1e-38), length / self.levels
+        return fused.quantise(flat, key, *sizes, self.levels, True, decode)
 
     def leaf_encodings(self, like: Tensor) -> Tree:
         return {"levels": Encoding(kind="bits", bits=self._width)}
@@ -84,9 +97,17 @@ class UniformQuantise(Leafwise):
     def too_coarse(self, like: Tree) -> str | None:
         return "use 3 bits or more" if self.bits < 3 else None
 
+    def arrived_leaf(self, x: Tensor, key: Tensor) -> Tensor:
+        if not fused.usable(x):
+            return super().arrived_leaf(x, key)
+        flat = self._spread(x, key)
+        return self._spread_back(self._by_kernel(flat, flat.amin(), flat.amax(), key, decode=True), x, key)
+
     def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
-        flat = rotated(x.flatten(), rng.fold(key, 0)).flatten() if self.rotate else x.flatten()
-        low, high = flat.min(), flat.max()
+        flat = self._spread(x, key)
+        low, high = flat.amin(), flat.amax()
+        if fused.usable(flat):
+            return {"low": low, "high": high}, {"levels": self._by_kernel(flat, low, high, key, decode=False)}
         step = ((high - low) / self._steps).clamp(min=1e-38)
         level = torch.floor((flat - low) / step + rng.quick_uniform(key, len(flat))).clamp(0, self._steps)
         return {"low": low, "high": high}, {"levels": level.to(torch.int32)}
@@ -94,9 +115,19 @@ class UniformQuantise(Leafwise):
     def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
         low, high = numbers["low"], numbers["high"]
         flat: Tensor = low + codes["levels"].to(like.dtype) * ((high - low) / self._steps)
+        return self._spread_back(flat, like, key)
+
+    def _spread(self, x: Tensor, key: Tensor) -> Tensor:
+        return rotated(x.flatten(), rng.fold(key, 0)).flatten() if self.rotate else x.flatten()
+
+    def _spread_back(self, flat: Tensor, like: Tensor, key: Tensor) -> Tensor:
         if self.rotate:
-            flat = rotated_back(flat.reshape(-1, _block(like)), like.numel(), rng.fold(key, 0))
+            flat = rotated_back(flat.reshape(-1, block_of(like.numel())), like.numel(), rng.fold(key, 0))
         return flat.reshape(like.shape)
+
+    def _by_kernel(self, flat: Tensor, low: Tensor, high: Tensor, key: Tensor, decode: bool) -> Tensor:
+        unit = (high - low) / self._steps
+        return fused.quantise(flat, key, low, unit.clamp(min=1e-38), unit, self._steps, False, decode)
 
     def leaf_encodings(self, like: Tensor) -> Tree:
         return {"levels": Encoding(kind="bits", bits=self.bits)}
@@ -121,6 +152,12 @@ class Drive(Leafwise):
     def after(self, spec: Spec) -> Spec:
         return _rounded(spec, 1.0, 1.0 if self.scale == "nearest" else None)
 
+    def arrived_leaf(self, x: Tensor, key: Tensor) -> Tensor:
+        block = block_of(x.numel())
+        if not (fused.usable(x) and fused.rotates(block)):
+            return super().arrived_leaf(x, key)
+        return fused.drive(x.flatten(), key, block, self.scale == "unbiased").reshape(x.shape)
+
     def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
         blocks = rotated(x.flatten(), key)
         total = blocks.abs().sum(1)
@@ -128,7 +165,7 @@ class Drive(Leafwise):
         return {"scale": scale}, {"signs": (blocks > 0).to(torch.int32).flatten()}
 
     def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
-        signs = (2 * codes["signs"] - 1).to(like.dtype).reshape(-1, _block(like))
+        signs = (2 * codes["signs"] - 1).to(like.dtype).reshape(-1, block_of(like.numel()))
         return rotated_back(signs * numbers["scale"][:, None], like.numel(), key).reshape(like.shape)
 
     def leaf_encodings(self, like: Tensor) -> Tree:
@@ -164,10 +201,6 @@ class HalfPrecision(Leafwise):
 
     def leaf_encodings(self, like: Tensor) -> Tree:
         return {"halves": Encoding()}
-
-
-def _block(like: Tensor) -> int:
-    return block_of(like.numel())
 
 
 def _rounded(spec: Spec, bits: float, longer: float | None) -> Spec:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng
+from atoll.transforms.compress import fused
 
 _BLOCK = 4096
 
@@ -36,12 +37,17 @@ def rotated_size(numbers: int) -> int:
 
 def rotated(x: Tensor, key: Tensor) -> Tensor:
     """A flat tensor, rotated in blocks: (blocks, block)."""
-    padded = torch.nn.functional.pad(x, (0, rotated_size(len(x)) - len(x)))
-    return _hadamard((padded * _signs(key, len(padded))).reshape(-1, block_of(len(x))))
+    block, size = block_of(len(x)), rotated_size(len(x))
+    if fused.usable(x) and fused.rotates(block):
+        return fused.rotate(x, key, block, size, False).reshape(-1, block)
+    padded = torch.nn.functional.pad(x, (0, size - len(x)))
+    return _hadamard((padded * _signs(key, size)).reshape(-1, block))
 
 
 def rotated_back(y: Tensor, numbers: int, key: Tensor) -> Tensor:
     """The first so many of what was rotated."""
+    if fused.usable(y) and fused.rotates(y.shape[1]):
+        return fused.rotate(y.flatten(), key, y.shape[1], numbers, True)
     flat = _hadamard(y).flatten()
     return (flat * _signs(key, len(flat)))[:numbers]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -40,8 +40,12 @@ class Sign(Leafwise):
     def takes(self, like: Tensor) -> bool:
         return like.numel() > 0 if self.size == "majority" else super().takes(like)
 
+    def arrived_leaf(self, x: Tensor, key: Tensor) -> Tensor:
+        size = _mean_size(x) if self.size == "mean" else torch.full((), self.step, dtype=x.dtype, device=x.device)
+        return torch.where(x > 0, size, -size)
+
     def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
-        numbers = {"size": x.abs().mean()} if self.size == "mean" else {}
+        numbers = {"size": _mean_size(x)} if self.size == "mean" else {}
         return numbers, {"signs": (x.flatten() > 0).to(torch.int32)}
 
     def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
@@ -58,6 +62,10 @@ class Sign(Leafwise):
         return replace(total, value=tree.map(lambda x: (x.sign() * step).to(x.dtype), total.value)), state
 
 
+def _mean_size(x: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(x.flatten(), 1) / x.numel()
+
+
 @dataclass(frozen=True)
 class Ternary(Leafwise):
     """The largest `share` of each tensor's entries, as signs and one size: the mean of theirs.
@@ -65,6 +73,8 @@ class Ternary(Leafwise):
     STC (Sattler et al., 2019). With `both_ways` the server does the same to what it aggregated, with a residual of its
     own.
     """
+
+    fixed_length: ClassVar[bool] = False
 
     share: ShareSent = 0.01
     feedback: Feedback = 1.0

@@ -13,10 +13,14 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.core import Fraction, Spec, Total, Transform, Update
 from atoll.rng import dp
+from atoll.transforms.compress import fused
 from atoll.transforms.compress.compressor import counted
 from atoll.transforms.compress.sparse import ShareSent, entries, largest
 from atoll.transforms.requirements import needs_real, needs_sum
 from atoll.tree import Tree
+
+
+_FEW = 9  # rows that sorting them as tensors is slower for
 
 
 @dataclass(frozen=True)
@@ -66,37 +70,59 @@ class Sketch(Transform):
 
     def table(self, flat: Tensor) -> Tensor:
         """The sketch of a vector: (rows, columns)."""
-        blocks = torch.nn.functional.pad(flat, (0, self._padded(len(flat)) - len(flat))).reshape(-1, self.columns)
-        rows = []
-        for row in range(self.rows):
-            signs, offsets = self._hash(row, len(blocks), flat.device)
-            rows.append((blocks * signs).gather(1, self._turned(-offsets)).sum(0))
+        padded = self._padded(len(flat))
+        if fused.usable(flat, 1 << 31):
+            offsets = self._offsets(self._words(padded // self.columns, 0, flat.device))
+            return fused.sketch_table(flat, offsets, self.columns, _key())
+        blocks = torch.nn.functional.pad(flat, (0, padded - len(flat))).reshape(-1, self.columns)
+        signs, offsets = self._hash(len(blocks), flat.device)
+        rows = [(blocks * s).gather(1, self._turned(-o[:, None])).sum(0) for s, o in zip(signs, offsets, strict=True)]
         return torch.stack(rows)
 
     def read(self, table: Tensor, size: int) -> Tensor:
         """The vector that a sketch is of, about: the median over rows."""
         blocks = self._padded(size) // self.columns
-        reads = []
-        for row in range(self.rows):
-            signs, offsets = self._hash(row, blocks, table.device)
-            reads.append(table[row].expand(blocks, -1).gather(1, self._turned(offsets)) * signs)
-        ordered = torch.stack(reads).sort(0).values
-        middle = (ordered[(self.rows - 1) // 2] + ordered[self.rows // 2]) / 2
-        return middle.flatten()[:size]
+        signs, offsets = self._hash(blocks, table.device)
+        reads = [
+            table[row].expand(blocks, -1).gather(1, self._turned(offsets[row][:, None])) * signs[row]
+            for row in range(self.rows)
+        ]
+        return _median(reads).flatten()[:size]
 
     def _padded(self, size: int) -> int:
         return math.ceil(size / self.columns) * self.columns
 
-    def _hash(self, row: int, blocks: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Signs, and by how much each block is turned: entry i of it goes to bucket i + offset."""
-        key = rng.key("sketch", row)
-        words = rng.quick_words(key, blocks * self.columns + blocks).to(device)
-        signs = 1.0 - 2.0 * (words[blocks:] & 1).float().reshape(blocks, self.columns)
-        offsets = ((words[:blocks].long() & 0x7FFFFFFF) % self.columns)[:, None]
-        return signs, offsets
+    def _hash(self, blocks: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Signs (rows, blocks, columns), and by how much each block is turned: entry i goes to bucket i + offset."""
+        words = self._words(blocks, blocks * self.columns, device)
+        signs = 1.0 - 2.0 * (words[:, blocks:] & 1).float().reshape(self.rows, blocks, self.columns)
+        return signs, self._offsets(words[:, :blocks])
+
+    def _words(self, blocks: int, more: int, device: torch.device) -> Tensor:
+        rows = torch.arange(self.rows, dtype=torch.int32, device=device)
+        return rng.quick_bits(_key(), rows, blocks + more)
+
+    def _offsets(self, words: Tensor) -> Tensor:
+        return (words.long() & 0x7FFFFFFF) % self.columns
 
     def _turned(self, offsets: Tensor) -> Tensor:
         return (torch.arange(self.columns, device=offsets.device) + offsets) % self.columns
+
+
+def _key() -> tuple[int, int]:
+    """The same hashes for everybody; as numbers, since a tensor would have to be copied to a device."""
+    a, b = rng.key("sketch").tolist()
+    return a, b
+
+
+def _median(rows: list[Tensor]) -> Tensor:
+    """Entry by entry. Few rows are sorted against each other: neighbours, in turns."""
+    if len(rows) > _FEW:
+        rows = list(torch.stack(rows).sort(0).values)
+    else:
+        for i in (i for turn in range(len(rows)) for i in range(turn % 2, len(rows) - 1, 2)):
+            rows[i], rows[i + 1] = torch.minimum(rows[i], rows[i + 1]), torch.maximum(rows[i], rows[i + 1])
+    return (rows[(len(rows) - 1) // 2] + rows[len(rows) // 2]) / 2
 
 
 def _flat(value: Tree) -> Tensor:

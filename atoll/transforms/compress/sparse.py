@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
 from atoll import rng
 from atoll.core import Spec
+from atoll.transforms.compress import fused
 from atoll.transforms.compress.leafwise import Leafwise
 from atoll.tree import Tree
 from atoll.wire import Encoding
@@ -30,12 +32,23 @@ def entries(share: float, numbers: int) -> int:
 
 def largest(x: Tensor, k: int) -> Tensor:
     """The places of the k largest entries by size, in increasing order."""
+    if fused.selects(x):
+        return fused.largest_places(x, k)
     return x.abs().topk(k).indices.sort().values
 
 
 def placed(values: Tensor, places: Tensor, like: Tensor) -> Tensor:
     """Zeros, but for these values at these places."""
     return values.new_zeros(like.numel()).scatter(0, places, values).reshape(like.shape)
+
+
+def random_places(key: Tensor, n: int, k: int) -> Tensor:
+    """k different places below n, each with the same chance: one of every stretch of n / k, from a random start on."""
+    coarse, fine = rng.quick_uniform(key, 2 * k + 2).double().reshape(2, k + 1)
+    u = coarse + fine * 2.0**-24
+    bounds = torch.arange(k + 1, device=key.device) * n // k
+    within = (u[:k] * (bounds[1:] - bounds[:-1])).long()
+    return (bounds[:-1] + within + (u[k] * n).long()) % n
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,11 @@ class TopK(Leafwise):
     share: ShareSent
     feedback: Feedback = 1.0
     positions: Literal["packed", "int64"] = "packed"
+
+    @property
+    def fixed_length(self) -> bool:  # type: ignore[override]
+        """Packed positions take fewer bytes where they lie close together."""
+        return self.positions == "int64"
 
     def after(self, spec: Spec) -> Spec:
         place = 64.0 if self.positions == "int64" else math.log2(1 / self.share) + 2.0
@@ -71,6 +89,9 @@ class TopK(Leafwise):
 @dataclass(frozen=True)
 class RandK(Leafwise):
     """Send a random `share` of each tensor's entries. Server and client draw the places from one key, for nothing.
+
+    One place from each of k stretches of the tensor, which begin at a random entry: every entry has the same chance, so
+    means and errors are those of k places drawn from all, and n random numbers less are needed.
 
     Without feedback the entries are scaled by 1 / share, so that they are right on average; with feedback they are sent
     as they are, and what was not sent is added to the next update (Stich et al., 2018).
@@ -109,5 +130,5 @@ class RandK(Leafwise):
         return 1.0 if self.feedback else 1.0 / self.share
 
     def _places(self, like: Tensor, key: Tensor) -> Tensor:
-        drawn = rng.quick_words(key, like.numel())
-        return drawn.topk(entries(self.share, like.numel())).indices.sort().values
+        n = like.numel()
+        return random_places(key, n, entries(self.share, n))

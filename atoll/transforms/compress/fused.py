@@ -1,0 +1,246 @@
+"""What compressors do to a stack of updates on a GPU, in a kernel or a few.
+
+Without Triton, which comes with PyTorch on machines with a GPU, `usable` says no and torch does it in many passes. Each
+operator is one client's; under vmap it is called once, with a client axis in front.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+DEVICES = {"cuda"}  # where kernels can be launched
+PRECISION = "tf32x3"  # of a rotation: entries of +-1 are exact, and of the others hardly a bit is lost
+_FOUND = importlib.util.find_spec("triton") is not None
+_BLOCK = 4096
+_FEW = 8192  # sizes that one program holds
+_DIGITS = ((23, 8), (15, 8), (7, 8), (0, 7))  # shift and width of each, from the highest bits down
+_PROGRAMS = 32  # of a client, that count digits
+_MOST, _SELECTED = 1 << 30, 1 << 26
+_THIN = 16  # rank up to which a product is a thin one
+_TALL = 16384  # numbers of a factor that one program holds
+
+
+def usable(x: Tensor, most: int = _MOST) -> bool:
+    """Can tensors like this one go through a kernel?"""
+    return _FOUND and x.device.type in DEVICES and x.dtype == torch.float32 and 0 < x.numel() < most
+
+
+def _kernels() -> Any:
+    from atoll.transforms.compress import fused_kernels
+
+    return fused_kernels
+
+
+def _in_front(info: Any, in_dims: tuple[Any, ...], *tensors: Tensor) -> list[Tensor]:
+    """The client axis of each first; made where there is none."""
+    pairs = zip(tensors, in_dims, strict=False)
+    return [x.expand(info.batch_size, *x.shape) if d is None else x.movedim(d, 0) for x, d in pairs]
+
+
+def selects(x: Tensor) -> bool:
+    """Are its largest entries found by a kernel?"""
+    return usable(x, _SELECTED)
+
+
+@torch.library.custom_op("atoll::largest_places", mutates_args=())
+def largest_places(x: Tensor, k: int) -> Tensor:
+    """(..., n) to the places of the k largest sizes, in increasing order; of equal ones the first. k >= 1."""
+    n, x = x.shape[-1], x.contiguous()
+    clients = x.numel() // n
+    places = torch.empty((*x.shape[:-1], k), dtype=torch.int64, device=x.device)
+    if n <= _FEW:
+        width = max(16, 1 << (n - 1).bit_length())
+        _kernels().largest_of_few[(clients,)](x, places, n, k, BLOCK=width, num_warps=4 if width < 2048 else 16)
+        return places
+    blocks, room = -(-n // _BLOCK), -(-n // 4)
+    state = torch.zeros((clients, 2), dtype=torch.int32, device=x.device)
+    state[:, 1] = k
+    counts, found = state.new_zeros((clients, 256)), state.new_zeros(clients)
+    candidates, block_counts = state.new_empty((clients, room)), state.new_empty((2, clients, blocks))
+    each = -(-blocks // _PROGRAMS) * _BLOCK
+    for shift, width in _DIGITS:
+        grid = (-(-n // each), clients)
+        first = shift == _DIGITS[0][0]
+        _kernels().count_digits[grid](
+            x, candidates, found, state, counts, n, room, each, SHIFT=shift, WIDTH=width, FIRST=first, BLOCK=_BLOCK
+        )
+        _kernels().choose_digit[(clients,)](state, counts, WIDTH=width)
+        if first:
+            _kernels().gather_candidates[(blocks, clients)](
+                x, state, candidates, found, n, room, SHIFT=shift, BLOCK=_BLOCK
+            )
+    _kernels().count_chosen[(blocks, clients)](x, state, *block_counts, n, blocks, BLOCK=_BLOCK)
+    wide = max(16, 1 << (blocks - 1).bit_length())
+    _kernels().place_chosen[(blocks, clients)](
+        x, state, *block_counts, places, n, k, blocks, BLOCK=_BLOCK, BLOCKS=wide
+    )
+    return places
+
+
+@largest_places.register_fake
+def _(x: Tensor, k: int) -> Tensor:
+    return x.new_empty((*x.shape[:-1], k), dtype=torch.int64)
+
+
+@largest_places.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], x: Tensor, k: int) -> tuple[Tensor, int]:
+    return largest_places(x.movedim(in_dims[0], 0), k), 0
+
+
+@torch.library.custom_op("atoll::quantise", mutates_args=())
+def quantise(
+    x: Tensor, key: Tensor, low: Tensor, step: Tensor, unit: Tensor, most: int, signed: bool, decode: bool
+) -> Tensor:
+    """(..., n) to levels up to `most`, rounded up or down at random, or with `decode` to what they stand for."""
+    n, x = x.shape[-1], x.contiguous()
+    out = torch.empty_like(x, dtype=x.dtype if decode else torch.int32)
+    numbers = [part.contiguous() for part in (key, low, step, unit)]
+    grid = (-(-n // _BLOCK), x.numel() // n)
+    _kernels().quantise[grid](x, *numbers, out, n, MOST=most, SIGNED=signed, DECODE=decode, BLOCK=_BLOCK, num_warps=8)
+    return out
+
+
+@quantise.register_fake
+def _(
+    x: Tensor, key: Tensor, low: Tensor, step: Tensor, unit: Tensor, most: int, signed: bool, decode: bool
+) -> Tensor:
+    return x.new_empty(x.shape, dtype=x.dtype if decode else torch.int32)
+
+
+@quantise.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
+    return quantise(*_in_front(info, in_dims, *args[:5]), *args[5:]), 0
+
+
+def rotates(block: int) -> bool:
+    """Is a block of this size rotated by a kernel? Two factors of 16 at least are."""
+    return 256 <= block <= 4096
+
+
+def _factors(block: int) -> dict[str, Any]:
+    left = 1 << (block.bit_length() // 2)
+    return {"A": left, "B": block // left, "SCALE": 1.0 / math.sqrt(block), "PRECISION": PRECISION}
+
+
+@torch.library.custom_op("atoll::rotate", mutates_args=())
+def rotate(x: Tensor, key: Tensor, block: int, size: int, back: bool) -> Tensor:
+    """(..., n) to (..., size): signs at random, then Hadamard's matrix, in blocks; `back` undoes it."""
+    n, x = x.shape[-1], x.contiguous()
+    out = x.new_empty((*x.shape[:-1], size))
+    grid = (-(-max(n, size) // block), x.numel() // n)
+    _kernels().rotate[grid](
+        x, key.contiguous(), out, n, size, BACK=back, **_factors(block)
+    )
+    return out
+
+
+@rotate.register_fake
+def _(x: Tensor, key: Tensor, block: int, size: int, back: bool) -> Tensor:
+    return x.new_empty((*x.shape[:-1], size))
+
+
+@rotate.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
+    return rotate(*_in_front(info, in_dims, *args[:2]), *args[2:]), 0
+
+
+@torch.library.custom_op("atoll::drive", mutates_args=())
+def drive(x: Tensor, key: Tensor, block: int, unbiased: bool) -> Tensor:
+    """(..., n) to what arrives of it: rotated, one bit a coordinate, rotated back."""
+    n, x = x.shape[-1], x.contiguous()
+    out = torch.empty_like(x)
+    _kernels().drive[(-(-n // block), x.numel() // n)](
+        x, key.contiguous(), out, n, UNBIASED=unbiased, **_factors(block)
+    )
+    return out
+
+
+@drive.register_fake
+def _(x: Tensor, key: Tensor, block: int, unbiased: bool) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+@drive.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
+    return drive(*_in_front(info, in_dims, *args[:2]), *args[2:]), 0
+
+
+def thin(matrix: Tensor, rank: int) -> bool:
+    """Are its products with factors of this rank made by a kernel?"""
+    return rank <= _THIN and rank * matrix.shape[0] <= _TALL and usable(matrix)
+
+
+@torch.library.custom_op("atoll::thin_product", mutates_args=())
+def thin_product(matrix: Tensor, factor: Tensor, transposed: bool) -> Tensor:
+    """(..., rows, columns) times (..., columns, rank); `transposed`: times (..., rows, rank), by columns."""
+    matrix, (rows, columns), rank = matrix.contiguous(), matrix.shape[-2:], factor.shape[-1]
+    by_row, by_column = columns, 1
+    if transposed:
+        rows, columns, by_row, by_column = columns, rows, 1, columns
+    out = matrix.new_empty((*matrix.shape[:-2], rows, rank))
+    grid = (-(-rows // 64), matrix.numel() // (rows * columns))
+    _kernels().thin_product[grid](
+        matrix, factor.contiguous(), out, rows, columns, by_row, by_column, RANK=rank, WIDE=16, BM=64, BK=64
+    )
+    return out
+
+
+@thin_product.register_fake
+def _(matrix: Tensor, factor: Tensor, transposed: bool) -> Tensor:
+    rows = matrix.shape[-1 if transposed else -2]
+    return matrix.new_empty((*matrix.shape[:-2], rows, factor.shape[-1]))
+
+
+@thin_product.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], matrix: Tensor, factor: Tensor, transposed: bool) -> tuple[Tensor, int]:
+    return thin_product(*_in_front(info, in_dims, matrix, factor), transposed), 0
+
+
+@torch.library.custom_op("atoll::orthonormal", mutates_args=())
+def orthonormal(matrix: Tensor) -> Tensor:
+    """(..., rows, rank): its columns by Gram and Schmidt."""
+    matrix, (rows, rank) = matrix.contiguous(), matrix.shape[-2:]
+    out = torch.empty_like(matrix)
+    block, wide = max(16, 1 << (rows - 1).bit_length()), 1 << (rank - 1).bit_length()
+    _kernels().orthonormal[(matrix.numel() // (rows * rank),)](
+        matrix, out, rows, RANK=rank, WIDE=wide, BLOCK=block, num_warps=4 if block < 1024 else 8
+    )
+    return out
+
+
+@orthonormal.register_fake
+def _(matrix: Tensor) -> Tensor:
+    return torch.empty_like(matrix, memory_format=torch.contiguous_format)
+
+
+@orthonormal.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], matrix: Tensor) -> tuple[Tensor, int]:
+    return orthonormal(matrix.movedim(in_dims[0], 0)), 0
+
+
+@torch.library.custom_op("atoll::sketch_table", mutates_args=())
+def sketch_table(x: Tensor, offsets: Tensor, columns: int, key: list[int]) -> Tensor:
+    """(..., n) to (..., rows, columns): offsets (rows, blocks) say how far each block is turned; one key for all."""
+    n, x, (rows, blocks) = x.shape[-1], x.contiguous(), offsets.shape
+    clients = x.numel() // n
+    out = x.new_empty((*x.shape[:-1], rows, columns))
+    grid = (-(-columns // 512), rows, -(-clients // 4))
+    _kernels().sketch_table[grid](
+        x, *key, offsets.contiguous(), out, n, blocks, columns, clients, ROWS=rows, CLIENTS=4, BLOCK=512
+    )
+    return out
+
+
+@sketch_table.register_fake
+def _(x: Tensor, offsets: Tensor, columns: int, key: list[int]) -> Tensor:
+    return x.new_empty((*x.shape[:-1], offsets.shape[0], columns))
+
+
+@sketch_table.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], x: Tensor, *common: Any) -> tuple[Tensor, int]:
+    return sketch_table(x.movedim(in_dims[0], 0), *common), 0

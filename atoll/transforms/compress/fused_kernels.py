@@ -1,0 +1,268 @@
+"""Triton kernels of compressors: selection, rotation, rounding, thin products, sketches.
+
+Only `fused` imports this, and only where Triton is there. Updates lie client after client, n numbers each.
+"""
+# mypy: ignore-errors
+
+import triton
+import triton.language as tl
+
+from atoll.rng.triton import quick_row, quick_sign, quick_uniform
+
+
+@triton.jit
+def _size_bits(x, at, inside):
+    """The bits of |x|, which are in order as whole numbers; -1 outside."""
+    bits = tl.load(x + at, mask=inside, other=0.0).to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    return tl.where(inside, bits, -1)
+
+
+@triton.jit
+def count_digits(
+    x, candidates, found, state, counts, n, room, each,
+    SHIFT: tl.constexpr, WIDTH: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """How often each digit occurs among sizes whose higher digits are those of the state.
+
+    All sizes are looked at the first time, then the candidates, unless there are more than there was room for.
+    """
+    client = tl.program_id(1).to(tl.int64)
+    prefix = tl.load(state + 2 * client)
+    size, in_room = n, 0
+    if not FIRST:
+        gathered = tl.load(found + client)
+        in_room = (gathered <= room).to(tl.int32)
+        size = tl.where(in_room > 0, gathered, n)
+    start = tl.program_id(0) * each
+    counted = tl.zeros((256,), tl.int32)
+    for first in range(start, tl.minimum(start + each, size), BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        inside = at < size
+        if in_room > 0:
+            bits = tl.load(candidates + client * room + at, mask=inside, other=-1)
+        else:
+            bits = _size_bits(x + client * n, at, inside)
+        same = inside & ((bits >> (SHIFT + WIDTH)) == prefix)
+        counted += tl.histogram((bits >> SHIFT) & ((1 << WIDTH) - 1), 256, mask=same)
+    tl.atomic_add(counts + client * 256 + tl.arange(0, 256), counted, mask=counted > 0)
+
+
+@triton.jit
+def choose_digit(state, counts, WIDTH: tl.constexpr):
+    """The digit of the size of rank `state[1]`; and its rank among those that share it."""
+    client = tl.program_id(0).to(tl.int64)
+    digit = tl.arange(0, 256)
+    here = tl.load(counts + client * 256 + digit)
+    prefix, rank = tl.load(state + 2 * client), tl.load(state + 2 * client + 1)
+    above = tl.sum(here, 0) - tl.cumsum(here, 0)
+    chosen = (above < rank) & (above + here >= rank)
+    tl.store(state + 2 * client, (prefix << WIDTH) | tl.sum(tl.where(chosen, digit, 0), 0))
+    tl.store(state + 2 * client + 1, rank - tl.sum(tl.where(chosen, above, 0), 0))
+    tl.store(counts + client * 256 + digit, digit * 0)
+
+
+@triton.jit
+def gather_candidates(x, state, candidates, found, n, room, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
+    """The sizes that share the first digit of the state, in any order; `found` counts them, in the room or not."""
+    client = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    bits = _size_bits(x + client * n, at, at < n)
+    same = (bits >> SHIFT) == tl.load(state + 2 * client)
+    before = tl.atomic_add(found + client, tl.sum(same.to(tl.int32), 0))
+    to = before + tl.cumsum(same.to(tl.int32), 0) - 1
+    tl.store(candidates + client * room + to, bits, mask=same & (to < room))
+
+
+@triton.jit
+def count_chosen(x, state, larger, equal, n, blocks, BLOCK: tl.constexpr):
+    """How many sizes of a block are above the one of the state, and how many are the same."""
+    client = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    bits = _size_bits(x + client * n, at, at < n)
+    least = tl.load(state + 2 * client)
+    tl.store(larger + client * blocks + tl.program_id(0), tl.sum((bits > least).to(tl.int32), 0))
+    tl.store(equal + client * blocks + tl.program_id(0), tl.sum((bits == least).to(tl.int32), 0))
+
+
+@triton.jit
+def place_chosen(x, state, larger, equal, places, n, k, blocks, BLOCK: tl.constexpr, BLOCKS: tl.constexpr):
+    """The places of all that are above the size of the state, and of the first ones that are equal to it, in order."""
+    client = tl.program_id(1).to(tl.int64)
+    least, ties = tl.load(state + 2 * client), tl.load(state + 2 * client + 1)
+    block = tl.arange(0, BLOCKS)
+    earlier = block < tl.program_id(0)
+    above = tl.sum(tl.load(larger + client * blocks + block, mask=earlier, other=0), 0)
+    same = tl.sum(tl.load(equal + client * blocks + block, mask=earlier, other=0), 0)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    bits = _size_bits(x + client * n, at, at < n)
+    tie = (bits == least).to(tl.int32)
+    chosen = (bits > least) | ((tie > 0) & (same + tl.cumsum(tie, 0) <= ties))
+    to = above + tl.minimum(same, ties) + tl.cumsum(chosen.to(tl.int32), 0) - 1
+    tl.store(places + client * k + to, at.to(tl.int64), mask=chosen)
+
+
+@triton.jit
+def largest_of_few(x, places, n, k, BLOCK: tl.constexpr):
+    """The same where one program holds all sizes of a client: the least of the k largest, bit by bit."""
+    client = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    bits = _size_bits(x + client * n, at, at < n)
+    least = 0
+    for i in range(31):
+        more = least | (1 << (30 - i))
+        least = tl.where(tl.sum((bits >= more).to(tl.int32), 0) >= k, more, least)
+    ties = k - tl.sum((bits > least).to(tl.int32), 0)
+    tie = (bits == least).to(tl.int32)
+    chosen = (bits > least) | ((tie > 0) & (tl.cumsum(tie, 0) <= ties))
+    tl.store(places + client * k + tl.cumsum(chosen.to(tl.int32), 0) - 1, at.to(tl.int64), mask=chosen)
+
+
+@triton.jit
+def _row(keys, client):
+    """Of the words that a client draws from its key."""
+    return quick_row(tl.load(keys + 2 * client), tl.load(keys + 2 * client + 1), client * 0)
+
+
+@triton.jit
+def quantise(
+    x, keys, low, step, unit, out, n,
+    MOST: tl.constexpr, SIGNED: tl.constexpr, DECODE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Levels, rounded up or down at random, or what they stand for; signed ones count from 0 both ways."""
+    client = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row, other = _row(keys, client)
+    u = quick_uniform(row, other, at)
+    value = tl.load(x + client * n + at, mask=at < n, other=0.0)
+    first, wide, one = tl.load(low + client), tl.load(step + client), tl.load(unit + client)
+    if SIGNED:
+        level = tl.minimum(tl.floor(MOST * (tl.abs(value) / wide) + u), MOST)
+        level = tl.where(value > 0, level, tl.where(value < 0, -level, 0.0))
+        decoded, code = level * one, level + MOST
+    else:
+        level = tl.minimum(tl.maximum(tl.floor((value - first) / wide + u), 0.0), MOST)
+        decoded, code = first + level * one, level
+    if DECODE:
+        tl.store(out + client * n + at, decoded, mask=at < n)
+    else:
+        tl.store(out + client * n + at, code.to(tl.int32), mask=at < n)
+
+
+@triton.jit
+def _hadamard(N: tl.constexpr):
+    """Walsh and Hadamard's matrix of N <= 64 rows: -1 where the numbers of row and column share an odd number of bits."""
+    shared = tl.arange(0, N)[:, None] & tl.arange(0, N)[None, :]
+    shared = shared ^ (shared >> 4)
+    shared = shared ^ (shared >> 2)
+    shared = shared ^ (shared >> 1)
+    return 1.0 - 2.0 * (shared & 1).to(tl.float32)
+
+
+@triton.jit
+def _transformed(x, A: tl.constexpr, B: tl.constexpr, PRECISION: tl.constexpr):
+    """A block as a matrix (A, B), between two matrices of Hadamard's: the product with the one of A x B rows."""
+    left = tl.dot(_hadamard(A), x, input_precision=PRECISION)
+    return tl.dot(left, _hadamard(B), input_precision=PRECISION)
+
+
+@triton.jit
+def rotate(
+    x, keys, out, size_in, size_out,
+    SCALE: tl.constexpr, BACK: tl.constexpr, A: tl.constexpr, B: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One block: signs at random, then the matrix; or back: the matrix, then the signs."""
+    client = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * (A * B) + tl.arange(0, A)[:, None] * B + tl.arange(0, B)[None, :]
+    row, other = _row(keys, client)
+    signs = quick_sign(row, other, at)
+    block = tl.load(x + client * size_in + at, mask=at < size_in, other=0.0)
+    if BACK:
+        block = _transformed(block, A, B, PRECISION) * SCALE * signs
+    else:
+        block = _transformed(block * signs, A, B, PRECISION) * SCALE
+    tl.store(out + client * size_out + at, block, mask=at < size_out)
+
+
+@triton.jit
+def drive(
+    x, keys, out, n,
+    SCALE: tl.constexpr, UNBIASED: tl.constexpr, A: tl.constexpr, B: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """What arrives of one block: rotated, the signs of its coordinates times one size, rotated back."""
+    client = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * (A * B) + tl.arange(0, A)[:, None] * B + tl.arange(0, B)[None, :]
+    row, other = _row(keys, client)
+    signs = quick_sign(row, other, at)
+    block = tl.load(x + client * n + at, mask=at < n, other=0.0)
+    block = _transformed(block * signs, A, B, PRECISION) * SCALE
+    total = tl.sum(tl.sum(tl.abs(block), 1), 0)
+    if UNBIASED:
+        size = tl.sum(tl.sum(block * block, 1), 0) / tl.maximum(total, 1.2e-38)
+    else:
+        size = total / (A * B)
+    block = _transformed(tl.where(block > 0, size, -size), A, B, PRECISION) * SCALE * signs
+    tl.store(out + client * n + at, block, mask=at < n)
+
+
+@triton.jit
+def thin_product(
+    matrix, thin, out, rows, columns, by_row, by_column,
+    RANK: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """(rows, columns) times (columns, RANK), read by these strides: of a matrix or of its transpose."""
+    client = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * BM + tl.arange(0, BM)
+    r = tl.arange(0, WIDE)
+    total = tl.zeros((BM, WIDE), tl.float32)
+    for first in range(0, columns, BK):
+        j = first + tl.arange(0, BK)
+        inside = (i < rows)[:, None] & (j < columns)[None, :]
+        at = client * rows * columns + i[:, None] * by_row + j[None, :] * by_column
+        tile = tl.load(matrix + at, mask=inside, other=0.0)
+        there = (j < columns)[:, None] & (r < RANK)[None, :]
+        factor = tl.load(thin + (client * columns + j[:, None]) * RANK + r[None, :], mask=there, other=0.0)
+        total = tl.dot(tile, factor, total, input_precision="ieee")
+    to = out + (client * rows + i[:, None]) * RANK + r[None, :]
+    tl.store(to, total, mask=(i < rows)[:, None] & (r < RANK)[None, :])
+
+
+@triton.jit
+def orthonormal(matrix, out, rows, RANK: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """The columns of one matrix by Gram and Schmidt, twice each; one in the span of those before it becomes zero."""
+    client = tl.program_id(0).to(tl.int64)
+    i, r = tl.arange(0, BLOCK)[:, None], tl.arange(0, WIDE)[None, :]
+    inside = (i < rows) & (r < RANK)
+    x = tl.load(matrix + client * rows * RANK + i * RANK + r, mask=inside, other=0.0)
+    done = tl.zeros((BLOCK, WIDE), tl.float32)
+    for c in range(RANK):
+        column = tl.sum(tl.where(r == c, x, 0.0), 1)
+        whole = tl.sqrt(tl.sum(column * column, 0))
+        for _ in range(2):
+            shares = tl.sum(done * column[:, None], 0)
+            column -= tl.sum(done * shares[None, :], 1)
+        length = tl.sqrt(tl.sum(column * column, 0))
+        unit = tl.where(length > 1e-6 * whole, column / tl.maximum(length, 1.2e-38), 0.0)
+        done = tl.where(r == c, unit[:, None], done)
+    tl.store(out + client * rows * RANK + i * RANK + r, done, mask=inside)
+
+
+@triton.jit
+def sketch_table(
+    x, k0, k1, offsets, out, n, blocks, columns, clients,
+    ROWS: tl.constexpr, CLIENTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Buckets of one row of the tables of some clients: every block of an update, signed, turned by its offset."""
+    bucket = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    hashed = tl.program_id(1)
+    client = (tl.program_id(2) * CLIENTS + tl.arange(0, CLIENTS)).to(tl.int64)
+    row, other = quick_row(hashed * 0 + k0, hashed * 0 + k1, hashed)
+    total = tl.zeros((CLIENTS, BLOCK), tl.float32)
+    real = (client < clients)[:, None] & (bucket < columns)[None, :]
+    for block in range(0, blocks):
+        turned = bucket + columns - tl.load(offsets + hashed * blocks + block)
+        at = block * columns + tl.where(turned >= columns, turned - columns, turned)
+        signs = quick_sign(row, other, blocks + at)
+        value = tl.load(x + client[:, None] * n + at[None, :], mask=real & (at < n)[None, :], other=0.0)
+        total += value * signs[None, :]
+    to = out + (client[:, None] * ROWS + hashed) * columns + bucket[None, :]
+    tl.store(to, total, mask=real)

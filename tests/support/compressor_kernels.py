@@ -1,0 +1,105 @@
+"""Compressors by kernels against the same compressors by torch, on a GPU or under Triton's interpreter."""
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from atoll import rng
+from atoll.rng import gpu
+from atoll.transforms.compress import Drive, Leafwise, Qsgd, Sign, Sketch, UniformQuantise, fused
+from atoll.transforms.compress.low_rank import power_step
+from atoll.transforms.compress.rotation import rotated, rotated_back
+from atoll.transforms.compress.sparse import largest
+
+CLIENTS = 3
+LEAFWISE: list[Leafwise] = [
+    *(Qsgd(), Qsgd(levels=4), UniformQuantise(), UniformQuantise(bits=3), UniformQuantise(rotate=True)),
+    *(Drive(), Drive(scale="nearest"), Sign(feedback=1.0)),
+]
+
+
+def compare(device: str, longest: int) -> None:
+    """An AssertionError where a kernel and torch differ by more than rounding may."""
+    keys = torch.stack([rng.key("client", i) for i in range(CLIENTS)]).to(device)
+    for n in (1, 7, 300, 5000, 8193, longest):
+        x = updates(n).to(device)
+        selection(device, x)
+        if n > 1:
+            leaves(device, x, keys)
+    products(device)
+    folds(device, keys)
+
+
+def updates(n: int) -> Tensor:
+    """One row for each client; with ties, and with zeros beyond the first hundred, for some lengths."""
+    x = torch.stack([rng.normal(rng.key("update", n, i), (n,)) for i in range(CLIENTS)])
+    if n == 5000:
+        x = (x * 2).round() / 2
+    if n == 8193:
+        x[:, 100:] = 0
+    return x
+
+
+def both(device: str, f: Callable[..., Any], *args: Tensor) -> tuple[Any, Any]:
+    """By kernels, then by torch."""
+    with patch.object(fused, "DEVICES", {device}), patch.object(gpu, "DEVICES", {device}):
+        assert fused.usable(torch.zeros(5, device=device))
+        one = f(*args)
+    with patch.object(fused, "DEVICES", set()), patch.object(gpu, "DEVICES", set()):
+        return one, f(*args)
+
+
+def alike(a: Tensor, b: Tensor, tolerance: float, share_off: float, what: str) -> None:
+    off = ((a - b).abs() > tolerance * (1 + b.abs())).double().mean().item()
+    assert off <= share_off, f"{what}: {off:.2%} differ, by up to {(a - b).abs().max()}"
+
+
+def selection(device: str, x: Tensor) -> None:
+    """Places of the largest, in order; of equal ones the first."""
+    n = x.shape[1]
+    for k in sorted({1, max(1, n // 100), max(1, n // 3), n}):
+        ours, theirs = both(device, lambda x, k=k: vmap(lambda v: largest(v, k))(x), x)
+        sizes = x.abs().gather(1, ours)
+        assert (ours[:, 1:] > ours[:, :-1]).all(), (n, k)
+        assert torch.equal(sizes.sort(1).values, x.abs().gather(1, theirs).sort(1).values), (n, k)
+        for row, places, least in zip(x.abs(), ours, sizes.amin(1), strict=True):
+            taken = places[row[places] == least]
+            assert torch.equal(taken, (row == least).nonzero()[: len(taken), 0]), (n, k)
+
+
+def leaves(device: str, x: Tensor, keys: Tensor) -> None:
+    """What arrives, both ways, and as a message that is packed and unpacked; a rounding may fall the other way."""
+    n = x.shape[1]
+    for c in LEAFWISE:
+        ours, theirs = both(device, lambda x, c=c: vmap(c.arrived_leaf)(x, keys), x)
+        alike(ours, theirs, 3e-3, 2e-3 if n > 1000 else 0.02, f"{c} {n}")
+        sent, _ = both(device, lambda x, c=c: vmap(lambda v, k: c.unpack_leaf(*c.pack_leaf(v, k), v, k))(x, keys), x)
+        alike(ours, sent, 3e-3, 2e-3 if n > 1000 else 0.02, f"{c} {n}, packed")
+    alike(*both(device, lambda x: vmap(rotated)(x, keys), x), 2e-5, 0, f"rotated {n}")
+    ours, _ = both(device, lambda x: vmap(lambda v, k: rotated_back(rotated(v, k), n, k))(x, keys), x)
+    alike(ours, x, 2e-5, 0, f"rotated back {n}")
+    table = Sketch(columns=256 if n < 10000 else 700).table
+    alike(*both(device, lambda x: vmap(table)(x), x), 1e-4, 0, f"sketch {n}")
+
+
+def products(device: str) -> None:
+    """One step of power iteration, also of zeros."""
+    for rows, columns, rank in ((5, 9, 1), (64, 70, 3), (100, 300, 4), (512, 3136, 3)):
+        matrix, start = (
+            torch.stack([rng.normal(rng.key(what, rows, i), shape) for i in range(CLIENTS)]).to(device)
+            for what, shape in (("matrix", (rows, columns)), ("start", (columns, rank)))
+        )
+        matrix[0] = 0
+        ours, theirs = both(device, lambda m, s: vmap(lambda a, b: torch.cat(power_step(a, b)))(m, s), matrix, start)
+        alike(ours, theirs, 3e-3, 0, f"power iteration {rows} x {columns}")
+
+
+def folds(device: str, keys: Tensor) -> None:
+    """New keys, bit for bit."""
+    for data in (0, 9, (5 << 33) + 1, (1 << 63) - 1):
+        assert torch.equal(*both(device, lambda k, d=data: vmap(lambda one: rng.fold(one, d))(k), keys))
+        assert torch.equal(*both(device, lambda k, d=data: rng.fold(k[0], d), keys))

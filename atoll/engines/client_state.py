@@ -83,7 +83,8 @@ class RowStore:
             self.file.write(ids, rows)
         else:
             self.rows = self.rows or tree.map(self._allocate, self.first)
-            tree.map(lambda r, new: _put(r, ids, new), self.rows, rows)
+            at = self._index(ids)
+            tree.map(lambda r, new: _put(r, at, new), self.rows, rows)
         self.touched[ids] = True
 
     def ids(self) -> Tensor:
@@ -106,7 +107,17 @@ class RowStore:
     def _stored(self, ids: Tensor) -> Tree:
         if self.file is not None:
             return self.file.read(ids)
-        return tree.map(lambda r: r[ids.to(r.device)], self.rows)  # type: ignore[no-any-return]
+        at = self._index(ids)
+        return tree.map(lambda r: r[at], self.rows)  # type: ignore[no-any-return]
+
+    def _index(self, ids: Tensor) -> Tensor | slice:
+        """Where their rows are. The host does not wait for the device; clients in a row need no gathering there."""
+        if not self.on_device:
+            return ids
+        first, last = int(ids[0]), int(ids[-1])
+        if last - first == len(ids) - 1 and torch.equal(ids, torch.arange(first, last + 1)):
+            return slice(first, last + 1)
+        return ids.to(self.device, non_blocking=True)
 
     def _allocate(self, x: Tensor) -> Tensor:
         shape = (self.size, *x.shape)
@@ -143,6 +154,6 @@ def join_pieces(pieces: Iterable[tuple[Tensor, Tree]], layout: RowLayout) -> Tre
     return {"ids": ids, "rows": tree.cat([none, *(p[1] for p in parts)])}
 
 
-def _put(r: Tensor, ids: Tensor, new: Tensor) -> Tensor:
-    r[ids.to(r.device)] = new.to(r.device, r.dtype)
+def _put(r: Tensor, at: Tensor | slice, new: Tensor) -> Tensor:
+    r[at] = new.to(r.device, r.dtype)
     return r

@@ -68,6 +68,7 @@ PAST_THE_DOOR = {
     ("__main__.py", "cli.main"): "the program itself",
     ("cli/data.py", "report.pictures"): "figures of partitions: a name for all of them, imported when one is drawn",
     ("data/measures/features.py", "data.partition.partition"): "partitions are designed by a measure: a circle",
+    ("transforms/compress/fused_kernels.py", "rng.triton"): "functions of kernels, inlined; the door has no Triton",
     ("data/measures/labels.py", "data.partition.partition"): "partitions are designed by a measure: a circle",
 }
 

@@ -11,9 +11,9 @@ from torch.func import vmap
 from atoll import rng
 from atoll.rng import gpu
 from atoll.transforms.compress import Drive, Leafwise, Qsgd, Sign, Sketch, UniformQuantise, fused
-from atoll.transforms.compress.low_rank import power_step
+from atoll.transforms.compress.low_rank import outer, power_step
 from atoll.transforms.compress.rotation import rotated, rotated_back
-from atoll.transforms.compress.sparse import largest
+from atoll.transforms.compress.sparse import largest, random_places
 
 CLIENTS = 3
 LEAFWISE: list[Leafwise] = [
@@ -25,7 +25,7 @@ LEAFWISE: list[Leafwise] = [
 def compare(device: str, longest: int) -> None:
     """An AssertionError where a kernel and torch differ by more than rounding may."""
     keys = torch.stack([rng.key("client", i) for i in range(CLIENTS)]).to(device)
-    for n in (1, 7, 300, 5000, 8193, longest):
+    for n in (1, 7, 300, 5000, 33_000, longest):
         x = updates(n).to(device)
         selection(device, x)
         if n > 1:
@@ -39,7 +39,7 @@ def updates(n: int) -> Tensor:
     x = torch.stack([rng.normal(rng.key("update", n, i), (n,)) for i in range(CLIENTS)])
     if n == 5000:
         x = (x * 2).round() / 2
-    if n == 8193:
+    if n == 33_000:
         x[:, 100:] = 0
     return x
 
@@ -59,10 +59,12 @@ def alike(a: Tensor, b: Tensor, tolerance: float, share_off: float, what: str) -
 
 
 def selection(device: str, x: Tensor) -> None:
-    """Places of the largest, in order; of equal ones the first."""
+    """Places of the largest, in order, of equal ones the first; places at random, bit for bit."""
     n = x.shape[1]
     for k in sorted({1, max(1, n // 100), max(1, n // 3), n}):
         ours, theirs = both(device, lambda x, k=k: vmap(lambda v: largest(v, k))(x), x)
+        keys = torch.stack([rng.key("places", i) for i in range(CLIENTS)]).to(device)
+        assert torch.equal(*both(device, lambda keys, k=k: vmap(lambda key: random_places(key, n, k))(keys), keys))
         sizes = x.abs().gather(1, ours)
         assert (ours[:, 1:] > ours[:, :-1]).all(), (n, k)
         assert torch.equal(sizes.sort(1).values, x.abs().gather(1, theirs).sort(1).values), (n, k)
@@ -82,8 +84,10 @@ def leaves(device: str, x: Tensor, keys: Tensor) -> None:
     alike(*both(device, lambda x: vmap(rotated)(x, keys), x), 2e-5, 0, f"rotated {n}")
     ours, _ = both(device, lambda x: vmap(lambda v, k: rotated_back(rotated(v, k), n, k))(x, keys), x)
     alike(ours, x, 2e-5, 0, f"rotated back {n}")
-    table = Sketch(columns=256 if n < 10000 else 700).table
-    alike(*both(device, lambda x: vmap(table)(x), x), 1e-4, 0, f"sketch {n}")
+    sketch = Sketch(columns=256 if n < 10000 else 700)
+    tables, theirs = both(device, lambda x: vmap(sketch.table)(x), x)
+    alike(tables, theirs, 1e-4, 0, f"sketch {n}")
+    alike(*both(device, lambda t: sketch.read(t, n), tables[0]), 0, 0, f"read from a sketch {n}")
 
 
 def products(device: str) -> None:
@@ -96,6 +100,8 @@ def products(device: str) -> None:
         matrix[0] = 0
         ours, theirs = both(device, lambda m, s: vmap(lambda a, b: torch.cat(power_step(a, b)))(m, s), matrix, start)
         alike(ours, theirs, 3e-3, 0, f"power iteration {rows} x {columns}")
+        left, right = ours[:, :rows], ours[:, rows:]
+        alike(*both(device, lambda a, b: vmap(outer)(a, b), left, right), 3e-3, 0, f"product {rows} x {columns}")
 
 
 def folds(device: str, keys: Tensor) -> None:

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 DEVICES = {"cuda"}  # where kernels can be launched
-PRECISION = "tf32x3"  # of a rotation: entries of +-1 are exact, and of the others hardly a bit is lost
 _FOUND = importlib.util.find_spec("triton") is not None
 _BLOCK = 4096
-_FEW = 8192  # sizes that one program holds
+_FEW, _SAMPLE = 1 << 15, 1 << 13  # sizes that one program holds, of a whole tensor or of a sample of it
 _DIGITS = ((23, 8), (15, 8), (7, 8), (0, 7))  # shift and width of each, from the highest bits down
 _PROGRAMS = 32  # of a client, that count digits
 _MOST, _SELECTED = 1 << 30, 1 << 26
@@ -28,6 +27,11 @@ _TALL = 16384  # numbers of a factor that one program holds
 def usable(x: Tensor, most: int = _MOST) -> bool:
     """Can tensors like this one go through a kernel?"""
     return _FOUND and x.device.type in DEVICES and x.dtype == torch.float32 and 0 < x.numel() < most
+
+
+def draws(key: Tensor) -> bool:
+    """Can a kernel draw from this key?"""
+    return _FOUND and key.device.type in DEVICES
 
 
 def _kernels() -> Any:
@@ -54,31 +58,28 @@ def largest_places(x: Tensor, k: int) -> Tensor:
     clients = x.numel() // n
     places = torch.empty((*x.shape[:-1], k), dtype=torch.int64, device=x.device)
     if n <= _FEW:
-        width = max(16, 1 << (n - 1).bit_length())
-        _kernels().largest_of_few[(clients,)](x, places, n, k, BLOCK=width, num_warps=4 if width < 2048 else 16)
+        width = max(32, 1 << (n - 1).bit_length())
+        _kernels().largest_of_few[(clients,)](x, places, n, k, BLOCK=width, num_warps=max(1, width // 2048))
         return places
     blocks, room = -(-n // _BLOCK), -(-n // 4)
-    state = torch.zeros((clients, 2), dtype=torch.int32, device=x.device)
-    state[:, 1] = k
+    state = torch.empty((clients, 3), dtype=torch.int32, device=x.device)
     counts, found = state.new_zeros((clients, 256)), state.new_zeros(clients)
     candidates, block_counts = state.new_empty((clients, room)), state.new_empty((2, clients, blocks))
+    hits = _SAMPLE * k / n
+    rank = min(_SAMPLE, math.ceil(hits + 4 * math.sqrt(hits) + 4))
+    stretch = -(-n // _SAMPLE)
+    _kernels().guess_least[(clients,)](x, state, n, k, rank, stretch, BLOCK=_SAMPLE)
+    everywhere = (blocks, clients)
+    _kernels().gather_candidates[everywhere](x, state, candidates, found, n, room, BLOCK=_BLOCK)
     each = -(-blocks // _PROGRAMS) * _BLOCK
     for shift, width in _DIGITS:
-        grid = (-(-n // each), clients)
-        first = shift == _DIGITS[0][0]
-        _kernels().count_digits[grid](
-            x, candidates, found, state, counts, n, room, each, SHIFT=shift, WIDTH=width, FIRST=first, BLOCK=_BLOCK
+        _kernels().count_digits[(-(-n // each), clients)](
+            x, candidates, found, state, counts, n, k, room, each, SHIFT=shift, WIDTH=width, BLOCK=_BLOCK
         )
         _kernels().choose_digit[(clients,)](state, counts, WIDTH=width)
-        if first:
-            _kernels().gather_candidates[(blocks, clients)](
-                x, state, candidates, found, n, room, SHIFT=shift, BLOCK=_BLOCK
-            )
-    _kernels().count_chosen[(blocks, clients)](x, state, *block_counts, n, blocks, BLOCK=_BLOCK)
+    _kernels().count_chosen[everywhere](x, state, *block_counts, n, blocks, BLOCK=_BLOCK)
     wide = max(16, 1 << (blocks - 1).bit_length())
-    _kernels().place_chosen[(blocks, clients)](
-        x, state, *block_counts, places, n, k, blocks, BLOCK=_BLOCK, BLOCKS=wide
-    )
+    _kernels().place_chosen[everywhere](x, state, *block_counts, places, n, k, blocks, BLOCK=_BLOCK, BLOCKS=wide)
     return places
 
 
@@ -106,9 +107,7 @@ def quantise(
 
 
 @quantise.register_fake
-def _(
-    x: Tensor, key: Tensor, low: Tensor, step: Tensor, unit: Tensor, most: int, signed: bool, decode: bool
-) -> Tensor:
+def _(x: Tensor, key: Tensor, low: Tensor, step: Tensor, unit: Tensor, most: int, signed: bool, decode: bool) -> Tensor:
     return x.new_empty(x.shape, dtype=x.dtype if decode else torch.int32)
 
 
@@ -117,14 +116,13 @@ def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
     return quantise(*_in_front(info, in_dims, *args[:5]), *args[5:]), 0
 
 
-def rotates(block: int) -> bool:
-    """Is a block of this size rotated by a kernel? Two factors of 16 at least are."""
-    return 256 <= block <= 4096
-
-
-def _factors(block: int) -> dict[str, Any]:
-    left = 1 << (block.bit_length() // 2)
-    return {"A": left, "B": block // left, "SCALE": 1.0 / math.sqrt(block), "PRECISION": PRECISION}
+def _factors(block: int, device: torch.device) -> dict[str, Any]:
+    """A block as a matrix: of 16 rows and columns at least, where smaller blocks stand side by side."""
+    right = min(block, 1 << max(4, (block.bit_length() - 1) // 2))
+    left = block // right
+    part = _kernels().tl.bfloat16 if device.type == "cuda" else _kernels().tl.float32  # an interpreter has only these
+    sizes = {"A": max(16, left), "B": max(16, right), "LEFT": left, "RIGHT": right}
+    return {**sizes, "SCALE": 1.0 / math.sqrt(block), "PART": part}
 
 
 @torch.library.custom_op("atoll::rotate", mutates_args=())
@@ -133,9 +131,7 @@ def rotate(x: Tensor, key: Tensor, block: int, size: int, back: bool) -> Tensor:
     n, x = x.shape[-1], x.contiguous()
     out = x.new_empty((*x.shape[:-1], size))
     grid = (-(-max(n, size) // block), x.numel() // n)
-    _kernels().rotate[grid](
-        x, key.contiguous(), out, n, size, BACK=back, **_factors(block)
-    )
+    _kernels().rotate[grid](x, key.contiguous(), out, n, size, BACK=back, **_factors(block, x.device))
     return out
 
 
@@ -155,7 +151,7 @@ def drive(x: Tensor, key: Tensor, block: int, unbiased: bool) -> Tensor:
     n, x = x.shape[-1], x.contiguous()
     out = torch.empty_like(x)
     _kernels().drive[(-(-n // block), x.numel() // n)](
-        x, key.contiguous(), out, n, UNBIASED=unbiased, **_factors(block)
+        x, key.contiguous(), out, n, UNBIASED=unbiased, **_factors(block, x.device)
     )
     return out
 
@@ -201,6 +197,26 @@ def _(info: Any, in_dims: tuple[Any, ...], matrix: Tensor, factor: Tensor, trans
     return thin_product(*_in_front(info, in_dims, matrix, factor), transposed), 0
 
 
+@torch.library.custom_op("atoll::thin_outer", mutates_args=())
+def thin_outer(left: Tensor, right: Tensor) -> Tensor:
+    """(..., rows, rank) times the transpose of (..., columns, rank)."""
+    (rows, rank), columns = left.shape[-2:], right.shape[-2]
+    out = left.new_empty((*left.shape[:-1], columns))
+    grid = (-(-columns // 128), -(-rows // 32), left.numel() // (rows * rank))
+    _kernels().thin_outer[grid](left.contiguous(), right.contiguous(), out, rows, columns, RANK=rank, BM=32, BN=128)
+    return out
+
+
+@thin_outer.register_fake
+def _(left: Tensor, right: Tensor) -> Tensor:
+    return left.new_empty((*left.shape[:-1], right.shape[-2]))
+
+
+@thin_outer.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], left: Tensor, right: Tensor) -> tuple[Tensor, int]:
+    return thin_outer(*_in_front(info, in_dims, left, right)), 0
+
+
 @torch.library.custom_op("atoll::orthonormal", mutates_args=())
 def orthonormal(matrix: Tensor) -> Tensor:
     """(..., rows, rank): its columns by Gram and Schmidt."""
@@ -244,3 +260,37 @@ def _(x: Tensor, offsets: Tensor, columns: int, key: list[int]) -> Tensor:
 @sketch_table.register_vmap
 def _(info: Any, in_dims: tuple[Any, ...], x: Tensor, *common: Any) -> tuple[Tensor, int]:
     return sketch_table(x.movedim(in_dims[0], 0), *common), 0
+
+
+@torch.library.custom_op("atoll::sketch_read", mutates_args=())
+def sketch_read(table: Tensor, offsets: Tensor, size: int, key: list[int]) -> Tensor:
+    """(rows, columns) to (rows, size): what each row says of every entry. Not vmapped: the server's."""
+    rows, columns = table.shape
+    out = table.new_empty((rows, size))
+    _kernels().sketch_read[(-(-size // 1024), rows)](
+        table.contiguous(), *key, offsets.contiguous(), out, size, offsets.shape[1], columns, BLOCK=1024
+    )
+    return out
+
+
+@sketch_read.register_fake
+def _(table: Tensor, offsets: Tensor, size: int, key: list[int]) -> Tensor:
+    return table.new_empty((table.shape[0], size))
+
+
+@torch.library.custom_op("atoll::random_places", mutates_args=())
+def random_places(key: Tensor, n: int, k: int) -> Tensor:
+    """(..., 2) to (..., k) places below n: `sparse.random_places`."""
+    places = key.new_empty((*key.shape[:-1], k))
+    _kernels().random_places[(-(-k // 512), key.numel() // 2)](key.contiguous(), places, n, k, BLOCK=512)
+    return places
+
+
+@random_places.register_fake
+def _(key: Tensor, n: int, k: int) -> Tensor:
+    return key.new_empty((*key.shape[:-1], k))
+
+
+@random_places.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], key: Tensor, n: int, k: int) -> tuple[Tensor, int]:
+    return random_places(key.movedim(in_dims[0], 0), n, k), 0

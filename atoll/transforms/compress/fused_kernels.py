@@ -7,7 +7,9 @@ Only `fused` imports this, and only where Triton is there. Updates lie client af
 import triton
 import triton.language as tl
 
-from atoll.rng.triton import quick_row, quick_sign, quick_uniform
+from atoll.rng.triton import quick_row, quick_sign, quick_uniform, quick_word
+
+_FINE = tl.constexpr(5.9604644775390625e-08)
 
 
 @triton.jit
@@ -18,21 +20,58 @@ def _size_bits(x, at, inside):
 
 
 @triton.jit
+def _least_of_largest(bits, k):
+    """The size of rank k, bit by bit."""
+    least = 0
+    for i in range(31):
+        more = least | (1 << (30 - i))
+        least = tl.where(tl.sum((bits >= more).to(tl.int32), 0) >= k, more, least)
+    return least
+
+
+@triton.jit
+def guess_least(x, state, n, k, rank, stretch, BLOCK: tl.constexpr):
+    """The size of this rank in a sample, one of every stretch: k or a few more are larger, nearly always.
+
+    The state begins with no digit known, and the rank that is looked for; the guess stands behind it.
+    """
+    client = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, BLOCK)
+    row, other = quick_row(i * 0, i * 0, i * 0)
+    at = i * stretch + (quick_word(row, other, i) >> 1).to(tl.int32) % stretch
+    least = _least_of_largest(_size_bits(x + client * n, at, at < n), rank)
+    tl.store(state + 3 * client, 0)
+    tl.store(state + 3 * client + 1, k)
+    tl.store(state + 3 * client + 2, least)
+
+
+@triton.jit
+def gather_candidates(x, state, candidates, found, n, room, BLOCK: tl.constexpr):
+    """The sizes from the guess on, in any order; `found` counts them, in the room or not."""
+    client = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    bits = _size_bits(x + client * n, at, at < n)
+    large = (bits >= tl.load(state + 3 * client + 2)).to(tl.int32)
+    count = tl.sum(large, 0)
+    if count > 0:
+        before = tl.atomic_add(found + client, count)
+        to = before + tl.cumsum(large, 0) - 1
+        tl.store(candidates + client * room + to, bits, mask=(large > 0) & (to < room))
+
+
+@triton.jit
 def count_digits(
-    x, candidates, found, state, counts, n, room, each,
-    SHIFT: tl.constexpr, WIDTH: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexpr,
+    x, candidates, found, state, counts, n, k, room, each,
+    SHIFT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """How often each digit occurs among sizes whose higher digits are those of the state.
 
-    All sizes are looked at the first time, then the candidates, unless there are more than there was room for.
+    Of the candidates; of all sizes, where there are fewer candidates than are looked for, or more than there is room.
     """
     client = tl.program_id(1).to(tl.int64)
-    prefix = tl.load(state + 2 * client)
-    size, in_room = n, 0
-    if not FIRST:
-        gathered = tl.load(found + client)
-        in_room = (gathered <= room).to(tl.int32)
-        size = tl.where(in_room > 0, gathered, n)
+    prefix, gathered = tl.load(state + 3 * client), tl.load(found + client)
+    in_room = ((gathered >= k) & (gathered <= room)).to(tl.int32)
+    size = tl.where(in_room > 0, gathered, n)
     start = tl.program_id(0) * each
     counted = tl.zeros((256,), tl.int32)
     for first in range(start, tl.minimum(start + each, size), BLOCK):
@@ -53,24 +92,12 @@ def choose_digit(state, counts, WIDTH: tl.constexpr):
     client = tl.program_id(0).to(tl.int64)
     digit = tl.arange(0, 256)
     here = tl.load(counts + client * 256 + digit)
-    prefix, rank = tl.load(state + 2 * client), tl.load(state + 2 * client + 1)
+    prefix, rank = tl.load(state + 3 * client), tl.load(state + 3 * client + 1)
     above = tl.sum(here, 0) - tl.cumsum(here, 0)
     chosen = (above < rank) & (above + here >= rank)
-    tl.store(state + 2 * client, (prefix << WIDTH) | tl.sum(tl.where(chosen, digit, 0), 0))
-    tl.store(state + 2 * client + 1, rank - tl.sum(tl.where(chosen, above, 0), 0))
+    tl.store(state + 3 * client, (prefix << WIDTH) | tl.sum(tl.where(chosen, digit, 0), 0))
+    tl.store(state + 3 * client + 1, rank - tl.sum(tl.where(chosen, above, 0), 0))
     tl.store(counts + client * 256 + digit, digit * 0)
-
-
-@triton.jit
-def gather_candidates(x, state, candidates, found, n, room, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
-    """The sizes that share the first digit of the state, in any order; `found` counts them, in the room or not."""
-    client = tl.program_id(1).to(tl.int64)
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    bits = _size_bits(x + client * n, at, at < n)
-    same = (bits >> SHIFT) == tl.load(state + 2 * client)
-    before = tl.atomic_add(found + client, tl.sum(same.to(tl.int32), 0))
-    to = before + tl.cumsum(same.to(tl.int32), 0) - 1
-    tl.store(candidates + client * room + to, bits, mask=same & (to < room))
 
 
 @triton.jit
@@ -79,7 +106,7 @@ def count_chosen(x, state, larger, equal, n, blocks, BLOCK: tl.constexpr):
     client = tl.program_id(1).to(tl.int64)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     bits = _size_bits(x + client * n, at, at < n)
-    least = tl.load(state + 2 * client)
+    least = tl.load(state + 3 * client)
     tl.store(larger + client * blocks + tl.program_id(0), tl.sum((bits > least).to(tl.int32), 0))
     tl.store(equal + client * blocks + tl.program_id(0), tl.sum((bits == least).to(tl.int32), 0))
 
@@ -88,7 +115,7 @@ def count_chosen(x, state, larger, equal, n, blocks, BLOCK: tl.constexpr):
 def place_chosen(x, state, larger, equal, places, n, k, blocks, BLOCK: tl.constexpr, BLOCKS: tl.constexpr):
     """The places of all that are above the size of the state, and of the first ones that are equal to it, in order."""
     client = tl.program_id(1).to(tl.int64)
-    least, ties = tl.load(state + 2 * client), tl.load(state + 2 * client + 1)
+    least, ties = tl.load(state + 3 * client), tl.load(state + 3 * client + 1)
     block = tl.arange(0, BLOCKS)
     earlier = block < tl.program_id(0)
     above = tl.sum(tl.load(larger + client * blocks + block, mask=earlier, other=0), 0)
@@ -107,10 +134,7 @@ def largest_of_few(x, places, n, k, BLOCK: tl.constexpr):
     client = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     bits = _size_bits(x + client * n, at, at < n)
-    least = 0
-    for i in range(31):
-        more = least | (1 << (30 - i))
-        least = tl.where(tl.sum((bits >= more).to(tl.int32), 0) >= k, more, least)
+    least = _least_of_largest(bits, k)
     ties = k - tl.sum((bits > least).to(tl.int32), 0)
     tie = (bits == least).to(tl.int32)
     chosen = (bits > least) | ((tie > 0) & (tl.cumsum(tie, 0) <= ties))
@@ -149,26 +173,47 @@ def quantise(
 
 
 @triton.jit
-def _hadamard(N: tl.constexpr):
-    """Walsh and Hadamard's matrix of N <= 64 rows: -1 where the numbers of row and column share an odd number of bits."""
-    shared = tl.arange(0, N)[:, None] & tl.arange(0, N)[None, :]
+def _hadamard(N: tl.constexpr, ORDER: tl.constexpr, PART: tl.constexpr):
+    """Walsh and Hadamard's matrix of ORDER <= 64 rows, again and again along the diagonal of one of N rows.
+
+    -1 where the numbers of row and column share an odd number of bits.
+    """
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    shared = i & j & (ORDER - 1)
     shared = shared ^ (shared >> 4)
     shared = shared ^ (shared >> 2)
     shared = shared ^ (shared >> 1)
-    return 1.0 - 2.0 * (shared & 1).to(tl.float32)
+    entry = 1.0 - 2.0 * (shared & 1).to(tl.float32)
+    return tl.where(i // ORDER == j // ORDER, entry, 0.0).to(PART)
 
 
 @triton.jit
-def _transformed(x, A: tl.constexpr, B: tl.constexpr, PRECISION: tl.constexpr):
-    """A block as a matrix (A, B), between two matrices of Hadamard's: the product with the one of A x B rows."""
-    left = tl.dot(_hadamard(A), x, input_precision=PRECISION)
-    return tl.dot(left, _hadamard(B), input_precision=PRECISION)
+def _parts(x, PART: tl.constexpr):
+    """A float32 as three bfloat16, which have its 24 bits; as itself, where there are none."""
+    high = x.to(PART)
+    rest = x - high.to(tl.float32)
+    middle = rest.to(PART)
+    return high, middle, (rest - middle.to(tl.float32)).to(PART)
+
+
+@triton.jit
+def _transformed(
+    x, A: tl.constexpr, B: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
+    """A block as a matrix (A, B), between two matrices of Hadamard's: the product with the one of LEFT x RIGHT rows."""
+    matrix = _hadamard(A, LEFT, PART)
+    high, middle, low = _parts(x, PART)
+    x = tl.dot(matrix, high, tl.dot(matrix, middle, tl.dot(matrix, low)))
+    matrix = _hadamard(B, RIGHT, PART)
+    high, middle, low = _parts(x, PART)
+    return tl.dot(high, matrix, tl.dot(middle, matrix, tl.dot(low, matrix)))
 
 
 @triton.jit
 def rotate(
     x, keys, out, size_in, size_out,
-    SCALE: tl.constexpr, BACK: tl.constexpr, A: tl.constexpr, B: tl.constexpr, PRECISION: tl.constexpr,
+    SCALE: tl.constexpr, BACK: tl.constexpr, A: tl.constexpr, B: tl.constexpr,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
     """One block: signs at random, then the matrix; or back: the matrix, then the signs."""
     client = tl.program_id(1).to(tl.int64)
@@ -177,16 +222,17 @@ def rotate(
     signs = quick_sign(row, other, at)
     block = tl.load(x + client * size_in + at, mask=at < size_in, other=0.0)
     if BACK:
-        block = _transformed(block, A, B, PRECISION) * SCALE * signs
+        block = _transformed(block, A, B, LEFT, RIGHT, PART) * SCALE * signs
     else:
-        block = _transformed(block * signs, A, B, PRECISION) * SCALE
+        block = _transformed(block * signs, A, B, LEFT, RIGHT, PART) * SCALE
     tl.store(out + client * size_out + at, block, mask=at < size_out)
 
 
 @triton.jit
 def drive(
     x, keys, out, n,
-    SCALE: tl.constexpr, UNBIASED: tl.constexpr, A: tl.constexpr, B: tl.constexpr, PRECISION: tl.constexpr,
+    SCALE: tl.constexpr, UNBIASED: tl.constexpr, A: tl.constexpr, B: tl.constexpr,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
     """What arrives of one block: rotated, the signs of its coordinates times one size, rotated back."""
     client = tl.program_id(1).to(tl.int64)
@@ -194,13 +240,13 @@ def drive(
     row, other = _row(keys, client)
     signs = quick_sign(row, other, at)
     block = tl.load(x + client * n + at, mask=at < n, other=0.0)
-    block = _transformed(block * signs, A, B, PRECISION) * SCALE
+    block = _transformed(block * signs, A, B, LEFT, RIGHT, PART) * SCALE
     total = tl.sum(tl.sum(tl.abs(block), 1), 0)
     if UNBIASED:
         size = tl.sum(tl.sum(block * block, 1), 0) / tl.maximum(total, 1.2e-38)
     else:
-        size = total / (A * B)
-    block = _transformed(tl.where(block > 0, size, -size), A, B, PRECISION) * SCALE * signs
+        size = total / (LEFT * RIGHT)
+    block = _transformed(tl.where(block > 0, size, -size), A, B, LEFT, RIGHT, PART) * SCALE * signs
     tl.store(out + client * n + at, block, mask=at < n)
 
 
@@ -224,6 +270,24 @@ def thin_product(
         total = tl.dot(tile, factor, total, input_precision="ieee")
     to = out + (client * rows + i[:, None]) * RANK + r[None, :]
     tl.store(to, total, mask=(i < rows)[:, None] & (r < RANK)[None, :])
+
+
+@triton.jit
+def thin_outer(
+    left, right, out, rows, columns,
+    RANK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """(rows, RANK) times the transpose of (columns, RANK)."""
+    client = tl.program_id(2).to(tl.int64)
+    i = tl.program_id(1) * BM + tl.arange(0, BM)
+    j = tl.program_id(0) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), tl.float32)
+    for r in tl.static_range(RANK):
+        a = tl.load(left + (client * rows + i) * RANK + r, mask=i < rows, other=0.0)
+        b = tl.load(right + (client * columns + j) * RANK + r, mask=j < columns, other=0.0)
+        total += a[:, None] * b[None, :]
+    to = out + (client * rows + i[:, None]) * columns + j[None, :]
+    tl.store(to, total, mask=(i < rows)[:, None] & (j < columns)[None, :])
 
 
 @triton.jit
@@ -266,3 +330,31 @@ def sketch_table(
         total += value * signs[None, :]
     to = out + (client[:, None] * ROWS + hashed) * columns + bucket[None, :]
     tl.store(to, total, mask=real)
+
+
+@triton.jit
+def sketch_read(table, k0, k1, offsets, out, n, blocks, columns, BLOCK: tl.constexpr):
+    """What one row of a table says of every entry."""
+    hashed = tl.program_id(1)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row, other = quick_row(hashed * 0 + k0, hashed * 0 + k1, hashed)
+    block = at // columns
+    bucket = (at - block * columns + tl.load(offsets + hashed * blocks + block, mask=at < n, other=0)) % columns
+    value = tl.load(table + hashed * columns + bucket, mask=at < n, other=0.0)
+    to = out + hashed.to(tl.int64) * n + at
+    tl.store(to, value * quick_sign(row, other, blocks + at), mask=at < n)
+
+
+@triton.jit
+def random_places(keys, places, n, k, BLOCK: tl.constexpr):
+    """One place of each of k stretches, from a random start on: `sparse.random_places`."""
+    client = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row, other = _row(keys, client)
+    u = quick_uniform(row, other, i).to(tl.float64) + quick_uniform(row, other, k + 1 + i).to(tl.float64) * _FINE
+    last = i * 0 + k
+    v = quick_uniform(row, other, last).to(tl.float64)
+    v += quick_uniform(row, other, k + 1 + last).to(tl.float64) * _FINE
+    first, next = i.to(tl.int64) * n // k, (i + 1).to(tl.int64) * n // k
+    place = first + (u * (next - first).to(tl.float64)).to(tl.int64) + (v * n).to(tl.int64)
+    tl.store(places + client * k + i, place % n, mask=i < k)

@@ -63,7 +63,7 @@ class LowRank(Compressor):
                 return {name: product(numbers.get(name, {}), part) for name, part in x.items()}
             if not self._takes(x):
                 return numbers
-            return (numbers["left"] @ numbers["right"].T).reshape(x.shape)
+            return outer(numbers["left"], numbers["right"]).reshape(x.shape)
 
         return product(packed.numbers, like)  # type: ignore[no-any-return]
 
@@ -84,6 +84,11 @@ def power_step(matrix: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         return left, fused.thin_product(matrix, left, True)
     left = orthonormal(matrix @ start)
     return left, matrix.T @ left
+
+
+def outer(left: Tensor, right: Tensor) -> Tensor:
+    """The matrix that two thin factors stand for."""
+    return fused.thin_outer(left, right) if fused.thin(left, left.shape[1]) else left @ right.T
 
 
 def orthonormal(matrix: Tensor) -> Tensor:

@@ -153,10 +153,9 @@ class Drive(Leafwise):
         return _rounded(spec, 1.0, 1.0 if self.scale == "nearest" else None)
 
     def arrived_leaf(self, x: Tensor, key: Tensor) -> Tensor:
-        block = block_of(x.numel())
-        if not (fused.usable(x) and fused.rotates(block)):
+        if not fused.usable(x):
             return super().arrived_leaf(x, key)
-        return fused.drive(x.flatten(), key, block, self.scale == "unbiased").reshape(x.shape)
+        return fused.drive(x.flatten(), key, block_of(x.numel()), self.scale == "unbiased").reshape(x.shape)
 
     def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
         blocks = rotated(x.flatten(), key)

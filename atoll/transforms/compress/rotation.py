@@ -38,7 +38,7 @@ def rotated_size(numbers: int) -> int:
 def rotated(x: Tensor, key: Tensor) -> Tensor:
     """A flat tensor, rotated in blocks: (blocks, block)."""
     block, size = block_of(len(x)), rotated_size(len(x))
-    if fused.usable(x) and fused.rotates(block):
+    if fused.usable(x):
         return fused.rotate(x, key, block, size, False).reshape(-1, block)
     padded = torch.nn.functional.pad(x, (0, size - len(x)))
     return _hadamard((padded * _signs(key, size)).reshape(-1, block))
@@ -46,7 +46,7 @@ def rotated(x: Tensor, key: Tensor) -> Tensor:
 
 def rotated_back(y: Tensor, numbers: int, key: Tensor) -> Tensor:
     """The first so many of what was rotated."""
-    if fused.usable(y) and fused.rotates(y.shape[1]):
+    if fused.usable(y):
         return fused.rotate(y.flatten(), key, y.shape[1], numbers, True)
     flat = _hadamard(y).flatten()
     return (flat * _signs(key, len(flat)))[:numbers]

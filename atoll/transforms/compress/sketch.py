@@ -19,7 +19,6 @@ from atoll.transforms.compress.sparse import ShareSent, entries, largest
 from atoll.transforms.requirements import needs_real, needs_sum
 from atoll.tree import Tree
 
-
 _FEW = 9  # rows that sorting them as tensors is slower for
 
 
@@ -82,6 +81,9 @@ class Sketch(Transform):
     def read(self, table: Tensor, size: int) -> Tensor:
         """The vector that a sketch is of, about: the median over rows."""
         blocks = self._padded(size) // self.columns
+        if fused.usable(table, 1 << 31):
+            offsets = self._offsets(self._words(blocks, 0, table.device))
+            return _median(list(fused.sketch_read(table, offsets, size, _key())))
         signs, offsets = self._hash(blocks, table.device)
         reads = [
             table[row].expand(blocks, -1).gather(1, self._turned(offsets[row][:, None])) * signs[row]

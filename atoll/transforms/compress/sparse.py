@@ -44,6 +44,8 @@ def placed(values: Tensor, places: Tensor, like: Tensor) -> Tensor:
 
 def random_places(key: Tensor, n: int, k: int) -> Tensor:
     """k different places below n, each with the same chance: one of every stretch of n / k, from a random start on."""
+    if fused.draws(key):
+        return fused.random_places(key, n, k)
     coarse, fine = rng.quick_uniform(key, 2 * k + 2).double().reshape(2, k + 1)
     u = coarse + fine * 2.0**-24
     bounds = torch.arange(k + 1, device=key.device) * n // k
@@ -115,12 +117,14 @@ class RandK(Leafwise):
         return replace(spec, bits=self.share * spec.bits, l2=l2, l1=l1)
 
     def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
-        flat = x.flatten()
-        values = flat.gather(0, self._places(x, key))
-        return {"values": values * (len(flat) / len(values)) if self.unbiased else values}, {}
+        return {"values": self._values(x, self._places(x, key))}, {}
 
     def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
         return placed(numbers["values"], self._places(like, key), like)
+
+    def arrived_leaf(self, x: Tensor, key: Tensor) -> Tensor:
+        places = self._places(x, key)  # drawn once
+        return placed(self._values(x, places), places, x)
 
     def leaf_encodings(self, like: Tensor) -> Tree:
         return {}
@@ -128,6 +132,10 @@ class RandK(Leafwise):
     @property
     def _scale(self) -> float:
         return 1.0 if self.feedback else 1.0 / self.share
+
+    def _values(self, x: Tensor, places: Tensor) -> Tensor:
+        values = x.flatten().gather(0, places)
+        return values * (x.numel() / len(values)) if self.unbiased else values
 
     def _places(self, like: Tensor, key: Tensor) -> Tensor:
         n = like.numel()

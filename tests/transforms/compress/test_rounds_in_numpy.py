@@ -7,7 +7,7 @@ import torch
 from atoll import rng, tree
 from atoll.core import Chain, Spec, Update
 from atoll.transforms.compress import RandK, Relevance, Sign, Sketch, Ternary, TopK
-from tests.support.compressing import Array, Client, close, normal, words
+from tests.support.compressing import Array, Client, close, normal
 
 CLIENTS, ROUNDS = 3, 5
 WEIGHTS = [1.0, 2.0, 5.0]
@@ -128,8 +128,9 @@ def hashes(rows: int) -> list[tuple[Array, Array]]:
     """Buckets and signs of every entry, row by row."""
     blocks = -(-SKETCHED // COLUMNS)
     both = []
+    at = torch.arange(rows, dtype=torch.int32)
     for row in range(rows):
-        drawn = words(rng.key("sketch", row), blocks * COLUMNS + blocks).astype(np.int64)
+        drawn = rng.quick_bits(rng.key("sketch"), at, blocks * COLUMNS + blocks)[row].numpy().astype(np.int64)
         i = np.arange(SKETCHED)
         bucket = (i % COLUMNS + (drawn[:blocks] & 0x7FFFFFFF)[i // COLUMNS] % COLUMNS) % COLUMNS
         both.append((bucket, 1 - 2 * (drawn[blocks:] & 1)[:SKETCHED]))

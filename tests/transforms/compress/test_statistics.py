@@ -62,7 +62,8 @@ def test_what_says_that_it_is_unbiased_is(name: str) -> None:
     for found, wanted in ((arrived["a"], UNEVEN), (arrived["b"], normal(3, 5))):
         error = (found.double().mean(0) - wanted).abs()
         standard = found.double().std(0) / math.sqrt(KEYS)
-        assert (error <= 5 * standard + 1e-6).all(), (error / standard).max()
+        rare = 5 * float(found.abs().max()) / KEYS  # what happens once in thousands of draws may not happen here
+        assert (error <= 5 * standard + rare).all(), (error / standard).max()
 
 
 @pytest.mark.parametrize(

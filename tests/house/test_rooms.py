@@ -69,6 +69,7 @@ PAST_THE_DOOR = {
     ("cli/data.py", "report.pictures"): "figures of partitions: a name for all of them, imported when one is drawn",
     ("data/measures/features.py", "data.partition.partition"): "partitions are designed by a measure: a circle",
     ("transforms/compress/fused_kernels.py", "rng.triton"): "functions of kernels, inlined; the door has no Triton",
+    ("transforms/compress/selection_kernels.py", "rng.triton"): "the same",
     ("data/measures/labels.py", "data.partition.partition"): "partitions are designed by a measure: a circle",
 }
 

@@ -40,6 +40,12 @@ def _kernels() -> Any:
     return fused_kernels
 
 
+def _selection() -> Any:
+    from atoll.transforms.compress import selection_kernels
+
+    return selection_kernels
+
+
 def _in_front(info: Any, in_dims: tuple[Any, ...], *tensors: Tensor) -> list[Tensor]:
     """The client axis of each first; made where there is none."""
     pairs = zip(tensors, in_dims, strict=False)
@@ -59,7 +65,7 @@ def largest_places(x: Tensor, k: int) -> Tensor:
     places = torch.empty((*x.shape[:-1], k), dtype=torch.int64, device=x.device)
     if n <= _FEW:
         width = max(32, 1 << (n - 1).bit_length())
-        _kernels().largest_of_few[(clients,)](x, places, n, k, BLOCK=width, num_warps=max(1, width // 2048))
+        _selection().largest_of_few[(clients,)](x, places, n, k, BLOCK=width, num_warps=max(1, width // 2048))
         return places
     blocks, room = -(-n // _BLOCK), -(-n // 4)
     state = torch.empty((clients, 3), dtype=torch.int32, device=x.device)
@@ -68,18 +74,18 @@ def largest_places(x: Tensor, k: int) -> Tensor:
     hits = _SAMPLE * k / n
     rank = min(_SAMPLE, math.ceil(hits + 4 * math.sqrt(hits) + 4))
     stretch = -(-n // _SAMPLE)
-    _kernels().guess_least[(clients,)](x, state, n, k, rank, stretch, BLOCK=_SAMPLE)
+    _selection().guess_least[(clients,)](x, state, n, k, rank, stretch, BLOCK=_SAMPLE)
     everywhere = (blocks, clients)
-    _kernels().gather_candidates[everywhere](x, state, candidates, found, n, room, BLOCK=_BLOCK)
+    _selection().gather_candidates[everywhere](x, state, candidates, found, n, room, BLOCK=_BLOCK)
     each = -(-blocks // _PROGRAMS) * _BLOCK
     for shift, width in _DIGITS:
-        _kernels().count_digits[(-(-n // each), clients)](
+        _selection().count_digits[(-(-n // each), clients)](
             x, candidates, found, state, counts, n, k, room, each, SHIFT=shift, WIDTH=width, BLOCK=_BLOCK
         )
-        _kernels().choose_digit[(clients,)](state, counts, WIDTH=width)
-    _kernels().count_chosen[everywhere](x, state, *block_counts, n, blocks, BLOCK=_BLOCK)
+        _selection().choose_digit[(clients,)](state, counts, WIDTH=width)
+    _selection().count_chosen[everywhere](x, state, *block_counts, n, blocks, BLOCK=_BLOCK)
     wide = max(16, 1 << (blocks - 1).bit_length())
-    _kernels().place_chosen[everywhere](x, state, *block_counts, places, n, k, blocks, BLOCK=_BLOCK, BLOCKS=wide)
+    _selection().place_chosen[everywhere](x, state, *block_counts, places, n, k, blocks, BLOCK=_BLOCK, BLOCKS=wide)
     return places
 
 

@@ -64,7 +64,8 @@ class Qsgd(Leafwise):
 
     def _by_kernel(self, flat: Tensor, length: Tensor, key: Tensor, decode: bool) -> Tensor:
         sizes = torch.zeros_like(length), length.clamp(min=1e-38), length / self.levels
-        return fused.quantise(flat, key, *sizes, self.levels, True, decode)
+        rounded: Tensor = fused.quantise(flat, key, *sizes, self.levels, True, decode)
+        return rounded
 
     def leaf_encodings(self, like: Tensor) -> Tree:
         return {"levels": Encoding(kind="bits", bits=self._width)}
@@ -127,7 +128,8 @@ class UniformQuantise(Leafwise):
 
     def _by_kernel(self, flat: Tensor, low: Tensor, high: Tensor, key: Tensor, decode: bool) -> Tensor:
         unit = (high - low) / self._steps
-        return fused.quantise(flat, key, low, unit.clamp(min=1e-38), unit, self._steps, False, decode)
+        rounded: Tensor = fused.quantise(flat, key, low, unit.clamp(min=1e-38), unit, self._steps, False, decode)
+        return rounded
 
     def leaf_encodings(self, like: Tensor) -> Tree:
         return {"levels": Encoding(kind="bits", bits=self.bits)}
@@ -155,7 +157,8 @@ class Drive(Leafwise):
     def arrived_leaf(self, x: Tensor, key: Tensor) -> Tensor:
         if not fused.usable(x):
             return super().arrived_leaf(x, key)
-        return fused.drive(x.flatten(), key, block_of(x.numel()), self.scale == "unbiased").reshape(x.shape)
+        flat: Tensor = fused.drive(x.flatten(), key, block_of(x.numel()), self.scale == "unbiased")
+        return flat.reshape(x.shape)
 
     def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
         blocks = rotated(x.flatten(), key)

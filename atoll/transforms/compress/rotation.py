@@ -39,7 +39,8 @@ def rotated(x: Tensor, key: Tensor) -> Tensor:
     """A flat tensor, rotated in blocks: (blocks, block)."""
     block, size = block_of(len(x)), rotated_size(len(x))
     if fused.usable(x):
-        return fused.rotate(x, key, block, size, False).reshape(-1, block)
+        blocks: Tensor = fused.rotate(x, key, block, size, False).reshape(-1, block)
+        return blocks
     padded = torch.nn.functional.pad(x, (0, size - len(x)))
     return _hadamard((padded * _signs(key, size)).reshape(-1, block))
 
@@ -47,9 +48,10 @@ def rotated(x: Tensor, key: Tensor) -> Tensor:
 def rotated_back(y: Tensor, numbers: int, key: Tensor) -> Tensor:
     """The first so many of what was rotated."""
     if fused.usable(y):
-        return fused.rotate(y.flatten(), key, y.shape[1], numbers, True)
-    flat = _hadamard(y).flatten()
-    return (flat * _signs(key, len(flat)))[:numbers]
+        flat: Tensor = fused.rotate(y.flatten(), key, y.shape[1], numbers, True)
+        return flat
+    padded = _hadamard(y).flatten()
+    return (padded * _signs(key, len(padded)))[:numbers]
 
 
 def _signs(key: Tensor, n: int) -> Tensor:

@@ -63,7 +63,8 @@ class Sign(Leafwise):
 
 
 def _mean_size(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x.flatten(), 1) / x.numel()
+    total: Tensor = torch.linalg.vector_norm(x.flatten(), 1)
+    return total / x.numel()
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,8 @@ class Sketch(Transform):
         padded = self._padded(len(flat))
         if fused.usable(flat, 1 << 31):
             offsets = self._offsets(self._words(padded // self.columns, 0, flat.device))
-            return fused.sketch_table(flat, offsets, self.columns, _key())
+            by_kernel: Tensor = fused.sketch_table(flat, offsets, self.columns, _key())
+            return by_kernel
         blocks = torch.nn.functional.pad(flat, (0, padded - len(flat))).reshape(-1, self.columns)
         signs, offsets = self._hash(len(blocks), flat.device)
         rows = [(blocks * s).gather(1, self._turned(-o[:, None])).sum(0) for s, o in zip(signs, offsets, strict=True)]

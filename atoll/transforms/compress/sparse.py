@@ -33,7 +33,8 @@ def entries(share: float, numbers: int) -> int:
 def largest(x: Tensor, k: int) -> Tensor:
     """The places of the k largest entries by size, in increasing order."""
     if fused.selects(x):
-        return fused.largest_places(x, k)
+        by_kernel: Tensor = fused.largest_places(x, k)
+        return by_kernel
     return x.abs().topk(k).indices.sort().values
 
 
@@ -45,12 +46,14 @@ def placed(values: Tensor, places: Tensor, like: Tensor) -> Tensor:
 def random_places(key: Tensor, n: int, k: int) -> Tensor:
     """k different places below n, each with the same chance: one of every stretch of n / k, from a random start on."""
     if fused.draws(key):
-        return fused.random_places(key, n, k)
+        by_kernel: Tensor = fused.random_places(key, n, k)
+        return by_kernel
     coarse, fine = rng.quick_uniform(key, 2 * k + 2).double().reshape(2, k + 1)
     u = coarse + fine * 2.0**-24
     bounds = torch.arange(k + 1, device=key.device) * n // k
     within = (u[:k] * (bounds[1:] - bounds[:-1])).long()
-    return (bounds[:-1] + within + (u[k] * n).long()) % n
+    places: Tensor = (bounds[:-1] + within + (u[k] * n).long()) % n
+    return places
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Triton kernels that find the largest entries: a guess from a sample, digit by digit among the candidates, then places.
+"""Triton kernels that find the largest entries: a guess from a sample, digits of the candidates, then places.
 
 Only `fused` imports this, and only where Triton is there. Updates lie client after client, n numbers each. A client's
 state is three integers: the digits that are known, the rank that is looked for among those that share them, the guess.

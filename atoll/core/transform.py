@@ -71,6 +71,7 @@ class Transform:
     allowed_after_noise: ClassVar[bool] = False  # does it leave the sum alone that noise before it was measured for?
     keyed: ClassVar[bool] = True  # does the client's side draw? A key of its own takes a hundred operations to make
     named: ClassVar[str] = ""  # what a file calls it, where that is not the name of its class
+    reshapes: ClassVar[bool] = False  # has what it hands on other shapes, which its server's side gives back?
     silences: ClassVar[bool] = False  # may a client of weight 0 keep its update to itself, and send an empty message?
 
     # Is what its client's side does to an update of one number other than 0 independent of how many zeros are beside it

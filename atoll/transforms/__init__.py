@@ -26,6 +26,7 @@ from atoll.transforms.joint import JointClip
 from atoll.transforms.local_noise import ApproximateLocal, LocalGaussian, LocalLaplace, Privunit
 from atoll.transforms.noise import GaussianNoise, LaplaceNoise
 from atoll.transforms.published_noise import Nbafl, WeakDp
+from atoll.transforms.shared_mask import SharedMask
 from atoll.transforms.weights import EqualWeights
 
 TRANSFORMS: dict[str, type[Transform]] = {
@@ -60,6 +61,7 @@ TRANSFORMS: dict[str, type[Transform]] = {
     "sign": Sign,
     "ternary": Ternary,
     "mask_layers": MaskLayers,
+    "shared_mask": SharedMask,
     "sketch": Sketch,
     "relevance": Relevance,
     "entropy": Entropy,

@@ -45,6 +45,14 @@ CHAINS: dict[str, list[Any]] = {
     "majority": ["equal_weights", {"name": "sign", "size": "majority", "step": 0.01}],
     "ternary": [{"name": "ternary", "share": 0.1}],
     "mask_layers": [{"name": "mask_layers", "send": ["out*", "norm.*"]}],
+    "shared_mask": [{"name": "shared_mask", "share": 0.2}],
+    "masked, clipped, secure": [
+        "equal_weights",
+        {"name": "clip_l2", "max_norm": 1.0},
+        {"name": "shared_mask", "share": 0.2},
+        {"name": "fixed_point", "step": 0.001},
+        {"name": "secure_sum", "bits": 24},
+    ],
     "sketch": [{"name": "sketch", "columns": 100, "share": 0.1}],
     "relevance": [{"name": "relevance", "threshold": 0.6}],
     "top_k, half": [{"name": "top_k", "share": 0.1}, "half"],
@@ -62,7 +70,7 @@ CHAINS: dict[str, list[Any]] = {
         {"name": "gaussian_noise", "noise_multiplier": 0.1},
     ],
 }
-REMEMBERING = ["top_k", "half of what was held back", "low_rank", "ternary", "sketch", "relevance"]
+REMEMBERING = ["top_k", "half of what was held back", "low_rank", "ternary", "shared_mask", "sketch", "relevance"]
 
 
 def experiment(chain: Sequence[Any], **changes: Any) -> dict[str, Any]:

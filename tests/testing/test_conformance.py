@@ -81,6 +81,7 @@ TRANSFORM_OPTIONS: dict[str, dict[str, Any]] = {
     "sign": {},
     "ternary": {"share": 0.3},
     "mask_layers": {"send": ["delta/*"]},
+    "shared_mask": {"share": 0.3},
     "sketch": {"columns": 7, "rows": 3, "share": 0.3},
     "relevance": {"threshold": 0.3},
     "entropy": {},

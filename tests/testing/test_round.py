@@ -40,7 +40,7 @@ OPTIONS = {  # for the kit's models
 }
 # What a round takes; everything else it must refuse. A reducer that looks at single updates has no noisy sum.
 SUMS = {"gaussian_noise", "laplace_noise", "banded_noise", "tree_noise", "discrete_gaussian", "skellam", "secure_sum"}
-SUMS |= {"approximate_local", "adaptive_clip", "sketch"}
+SUMS |= {"approximate_local", "adaptive_clip", "shared_mask", "sketch"}
 
 
 def chain(name: str) -> tuple[Any, ...]:

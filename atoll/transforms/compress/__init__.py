@@ -9,7 +9,7 @@ from atoll.transforms.compress.quantise import Drive, HalfPrecision, Qsgd, Unifo
 from atoll.transforms.compress.relevance import Relevance
 from atoll.transforms.compress.signs import Sign, Ternary
 from atoll.transforms.compress.sketch import Sketch
-from atoll.transforms.compress.sparse import RandK, TopK
+from atoll.transforms.compress.sparse import RandK, TopK, entries, placed, random_places
 
 __all__ = [
     "Compression",
@@ -29,4 +29,7 @@ __all__ = [
     "Ternary",
     "TopK",
     "UniformQuantise",
+    "entries",
+    "placed",
+    "random_places",
 ]

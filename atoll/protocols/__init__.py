@@ -1,6 +1,28 @@
 """Protocols of several messages between parties, and a driver for them in one process."""
 
+from collections.abc import Callable
+from typing import Any
+
+from atoll.protocols.cost_model import CostModel, Costs, Fit, Work
+from atoll.protocols.course import NEVER, Course, rehearse
 from atoll.protocols.in_process import Transcript, run_protocol
 from atoll.protocols.secure_aggregation import RandomBytes, SecureAggregation, Security, seeded_bytes
 
-__all__ = ["RandomBytes", "SecureAggregation", "Security", "Transcript", "run_protocol", "seeded_bytes"]
+PROTOCOLS: dict[str, Callable[..., Any]] = {}
+
+__all__ = [
+    "NEVER",
+    "PROTOCOLS",
+    "CostModel",
+    "Costs",
+    "Course",
+    "Fit",
+    "RandomBytes",
+    "SecureAggregation",
+    "Security",
+    "Transcript",
+    "Work",
+    "rehearse",
+    "run_protocol",
+    "seeded_bytes",
+]

@@ -26,6 +26,7 @@ from atoll.transforms.joint import JointClip
 from atoll.transforms.local_noise import ApproximateLocal, LocalGaussian, LocalLaplace, Privunit
 from atoll.transforms.noise import GaussianNoise, LaplaceNoise
 from atoll.transforms.published_noise import Nbafl, WeakDp
+from atoll.transforms.sum_range import FixedPointFor
 from atoll.transforms.weights import EqualWeights
 
 TRANSFORMS: dict[str, type[Transform]] = {
@@ -65,4 +66,4 @@ TRANSFORMS: dict[str, type[Transform]] = {
     "entropy": Entropy,
 }
 
-__all__ = ["TRANSFORMS", "Compressor", "TopK"]
+__all__ = ["TRANSFORMS", "Compressor", "FixedPointFor", "SecureSum", "TopK"]

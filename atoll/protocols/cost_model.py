@@ -1,0 +1,168 @@
+"""What a protocol would take among more clients and for longer vectors, from real runs of small ones here."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from atoll import rng
+from atoll.errors import ProtocolError
+from atoll.protocols.course import Course
+from atoll.protocols.in_process import Transcript, run_protocol
+from atoll.protocols.secure_aggregation import SecureAggregation
+
+Floats = NDArray[np.float64]
+_CLIENTS = (4, 7, 12)
+_FIRST, _GROWTH, _LONG = 256, 8, 1 << 18  # numbers in the vectors that are tried
+_REPEATS = 2  # of which the faster one counts
+_ENOUGH = 0.5  # seconds of such runs, after which no longer vector is tried
+_QUANTITIES = ("up", "down", "client_seconds", "server_seconds")
+
+
+class Work(NamedTuple):
+    """What a protocol is to do."""
+
+    clients: int
+    partners: int  # others that each client has to do with
+    numbers: int  # in a vector
+    lost: int = 0  # clients whose vector never comes
+
+    def features(self) -> Floats:
+        """What costs grow with: linear in them. Those of a client, then those of the server."""
+        p, n = float(self.partners), float(self.clients)
+        size, lost = float(self.numbers), float(self.lost)
+        return np.array([1.0, p, size, p * size, n, n * p, n * size, lost * p * size])
+
+
+_CLIENT, _SERVER, _FEATURES = slice(0, 4), slice(0, 8), 8
+_COLUMNS = {"up": _CLIENT, "down": _CLIENT, "client_seconds": _CLIENT, "server_seconds": _SERVER}
+
+
+class Costs(NamedTuple):
+    """Bytes and processor seconds: of one client on average, and of the server in all."""
+
+    up: float
+    down: float
+    client_seconds: float
+    server_seconds: float
+
+    @classmethod
+    def of(cls, log: Transcript, clients: int) -> Costs:
+        """As they were counted."""
+        up, down, seconds = (
+            sum(sum(step.values()) for step in x) for x in (log.up_bytes, log.down_bytes, log.client_seconds)
+        )
+        n = max(1, clients)
+        return cls(up / n, down / n, seconds / n, sum(log.server_seconds))
+
+
+@dataclass(frozen=True, eq=False)
+class CostModel:
+    """Least squares of relative errors with coefficients that are not negative, one row for each quantity."""
+
+    coefficients: Floats  # (4, 8)
+    fit: Floats  # the fields of `Fit`
+
+    @classmethod
+    def nothing(cls) -> CostModel:
+        """Before anything was measured."""
+        return cls(np.zeros((len(_QUANTITIES), _FEATURES)), np.zeros(len(Fit._fields)))
+
+    def costs(self, work: Work) -> Costs:
+        """What this work would take. Who is lost before its vector takes next to nothing."""
+        there = 1 - work.lost / max(1, work.clients)
+        *clients, server = (self.coefficients @ work.features()).tolist()
+        return Costs(*(x * there for x in clients), server)
+
+    @classmethod
+    def fitted(cls, protocol: SecureAggregation, course: Course, clients: int, numbers: int) -> CostModel:
+        """From real runs of no more clients and numbers than these."""
+        runs = _runs(protocol, course, clients, numbers)
+        whole = [(work, costs) for work, costs in runs if not work.lost]
+        of = {name: runs if name == "server_seconds" else whole for name in _QUANTITIES}
+        fits = [_fit(of[name], i, _COLUMNS[name]) for i, name in enumerate(_QUANTITIES)]
+        largest = max(work.clients for work, _ in runs), max(work.numbers for work, _ in runs)
+        fit = Fit(len(runs), *largest, *(error for _, error in fits))
+        return cls(np.array([found for found, _ in fits]), np.array(fit))
+
+
+class Fit(NamedTuple):
+    """How a cost model was found: so many runs, the largest that were tried, and the median relative errors on them."""
+
+    runs: int
+    clients: int
+    numbers: int
+    up_error: float
+    down_error: float
+    client_error: float
+    server_error: float
+
+    def errors(self) -> dict[str, float]:
+        """By quantity."""
+        return dict(zip(_QUANTITIES, self[3:], strict=True))
+
+
+def _fit(runs: list[tuple[Work, Costs]], quantity: int, columns: slice) -> tuple[Floats, float]:
+    """The coefficients of one quantity, and the median of its relative errors."""
+    rows = np.array([work.features() for work, _ in runs])
+    taken = np.maximum([costs[quantity] for _, costs in runs], 1e-9)
+    relative = rows[:, columns] / taken[:, None]
+    scale = relative.max(0)
+    found, _ = nnls(relative / scale, np.ones(len(runs)))
+    coefficients = np.zeros(rows.shape[1])
+    coefficients[columns] = found / scale
+    return coefficients, float(np.median(np.abs(rows @ coefficients / taken - 1)))
+
+
+def _runs(protocol: SecureAggregation, course: Course, clients: int, numbers: int) -> list[tuple[Work, Costs]]:
+    """Real ones: cohorts of several sizes, vectors until they take long, with and without a vector that never comes."""
+    runs = []
+    for n in [n for n in _CLIENTS if n <= clients and protocol.least(n) <= n] or [clients]:
+        for length in _lengths(numbers):
+            before = time.perf_counter()
+            for lost in (0, 1):
+                work = Work(n, protocol.partners(n), length, lost)
+                costs = [c for c in (_measured(protocol, course, work) for _ in range(_REPEATS)) if c is not None]
+                runs += [(work, min(costs, key=lambda c: c.client_seconds))] if costs else []
+            if time.perf_counter() - before > _ENOUGH:
+                break
+    return runs
+
+
+def _lengths(numbers: int) -> list[int]:
+    """From short to that of the vector itself.
+
+    >>> _lengths(100), _lengths(10_000)
+    ([12, 100], [256, 2048, 10000])
+    """
+    longest = min(numbers, _LONG)
+    found, length = [], min(_FIRST, max(1, longest // _GROWTH))
+    while length < longest:
+        found.append(length)
+        length *= _GROWTH
+    return [*found, longest]
+
+
+def _measured(protocol: SecureAggregation, course: Course, work: Work) -> Costs | None:
+    """None where the protocol does not come to its end without whom was to be lost."""
+    own = {id: {"vector": torch.arange(work.numbers) % 2**protocol.bits} for id in range(work.clients)}
+    try:
+        _, log = run_protocol(
+            protocol,
+            own,
+            rng.key("costs"),
+            lambda at, id: at == course.vector_step and id < work.lost,
+            over_wire=True,
+            keep_messages=False,
+        )
+    except ProtocolError:
+        if not work.lost:
+            raise
+        return None
+    return Costs.of(log, work.clients)

@@ -103,8 +103,8 @@ def in_secret(round: Round, experiment: Experiment, algorithm: Algorithm, model:
     least = protocol.least(clients)
     if least > clients:
         raise ConfigError(
-            f"secure.threshold: {least} clients must stay to the end, and a cohort has {clients}. Use at most {clients}, or "
-            "a larger cohort."
+            f"secure.threshold: {least} clients must stay to the end, and a cohort has {clients}. Use fewer, or a "
+            "larger cohort."
         )
     protocol.security(clients)  # refuses what makes no sense among so many
     modelled = table.mode == "cost" or experiment.clock is not None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from atoll.protocols.cost_model import CostModel, Costs, Fit, Work
+from atoll.protocols.cost_model import CostModel, Fit, ProtocolCosts, ProtocolWork
 from atoll.protocols.course import NEVER, Course, rehearse
 from atoll.protocols.in_process import Transcript, run_protocol
 from atoll.protocols.secure_aggregation import RandomBytes, SecureAggregation, Security, seeded_bytes
@@ -14,14 +14,14 @@ __all__ = [
     "NEVER",
     "PROTOCOLS",
     "CostModel",
-    "Costs",
     "Course",
     "Fit",
+    "ProtocolCosts",
+    "ProtocolWork",
     "RandomBytes",
     "SecureAggregation",
     "Security",
     "Transcript",
-    "Work",
     "rehearse",
     "run_protocol",
     "seeded_bytes",

@@ -25,7 +25,7 @@ _ENOUGH = 0.5  # seconds of such runs, after which no longer vector is tried
 _QUANTITIES = ("up", "down", "client_seconds", "server_seconds")
 
 
-class Work(NamedTuple):
+class ProtocolWork(NamedTuple):
     """What a protocol is to do."""
 
     clients: int
@@ -44,7 +44,7 @@ _CLIENT, _SERVER, _FEATURES = slice(0, 4), slice(0, 8), 8
 _COLUMNS = {"up": _CLIENT, "down": _CLIENT, "client_seconds": _CLIENT, "server_seconds": _SERVER}
 
 
-class Costs(NamedTuple):
+class ProtocolCosts(NamedTuple):
     """Bytes and processor seconds: of one client on average, and of the server in all."""
 
     up: float
@@ -53,7 +53,7 @@ class Costs(NamedTuple):
     server_seconds: float
 
     @classmethod
-    def of(cls, log: Transcript, clients: int) -> Costs:
+    def of(cls, log: Transcript, clients: int) -> ProtocolCosts:
         """As they were counted."""
         up, down, seconds = (
             sum(sum(step.values()) for step in x) for x in (log.up_bytes, log.down_bytes, log.client_seconds)
@@ -74,11 +74,11 @@ class CostModel:
         """Before anything was measured."""
         return cls(np.zeros((len(_QUANTITIES), _FEATURES)), np.zeros(len(Fit._fields)))
 
-    def costs(self, work: Work) -> Costs:
+    def costs(self, work: ProtocolWork) -> ProtocolCosts:
         """What this work would take. Who is lost before its vector takes next to nothing."""
         there = 1 - work.lost / max(1, work.clients)
-        *clients, server = (self.coefficients @ work.features()).tolist()
-        return Costs(*(x * there for x in clients), server)
+        up, down, client, server = (self.coefficients @ work.features()).tolist()
+        return ProtocolCosts(up * there, down * there, client * there, server)
 
     @classmethod
     def fitted(cls, protocol: SecureAggregation, course: Course, clients: int, numbers: int) -> CostModel:
@@ -108,7 +108,7 @@ class Fit(NamedTuple):
         return dict(zip(_QUANTITIES, self[3:], strict=True))
 
 
-def _fit(runs: list[tuple[Work, Costs]], quantity: int, columns: slice) -> tuple[Floats, float]:
+def _fit(runs: list[tuple[ProtocolWork, ProtocolCosts]], quantity: int, columns: slice) -> tuple[Floats, float]:
     """The coefficients of one quantity, and the median of its relative errors."""
     rows = np.array([work.features() for work, _ in runs])
     taken = np.maximum([costs[quantity] for _, costs in runs], 1e-9)
@@ -120,14 +120,16 @@ def _fit(runs: list[tuple[Work, Costs]], quantity: int, columns: slice) -> tuple
     return coefficients, float(np.median(np.abs(rows @ coefficients / taken - 1)))
 
 
-def _runs(protocol: SecureAggregation, course: Course, clients: int, numbers: int) -> list[tuple[Work, Costs]]:
+def _runs(
+    protocol: SecureAggregation, course: Course, clients: int, numbers: int
+) -> list[tuple[ProtocolWork, ProtocolCosts]]:
     """Real ones: cohorts of several sizes, vectors until they take long, with and without a vector that never comes."""
     runs = []
     for n in [n for n in _CLIENTS if n <= clients and protocol.least(n) <= n] or [clients]:
         for length in _lengths(numbers):
             before = time.perf_counter()
             for lost in (0, 1):
-                work = Work(n, protocol.partners(n), length, lost)
+                work = ProtocolWork(n, protocol.partners(n), length, lost)
                 costs = [c for c in (_measured(protocol, course, work) for _ in range(_REPEATS)) if c is not None]
                 runs += [(work, min(costs, key=lambda c: c.client_seconds))] if costs else []
             if time.perf_counter() - before > _ENOUGH:
@@ -149,7 +151,7 @@ def _lengths(numbers: int) -> list[int]:
     return [*found, longest]
 
 
-def _measured(protocol: SecureAggregation, course: Course, work: Work) -> Costs | None:
+def _measured(protocol: SecureAggregation, course: Course, work: ProtocolWork) -> ProtocolCosts | None:
     """None where the protocol does not come to its end without whom was to be lost."""
     own = {id: {"vector": torch.arange(work.numbers) % 2**protocol.bits} for id in range(work.clients)}
     try:
@@ -165,4 +167,4 @@ def _measured(protocol: SecureAggregation, course: Course, work: Work) -> Costs 
         if not work.lost:
             raise
         return None
-    return Costs.of(log, work.clients)
+    return ProtocolCosts.of(log, work.clients)

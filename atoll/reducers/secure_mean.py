@@ -11,7 +11,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.core import Info, Reducer, Spec, Stack, Total, Update
 from atoll.errors import ProtocolError
-from atoll.protocols import NEVER, Costs, SecureAggregation, Transcript, run_protocol
+from atoll.protocols import NEVER, ProtocolCosts, SecureAggregation, Transcript, run_protocol
 from atoll.tree import Tree
 
 SECURE = "secure"  # the name of its diagnostics
@@ -61,7 +61,7 @@ class SecureMean(Reducer[Stack]):
         except ProtocolError as e:
             if not void:
                 raise ProtocolError(f"round {number + 1}, secure aggregation: {e}") from e
-        said = {SECURE: {"costs": torch.tensor(Costs.of(log, len(own)), dtype=torch.float64)}}
+        said = {SECURE: {"costs": torch.tensor(ProtocolCosts.of(log, len(own)), dtype=torch.float64)}}
         if void or result is None or not present:
             return Total.zero(_one(partial)), {}, said
         _check_ids(result["ids"].tolist(), present)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from atoll.core import Outcome
-from atoll.protocols import Costs, Fit
+from atoll.protocols import Fit, ProtocolCosts
 from atoll.reducers import SECURE
 from atoll.tree import Tree
 
@@ -35,7 +35,7 @@ class SecureRecord:
             line |= {"lost": len(lost), "lost_ids": [id for id, _ in lost], "lost_steps": [at + 1 for _, at in lost]}
         if bool(told["void"]):
             line["void"] = True
-        line |= {name: float(f"{x:.6g}") for name, x in Costs(*told["costs"].tolist())._asdict().items()}
+        line |= {name: float(f"{x:.6g}") for name, x in ProtocolCosts(*told["costs"].tolist())._asdict().items()}
         self._count(line)
         return line
 

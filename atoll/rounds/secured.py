@@ -15,7 +15,7 @@ from atoll import tree
 from atoll.clock import Overhead
 from atoll.core import Context, Model, Outcome, Play, Reducer, Round, Traffic
 from atoll.errors import ConfigError
-from atoll.protocols import NEVER, CostModel, Costs, Course, SecureAggregation, Work
+from atoll.protocols import NEVER, CostModel, Course, ProtocolCosts, ProtocolWork, SecureAggregation
 from atoll.reducers import SECURE, SecureMean
 from atoll.rounds.around import RoundAround
 from atoll.tree import Tree
@@ -124,18 +124,18 @@ class Secured(RoundAround):
     def beside(self, state: Tree) -> dict[str, Model]:
         return self.inner.beside(tree.without(state, (SECURE,)))
 
-    def _costs(self, state: Tree, attendance: Attendance, outcome: Outcome, ctx: Context) -> Costs:
+    def _costs(self, state: Tree, attendance: Attendance, outcome: Outcome, ctx: Context) -> ProtocolCosts:
         """Counted, or predicted."""
         if self.mode == "cost":
             return self._predicted(state, attendance, ctx)
-        return Costs(*outcome.diagnostics[SECURE]["costs"].tolist())
+        return ProtocolCosts(*outcome.diagnostics[SECURE]["costs"].tolist())
 
-    def _predicted(self, state: Tree, attendance: Attendance, ctx: Context) -> Costs:
+    def _predicted(self, state: Tree, attendance: Attendance, ctx: Context) -> ProtocolCosts:
         if not len(attendance.ids):
-            return Costs(0.0, 0.0, 0.0, 0.0)
+            return ProtocolCosts(0.0, 0.0, 0.0, 0.0)
         n, lost = len(attendance.ids), int((~attendance.arrives).sum())
         model = CostModel(state[SECURE]["coefficients"].cpu().numpy(), state[SECURE]["fit"].cpu().numpy())
-        return model.costs(Work(n, self.protocol.partners(n), tree.count(ctx.program.like), lost))
+        return model.costs(ProtocolWork(n, self.protocol.partners(n), tree.count(ctx.program.like), lost))
 
 
 def _plan(attendance: Attendance, number: int) -> Tree:
@@ -144,7 +144,7 @@ def _plan(attendance: Attendance, number: int) -> Tree:
     return {"ids": ids, "lost_at": lost_at, "round": torch.tensor(number), "void": torch.tensor(attendance.void)}
 
 
-def _said(attendance: Attendance, costs: Costs) -> Tree:
+def _said(attendance: Attendance, costs: ProtocolCosts) -> Tree:
     """For the record: of a client that stays, the step at which it is lost is -1."""
     steps = np.where(attendance.lost_at == NEVER, -1, attendance.lost_at)
     return {
@@ -160,5 +160,5 @@ def _written(model: CostModel) -> Tree:
     return {"coefficients": torch.from_numpy(model.coefficients.copy()), "fit": torch.from_numpy(model.fit.copy())}
 
 
-def _overhead(costs: Costs, steps: int) -> Overhead:
+def _overhead(costs: ProtocolCosts, steps: int) -> Overhead:
     return Overhead(costs.up, costs.down, costs.client_seconds, costs.server_seconds, max(0, steps - 1))

@@ -42,7 +42,8 @@ class FixedPointFor(Transform):
         if self.range is not None and self.range < bound:
             raise SpecError(
                 f"secure.fixed_point.range: {self.range:g} is less than {bound:g}, which one number of an update may "
-                f"reach: its sum would wrap around. Leave range out, or put clip_l2 with max_norm = {self.range:g} before it."
+                f"reach: its sum would wrap around. Leave range out, or put clip_l2 with max_norm = {self.range:g} "
+                "before it."
             )
         room = (2.0 ** (self.bits - 1) - 1) / clients - math.sqrt(size)  # steps of one client
         if room < 1:

@@ -253,7 +253,7 @@ MISTAKES = [
         "algoritm=fedavg",
         "algoritm: is not an option of an experiment. Did you mean algorithm? Options: rounds, seed, on_divergence, "
         "label, metric, data, partition, cohort, task, local, algorithm, transform, broadcast, reducer, engine, round, "
-        "server, clock, evaluate, stop, privacy, checkpoint.",
+        "server, clock, secure, evaluate, stop, privacy, checkpoint.",
     ),
 ]
 

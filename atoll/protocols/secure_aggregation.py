@@ -11,7 +11,8 @@ from typing import ClassVar, TypeAlias
 
 from torch import Tensor
 
-from atoll.core import Protocol
+from atoll.core import Message, Protocol
+from atoll.errors import ConfigError
 
 RandomBytes: TypeAlias = Callable[[int], bytes]  # so many of them, and other ones at every call
 
@@ -34,6 +35,9 @@ class SecureAggregation(Protocol):
     """
 
     needs: ClassVar[str] = ""  # the package that must be installed, if any: the extra `secure` has it
+    seed_bytes: ClassVar[int] = 0  # of the seeds that `mask` takes; 0: there are no masks that a seed gives
+    authenticates: ClassVar[bool] = False  # are bytes of another round, client or key refused, and bytes changed?
+    vector_kind: ClassVar[str] = ""  # the kind of the message with which a client's vector arrives
     bits: int
     insecure_seed: bool  # tests only: keys and masks are drawn from the run's seed
 
@@ -44,6 +48,34 @@ class SecureAggregation(Protocol):
     @abstractmethod
     def security(self, clients: int) -> Security:
         """What is promised among so many clients."""
+
+    def answers(self) -> tuple[str, ...]:
+        """The kinds of a client's messages, one for each step, where they are the same for all; () if not."""
+        return ()
+
+    def modulus(self, clients: int) -> int:
+        """Of the arithmetic in which vectors of so many are added: a multiple of 2^bits, or above any sum of them.
+
+        Where it is not 2^bits itself, the server also learns how often the sum wraps around.
+        """
+        return 1 << self.bits
+
+    def mask(self, seed: bytes, size: int, clients: int) -> Tensor:
+        """(size,) int64 below the modulus, as this seed gives them, for protocols that have `seed_bytes`."""
+        raise ConfigError(f"{type(self).__name__}: has no masks from seeds. Ask `seed_bytes` first.")
+
+    def masked(self, message: Message) -> Tensor | None:
+        """What the server sees of a client's vector, where it should be uniform below the modulus; else None."""
+        return None
+
+    def cautions(self, clients: int) -> tuple[str, ...]:
+        """What whoever runs it among so many clients should be told, if anything."""
+        if clients > 2:
+            return ()
+        return (
+            "secure aggregation of two parties: each knows the other's vector from the sum and its own, so that it is "
+            "hidden from the server alone (OARF, appendix B.3). Take three or more.",
+        )
 
     def random_bytes(self, key: Tensor) -> RandomBytes:
         """Where keys and masks come from: the system, unless `insecure_seed`."""

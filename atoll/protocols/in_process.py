@@ -18,7 +18,7 @@ Drops = Callable[[int, int], bool]  # of a step and a client: does its answer ge
 
 @dataclass
 class Transcript:
-    """What was sent: one entry for each step, by client. Bytes are those of payloads, if messages went over the wire.
+    """What was sent: one entry for each step, by client. Bytes are there where messages went over the wire.
 
     Seconds are the processor's, and count encoding with the sender and decoding with the receiver; the server has one
     entry more than there are steps, for what it did when the last answers were there.

@@ -54,7 +54,10 @@ class SecureAggregation(Protocol):
         return ()
 
     def modulus(self, clients: int) -> int:
-        """Of the arithmetic in which vectors of so many are added: a multiple of 2^bits, or above any sum of them."""
+        """Of the arithmetic in which vectors of so many are added: a multiple of 2^bits, or above any sum of them.
+
+        Where it is not 2^bits itself, the server also learns how often the sum wraps around.
+        """
         return 1 << self.bits
 
     def mask(self, seed: bytes, size: int, clients: int) -> Tensor:
@@ -67,7 +70,12 @@ class SecureAggregation(Protocol):
 
     def cautions(self, clients: int) -> tuple[str, ...]:
         """What whoever runs it among so many clients should be told, if anything."""
-        return ()
+        if clients > 2:
+            return ()
+        return (
+            "secure aggregation of two parties: each knows the other's vector from the sum and its own, so that it is "
+            "hidden from the server alone (OARF, appendix B.3). Take three or more.",
+        )
 
     def partners(self, clients: int) -> int:
         """How many others each of so many clients shares something with: costs grow with that."""

@@ -59,6 +59,9 @@ class AdditiveSharing(SecureAggregation):
             raise ConfigError(f"splits: {self.splits} parts for {clients} clients. At most as many as clients.")
         return clients
 
+    def partners(self, clients: int) -> int:
+        return self.splits - 1
+
     def client(self, id: int, own: Tree, key: Tensor) -> Client:
         need_cryptography("AdditiveSharing")
         return _client(self, id, own, self.random_bytes(key))

@@ -13,15 +13,15 @@ from scipy.optimize import nnls
 
 from atoll import rng
 from atoll.errors import ProtocolError
-from atoll.protocols.course import Course
+from atoll.protocols.course import Course, least_of
 from atoll.protocols.in_process import Transcript, run_protocol
 from atoll.protocols.secure_aggregation import SecureAggregation
 
 Floats = NDArray[np.float64]
-_CLIENTS = (4, 7, 12)
+_CLIENTS = (4, 8, 12, 20)  # that are tried, while there is time
 _FIRST, _GROWTH, _LONG = 256, 8, 1 << 18  # numbers in the vectors that are tried
 _REPEATS = 2  # of which the faster one counts
-_ENOUGH = 0.5  # seconds of such runs, after which no longer vector is tried
+_ENOUGH, _ALL = 0.5, 5.0  # seconds, after which no longer vector is tried, and no larger cohort
 _QUANTITIES = ("up", "down", "client_seconds", "server_seconds")
 
 
@@ -37,10 +37,10 @@ class ProtocolWork(NamedTuple):
         """What costs grow with: linear in them. Those of a client, then those of the server."""
         p, n = float(self.partners), float(self.clients)
         size, lost = float(self.numbers), float(self.lost)
-        return np.array([1.0, p, size, p * size, n, n * p, n * size, lost * p * size])
+        return np.array([1.0, p, p * p, size, p * size, n, n * p, n * size, lost * p * size])
 
 
-_CLIENT, _SERVER, _FEATURES = slice(0, 4), slice(0, 8), 8
+_CLIENT, _SERVER, _FEATURES = slice(0, 5), slice(0, 9), 9
 _COLUMNS = {"up": _CLIENT, "down": _CLIENT, "client_seconds": _CLIENT, "server_seconds": _SERVER}
 
 
@@ -66,7 +66,7 @@ class ProtocolCosts(NamedTuple):
 class CostModel:
     """Least squares of relative errors with coefficients that are not negative, one row for each quantity."""
 
-    coefficients: Floats  # (4, 8)
+    coefficients: Floats  # (4, 9)
     fit: Floats  # the fields of `Fit`
 
     @classmethod
@@ -113,7 +113,7 @@ def _fit(runs: list[tuple[ProtocolWork, ProtocolCosts]], quantity: int, columns:
     rows = np.array([work.features() for work, _ in runs])
     taken = np.maximum([costs[quantity] for _, costs in runs], 1e-9)
     relative = rows[:, columns] / taken[:, None]
-    scale = relative.max(0)
+    scale = np.where(relative.any(0), relative.max(0), 1.0)
     found, _ = nnls(relative / scale, np.ones(len(runs)))
     coefficients = np.zeros(rows.shape[1])
     coefficients[columns] = found / scale
@@ -124,8 +124,8 @@ def _runs(
     protocol: SecureAggregation, course: Course, clients: int, numbers: int
 ) -> list[tuple[ProtocolWork, ProtocolCosts]]:
     """Real ones: cohorts of several sizes, vectors until they take long, with and without a vector that never comes."""
-    runs = []
-    for n in [n for n in _CLIENTS if n <= clients and protocol.least(n) <= n] or [clients]:
+    runs, began = [], time.perf_counter()
+    for n in [n for n in _CLIENTS if n <= clients and least_of(protocol, n)] or [clients]:
         for length in _lengths(numbers):
             before = time.perf_counter()
             for lost in (0, 1):
@@ -134,6 +134,8 @@ def _runs(
                 runs += [(work, min(costs, key=lambda c: c.client_seconds))] if costs else []
             if time.perf_counter() - before > _ENOUGH:
                 break
+        if time.perf_counter() - began > _ALL:
+            break
     return runs
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from atoll import rng
-from atoll.errors import ProtocolError
+from atoll.errors import ConfigError, ProtocolError
 from atoll.protocols.in_process import run_protocol
 from atoll.protocols.secure_aggregation import SecureAggregation
 from atoll.threefry import uniform_at
@@ -48,12 +48,24 @@ class Course:
 
 def rehearse(protocol: SecureAggregation) -> Course:
     """Found by trying, among a few clients that hold one number each: one of them is lost at every step in turn."""
-    clients = next((n for n in range(3, _MOST + 1) if protocol.least(n) < n), 3)
+    least = {n: at_least for n in range(3, _MOST + 1) if (at_least := least_of(protocol, n)) is not None}
+    if not least:
+        raise ProtocolError(f"{type(protocol).__name__}: does not run among 3 to {_MOST} clients. Which are its own?")
+    clients = next((n for n, at_least in least.items() if at_least < n), min(least))
     _, steps = _sum_without(protocol, clients, None)
     sums = [_sum_without(protocol, clients, step)[0] for step in range(steps)]
     missing = [step for step, ids in enumerate(sums) if ids is not None and 0 not in ids]
     fatal = tuple(step for step, ids in enumerate(sums) if ids is None)
     return Course(steps, max(missing, default=steps - 1 if fatal else -1), fatal)
+
+
+def least_of(protocol: SecureAggregation, clients: int) -> int | None:
+    """How many of so many must stay; None where it is not for so few."""
+    try:
+        least = protocol.least(clients)
+    except ConfigError:
+        return None
+    return least if least <= clients else None
 
 
 def _sum_without(protocol: SecureAggregation, clients: int, lost: int | None) -> tuple[Sequence[int] | None, int]:

@@ -44,6 +44,9 @@ class PairwiseMasks(SecureAggregation):
         """Do clients sign whom they were told is left? Then each holds an `identity`, and is one of a directory."""
         return False
 
+    def partners(self, clients: int) -> int:
+        return min(self.graph(clients).degree, clients - 1)
+
     def least(self, clients: int) -> int:
         return self.graph(clients).least
 

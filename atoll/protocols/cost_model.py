@@ -125,7 +125,8 @@ def _runs(
 ) -> list[tuple[ProtocolWork, ProtocolCosts]]:
     """Real ones: cohorts of several sizes, vectors until they take long, with and without a vector that never comes."""
     runs, began = [], time.perf_counter()
-    for n in [n for n in _CLIENTS if n <= clients and least_of(protocol, n)] or [clients]:
+    sizes = {*(n for n in _CLIENTS if n < clients), min(clients, _CLIENTS[-1])}
+    for n in sorted(n for n in sizes if least_of(protocol, n)) or [clients]:
         for length in _lengths(numbers):
             before = time.perf_counter()
             for lost in (0, 1):

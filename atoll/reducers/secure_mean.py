@@ -21,9 +21,9 @@ SECURE = "secure"  # the name of its diagnostics
 class SecureMean(Reducer[Stack]):
     """Keeps every client's residues until `finish`, which hands each to its client and drives the protocol.
 
-    Its state is the round as it was planned: {"ids", "lost_at", "round", "void"}; {} where everybody stays. Whoever was
-    planned but has no residues, since it is lost before its vector, holds zeros that it never sends. A void round is
-    driven to where it ends; its total is that of nobody.
+    Its state is the round as it was planned: {"ids", "lost_at", "vector_step", "round", "void"}; {} where everybody
+    stays. Whoever was planned but has no residues, since it is lost before its vector or since its update is no number,
+    holds zeros that it never sends. A void round is driven to where it ends; its total is that of nobody.
     """
 
     protocol: SecureAggregation
@@ -45,7 +45,7 @@ class SecureMean(Reducer[Stack]):
         present: list[int] = partial.info.id.tolist()
         plan = state or _everybody(present)
         own = _vectors(partial, present, plan["ids"].tolist())
-        lost = dict(zip(plan["ids"].tolist(), plan["lost_at"].tolist(), strict=True))
+        lost = _lost(plan, present)
         log, number, void, result = Transcript(), int(plan["round"]), bool(plan["void"]), None
         try:
             result, _ = run_protocol(
@@ -70,7 +70,15 @@ class SecureMean(Reducer[Stack]):
 
 def _everybody(ids: list[int]) -> Tree:
     never, zero = torch.full((len(ids),), NEVER), torch.tensor(0)
-    return {"ids": torch.tensor(ids, dtype=torch.int64), "lost_at": never, "round": zero, "void": zero}
+    facts = {"vector_step": zero, "round": zero, "void": zero}
+    return {"ids": torch.tensor(ids, dtype=torch.int64), "lost_at": never, **facts}
+
+
+def _lost(plan: Tree, present: list[int]) -> dict[int, int]:
+    """The first answer that each client does not give."""
+    there, vector_step = set(present), int(plan["vector_step"])
+    planned = zip(plan["ids"].tolist(), plan["lost_at"].tolist(), strict=True)
+    return {id: at if id in there else min(at, vector_step) for id, at in planned}
 
 
 def _vectors(partial: Stack, present: list[int], planned: list[int]) -> dict[int, Tree]:

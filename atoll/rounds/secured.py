@@ -106,7 +106,7 @@ class Secured(RoundAround):
         asked, _ = self.inner.broadcast(ctx, inside, ids)
         here = ids[torch.from_numpy(attendance.trains)]
         inner = replace(ctx, sample=lambda: (here, participation))
-        planned = {**inside, "reducer": _plan(attendance, ctx.number)} if self.mode == "real" else inside
+        planned = {**inside, "reducer": self._plan(attendance, ctx.number)} if self.mode == "real" else inside
         new, outcome = yield from self.inner.run(inner, planned, key)
         kept = {**new, SECURE: state[SECURE]} if self.modelled else new
         costs = self._costs(state, attendance, outcome, ctx)
@@ -124,6 +124,12 @@ class Secured(RoundAround):
     def beside(self, state: Tree) -> dict[str, Model]:
         return self.inner.beside(tree.without(state, (SECURE,)))
 
+    def _plan(self, attendance: Attendance, number: int) -> Tree:
+        """What the reducer must know of a round."""
+        ids, lost_at = (torch.from_numpy(x.copy()) for x in (attendance.ids, attendance.lost_at))
+        facts = {"vector_step": self.course.vector_step, "round": number, "void": attendance.void}
+        return {"ids": ids, "lost_at": lost_at, **{name: torch.tensor(x) for name, x in facts.items()}}
+
     def _costs(self, state: Tree, attendance: Attendance, outcome: Outcome, ctx: Context) -> ProtocolCosts:
         """Counted, or predicted."""
         if self.mode == "cost":
@@ -136,12 +142,6 @@ class Secured(RoundAround):
         n, lost = len(attendance.ids), int((~attendance.arrives).sum())
         model = CostModel(state[SECURE]["coefficients"].cpu().numpy(), state[SECURE]["fit"].cpu().numpy())
         return model.costs(ProtocolWork(n, self.protocol.partners(n), tree.count(ctx.program.like), lost))
-
-
-def _plan(attendance: Attendance, number: int) -> Tree:
-    """What the reducer must know of a round."""
-    ids, lost_at = (torch.from_numpy(x.copy()) for x in (attendance.ids, attendance.lost_at))
-    return {"ids": ids, "lost_at": lost_at, "round": torch.tensor(number), "void": torch.tensor(attendance.void)}
 
 
 def _said(attendance: Attendance, costs: ProtocolCosts) -> Tree:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from atoll import rng
 from atoll.errors import ProtocolError
@@ -110,6 +109,8 @@ class Fit(NamedTuple):
 
 def _fit(runs: list[tuple[ProtocolWork, ProtocolCosts]], quantity: int, columns: slice) -> tuple[Floats, float]:
     """The coefficients of one quantity, and the median of its relative errors."""
+    from scipy.optimize import nnls  # takes a while to import
+
     rows = np.array([work.features() for work, _ in runs])
     taken = np.maximum([costs[quantity] for _, costs in runs], 1e-9)
     relative = rows[:, columns] / taken[:, None]

@@ -14,7 +14,7 @@ from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, nu
 MEANING = (
     "FedEval's levels, by what the server learns: " + "; ".join(f"{i}: {seen}" for i, seen in enumerate(LEVELS)) + "."
 )
-_COSTS = {"up": 1e-3, "down": 1e-3, "client_seconds": 1e3, "server_seconds": 1e3}
+_COSTS = {("up",): 1e-3, ("down",): 1e-3, ("seconds", "client"): 1e3, ("seconds", "server"): 1e3}  # kB, ms
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _cost_row(group: Group) -> TextRow:
     lines = [line["secure"] for record in group.records for line in record.rounds if "secure" in line]
     block = group.records[0].run["secure"]
     means = [
-        prose.significant(fmean(number_or_nan(line.get(name)) for line in lines) * by) for name, by in _COSTS.items()
+        prose.significant(fmean(number_or_nan(find(line, *at)) for line in lines) * by) for at, by in _COSTS.items()
     ]
     asked, inside = (prose.significant(fmean(line[name] for line in lines)) for name in ("asked", "in_sum"))
     lost, void = (sum(int(line.get(name, 0)) for line in lines) for name in ("lost", "void"))

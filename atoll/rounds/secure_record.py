@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from atoll.core import Outcome
-from atoll.protocols import Fit, ProtocolCosts
+from atoll.protocols import Fit
 from atoll.reducers import SECURE
 from atoll.tree import Tree
 
@@ -35,7 +35,8 @@ class SecureRecord:
             line |= {"lost": len(lost), "lost_ids": [id for id, _ in lost], "lost_steps": [at + 1 for _, at in lost]}
         if bool(told["void"]):
             line["void"] = True
-        line |= {name: float(f"{x:.6g}") for name, x in ProtocolCosts(*told["costs"].tolist())._asdict().items()}
+        up, down, client, server = (float(f"{x:.6g}") for x in told["costs"].tolist())
+        line |= {"up": up, "down": down, "seconds": {"client": client, "server": server}}  # of a client on average
         self._count(line)
         return line
 

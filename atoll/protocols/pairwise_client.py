@@ -30,6 +30,8 @@ class Settings(Protocol):
 
     def graph(self, clients: int) -> Graph: ...
     def checks_consistency(self) -> bool: ...
+    def add_mask(self, total: masks.Words, seed: bytes) -> None: ...
+    def subtract_mask(self, total: masks.Words, seed: bytes) -> None: ...
 
 
 def pairwise_client(settings: Settings, id: int, own: Tree, random: RandomBytes) -> Client:
@@ -45,10 +47,10 @@ def pairwise_client(settings: Settings, id: int, own: Tree, random: RandomBytes)
     me.meet((yield me.advertisement()), clients)
     seed = random(masks.SEED_BYTES)
     me.take_boxes((yield me.shares(seed, random)))
-    masks.add_mask(vector, seed)
+    settings.add_mask(vector, seed)
     for peer in me.shared:
         if peer != id:
-            apply = masks.add_mask if id < peer else masks.subtract_mask
+            apply = settings.add_mask if id < peer else settings.subtract_mask
             apply(vector, pair_seed(me.mask_key, me.publics[peer], session, id, peer))
     message = yield say("masked", session, vector=masks.residues(vector, settings.bits))
     if identity is not None:
@@ -108,6 +110,7 @@ class _Member:
         enough(len(ids), self.graph.threshold, self.where, "clients share keys")
         rows = dict(zip(ids, (row.tobytes() for row in body["public"].numpy()), strict=True))
         self.publics = {id: row[:KEY_BYTES] for id, row in rows.items()}
+        self.mailbox.bound = self.publics  # a mask key that was changed on its way to one of two is noticed by both
         self.mailbox.publics = {id: row[KEY_BYTES:] for id, row in rows.items()}
         if len({*self.publics.values(), *self.mailbox.publics.values()}) < 2 * len(ids):
             raise ProtocolError(f"{self.where}: one key is in the list twice. Every client has two of its own.")

@@ -50,7 +50,7 @@ class MersenneField:
         return (1 << (_EXACT_BITS - 2 * self.limb_bits)) // self.limbs
 
     def reduce(self, x: Elements) -> Elements:
-        """Any words, reduced: 2^exponent is 1."""
+        """Words below 2^(2 exponent - 1), reduced: 2^exponent is 1."""
         p = np.uint64(self.prime)
         folded = (x & p) + (x >> np.uint64(self.exponent))
         return np.minimum(folded, folded - p)  # below zero wraps around to the greatest words

@@ -160,7 +160,7 @@ class _Member:
         if set(alive) | set(dropped) != set(self.shared):
             raise ProtocolError(f"{self.where}: not everybody who sent shares is listed. Each stayed or dropped out.")
         if self.identity is not None:
-            self._check_consistency(alive, read_ids(body["signers"], self.where, alive), body["signatures"])
+            self._check_consistency(alive, body["signers"], body["signatures"])
         seeds = byte_rows([self.shared[id][0] for id in alive], shamir.SHARE_BYTES)
         keys = byte_rows([self.shared[id][1] for id in dropped], shamir.SHARE_BYTES)
         return say("revealed", self.session, seeds=seeds, keys=keys)
@@ -170,9 +170,10 @@ class _Member:
         enough(len(ids), self.graph.threshold, self.where, "clients are said to be left")
         return ids
 
-    def _check_consistency(self, alive: list[int], signers: list[int], signatures: Tensor) -> None:
+    def _check_consistency(self, alive: list[int], listed: Tensor, signatures: Tensor) -> None:
         if alive != self.signed:
             raise ProtocolError(f"{self.where}: the survivors are not those it signed. Do not trust the server.")
+        signers = read_ids(listed, self.where, among=alive)
         if len(signatures) != len(signers):
             raise ProtocolError(f"{self.where}: {len(signatures)} signatures of {len(signers)} clients. Was it cut?")
         enough(len(signers), self.graph.threshold, self.where, "clients signed who is left")

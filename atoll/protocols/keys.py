@@ -81,24 +81,24 @@ def hkdf(secret: bytes, salt: bytes, info: bytes, length: int = KEY_BYTES) -> by
     return blocks[:length]
 
 
-def seal(key: bytes, text: bytes, session: bytes, sender: int, receiver: int) -> bytes:
-    """The text, encrypted and authenticated, with who it is from and for. A key is used once."""
+def seal(key: bytes, text: bytes, agreed: bytes, sender: int, receiver: int) -> bytes:
+    """The text, encrypted; authenticated with what both agree on, and whom it is from and for. A key is used once."""
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-    return ChaCha20Poly1305(key).encrypt(_NONCE, text, session + _number(sender) + _number(receiver))
+    return ChaCha20Poly1305(key).encrypt(_NONCE, text, agreed + _number(sender) + _number(receiver))
 
 
-def unseal(key: bytes, box: bytes, session: bytes, sender: int, receiver: int) -> bytes:
-    """What was sealed; a ProtocolError where key, box, session, sender or receiver are not those it was sealed with."""
+def unseal(key: bytes, box: bytes, agreed: bytes, sender: int, receiver: int) -> bytes:
+    """What was sealed; a ProtocolError where key, box, sender, receiver or what they agree on are other ones."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     try:
-        return ChaCha20Poly1305(key).decrypt(_NONCE, box, session + _number(sender) + _number(receiver))
+        return ChaCha20Poly1305(key).decrypt(_NONCE, box, agreed + _number(sender) + _number(receiver))
     except InvalidTag:
         raise ProtocolError(
-            f"client {receiver}: the box from client {sender} does not open: it was changed on its way, or sealed with "
-            "another key. Start a new round; if it happens again, do not trust the server."
+            f"client {receiver}: the box from client {sender} does not open: a key or the box was changed on its "
+            "way. Start a new round; if it happens again, do not trust the server."
         ) from None
 
 

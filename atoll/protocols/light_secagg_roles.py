@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hmac import compare_digest
 
 import numpy as np
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from atoll.core import Client, Server
 from atoll.errors import ProtocolError
-from atoll.protocols.keys import KEY_BYTES, SESSION_BYTES, KeyPair
+from atoll.protocols.keys import KEY_BYTES, SESSION_BYTES, KeyPair, byte_row
 from atoll.protocols.lagrange import decoding_matrix, encoding_matrix
 from atoll.protocols.mailbox import BOXES, Mailbox, introduce, relay
 from atoll.protocols.masks import SEED_BYTES, words
@@ -19,6 +21,7 @@ from atoll.protocols.mersenne import Elements, MersenneField
 from atoll.protocols.message_fields import (
     BYTES,
     NUMBERS,
+    Fields,
     begin,
     enough,
     id_row,
@@ -31,6 +34,9 @@ from atoll.protocols.message_fields import (
 )
 from atoll.protocols.secure_aggregation import RandomBytes
 from atoll.tree import Tree
+
+_DIGEST_BYTES = 32
+_AGAIN = "The list was changed on its way: begin a new round."
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ def light_client(coding_of: Callable[[int], CodedMasks], id: int, own: Tree, ran
     total = np.zeros(coding.width(len(vector)), np.uint64)
     for peer in alive:
         total = coding.field.add(total, coding.from_bytes(opened[peer]))
-    yield say("recovered", session, share=coding.to_tensor(total))
+    yield say("recovered", session, share=coding.to_tensor(total), over=byte_row(_digest(session, alive)))
     raise ProtocolError(f"{where}: a message after its shares were revealed. It answers once in a round.")
 
 
@@ -131,9 +137,18 @@ def light_server(coding: CodedMasks, ids: Sequence[int], random: RandomBytes) ->
     alive = list(vectors)
     question = dict.fromkeys(alive, say("survivors", session, ids=id_row(alive)))
     share = (coding.dtype, (coding.width(len(total)),))
-    answers = read_all((yield question), "recovered", session, alive, least, share=share)
+    fields: Fields = {"share": share, "over": (BYTES, (_DIGEST_BYTES,))}
+    answers = read_all((yield question), "recovered", session, alive, least, **fields)
+    for id, body in answers.items():
+        if not compare_digest(body["over"].numpy().tobytes(), _digest(session, alive)):
+            raise ProtocolError(f"server, from client {id}: it added up shares of others than those left. {_AGAIN}")
     used = list(answers)[: coding.pieces]
     shares = np.stack([coding.to_elements(answers[id]["share"], f"server, from client {id}") for id in used])
     masks = coding.decode(shares, [holders.index(id) for id in used], len(total))
     result = coding.field.subtract(total, masks) & np.uint64((1 << coding.bits) - 1)
     return {"sum": torch.from_numpy(result.astype(np.int64)), "ids": id_row(alive)}
+
+
+def _digest(session: bytes, ids: Sequence[int]) -> bytes:
+    """Of whose shares were added up."""
+    return hashlib.sha256(session + b"".join(id.to_bytes(8, "little") for id in ids)).digest()

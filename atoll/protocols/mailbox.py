@@ -27,6 +27,7 @@ class Mailbox:
     session: bytes
     key: KeyPair = field(repr=False)
     publics: dict[int, bytes] = field(default_factory=dict)
+    bound: dict[int, bytes] = field(default_factory=dict)  # what else both must know of a client, or no box opens
 
     @property
     def where(self) -> str:
@@ -67,11 +68,14 @@ class Mailbox:
 
     def seal(self, peer: int, text: bytes) -> bytes:
         key = derive(self.key.secret_with(self.publics[peer]), "shares", self.session, self.id, peer)
-        return seal(key, text, self.session, self.id, peer)
+        return seal(key, text, self._agreed(self.id, peer), self.id, peer)
 
     def unseal(self, peer: int, box: bytes) -> bytes:
         key = derive(self.key.secret_with(self.publics[peer]), "shares", self.session, peer, self.id)
-        return unseal(key, box, self.session, peer, self.id)
+        return unseal(key, box, self._agreed(peer, self.id), peer, self.id)
+
+    def _agreed(self, sender: int, receiver: int) -> bytes:
+        return self.session + self.bound.get(sender, b"") + self.bound.get(receiver, b"")
 
 
 def introduce(session: bytes, keys: Mapping[int, Tree]) -> dict[int, Message]:

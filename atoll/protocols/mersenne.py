@@ -26,8 +26,8 @@ _COLUMNS = 1 << 13  # of a product at a time, so that limbs stay small
 class MersenneField:
     """Whole numbers modulo 2^exponent - 1.
 
-    >>> MersenneField(31).multiply(np.uint64(1 << 30), np.uint64(4))
-    np.uint64(2)
+    >>> MersenneField(31).multiply(np.array([1 << 30], np.uint64), np.array([4], np.uint64))
+    array([2], dtype=uint64)
     """
 
     exponent: int
@@ -50,10 +50,10 @@ class MersenneField:
         return (1 << (_EXACT_BITS - 2 * self.limb_bits)) // self.limbs
 
     def reduce(self, x: Elements) -> Elements:
-        """Any words, reduced: 2^exponent is 1."""
+        """Words below 2^(2 exponent - 1), reduced: 2^exponent is 1."""
         p = np.uint64(self.prime)
         folded = (x & p) + (x >> np.uint64(self.exponent))
-        return np.where(folded >= p, folded - p, folded)
+        return np.minimum(folded, folded - p)  # below zero wraps around to the greatest words
 
     def add(self, a: Elements, b: Elements) -> Elements:
         return self.reduce(a + b)
@@ -70,7 +70,7 @@ class MersenneField:
             for other in range(self.limbs):
                 product = ((a >> np.uint64(other * int(width))) & low) * limb
                 total = self.add(total, self._shifted(self.reduce(product), (place + other) * self.limb_bits))
-        return total[()]
+        return total
 
     def matmul(self, a: Elements, b: Elements) -> Elements:
         """(m, k) by (k, n)."""

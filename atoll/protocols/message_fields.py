@@ -36,7 +36,7 @@ def read(message: Message, kind: str, where: str, session: bytes | None, **field
     for name, (dtype, shape) in wanted.items():
         if not _fits(message.body[name], dtype, shape):
             raise ProtocolError(f"{where}: {name!r} of {kind!r} is not {_words(dtype, shape)}. Was it cut on its way?")
-    if session is not None and not hmac.compare_digest(message.body["session"].numpy().tobytes(), session):
+    if session is not None and not _is_of(session, message.body):
         raise ProtocolError(f"{where}: {kind!r} is of another session. Messages of earlier rounds are not taken.")
     return message.body
 
@@ -105,6 +105,10 @@ def enough(left: int, least: int, where: str, what: str) -> None:
             f"{where}: {left} {what}, and the threshold is {least}. Nothing was revealed: begin a new round, with more "
             "clients or a lower threshold."
         )
+
+
+def _is_of(session: bytes, body: Tree) -> bool:
+    return hmac.compare_digest(body["session"].numpy().tobytes(), session)
 
 
 def _fits(value: object, dtype: torch.dtype, shape: Shape) -> bool:

@@ -62,8 +62,18 @@ class PairwiseMasks(SecureAggregation):
         signed = ("signed",) if self.checks_consistency() else ()
         return ("keys", "shares", "masked", *signed, "revealed")
 
+    def add_mask(self, total: masks.Words, seed: bytes) -> None:
+        """To words, in place; they are reduced at the end."""
+        masks.add_mask(total, seed)
+
+    def subtract_mask(self, total: masks.Words, seed: bytes) -> None:
+        """From words, in place; they are reduced at the end."""
+        masks.subtract_mask(total, seed)
+
     def mask(self, seed: bytes, size: int, clients: int) -> Tensor:
-        return masks.residues(masks.mask(seed, size, self.bits), self.bits)
+        total = masks.zeros(size, self.bits)
+        self.add_mask(total, seed)
+        return masks.residues(total, self.bits)
 
     def masked(self, message: Message) -> Tensor | None:
         return message.body["vector"] if message.kind == self.vector_kind else None

@@ -30,6 +30,8 @@ class Settings(Protocol):
 
     def graph(self, clients: int) -> Graph: ...
     def checks_consistency(self) -> bool: ...
+    def add_mask(self, total: masks.Words, seed: bytes) -> None: ...
+    def subtract_mask(self, total: masks.Words, seed: bytes) -> None: ...
 
 
 def pairwise_client(settings: Settings, id: int, own: Tree, random: RandomBytes) -> Client:
@@ -45,10 +47,10 @@ def pairwise_client(settings: Settings, id: int, own: Tree, random: RandomBytes)
     me.meet((yield me.advertisement()), clients)
     seed = random(masks.SEED_BYTES)
     me.take_boxes((yield me.shares(seed, random)))
-    masks.add_mask(vector, seed)
+    settings.add_mask(vector, seed)
     for peer in me.shared:
         if peer != id:
-            apply = masks.add_mask if id < peer else masks.subtract_mask
+            apply = settings.add_mask if id < peer else settings.subtract_mask
             apply(vector, pair_seed(me.mask_key, me.publics[peer], session, id, peer))
     message = yield say("masked", session, vector=masks.residues(vector, settings.bits))
     if identity is not None:
@@ -108,6 +110,7 @@ class _Member:
         enough(len(ids), self.graph.threshold, self.where, "clients share keys")
         rows = dict(zip(ids, (row.tobytes() for row in body["public"].numpy()), strict=True))
         self.publics = {id: row[:KEY_BYTES] for id, row in rows.items()}
+        self.mailbox.bound = self.publics  # a mask key that was changed on its way to one of two is noticed by both
         self.mailbox.publics = {id: row[KEY_BYTES:] for id, row in rows.items()}
         if len({*self.publics.values(), *self.mailbox.publics.values()}) < 2 * len(ids):
             raise ProtocolError(f"{self.where}: one key is in the list twice. Every client has two of its own.")
@@ -157,7 +160,7 @@ class _Member:
         if set(alive) | set(dropped) != set(self.shared):
             raise ProtocolError(f"{self.where}: not everybody who sent shares is listed. Each stayed or dropped out.")
         if self.identity is not None:
-            self._check_consistency(alive, read_ids(body["signers"], self.where, alive), body["signatures"])
+            self._check_consistency(alive, body["signers"], body["signatures"])
         seeds = byte_rows([self.shared[id][0] for id in alive], shamir.SHARE_BYTES)
         keys = byte_rows([self.shared[id][1] for id in dropped], shamir.SHARE_BYTES)
         return say("revealed", self.session, seeds=seeds, keys=keys)
@@ -167,9 +170,10 @@ class _Member:
         enough(len(ids), self.graph.threshold, self.where, "clients are said to be left")
         return ids
 
-    def _check_consistency(self, alive: list[int], signers: list[int], signatures: Tensor) -> None:
+    def _check_consistency(self, alive: list[int], listed: Tensor, signatures: Tensor) -> None:
         if alive != self.signed:
             raise ProtocolError(f"{self.where}: the survivors are not those it signed. Do not trust the server.")
+        signers = read_ids(listed, self.where, among=alive)
         if len(signatures) != len(signers):
             raise ProtocolError(f"{self.where}: {len(signatures)} signatures of {len(signers)} clients. Was it cut?")
         enough(len(signers), self.graph.threshold, self.where, "clients signed who is left")

@@ -29,7 +29,7 @@ def pairwise_server(settings: Settings, ids: Sequence[int], random: RandomBytes)
 
     public: Fields = {"public": (BYTES, (2, KEY_BYTES)), **(signature if signs else {})}
     keys = read_all((yield begin(session, ids)), "keys", session, ids, least, **public)
-    desk = _Desk(session, graph, settings.bits, graph.neighbours(list(keys), random))
+    desk = _Desk(session, graph, settings, graph.neighbours(list(keys), random))
     desk.publics = {id: body["public"][0].numpy().tobytes() for id, body in keys.items()}
 
     fields: Fields = {**BOXES, "commitment": (BYTES, (KEY_BYTES,))}
@@ -58,7 +58,7 @@ class _Desk:
 
     session: bytes
     graph: Graph
-    bits: int
+    settings: Settings
     neighbours: dict[int, list[int]]
     publics: dict[int, bytes] = field(default_factory=dict)  # of the mask keys
     commitments: dict[int, bytes] = field(default_factory=dict)
@@ -79,9 +79,9 @@ class _Desk:
         return messages
 
     def add_up(self, vectors: Mapping[int, Tree]) -> masks.Words:
-        total = masks.zeros(one_length(vectors), self.bits)
+        total = masks.zeros(one_length(vectors), self.settings.bits)
         for id, body in vectors.items():
-            total += masks.words(body["vector"], self.bits, f"server, from client {id}")
+            total += masks.words(body["vector"], self.settings.bits, f"server, from client {id}")
         return total
 
     def questions(
@@ -104,12 +104,12 @@ class _Desk:
         stayed = {id for message in questions.values() for id in message.body["alive"].tolist()}
         lost = {id for message in questions.values() for id in message.body["dropped"].tolist()}
         for id in sorted(stayed):
-            masks.subtract_mask(total, self._seed(id, seeds.get(id, [])))
+            self.settings.subtract_mask(total, self._seed(id, seeds.get(id, [])))
         for id in sorted(lost):
             key = self._key(id, keys.get(id, []))
             for peer in self.neighbours[id]:
                 if peer in stayed:
-                    remove = masks.subtract_mask if peer < id else masks.add_mask
+                    remove = self.settings.subtract_mask if peer < id else self.settings.add_mask
                     remove(total, pair_seed(key, self.publics[peer], self.session, id, peer))
 
     def _collected(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -45,7 +45,7 @@ class Dealt(NamedTuple):
     dealer: int
     keys: dict[int, bytes]  # for boxes, of the whole roster
     public: Tree
-    boxes: dict[int, Tensor]  # the private key for each, where everybody gets it
+    boxes: dict[int, Tensor]  # for everybody else: the private key, where the group has it
 
 
 class Sum(NamedTuple):
@@ -63,7 +63,7 @@ class HomomorphicAggregation(SecureAggregation):
     threshold: int  # vectors in the sum, at least
 
     @abstractmethod
-    def draw_keys(self, random: RandomBytes) -> tuple[Tree, bytes]:
+    def draw_keys(self, clients: int, random: RandomBytes) -> tuple[Tree, bytes]:
         """A public key as it travels, and the private key."""
 
     @abstractmethod
@@ -98,16 +98,20 @@ class HomomorphicAggregation(SecureAggregation):
         box, private = BoxKey.draw(random), b""
         yield None
         message = yield Message("box_key", {"key": to_tensor(box.public)})
+        context = b""
         if message.kind == "deal":
             roster = self._roster(message.body, id)
-            public, private = self.draw_keys(random)
-            message = yield Message(
-                "dealt", {"public": public, "boxes": self._boxes(roster, id, private, public, random)}
-            )
+            public, private = self.draw_keys(len(roster), random)
+            context, others = _context("key", public, roster), {i: k for i, k in roster.items() if i != id}
+            content = private if self.key == "group" else b""  # an empty box still says which public key is meant
+            boxes = _seal_each(others, [content] * len(others), context, random)
+            message = yield Message("dealt", {"public": public, "boxes": boxes})
         body = body_of(message, "encrypt", "server")
         public, ids = branch(body, "public", "server"), self._ids(body, id)
-        if self.key == "group" and not private:
-            private = box.open(octets(body, "box", "server"), _context(public, id))
+        if private:
+            need(context == _context("key", public, ids), f"client {id}: the server changed the key or the roster.")
+        else:
+            private = _open(box, octets(body, "box", "server"), _context("key", public, ids), id)
         ciphertexts = self.encrypt(public, vector, len(ids), random)
         message = yield Message("ciphertexts", {"ciphertexts": ciphertexts, "numbers": torch.tensor(len(vector))})
         if message.kind == "share":
@@ -115,12 +119,13 @@ class HomomorphicAggregation(SecureAggregation):
             need(self.key == "shared" and bool(private), f"client {id}: has no key to share. The server asks for it.")
             need(roster.keys() <= set(ids), f"client {id}: is to share the key with clients that did not encrypt.")
             shares, private = self.split(private, len(roster), random), b""  # from here on the key is nowhere whole
-            message = yield Message("shares", {"boxes": _seal_each(roster, shares, public, random)})
+            boxes = _seal_each(roster, shares, _context("share", public, roster), random)
+            message = yield Message("shares", {"boxes": boxes})
         body = body_of(message, "decrypt", "server")
-        need(set(self._ids(body, id)) <= set(ids), f"client {id}: the sum is of clients that did not encrypt.")
-        total = branch(body, "total", "server")
+        in_sum, total = self._ids(body, id), branch(body, "total", "server")
+        need(set(in_sum) <= set(ids), f"client {id}: the sum is of clients that did not encrypt.")
         if self.key == "shared":
-            share = box.open(octets(body, "box", "server"), _context(public, id))
+            share = _open(box, octets(body, "box", "server"), _context("share", public, in_sum), id)
             yield Message("partial", self.decrypt_partly(public, share, total, len(vector), len(ids)))
         else:
             need(bool(private), f"client {id}: has no key to decrypt with. The server asks for it.")
@@ -152,7 +157,7 @@ class HomomorphicAggregation(SecureAggregation):
 
     def _dealt(self, dealer: int, message: Message, roster: dict[int, bytes]) -> Dealt:
         body, sender = body_of(message, "dealt", f"client {dealer}"), f"client {dealer}"
-        others = [id for id in roster if id != dealer] if self.key == "group" else []
+        others = [id for id in roster if id != dealer]
         return Dealt(dealer, roster, branch(body, "public", sender), _boxes_for(others, body, sender))
 
     def _sum(self, dealt: Dealt, uploads: dict[int, Message]) -> Sum:
@@ -212,19 +217,16 @@ class HomomorphicAggregation(SecureAggregation):
         need(keys.shape == (len(ids), KEY_BYTES), f"client {id}: the roster has not one key for each client.")
         return {other: row.numpy().tobytes() for other, row in zip(ids, keys, strict=True)}
 
-    def _boxes(
-        self, roster: Mapping[int, bytes], dealer: int, private: bytes, public: Tree, random: RandomBytes
-    ) -> dict[str, Tensor]:
-        """The private key for everybody else, where the group has it."""
-        others = {id: key for id, key in roster.items() if id != dealer} if self.key == "group" else {}
-        return _seal_each(others, [private] * len(others), public, random)
-
 
 def _seal_each(
-    roster: Mapping[int, bytes], secrets: Sequence[bytes], public: Tree, random: RandomBytes
+    roster: Mapping[int, bytes], secrets: Sequence[bytes], context: bytes, random: RandomBytes
 ) -> dict[str, Tensor]:
     pairs = zip(roster.items(), secrets, strict=True)
-    return {str(id): to_tensor(seal(key, secret, _context(public, id), random)) for (id, key), secret in pairs}
+    return {str(id): to_tensor(seal(key, secret, context + _id(id), random)) for (id, key), secret in pairs}
+
+
+def _open(box: BoxKey, sealed: bytes, context: bytes, id: int) -> bytes:
+    return box.open(sealed, context + _id(id))
 
 
 def _boxes_for(ids: Sequence[int], body: Tree, sender: str) -> dict[int, Tensor]:
@@ -243,9 +245,13 @@ def _box_key(id: int, message: Message) -> bytes:
     return key
 
 
-def _context(public: Tree, recipient: int) -> bytes:
-    """A box is for one client and one homomorphic key, which is drawn for one round."""
-    digest = hashlib.sha256(f"{recipient}".encode())
+def _context(purpose: str, public: Tree, ids: Iterable[int]) -> bytes:
+    """What a box is about: one homomorphic key, which is drawn for one round, and one list of clients."""
+    digest = hashlib.sha256(f"{purpose} {sorted(ids)}".encode())
     for path, x in sorted(tree.paths(public)):
         digest.update(f"/{path}/{x.dtype}/{tuple(x.shape)}/".encode() + x.numpy().tobytes())
     return digest.digest()
+
+
+def _id(id: int) -> bytes:
+    return id.to_bytes(8, "little")

@@ -52,7 +52,7 @@ class PaillierAggregation(HomomorphicAggregation):
     def security(self, clients: int) -> Security:
         return Security(2, _SERVER_LEARNS[self.key], _CLIENTS_LEARN[self.key], _ASSUMES[self.key])
 
-    def draw_keys(self, random: RandomBytes) -> tuple[Tree, bytes]:
+    def draw_keys(self, clients: int, random: RandomBytes) -> tuple[Tree, bytes]:
         private = PaillierPrivateKey.draw(self.key_bits, random)
         public = private.public(random if self.short_exponents else None)
         half, size = self.key_bits // 16, self.key_bits // 8

@@ -96,7 +96,7 @@ class HomomorphicAggregation(SecureAggregation):
     def client(self, id: int, own: Tree, key: Tensor) -> Client:
         random, vector = self.random_bytes(key), own["vector"]
         box, private = BoxKey.draw(random), b""
-        yield None
+        body_of((yield None), "begin", "server")
         message = yield Message("box_key", {"key": to_tensor(box.public)})
         context = b""
         if message.kind == "deal":
@@ -108,12 +108,13 @@ class HomomorphicAggregation(SecureAggregation):
             message = yield Message("dealt", {"public": public, "boxes": boxes})
         body = body_of(message, "encrypt", "server")
         public, ids = branch(body, "public", "server"), self._ids(body, id)
+        about = _context("key", public, ids)
         if private:
-            need(context == _context("key", public, ids), f"client {id}: the server changed the key or the roster.")
+            need(context == about, f"client {id}: the server changed the key or the roster. It has to relay them.")
         else:
-            private = _open(box, octets(body, "box", "server"), _context("key", public, ids), id)
-        ciphertexts = self.encrypt(public, vector, len(ids), random)
-        message = yield Message("ciphertexts", {"ciphertexts": ciphertexts, "numbers": torch.tensor(len(vector))})
+            private = _open(box, octets(body, "box", "server"), about, id)
+        upload = {"ciphertexts": self.encrypt(public, vector, len(ids), random), "numbers": torch.tensor(len(vector))}
+        message = yield Message("ciphertexts", {**upload, "about": to_tensor(about)})
         if message.kind == "share":
             roster = self._roster(message.body, id)
             need(self.key == "shared" and bool(private), f"client {id}: has no key to share. The server asks for it.")
@@ -124,13 +125,16 @@ class HomomorphicAggregation(SecureAggregation):
         body = body_of(message, "decrypt", "server")
         in_sum, total = self._ids(body, id), branch(body, "total", "server")
         need(set(in_sum) <= set(ids), f"client {id}: the sum is of clients that did not encrypt.")
+        about = _context("sum", total, in_sum)
         if self.key == "shared":
             share = _open(box, octets(body, "box", "server"), _context("share", public, in_sum), id)
-            yield Message("partial", self.decrypt_partly(public, share, total, len(vector), len(ids)))
+            partial = self.decrypt_partly(public, share, total, len(vector), len(ids))
+            yield Message("partial", {**partial, "about": to_tensor(about)})
         else:
             need(bool(private), f"client {id}: has no key to decrypt with. The server asks for it.")
             residues = self.decrypt(public, private, total, len(vector), len(ids))
-            yield Message("residues", {"residues": torch.from_numpy(pack_residues(residues.numpy(), self.bits))})
+            packed = torch.from_numpy(pack_residues(residues.numpy(), self.bits))
+            yield Message("residues", {"residues": packed, "about": to_tensor(about)})
 
     def server(self, ids: Sequence[int], key: Tensor) -> Server:
         dealt = yield from self._deal(ids)
@@ -139,7 +143,7 @@ class HomomorphicAggregation(SecureAggregation):
         boxes = {id: {"box": box} for id, box in dealt.boxes.items()}
         uploads = yield {id: Message("encrypt", {**body, **boxes.get(id, {})}) for id in roster}
         self._enough(uploads, "vectors")
-        total = self._sum(dealt, {id: uploads[id] for id in sorted(uploads)})
+        total = self._sum(dealt, uploads)
         residues = yield from (self._combined if self.key == "shared" else self._decrypted)(dealt, total)
         return {"sum": residues, "ids": torch.tensor(total.ids)}
 
@@ -160,13 +164,13 @@ class HomomorphicAggregation(SecureAggregation):
         others = [id for id in roster if id != dealer]
         return Dealt(dealer, roster, branch(body, "public", sender), _boxes_for(others, body, sender))
 
-    def _sum(self, dealt: Dealt, uploads: dict[int, Message]) -> Sum:
-        bodies = {id: body_of(m, "ciphertexts", f"client {id}") for id, m in uploads.items()}
+    def _sum(self, dealt: Dealt, uploads: Mapping[int, Message]) -> Sum:
+        bodies = _answers(uploads, "ciphertexts", _context("key", dealt.public, dealt.keys))
         lengths = {id: whole(body, "numbers", f"client {id}") for id, body in bodies.items()}
         numbers = next(iter(lengths.values()))
         need(set(lengths.values()) == {numbers}, f"homomorphic: vectors of {lengths} numbers. All need the same model.")
         ciphertexts = {id: branch(body, "ciphertexts", f"client {id}") for id, body in bodies.items()}
-        return Sum(self.add(dealt.public, ciphertexts, numbers, len(dealt.keys)), numbers, list(uploads))
+        return Sum(self.add(dealt.public, ciphertexts, numbers, len(dealt.keys)), numbers, list(bodies))
 
     def _decrypted(self, dealt: Dealt, total: Sum) -> Answer:
         """Some of those who have the key decrypt; who answers at once must say the same."""
@@ -175,7 +179,7 @@ class HomomorphicAggregation(SecureAggregation):
         while waiting:
             asked, waiting = waiting[:_DECRYPTORS], waiting[_DECRYPTORS:]
             answers = yield dict.fromkeys(asked, request)
-            bodies = {id: body_of(answers[id], "residues", f"client {id}") for id in asked if id in answers}
+            bodies = _answers(answers, "residues", _context("sum", total.ciphertexts, total.ids))
             sums = [octets(body, "residues", f"client {id}") for id, body in bodies.items()]
             if sums:
                 need(len(set(sums)) == 1, f"homomorphic: clients {asked} decrypt one sum to two. One of them is wrong.")
@@ -196,7 +200,7 @@ class HomomorphicAggregation(SecureAggregation):
         partials = yield {id: Message("decrypt", {**body, "box": boxes[id]}) for id in keys}
         gone = sorted(keys.keys() - partials.keys())
         need(not gone, f"homomorphic: clients {gone} are gone with their shares of the key. key = 'group' would go on.")
-        bodies = {id: body_of(partials[id], "partial", f"client {id}") for id in total.ids}
+        bodies = _answers(partials, "partial", _context("sum", total.ciphertexts, total.ids))
         return self.combine(dealt.public, bodies, total.numbers, len(dealt.keys))
 
     def _enough(self, left: Mapping[int, object], what: str) -> None:
@@ -243,6 +247,15 @@ def _box_key(id: int, message: Message) -> bytes:
     key = octets(body_of(message, "box_key", f"client {id}"), "key", f"client {id}")
     need(len(key) == KEY_BYTES, f"client {id}: sent a key of {len(key)} bytes. One of X25519 has {KEY_BYTES}.")
     return key
+
+
+def _answers(messages: Mapping[int, Message], kind: str, about: bytes) -> dict[int, Tree]:
+    """Bodies of clients' answers, which must be about this key or this sum: one of an earlier round is refused."""
+    bodies = {id: body_of(messages[id], kind, f"client {id}") for id in sorted(messages)}
+    for id, body in bodies.items():
+        about_it = octets(body, "about", f"client {id}") == about
+        need(about_it, f"client {id}: its {kind} are for another key, roster or sum. Were they of an earlier round?")
+    return bodies
 
 
 def _context(purpose: str, public: Tree, ids: Iterable[int]) -> bytes:

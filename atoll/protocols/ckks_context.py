@@ -1,13 +1,15 @@
 """What CKKS needs of TenSEAL: parameters under which sums are exact, contexts, and ciphertexts as bytes and back.
 
 Sums need no multiplication, so one 60-bit prime carries the ciphertext (and one more prime the keys). A number of the
-sum of m ciphertexts is off by a normal error of deviation sqrt(m N/2 (2N/3 + 2) / 12) over the scale: the rounding that
-is left after the key's prime is divided out, and that of encoded numbers. The scale makes half a step ten deviations,
-and what the prime holds above it is room for the sum:
+sum of m ciphertexts is off by an error of deviation sqrt(m N/2 (2N/3 + 2) / 12) over the scale: t s + t', where s is
+the key, and t and t' are what rounding leaves after the key's prime is divided out. In a slot that is the real part of
+a product of two complex normals, so it is distributed like Laplace's, not like a normal: beyond k deviations with
+probability exp(-sqrt(2) k). The scale makes half a step 32 deviations (2^-65 a number), and what the prime holds above
+it is room for the sum:
 
 | parameters | numbers a ciphertext | bytes a number | largest sum of 10, 100, 1,000 clients |
 |---|---|---|---|
-| N = 4,096, 60 bits (109 with the keys' prime) | 2,048 | 32.1 | 43, 41, 40 bits with its sign |
+| N = 4,096, 60 bits (109 with the keys' prime) | 2,048 | 32.1 | 41, 40, 38 bits with its sign |
 | N = 8,192, 120 bits (180 with the keys' prime) | 4,096 | 64.0 | 46 bits: TenSEAL encodes in float64 |
 
 Both are within the standard's bounds for 128 bits of security (109 and 218).
@@ -29,7 +31,7 @@ from atoll.errors import ProtocolError
 from atoll.protocols.extra import extra
 from atoll.protocols.message_parts import need
 
-_DEVIATIONS = 10  # of the error in half a step
+_DEVIATIONS = 32  # of the error in half a step
 _FLOAT_BITS = 46  # of a sum, with its sign: float64 is off by 0.03 (0.06 at 47, 0.5 at 50)
 _SEAL_HEADER = struct.Struct("<HBBBBHQ")  # magic, its length, version (2), compression, reserved, bytes in all
 
@@ -56,7 +58,7 @@ class CkksParameters:
         """Of the largest sum of so many clients, with its sign: |sum| x scale is at most a quarter of the modulus.
 
         >>> [CkksParameters(4096, (60, 49)).sum_bits(clients) for clients in (10, 100, 1000)]
-        [43, 41, 40]
+        [41, 40, 38]
         """
         return min(_FLOAT_BITS, sum(self.prime_bits[:-1]) - 1 - self.scale_bits(clients))
 

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from atoll import rng
 from atoll.core import Client, Protocol, Server
-from atoll.protocols import SecureAggregation
-from atoll.protocols.over_sockets import serve, take_part
+from atoll.protocols import SecureAggregation, serve, take_part
 from atoll.tree import Tree
 
 PROTOCOLS = {
@@ -98,7 +97,9 @@ def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()[:2]
     processes = [
-        multiprocessing.get_context("fork").Process(target=client, args=(given.protocol, id, given.numbers, address))
+        multiprocessing.get_context("fork").Process(
+            target=client, args=(given.protocol, id, given.numbers, address), daemon=True
+        )
         for id in ids
     ]
     for process in processes:

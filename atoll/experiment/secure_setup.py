@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Sequence
+from math import floor
 from typing import Any
 
 from atoll.core import Algorithm, Chain, Model, Round, Transform, resolve, transform_name
 from atoll.errors import ConfigError, SpecError
 from atoll.experiment.experiment import Experiment, SecureTable
 from atoll.experiment.registry import build, find_builder
+from atoll.experiment.signatures import schema
 from atoll.privacy.run import metrics_read
 from atoll.protocols import PROTOCOLS, Course, SecureAggregation, rehearse
 from atoll.rounds import Secured
 from atoll.schedules import Schedule
+from atoll.schema import mistakes
 from atoll.transforms import Compressor, FixedPointFor, SecureSum
 
 INSECURE = (
@@ -61,15 +63,19 @@ def _check_packing(transforms: Sequence[Transform], bits: int) -> None:
             )
 
 
-def make_protocol(table: SecureTable) -> SecureAggregation:
-    """The protocol that a file names, with its options."""
+def make_protocol(table: SecureTable, clients: int) -> SecureAggregation:
+    """The protocol that a file names, with its options, for cohorts of so many: a share is a number of them."""
+    least = table.threshold
+    return _built(table, floor(least * clients + 1e-9) + 1 if isinstance(least, float) else least)
+
+
+def _built(table: SecureTable, threshold: float | None) -> SecureAggregation:
     name = table.protocol["name"]
-    wanted = inspect.signature(find_builder(PROTOCOLS, name, _WHERE)).parameters
     given: dict[str, Any] = {"bits": table.fixed_point.bits, "insecure_seed": table.insecure_seed}
-    if table.threshold is not None:
-        if "threshold" not in wanted:
+    if threshold is not None:
+        if "threshold" not in schema(find_builder(PROTOCOLS, name, _WHERE)):
             raise ConfigError(f"secure.threshold: {name} has no threshold. Leave it out.")
-        given["threshold"] = table.threshold
+        given["threshold"] = threshold
     protocol = build(PROTOCOLS, table.protocol, where=_WHERE, **given)
     if not isinstance(protocol, SecureAggregation):
         raise ConfigError(
@@ -94,12 +100,12 @@ def in_secret(round: Round, experiment: Experiment, algorithm: Algorithm, model:
     if table is None:
         return round
     _check_composition(experiment, algorithm, model)
-    protocol = make_protocol(table)
     if clients is None:
         raise SpecError(
             f"secure: bounds a sum by how many clients are in it, and cohort.name = {experiment.cohort['name']!r} has "
             "no fixed number of them. Use cohort.name = 'fixed' or 'everyone'."
         )
+    protocol = make_protocol(table, clients)
     least = protocol.least(clients)
     if least > clients:
         raise ConfigError(
@@ -108,17 +114,18 @@ def in_secret(round: Round, experiment: Experiment, algorithm: Algorithm, model:
         )
     protocol.security(clients)  # refuses what makes no sense among so many
     modelled = table.mode == "cost" or experiment.clock is not None
-    usual = table.model_copy(update={"threshold": None})
-    course = rehearse(make_protocol(usual)) if modelled or table.dropout else Course(0, -1)
+    course = rehearse(_built(table, None)) if modelled or table.dropout else Course(0, -1)
     small = _among_fewer(table, clients) if modelled else None
     return Secured.around(round, protocol, table.mode, clients, table.dropout, experiment.seed, course, small)
 
 
 def _among_fewer(table: SecureTable, clients: int) -> SecureAggregation:
-    """The protocol for cohorts that are smaller: a number that must stay is a share of them."""
+    """The protocol for cohorts that are smaller: a number that must stay is a share of them, where it takes shares."""
     least = table.threshold
-    share = (least - 0.5) / clients if isinstance(least, int) else least
-    return make_protocol(table.model_copy(update={"threshold": share}))
+    builder = find_builder(PROTOCOLS, table.protocol["name"], _WHERE)
+    if least is None or mistakes(schema(builder)["threshold"], 0.5, ""):
+        return _built(table, None)
+    return _built(table, (least - 0.5) / clients if isinstance(least, int) else least)
 
 
 def _check_composition(experiment: Experiment, algorithm: Algorithm, model: Model) -> None:
@@ -174,7 +181,7 @@ def secure_notes(experiment: Experiment, clients: int | None) -> list[str]:
     table = experiment.secure
     if table is None or clients is None:
         return []
-    notes = list(make_protocol(table).cautions(clients))
+    notes = list(make_protocol(table, clients).cautions(clients))
     if table.insecure_seed:
         notes.insert(0, INSECURE)
     if table.mode == "cost":

@@ -73,15 +73,25 @@ def _of_protocol(setup: BuiltRun) -> SecurityStatement:
     table, clients = setup.experiment.secure, setup.spec().cohort
     assert table is not None
     assert clients is not None
-    name, said = table.protocol["name"], make_protocol(table).security(clients)
+    name, said = table.protocol["name"], make_protocol(table, clients).security(clients)
     bound = resolve(setup.chain, 0, []).bind(setup.spec())[0]
     shared = [transform_name(m) for m in bound.mechanisms()]
     noise = f", with the noise of {' and '.join(shared)} (drawn once here for the shares of all)" if shared else ""
-    reason = f"{name}: the server learns {said.server_learns}"
+    learns = _clause(said.server_learns)
+    reason = f"{name}: the server learns {learns}"
     if table.mode == "cost":
         reason += " (mode = 'cost': so it would be; no message was sent)"
     level = said.level
     if table.insecure_seed:
         level, reason = min(1, level), INSECURE
-    clients_see = f"{_MODELS}; {said.clients_learn}"
-    return SecurityStatement(level, reason, f"{said.server_learns}{noise}", clients_see, said.assumes)
+    clients_see = f"{_MODELS}; {_clause(said.clients_learn)}"
+    return SecurityStatement(level, reason, f"{learns}{noise}", clients_see, said.assumes)
+
+
+def _clause(sentence: str) -> str:
+    """A sentence within another.
+
+    >>> _clause("The sum.")
+    'the sum'
+    """
+    return f"{sentence[:1].lower()}{sentence[1:]}".rstrip(".")

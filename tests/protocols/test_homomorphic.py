@@ -124,6 +124,18 @@ def test_a_client_itself_keeps_to_the_threshold(key: KeyHolding) -> None:
         run(small(key), vectors(IDS, NUMBERS, BITS), down=at("decrypt", alone, 2))
 
 
+@pytest.mark.parametrize(("key", "kind"), [*((key, "decrypt") for key in HOLDINGS), ("shared", "share")])
+def test_a_client_helps_only_with_sums_of_those_who_encrypted(key: KeyHolding, kind: str) -> None:
+    """A server that adds a client of its own."""
+
+    def larger(body: Tree) -> Tree:
+        keys = {"keys": torch.cat([body["keys"], body["keys"][:1]])} if kind == "share" else {}
+        return {**body, "ids": torch.cat([body["ids"], torch.tensor([99])]), **keys}
+
+    with pytest.raises(ProtocolError, match="clients that did not encrypt"):
+        run(small(key), vectors(IDS, NUMBERS, BITS), down=at(kind, larger, 2))
+
+
 @holdings
 def test_the_private_key_never_passes_the_server_in_clear(key: KeyHolding, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[bytes] = []

@@ -309,3 +309,15 @@ def test_a_private_key_of_another_pair_is_refused() -> None:
     total = protocol.encrypt(public, torch.arange(5), 4, secrets.token_bytes)
     with pytest.raises(ProtocolError, match="not that of the public one"):
         protocol.decrypt(public, other, total, 5, 4)
+
+
+@holdings
+def test_a_threshold_below_one_is_a_share_of_the_cohort(key: KeyHolding) -> None:
+    """More than 60 % of four are three: for the server, and for a client that is asked for a smaller sum."""
+    protocol, own = small(key, threshold=0.6), vectors(IDS, NUMBERS, BITS)
+    assert outcome(protocol, own, lambda step, id: step == UPLOAD and id == 7) is not None
+    with pytest.raises(ProtocolError, match="2 vectors came, the threshold is 3"):
+        run_protocol(protocol, own, KEY, lambda step, id: step == UPLOAD and id in (3, 7))
+    two = lambda body: {**body, "ids": torch.tensor([2, 3])}  # noqa: E731
+    with pytest.raises(ProtocolError, match="client 2: a sum of 2, the threshold is 3"):
+        run(protocol, own, down=at("decrypt", two, 2))

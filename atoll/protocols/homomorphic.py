@@ -25,7 +25,7 @@ from torch import Tensor
 
 from atoll.core import Client, Message, Server
 from atoll.errors import ProtocolError
-from atoll.protocols.message_parts import body_of, branch, need, octets, to_tensor, whole
+from atoll.protocols.message_parts import body_of, branch, need, octets, own_residues, to_tensor, whole
 from atoll.protocols.rosters import (
     Member,
     box_context,
@@ -113,7 +113,7 @@ class HomomorphicAggregation(SecureAggregation):
         return threshold_of(self.threshold, clients) if self.key == "group" else clients
 
     def client(self, id: int, own: Tree, key: Tensor) -> Client:
-        random, vector = self.random_bytes(key), own["vector"]
+        random, vector = self.random_bytes(key), own_residues(own, self.bits, id)
         clients = whole(body_of((yield None), "begin", "server"), "clients", "server")
         me = Member(id, BoxKey.draw(random), random, threshold_of(self.threshold, clients))
         message = yield Message("box_key", {"key": to_tensor(me.box.public)})

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll.core import Client, Message, Server
-from atoll.protocols.message_parts import body_of, distinct_ids, leaf, need, octets, to_tensor, whole
+from atoll.protocols.message_parts import body_of, distinct_ids, leaf, need, octets, own_residues, to_tensor, whole
 from atoll.protocols.sealed_box import OVERHEAD, BoxKey, seal
 from atoll.protocols.secure_aggregation import RandomBytes, SecureAggregation, Security
 from atoll.protocols.slots import pack_residues, unpack_residues
@@ -55,7 +55,7 @@ class SecureShuffle(SecureAggregation):
         )
 
     def client(self, id: int, own: Tree, key: Tensor) -> Client:
-        random, vector = self.random_bytes(key), own["vector"]
+        random, vector = self.random_bytes(key), own_residues(own, self.bits, id)
         message = yield None
         public = octets(body_of(message, "server_key", "mix"), "key", "mix")
         box = seal(public, pack_residues(vector.numpy(), self.bits).tobytes(), _CONTEXT, random)

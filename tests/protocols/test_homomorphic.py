@@ -53,7 +53,7 @@ def all_bytes(transcript: Transcript) -> bytes:
 
 @holdings
 def test_it_is_a_protocol(key: KeyHolding) -> None:
-    assert len(check_protocol(small(key), lambda i: {"vector": torch.arange(NUMBERS) + i})) == 3
+    assert "pure, and keyed" in check_protocol(small(key), lambda i: {"vector": torch.arange(NUMBERS) + i})
 
 
 @holdings
@@ -321,3 +321,11 @@ def test_a_threshold_below_one_is_a_share_of_the_cohort(key: KeyHolding) -> None
     two = lambda body: {**body, "ids": torch.tensor([2, 3])}  # noqa: E731
     with pytest.raises(ProtocolError, match="client 2: a sum of 2, the threshold is 3"):
         run(protocol, own, down=at("decrypt", two, 2))
+
+
+@pytest.mark.parametrize("number", [-1, 1 << BITS])
+def test_numbers_that_are_no_residues_are_refused_before_they_spoil_a_neighbour(number: int) -> None:
+    own = vectors(IDS, NUMBERS, BITS)
+    own[7]["vector"][3] = number
+    with pytest.raises(ProtocolError, match=r"client 7: holds numbers that are no residues modulo 2\^16"):
+        run_protocol(small("group"), own, KEY)

@@ -13,7 +13,7 @@ from atoll.clock.quantities import (
     read_quantity,
 )
 from atoll.clock.retime import retime, why_not_replayable
-from atoll.clock.timeline import ABSENT, COUNTED, DROPPED, LATE, STATUS, Timeline
+from atoll.clock.timeline import ABSENT, COUNTED, DROPPED, LATE, STATUS, Overhead, Timeline
 from atoll.clock.traces import Intervals, read_availability, read_device_trace
 from atoll.clock.transfer import transfer_seconds
 from atoll.clock.waiting import Patience, Wait
@@ -32,6 +32,7 @@ __all__ = [
     "Devices",
     "Intervals",
     "LogNormalQuantity",
+    "Overhead",
     "Patience",
     "PercentileTable",
     "Quantity",

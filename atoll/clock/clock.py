@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from atoll.clock.clock_table import ClockTable, DropoutMoment
 from atoll.clock.devices import Devices
 from atoll.clock.quantities import Floats, Ints
-from atoll.clock.timeline import ABSENT, COUNTED, DROPPED, LATE, Timeline
+from atoll.clock.timeline import ABSENT, COUNTED, DROPPED, LATE, Overhead, Timeline
 from atoll.clock.traces import Intervals, read_availability
 from atoll.clock.transfer import transfer_seconds
 from atoll.clock.waiting import Patience
@@ -66,13 +66,20 @@ class Clock:
         up: float,
         start: float,
         seconds_per_step: float | None = None,
+        overhead: Overhead | None = None,
     ) -> Timeline:
-        """Round `number`, counted from 0: `steps` of each client, bytes to and from each."""
+        """Round `number`, counted from 0: `steps` of each client, bytes to and from each.
+
+        A protocol's messages are one after its client's training: its bytes with the update's, its other round trips by
+        their latency. What the server computes for it is at the end of the round.
+        """
         device = self.devices.profile(ids)
         pace = self.seconds_per_step if seconds_per_step is None else seconds_per_step
         assert pace is not None
         received = start + transfer_seconds(down, device.down, device.latency, device.loss, self.slow_start)
-        sent = received + steps * pace * device.slowness
+        extra = overhead or Overhead()
+        encrypted = extra.client_seconds * device.slowness + 2 * extra.round_trips * device.latency
+        sent = received + steps * pace * device.slowness + encrypted
         arrived = sent + transfer_seconds(up, device.up, device.latency, device.loss, self.slow_start)
         times = (received, sent, arrived)
         lost = self._lost(number, ids, start, times)
@@ -81,7 +88,9 @@ class Clock:
         wait = self.patience.wait(start, arrived, heard, self._draw(number, ids, _RANK))
         states = [lost.absent, lost.phase < len(times), ~wait.counted]
         status = np.select(states, [ABSENT, DROPPED, LATE], COUNTED).astype(np.int8)
-        return Timeline(start, wait.end, ids, steps, received, sent, arrived, status, wait.void, down, up, pace)
+        end = wait.end + (0.0 if wait.void else extra.server_seconds)
+        timeline = Timeline(start, end, ids, steps, received, sent, arrived, status, wait.void, down, up, pace)
+        return timeline if overhead is None else replace(timeline, encrypted=encrypted, overhead=overhead)
 
     def _lost(self, number: int, ids: Ints, start: float, times: tuple[Floats, Floats, Floats]) -> _Lost:
         until = self._reached_until(number, ids, start)

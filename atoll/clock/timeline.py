@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,16 @@ from atoll.clock.quantities import Floats, Ints
 
 COUNTED, LATE, DROPPED, ABSENT = range(4)
 STATUS = ("counted", "late", "dropped", "absent")  # absent: could not be reached when the round began
+
+
+class Overhead(NamedTuple):
+    """What a protocol around the update takes: bytes and seconds of each client, and seconds of the server."""
+
+    up: float = 0.0  # bytes, in place of the update's
+    down: float = 0.0  # bytes, beside the model's
+    client_seconds: float = 0.0  # of a client with slowness 1
+    server_seconds: float = 0.0  # when the last message is there
+    round_trips: int = 0  # between server and client, beside the one that brings model and update
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +41,8 @@ class Timeline:
     down: float  # bytes of each client
     up: float
     seconds_per_step: float
+    encrypted: Floats | None = None  # seconds of each client for a protocol, between training and sending
+    overhead: Overhead | None = None  # of that protocol
 
     @property
     def counted(self) -> NDArray[np.bool_]:
@@ -54,7 +66,10 @@ class Timeline:
         times = {name: _written(getattr(self, name)) for name in _TIMES}
         facts = {name: getattr(self, name) for name in _FACTS}
         whose = {"ids": self.ids.tolist(), "steps": self.steps.tolist(), "status": self.status.tolist()}
-        return {"round": round_number, **facts, **whose, **times}
+        line = {"round": round_number, **facts, **whose, **times}
+        if self.overhead is None or self.encrypted is None:
+            return line
+        return line | {"encrypted": self.encrypted.tolist(), "overhead": list(self.overhead)}
 
     @classmethod
     def from_line(cls, line: Mapping[str, Any]) -> Timeline:
@@ -64,6 +79,8 @@ class Timeline:
             name: np.array([np.inf if x is None else x for x in line[name]], np.float64) for name in _TIMES
         }
         columns |= {name: line[name] for name in _FACTS}
+        if "overhead" in line:
+            columns |= {"encrypted": np.array(line["encrypted"], np.float64), "overhead": Overhead(*line["overhead"])}
         return cls(ids=ids, steps=steps, status=np.array(line["status"], np.int8), **columns)
 
 

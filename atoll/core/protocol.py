@@ -14,6 +14,7 @@ from torch import Tensor
 
 from atoll.core.requests import Message
 from atoll.tree import Tree
+from atoll.wire import Layout
 
 Client: TypeAlias = Generator[Message | None, Message, None]
 Server: TypeAlias = Generator[Mapping[int, Message], Mapping[int, Message], Tree]
@@ -29,3 +30,11 @@ class Protocol(ABC):
     @abstractmethod
     def server(self, ids: Sequence[int], key: Tensor) -> Server:
         """The server: `inbox = yield {id: message}`; returns its result, or raises a ProtocolError."""
+
+    def layout(self, message: Message) -> Layout:
+        """How a message travels: its tensors as they are, unless the protocol packs them."""
+        return Layout.of(message.body)
+
+    def enrol(self, ids: Sequence[int], key: Tensor) -> Mapping[int, Tree]:
+        """What each client gets from whom all trust before the first message, in addition to what it holds."""
+        return {}

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from atoll.clock import Timeline
+from atoll.clock import Overhead, Timeline
 from atoll.core.algorithm import Algorithm
 from atoll.core.reducer import Reducer
 from atoll.core.requests import Columns, Program, Request, Train
@@ -114,6 +114,10 @@ class Round(ABC):
     def begun(self, state: Tree, seconds_per_step: Callable[[], float]) -> Tree:
         """The first state of a new run, once there is an engine: `seconds_per_step` times it, if asked."""
         return state
+
+    def overhead(self, ctx: Context, state: Tree, ids: Tensor) -> Overhead | None:
+        """What a protocol around these clients' updates would take now; None without one."""
+        return None
 
     def model(self, state: Tree) -> Model:
         """The model that central metrics measure: the server's, unless there is none."""

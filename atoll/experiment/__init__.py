@@ -8,6 +8,7 @@ from atoll.experiment.listing import describe, summary_line
 from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.module import make_module, seeded_torch
 from atoll.experiment.registry import Nested, build, check, check_options, find_builder
+from atoll.experiment.security import SecurityStatement, security_of
 from atoll.experiment.setup import Device, Setup, assemble, find_device, load_dataset, make_partition, set_up
 from atoll.experiment.signatures import schema
 from atoll.experiment.start import safetensors
@@ -34,6 +35,7 @@ __all__ = [
     "Experiment",
     "LocalTable",
     "Nested",
+    "SecurityStatement",
     "Setup",
     "StopTable",
     "Watched",
@@ -57,6 +59,7 @@ __all__ = [
     "read",
     "safetensors",
     "schema",
+    "security_of",
     "seeded_torch",
     "set_at_path",
     "set_up",

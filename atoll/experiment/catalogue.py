@@ -6,6 +6,7 @@ from typing import Any
 from atoll.algorithms import ALGORITHMS, OPTIMIZERS
 from atoll.data import DATA, PARTITIONS, SAMPLERS
 from atoll.engines import ENGINES
+from atoll.protocols import PROTOCOLS
 from atoll.reducers import REDUCERS
 from atoll.rounds import ROUNDS
 from atoll.schedules import SCHEDULES
@@ -21,6 +22,7 @@ CATALOGUE: dict[str, Registry] = {
     "schedules": SCHEDULES,
     "transforms": TRANSFORMS,
     "reducers": REDUCERS,
+    "protocols": PROTOCOLS,
     "models": MODELS,
     "losses": LOSSES,
     "data": DATA,
@@ -36,4 +38,5 @@ GIVEN: dict[str, frozenset[str]] = {
     "models": frozenset({"inputs", "outputs"}),
     "losses": frozenset({"targets", "outputs"}),
     "reducers": frozenset({"population", "client_names"}),
+    "protocols": frozenset({"bits", "threshold", "insecure_seed"}),
 }

@@ -71,6 +71,24 @@ class StopTable(Table):
     target: float | None = None  # end as soon as it is reached
 
 
+class FixedPointTable(Table):
+    """secure.fixed_point: how numbers become residues, where `transform` does not say it."""
+
+    bits: Annotated[int, Field(ge=8, le=48)] = 32  # sums are modulo 2^bits
+    range: Annotated[float, Field(gt=0)] | None = None  # of one number; None: the bound that updates have
+
+
+class SecureTable(Table):
+    """[secure]: by which protocol the server learns a sum and nothing else."""
+
+    protocol: Annotated[Entry, Of("protocols")]
+    threshold: Annotated[float, Field(gt=0, lt=1)] | Annotated[int, Field(ge=2)] | None = None  # who must stay
+    fixed_point: FixedPointTable = FixedPointTable()
+    mode: Literal["real", "cost"] = "real"  # cost: the same sum, with a model of what the protocol would take
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # probability of each client in each round, at a random step
+    insecure_seed: bool = False  # tests only: keys and masks from the run's seed
+
+
 class CheckpointTable(Table):
     """[checkpoint]: how often a run can be resumed from."""
 
@@ -100,6 +118,7 @@ class Experiment(BaseModel):
     round: Annotated[Entry, Of("rounds")] = {"name": "central"}
     server: ServerTable | None = None
     clock: ClockTable | None = None
+    secure: SecureTable | None = None
     evaluate: EvaluateTable = EvaluateTable()
     stop: StopTable | None = None
     privacy: PrivacyTable | None = None

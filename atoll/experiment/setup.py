@@ -47,12 +47,13 @@ from atoll.experiment.measured import add_metrics, leading_metric
 from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
+from atoll.experiment.secure_setup import check_bounded, check_seen, in_secret, secure_notes, with_secure_sum
 from atoll.experiment.start import started_from
 from atoll.experiment.task import make_task, whole_numbers
 from atoll.experiment.watched import TRAIN_LOSS, Watched, check_watched, choose_watched, recorded
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
 from atoll.reducers import REDUCERS
-from atoll.rounds import ROUNDS, Averaged, CompressedBroadcast, Recompute
+from atoll.rounds import ROUNDS, Averaged, CompressedBroadcast, Recompute, SecureRecord
 from atoll.schedules import Schedule
 from atoll.tasks import Loss, Metric, PrivateTask, Supervised
 from atoll.transforms import TRANSFORMS
@@ -89,10 +90,12 @@ class Setup:
     watched: Watched | None = None  # what ends the run and chooses its best model; None: nothing may
     privacy: RunPrivacy = RunPrivacy()  # what the run promises, and what that asks of the rest of it
 
-    def listeners(self, chain_of: Callable[[int], tuple[Chain, Spec]]) -> list[Account]:
+    def listeners(self, chain_of: Callable[[int], tuple[Chain, Spec]]) -> list[Account | SecureRecord]:
         """Who hears what the rounds did. `chain_of` a round: the transforms that its clients go through."""
         account = Account.of(self, self.privacy, chain_of)
-        return [] if account is None else [account]
+        table = self.experiment.secure
+        secure = None if table is None else SecureRecord(table.mode, str(table.protocol["name"]), table.insecure_seed)
+        return [listener for listener in (account, secure) if listener is not None]
 
     def server_chain(self, chain: Chain, number: int, participation: Participation) -> Transform:
         """A round's chain as the server has it: with what goes around it."""
@@ -205,7 +208,10 @@ def assemble(
     algorithm = learner(task=private.task) if private else algorithm
     _check_repeats(experiment, algorithm, sampler)
     chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
-    round = in_virtual_time(_round(experiment, task, model, algorithm), experiment, population, training)
+    chain = with_secure_sum(chain, experiment.secure)
+    wanted = reports_wanted(experiment, population.size) or participation.size
+    round = in_secret(_round(experiment, task, model, algorithm), experiment, algorithm, model, wanted)
+    round = in_virtual_time(round, experiment, population, training)
     clients: dict[str, Any] = {"population": partition.size, "client_names": partition.client_names}
     reducer = round.reducer(build(REDUCERS, experiment.reducer, where="reducer", **clients))
     who = (experiment, dataset, partition, training, held, population, sampler)
@@ -221,9 +227,12 @@ def assemble(
     check_watched(names, experiment.stop, setup.schedules(), metric)
     resolve(setup.algorithm, experiment.rounds - 1, [])  # what a schedule ends at may be refused
     watched = choose_watched(experiment.stop, names, metric)
+    check_seen(experiment, setup.schedules(), [*central])
     chain, privacy, advice = plan_privacy(replace(setup, watched=watched), [*central])
     seen = watched if privacy.visible is None or watched.metric in privacy.visible else None
-    return replace(setup, chain=chain, privacy=privacy, watched=seen, notes=[*setup.notes, *advice])
+    check_bounded(experiment, chain, setup.spec())
+    notes = [*setup.notes, *advice, *secure_notes(experiment, wanted)]
+    return replace(setup, chain=chain, privacy=privacy, watched=seen, notes=notes)
 
 
 def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple[Population, Any]:

@@ -37,6 +37,7 @@ from atoll.privacy.plan import PrivacyPlan, accountant_for
 from atoll.privacy.pld import Pld
 from atoll.privacy.prv import Prv
 from atoll.privacy.rdp import Rdp
+from atoll.privacy.shuffling import shuffled
 from atoll.privacy.snr import signal_to_noise
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "gaussian_epsilon",
     "noise_for",
     "rounds_for",
+    "shuffled",
     "signal_to_noise",
     "supported_terms",
 ]

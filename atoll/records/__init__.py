@@ -10,6 +10,7 @@
     privacy_claims.py    what a run says of its privacy          privacy_labels.py   two such claims side by side
     audits.py            what attacks say against it             published.py        what papers report
     versus_published.py  ours and theirs, with a verdict     traffic.py          bytes per round and until an aim
+    security_level.py    what was seen of its clients
 
 >>> run = Trace(0, "digest", rounds=(1, 2, 3), values=(0.5, 0.8, 0.7), bytes=(9, 18, 27), seconds=(1.0, 2.0, 3.0))
 >>> run.last, run.best(higher=True)
@@ -44,6 +45,7 @@ from atoll.records.record_lines import RecordLine
 from atoll.records.results_file import read_results, write_results
 from atoll.records.run_folder import Info, RunFolder
 from atoll.records.run_record import Clients, Floats, Record, Series, read_runs
+from atoll.records.security_level import LEVELS, SecurityLevel, levels_side_by_side, security_level, weakest_level
 from atoll.records.status import (
     FAILED,
     FINISHED,
@@ -68,6 +70,7 @@ __all__ = [
     "FAILED",
     "FINISHED",
     "INTERRUPTED",
+    "LEVELS",
     "REPORT",
     "RUNNING",
     "SIMULATION",
@@ -86,6 +89,7 @@ __all__ = [
     "RecordLine",
     "Results",
     "RunFolder",
+    "SecurityLevel",
     "Series",
     "Spent",
     "SuiteFolder",
@@ -119,6 +123,7 @@ __all__ = [
     "is_run",
     "is_sweep",
     "keep_traceback",
+    "levels_side_by_side",
     "number_or_nan",
     "promised",
     "promises_side_by_side",
@@ -136,12 +141,14 @@ __all__ = [
     "round_up",
     "runs_at",
     "same_promises",
+    "security_level",
     "shown_delta",
     "shown_upper",
     "stopped_early",
     "traffic",
     "traffic_versus_published",
     "weakest_claims",
+    "weakest_level",
     "why_failed",
     "write_audit",
     "write_results",

@@ -16,6 +16,7 @@ from atoll.records.audit_file import attacks_on
 from atoll.records.nested import find, has, number_or_nan
 from atoll.records.privacy_claims import Claim, claims
 from atoll.records.run_folder import RunFolder
+from atoll.records.security_level import SecurityLevel, security_level
 
 Floats = NDArray[np.float64]
 
@@ -101,6 +102,11 @@ class Record:
     def claims(self) -> tuple[Claim, ...]:
         """What it says of its privacy, for all rounds that were recorded."""
         return claims(self.run.get("privacy"), self.rounds[-1])
+
+    @property
+    def security(self) -> SecurityLevel | None:
+        """What was seen of its clients; None where an older version did not say."""
+        return security_level(self.run)
 
     def series(self, *path: str) -> Series:
         """One number by round, for example `series("clients", "accuracy", "mean")`; rounds without it are left out.

@@ -7,6 +7,7 @@ from atoll.reducers.client_weights import ScaledMean, client_weights
 from atoll.reducers.collect import Collect
 from atoll.reducers.mean import Mean
 from atoll.reducers.robust import Median, TrimmedMean
+from atoll.reducers.secure_mean import SECURE, SecureMean
 
 REDUCERS: dict[str, Callable[..., Any]] = {
     "mean": Mean,
@@ -15,4 +16,14 @@ REDUCERS: dict[str, Callable[..., Any]] = {
     "trimmed_mean": TrimmedMean,
 }
 
-__all__ = ["REDUCERS", "Collect", "Mean", "Median", "ScaledMean", "TrimmedMean", "client_weights"]
+__all__ = [
+    "REDUCERS",
+    "SECURE",
+    "Collect",
+    "Mean",
+    "Median",
+    "ScaledMean",
+    "SecureMean",
+    "TrimmedMean",
+    "client_weights",
+]

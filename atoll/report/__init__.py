@@ -24,6 +24,7 @@ from atoll.report.privacy_plots import epsilon_by_round
 from atoll.report.profile_page import profile_page
 from atoll.report.prose import counted, significant
 from atoll.report.render import rich_table
+from atoll.report.security import group_level
 from atoll.report.seed_groups import Group, group
 from atoll.report.settings import differing, flatten, is_fingerprint, short, show
 from atoll.report.terminal import summary, write_table
@@ -41,6 +42,7 @@ __all__ = [
     "flatten",
     "group",
     "group_claims",
+    "group_level",
     "is_fingerprint",
     "known_metric",
     "number_columns",

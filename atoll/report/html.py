@@ -23,6 +23,7 @@ from atoll.report.privacy import MEANING, NOT_COVERED, alarms, section
 from atoll.report.privacy_plots import spending
 from atoll.report.reaching import reaching_table
 from atoll.report.render_html import fact_table, template
+from atoll.report.security import insecure_alarms, security_section
 from atoll.report.seed_groups import Group, group
 from atoll.report.text_table import TextTable, number_columns, row, text_columns
 from atoll.report.virtual_time import virtual_plots
@@ -58,9 +59,10 @@ def page(records: Sequence[Record], groups: Sequence[Group], metric: MetricInfo,
         title=title or worded_title(groups),
         scope=_scope(groups),
         lead=lead(table),
-        notes=[*alarms(groups), *notes(records, groups, table)],
+        notes=[*alarms(groups), *insecure_alarms(groups), *notes(records, groups, table)],
         privacy=section(groups),
         privacy_words=(MEANING, NOT_COVERED),
+        security=security_section(groups),
         columns=table.columns,
         table=page_table(table),
         others=_others(groups),

@@ -14,6 +14,7 @@ from atoll.report.metrics import central, primary
 from atoll.report.notes import notes
 from atoll.report.privacy import alarms, lines
 from atoll.report.render import csv, latex, markdown, rich_table
+from atoll.report.security import insecure_alarms, security_lines
 from atoll.report.seed_groups import Group, group
 from atoll.report.text_table import TextTable, row, text_columns
 
@@ -25,7 +26,8 @@ def summary(folders: Sequence[Path], metric: str | None = None) -> Printed:
     records = read_runs(folders)
     groups = group(records)
     printed = rich_table(_table(records, groups, metric))
-    for line, style in [(note, "") for note in lines(groups)] + [(note, " bold red") for note in alarms(groups)]:
+    said, loud = [*lines(groups), *security_lines(groups)], [*alarms(groups), *insecure_alarms(groups)]
+    for line, style in [(note, "") for note in said] + [(note, " bold red") for note in loud]:
         printed.caption = Text.assemble(printed.caption or "", Text(f"\n{line}", f"not dim{style}"))
     return printed
 

@@ -9,6 +9,8 @@ from atoll.rounds.clocked import Clocked
 from atoll.rounds.compressed_broadcast import CompressedBroadcast
 from atoll.rounds.gossip import Gossip
 from atoll.rounds.recompute import Recompute
+from atoll.rounds.secure_record import SecureRecord
+from atoll.rounds.secured import Secured
 from atoll.rounds.server_step import ServerStep, client_key, server_state, server_step
 
 ROUNDS: dict[str, Callable[..., Any]] = {"central": Central, "gossip": Gossip}
@@ -21,6 +23,8 @@ __all__ = [
     "CompressedBroadcast",
     "Gossip",
     "Recompute",
+    "SecureRecord",
+    "Secured",
     "ServerStep",
     "client_key",
     "server_state",

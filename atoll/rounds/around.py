@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from atoll.clock import Overhead
 from atoll.core import Algorithm, Context, Model, Reducer, Round
 from atoll.tree import Tree
 
@@ -33,6 +34,9 @@ class RoundAround(Round):
 
     def begun(self, state: Tree, seconds_per_step: Callable[[], float]) -> Tree:
         return self.inner.begun(state, seconds_per_step)
+
+    def overhead(self, ctx: Context, state: Tree, ids: Tensor) -> Overhead | None:
+        return self.inner.overhead(ctx, state, ids)
 
     def model(self, state: Tree) -> Model:
         return self.inner.model(state)

@@ -63,9 +63,13 @@ class Clocked(RoundAround):
 
     def _timeline(self, ctx: Context, state: Tree) -> Timeline:
         ids, _ = ctx.sample()
-        down, up = bytes_of(ctx, self.inner.broadcast(ctx, tree.without(state, (NAME,)), ids)[0])
+        inner = tree.without(state, (NAME,))
+        down, up = bytes_of(ctx, self.inner.broadcast(ctx, inner, ids)[0])
+        overhead = self.inner.overhead(ctx, inner, ids)
+        if overhead is not None:
+            down, up = down + overhead.down, overhead.up
         now, pace = (float(state[NAME][name]) for name in ("now", "seconds_per_step"))
-        return self.clock.timeline(ctx.number, ids.numpy(), self.steps(ids).numpy(), down, up, now, pace)
+        return self.clock.timeline(ctx.number, ids.numpy(), self.steps(ids).numpy(), down, up, now, pace, overhead)
 
 
 def bytes_of(ctx: Context, sent: Tree) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from atoll.data import ModelInputs, label_counts
 from atoll.engines import Choice
 from atoll.engines.ranks import ALONE, World
 from atoll.errors import RankError, RecordError
-from atoll.experiment import Device, Experiment, Setup, short_toml
+from atoll.experiment import Device, Experiment, Setup, security_of, short_toml
 from atoll.records import INTERRUPTED, RUNNING, Info, RunFolder, ended, failed, find
 from atoll.runs.callbacks import Callback
 from atoll.runs.drivers import Asking, drive
@@ -221,6 +221,7 @@ def about(loop: RunLoop) -> Info:
         "metric": setup.metric,
         "better": {name: metric.better for name, metric in setup.metrics.items()},
         "personal": setup.algorithm.traits().personal or setup.algorithm.traits().partial,
+        "security": security_of(setup).written(),
         "notes": setup.notes,
         "versions": versions(),
         "hardware": hardware(setup.device),

@@ -13,6 +13,7 @@ from atoll.core import Outcome
 from atoll.runs.evaluate import Evaluation
 from atoll.tree import Tree
 
+_WITH_IDS = frozenset(["clock", "secure"])  # parts of a line that list clients
 _MOST_NUMBERS = 1000  # of one diagnostic in a line, unless the cohort is larger
 
 
@@ -72,8 +73,8 @@ def as_read(entry: dict[str, Any]) -> dict[str, Any]:
     """
     cohort = {k: v for k, v in entry["cohort"].items() if k != "ids"}
     kept = {k: v for k, v in entry.items() if k != "diagnostics"} | {"cohort": cohort}
-    if "clock" in entry:
-        kept["clock"] = {k: v for k, v in entry["clock"].items() if k != "late_ids"}
+    for key in _WITH_IDS & entry.keys():
+        kept[key] = {k: v for k, v in entry[key].items() if not isinstance(v, list)}
     return {k: math.nan if v is None or (isinstance(v, float) and not math.isfinite(v)) else v for k, v in kept.items()}
 
 

@@ -80,7 +80,8 @@ class RunLoop:
 
     def begin(self) -> None:
         """A new run, which a resumed one never is again: its round may ask how fast this machine is."""
-        self.state.round = self.setup.round.begun(self.state.round, self._seconds_per_step)
+        begun = self.setup.round.begun(self.state.round, self._seconds_per_step)
+        self.state.round = tree.to(self.world.broadcast_tree(begun), self.setup.device)  # timed by one watch for all
 
     def _seconds_per_step(self) -> float:
         """Of the first round's training, the second of two; all ranks go by rank 0's watch."""

@@ -25,6 +25,7 @@ _SAME = {  # what stacked runs share, and why
     "reducer": "they share one reducer",
     "round": "they share one kind of round",
     "engine": "they share one engine",
+    "secure": "they share one protocol",
 }
 
 
@@ -52,7 +53,7 @@ def stack_shape(experiment: Experiment) -> dict[str, Hashable]:
     tables = _tables(experiment)
     noisy = "noise" in partition_names(experiment.partition)
     return {
-        **{key: _written(tables[key]) for key in _SAME},
+        **{key: _written(tables.get(key)) for key in _SAME},
         "transform": tuple(entry["name"] for entry in experiment.transform),
         **{where: _built(where, entry) for where, entry in _entries(experiment).items()},
         "partition": _written([experiment.seed, experiment.partition]) if noisy else None,
@@ -126,7 +127,7 @@ def _difference(key: str, a: Experiment, b: Experiment) -> str:
         counts = f"{_clients(a)} and {_clients(b)}, but {a.algorithm['name']} counts its clients"
         return f"partition.clients: {counts}: stacked runs must agree."
     if key in _SAME:
-        option = next(_differing(_tables(a)[key], _tables(b)[key]))
+        option = next(_differing(_tables(a).get(key) or {}, _tables(b).get(key) or {}))
         return f"{key}.{option}: differs, but stacked runs must agree: {_SAME[key]}."
     option = _structural(key, _entries(a)[key], _entries(b)[key])
     return f"{key}.{option}: differs, but stacked runs may differ in numeric settings only."

@@ -4,7 +4,7 @@ from atoll.schema.argument import REQUIRED, Argument
 from atoll.schema.argument_json import from_json, to_json
 from atoll.schema.checks import Checks, Entry, Kind, known_name, one_experiment
 from atoll.schema.files import override, read, set_at_path
-from atoll.schema.messages import closest_name, did_you_mean, unknown_option
+from atoll.schema.messages import closest_name, did_you_mean, mistakes, unknown_option
 from atoll.schema.remembered import check_remembered
 from atoll.schema.toml import dumps as toml_text
 from atoll.schema.toml import inline as inline_toml
@@ -24,6 +24,7 @@ __all__ = [
     "inline_toml",
     "known_name",
     "marks",
+    "mistakes",
     "one_experiment",
     "override",
     "read",

@@ -32,6 +32,8 @@ HINTS = {
     "clock.loss": "It is a share of packets: 0.01 sends every hundredth again.",
     "clock.deadline": "To wait for everybody leave it out.",
     "clock.over_selection": "1.3 asks 13 clients and waits for 10.",
+    "secure.dropout": "It is the probability that a client is lost during the protocol: 0.1 loses every tenth.",
+    "secure.threshold": "0.7 is a share of the cohort, 7 is a number of clients.",
 }
 
 EXAMPLES: dict[str, Any] = {
@@ -49,6 +51,7 @@ EXAMPLES: dict[str, Any] = {
     "patience": 10,
     "per_client": 2,
     "path": "my.csv",
+    "protocol": "secagg",
 }
 _OF_A_KIND = {"models": {"name": "mlp"}}
 _CANDIDATES: tuple[Any, ...] = (0.1, 1, 2, 0.5, "text", True, [1], ["text"], [0.5], [[1]], {})
@@ -58,6 +61,7 @@ _BROKEN = {
     "greater_than_equal": "at least {ge}",
     "less_than": "below {lt}",
     "less_than_equal": "at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
     "finite_number": "a finite number",
 }
 _LENGTH = {"too_short": "at least {min_length}", "too_long": "at most {max_length}"}

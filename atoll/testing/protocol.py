@@ -9,8 +9,9 @@ import torch
 from atoll import rng, tree
 from atoll.core import Message, Protocol
 from atoll.errors import ConformanceError, ProtocolError
-from atoll.protocols import Transcript, run_protocol
+from atoll.protocols import SecureAggregation, Transcript, run_protocol
 from atoll.testing.assertions import need, need_same
+from atoll.testing.secure_aggregation import SECURE_CHECKS, vector
 from atoll.tree import Tree
 
 _CLIENTS, _LONGEST = 5, 100
@@ -20,8 +21,17 @@ _KEY = rng.key("protocol")
 def check_protocol(protocol: Protocol, own: Callable[[int], Tree] | None = None) -> list[str]:
     """The names of the checks that a protocol passes, or a ConformanceError that says which one it does not.
 
-    `own(i)` is what client i holds; an update with two tensors, unless given.
+    `own(i)` is what client i holds; unless given, an update with two tensors, or a vector for a secure aggregation,
+    which is put through more checks.
     """
+    if isinstance(protocol, SecureAggregation):
+        residues = {3 * i + 1: own(i) if own else vector(protocol, i) for i in range(_CLIENTS)}
+        first, *others = SECURE_CHECKS  # what is declared comes before what is done
+        return [
+            first(protocol, residues),
+            *(check(protocol, residues) for check in CHECKS),
+            *(check(protocol, residues) for check in others),
+        ]
     held = {3 * i + 1: (own or _update)(i) for i in range(_CLIENTS)}
     return [check(protocol, held) for check in CHECKS]
 

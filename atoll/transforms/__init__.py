@@ -27,6 +27,7 @@ from atoll.transforms.local_noise import ApproximateLocal, LocalGaussian, LocalL
 from atoll.transforms.noise import GaussianNoise, LaplaceNoise
 from atoll.transforms.published_noise import Nbafl, WeakDp
 from atoll.transforms.shared_mask import SharedMask
+from atoll.transforms.sum_range import FixedPointFor
 from atoll.transforms.weights import EqualWeights
 
 TRANSFORMS: dict[str, type[Transform]] = {
@@ -67,4 +68,4 @@ TRANSFORMS: dict[str, type[Transform]] = {
     "entropy": Entropy,
 }
 
-__all__ = ["TRANSFORMS", "Compressor", "TopK"]
+__all__ = ["TRANSFORMS", "Compressor", "FixedPointFor", "SecureSum", "TopK"]

@@ -120,6 +120,10 @@ KINDS: dict[str, dict[str, Any]] = {
             {"name": "secure_sum", "bits": 24},
         ],
     },
+    "a secure sum, clients lost": {
+        "transform": ["equal_weights", {"name": "clip_l2", "max_norm": 0.5}],
+        "secure": {"protocol": "secagg", "dropout": 0.2, "threshold": 0.5},
+    },
     "scaffold": {"algorithm": {"name": "scaffold", "lr": 0.1}, "rounds": 4},
     "residuals, drawn twice": {
         "transform": [{"name": "top_k", "share": 0.2}],

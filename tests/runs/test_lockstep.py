@@ -92,6 +92,7 @@ COSINE = {"name": "cosine", "start": 0.2, "over": 3, "end": 0.01}
 PLATEAU = {"name": "plateau", "start": 0.1, "patience": 1, "threshold": 0.9}
 
 INTEGERS = [{"name": "fixed_point", "step": 0.001}, {"name": "skellam", "noise_multiplier": 0.1}, "secure_sum"]
+LOSING = {"protocol": "secagg", "dropout": 0.2, "threshold": 0.3}
 BENCH = {"profile": "niid-bench"}
 
 KINDS: dict[str, list[dict[str, Any]]] = {
@@ -104,6 +105,10 @@ KINDS: dict[str, list[dict[str, Any]]] = {
     "bounds that move": [
         {"transform": ["equal_weights", {"name": "adaptive_clip", "initial_max_norm": b, "rate": r}, *INTEGERS]}
         for b, r in ((0.1, 0.5), (1.0, COSINE))
+    ],
+    "secure sums": [
+        {"seed": s, "transform": ["equal_weights", {"name": "clip_l2", "max_norm": b}], "secure": LOSING}
+        for s, b in ((0, 0.1), (1, 1.0))
     ],
     "privacy of examples": [
         {"seed": s, "local": {"max_steps": 3, "privacy": {"sampling": "poisson", **numbers}}}

@@ -66,6 +66,7 @@ def _caption(comparison: Comparison) -> Iterator[str]:
     yield from (f"Privacy: {promise}" for promise in comparison.privacy[:_MANY])
     if len(comparison.privacy) > _MANY:
         yield f"Privacy: {len(comparison.privacy) - _MANY} more; --json has all."
+    yield from (f"Security: {level}" for level in comparison.security[:_MANY])
     if any(row.p_a is not None for row in comparison.rows):
         yield "A - B: the mean of the paired differences ± half its 95 % t interval; below it the bootstrap's (BCa)."
         yield from _chances(comparison)

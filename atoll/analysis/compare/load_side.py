@@ -16,6 +16,7 @@ from atoll.records import (
     Claim,
     Record,
     Results,
+    SecurityLevel,
     When,
     cell_claims,
     is_results,
@@ -23,7 +24,7 @@ from atoll.records import (
     read_runs,
     runs_at,
 )
-from atoll.report import Group, MetricInfo, group, group_claims, primary, suite_metric
+from atoll.report import Group, MetricInfo, group, group_claims, group_level, primary, suite_metric
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class SettingRuns:
     place: Mapping[str, Any]
     runs: tuple[SeedRun, ...]
     held: tuple[Claim, ...] = ()  # what all its runs say of their privacy
+    security: SecurityLevel | None = None  # and of what was seen of their clients
 
 
 @dataclass(frozen=True)
@@ -128,9 +130,8 @@ def _of_cell(cell: Cell, when: When, higher: bool) -> SettingRuns:
 
 def _of_group(members: Group, metric: MetricInfo, when: When) -> SettingRuns:
     place = {key: value for key, value in members.settings.items() if key != "label"}
-    return SettingRuns(
-        place, tuple(_of_record(record, metric, when) for record in members.records), group_claims(members)
-    )
+    runs = tuple(_of_record(record, metric, when) for record in members.records)
+    return SettingRuns(place, runs, group_claims(members), group_level(members))
 
 
 def _of_record(record: Record, metric: MetricInfo, when: When) -> SeedRun:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atoll.analysis.compare.load_side import SeedRun, SettingRuns
-from atoll.records import promises_side_by_side, reached_end
+from atoll.records import levels_side_by_side, promises_side_by_side, reached_end
 from atoll.report import differing, is_fingerprint, short, show
 
 Key = tuple[str, ...]
@@ -25,6 +25,7 @@ class Match:
     a: tuple[float, ...]
     b: tuple[float, ...]
     privacy: str = ""  # what both sides promise, where one has an epsilon
+    security: str = ""  # what was seen of the clients of both
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def _paired(name: str, a: SettingRuns, b: SettingRuns, keys: Sequence[str]) -> t
         if why:
             reasons.setdefault(why, []).append(str(seed))
     left = [f"{name}: seed{'s' if len(s) > 1 else ''} {', '.join(s)}: {why}" for why, s in reasons.items()]
-    return Match(name, place, seeds, x, y, promises_side_by_side(a.held, b.held)), left
+    said = promises_side_by_side(a.held, b.held), levels_side_by_side(a.security, b.security)
+    return Match(name, place, seeds, x, y, *said), left
 
 
 def _why_not(a: SeedRun | None, b: SeedRun | None, same_data: bool) -> str:

@@ -62,6 +62,7 @@ class Comparison:
     left_out: tuple[str, ...]
     differing: Mapping[str, tuple[Any, Any]]
     privacy: tuple[str, ...] = ()  # what the sides promise, where one has an epsilon
+    security: tuple[str, ...] = ()  # FedEval's level of both, where they state it
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -82,15 +83,17 @@ def compare(
     rows = tuple(_row(row, measure, rope, rho) for row in matched.rows)
     method = a.method if a.method == b.method else ""
     totals = _totals(rows, method, measure.higher_is_better)
-    privacy = _privacy(matched.rows)
-    return Comparison(a.name, b.name, measure, when, rho, rows, totals, matched.left_out, matched.differing, privacy)
+    privacy = _said_of({row.name: row.privacy for row in matched.rows})
+    security = _said_of({row.name: row.security for row in matched.rows})
+    found = matched.left_out, matched.differing, privacy, security
+    return Comparison(a.name, b.name, measure, when, rho, rows, totals, *found)
 
 
-def _privacy(rows: Sequence[Match]) -> tuple[str, ...]:
-    """What is promised, once where it is the same in all rows; else with the rows that it is said of."""
+def _said_of(rows: Mapping[str, str]) -> tuple[str, ...]:
+    """What is said, once where it is the same of all rows; else with the rows that it is said of."""
     named: dict[str, list[str]] = {}
-    for row in rows:
-        named.setdefault(row.privacy, []).append(row.name)
+    for row, said in rows.items():
+        named.setdefault(said, []).append(row)
     if len(named) == 1:
         return tuple(filter(None, named))
     return tuple(f"{', '.join(names)}: {promise}" for promise, names in named.items() if promise)

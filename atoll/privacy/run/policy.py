@@ -124,6 +124,12 @@ def _check_chain(setup: RunSetup, chain: Chain, bound: Chain) -> None:
             "clock: can leave clients out that were asked, and each adds a share of the noise that all rely on. "
             "Use gaussian_noise, or a [clock] without deadline, over_selection, min_reports, dropout and availability."
         )
+    secure = setup.experiment.secure
+    if secure is not None and secure.dropout and rests_on_everybody(bound):
+        raise ConfigError(
+            "secure.dropout: loses clients that were asked, and each adds a share of the noise that all rely on. "
+            "Leave dropout out, or the noise."
+        )
     if setup.model["buffers"] and setup.experiment.task.batch_norm == "recompute":
         raise ConfigError(
             "task.batch_norm: 'recompute' reads statistics from the clients past the noise. Use 'group' or 'freeze'."

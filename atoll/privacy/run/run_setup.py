@@ -23,6 +23,13 @@ class TaskOptions(Protocol):
     def batch_norm(self) -> str: ...
 
 
+class SecureOptions(Protocol):
+    """[secure], as far as clients can be lost in it."""
+
+    @property
+    def dropout(self) -> float: ...
+
+
 class WatchedMetric(Protocol):
     """What a run may end by."""
 
@@ -59,6 +66,8 @@ class ExperimentOptions(Protocol):
     def privacy(self) -> PrivacyTable | None: ...
     @property
     def clock(self) -> ClockTable | None: ...
+    @property
+    def secure(self) -> SecureOptions | None: ...
 
 
 class RunSetup(Protocol):

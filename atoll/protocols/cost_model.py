@@ -1,0 +1,181 @@
+"""What a protocol would take among more clients and for longer vectors, from real runs of small ones here."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from atoll import rng
+from atoll.errors import ProtocolError
+from atoll.protocols.course import Course, least_of
+from atoll.protocols.in_process import Transcript, run_protocol
+from atoll.protocols.secure_aggregation import SecureAggregation
+
+Floats = NDArray[np.float64]
+_CLIENTS = (4, 8, 12, 20)  # that are tried, while there is time
+_FIRST, _GROWTH, _LONG = 256, 8, 1 << 18  # numbers in the vectors that are tried
+_ENOUGH, _ALL = 0.5, 5.0  # seconds, after which no longer vector is tried, and no larger cohort
+_QUANTITIES = ("up", "down", "client_seconds", "server_seconds")
+
+
+class ProtocolWork(NamedTuple):
+    """What a protocol is to do."""
+
+    clients: int
+    partners: int  # others that each client has to do with
+    numbers: int  # in a vector
+    lost: int = 0  # clients whose vector never comes
+
+    def features(self) -> Floats:
+        """What costs grow with: linear in them. Those of a client, then those of the server."""
+        p, n = float(self.partners), float(self.clients)
+        size, lost = float(self.numbers), float(self.lost)
+        return np.array([1.0, p, p * p, size, p * size, n, n * p, n * size, lost * p * size])
+
+
+_CLIENT, _SERVER, _FEATURES = slice(0, 5), slice(0, 9), 9
+_COLUMNS = {"up": _CLIENT, "down": _CLIENT, "client_seconds": _CLIENT, "server_seconds": _SERVER}
+
+
+class ProtocolCosts(NamedTuple):
+    """Bytes and processor seconds: of one client on average, and of the server in all."""
+
+    up: float
+    down: float
+    client_seconds: float
+    server_seconds: float
+
+    @classmethod
+    def of(cls, log: Transcript, clients: int) -> ProtocolCosts:
+        """As they were counted."""
+        up, down, seconds = (
+            sum(sum(step.values()) for step in x) for x in (log.up_bytes, log.down_bytes, log.client_seconds)
+        )
+        n = max(1, clients)
+        return cls(up / n, down / n, seconds / n, sum(log.server_seconds))
+
+
+@dataclass(frozen=True, eq=False)
+class CostModel:
+    """Least squares of relative errors with coefficients that are not negative, one row for each quantity."""
+
+    coefficients: Floats  # (4, 9)
+    fit: Floats  # the fields of `Fit`
+
+    @classmethod
+    def nothing(cls) -> CostModel:
+        """Before anything was measured."""
+        return cls(np.zeros((len(_QUANTITIES), _FEATURES)), np.zeros(len(Fit._fields)))
+
+    def costs(self, work: ProtocolWork) -> ProtocolCosts:
+        """What this work would take. Who is lost before its vector takes next to nothing."""
+        there = 1 - work.lost / max(1, work.clients)
+        up, down, client, server = (self.coefficients @ work.features()).tolist()
+        return ProtocolCosts(up * there, down * there, client * there, server)
+
+    @classmethod
+    def fitted(cls, protocol: SecureAggregation, course: Course, clients: int, numbers: int) -> CostModel:
+        """From real runs of no more clients and numbers than these."""
+        runs = _runs(protocol, course, clients, numbers)
+        whole = [(work, costs) for work, costs in runs if not work.lost]
+        of = {name: runs if name == "server_seconds" else whole for name in _QUANTITIES}
+        fits = [_fit(of[name], i, _COLUMNS[name]) for i, name in enumerate(_QUANTITIES)]
+        largest = max(work.clients for work, _ in runs), max(work.numbers for work, _ in runs)
+        fit = Fit(len(runs), *largest, *(error for _, error in fits))
+        return cls(np.array([found for found, _ in fits]), np.array(fit))
+
+
+class Fit(NamedTuple):
+    """How a cost model was found: so many runs, the largest that were tried, and the median relative errors on them."""
+
+    runs: int
+    clients: int
+    numbers: int
+    up_error: float
+    down_error: float
+    client_error: float
+    server_error: float
+
+    def errors(self) -> dict[str, float]:
+        """By quantity."""
+        return dict(zip(_QUANTITIES, self[3:], strict=True))
+
+
+def _fit(runs: list[tuple[ProtocolWork, ProtocolCosts]], quantity: int, columns: slice) -> tuple[Floats, float]:
+    """The coefficients of one quantity, and the median of its relative errors."""
+    from scipy.optimize import nnls  # takes a while to import
+
+    rows = np.array([work.features() for work, _ in runs])
+    taken = np.maximum([costs[quantity] for _, costs in runs], 1e-9)
+    relative = rows[:, columns] / taken[:, None]
+    scale = np.where(relative.any(0), relative.max(0), 1.0)
+    found, _ = nnls(relative / scale, np.ones(len(runs)))
+    coefficients = np.zeros(rows.shape[1])
+    coefficients[columns] = found / scale
+    return coefficients, float(np.median(np.abs(rows @ coefficients / taken - 1)))
+
+
+def _runs(
+    protocol: SecureAggregation, course: Course, clients: int, numbers: int
+) -> list[tuple[ProtocolWork, ProtocolCosts]]:
+    """Real ones: cohorts of several sizes, vectors until they take long, with and without a vector that never comes."""
+    runs, began = [], time.perf_counter()
+    sizes = {*(n for n in _CLIENTS if n < clients), min(clients, _CLIENTS[-1])}
+    for i, n in enumerate(sorted(n for n in sizes if least_of(protocol, n)) or [clients]):
+        if i > 1 and time.perf_counter() - began > _ALL:
+            break
+        for j, length in enumerate(_lengths(numbers)):
+            before = time.perf_counter()
+            works = [ProtocolWork(n, protocol.partners(n), length, lost) for lost in (0, 1)]
+            runs += [(work, costs) for work in works if (costs := _least_of_two(protocol, course, work)) is not None]
+            if j > 0 and time.perf_counter() - before > _ENOUGH:
+                break
+    return runs
+
+
+def _least_of_two(protocol: SecureAggregation, course: Course, work: ProtocolWork) -> ProtocolCosts | None:
+    """The faster of two runs, or the only one where that took long."""
+    before = time.perf_counter()
+    first = _measured(protocol, course, work)
+    if first is None or time.perf_counter() - before > _ENOUGH / 4:
+        return first
+    second = _measured(protocol, course, work)
+    return first if second is None else min(first, second, key=lambda costs: costs.client_seconds)
+
+
+def _lengths(numbers: int) -> list[int]:
+    """From short to that of the vector itself.
+
+    >>> _lengths(100), _lengths(10_000)
+    ([12, 100], [256, 2048, 10000])
+    """
+    longest = min(numbers, _LONG)
+    found, length = [], min(_FIRST, max(1, longest // _GROWTH))
+    while length < longest:
+        found.append(length)
+        length *= _GROWTH
+    return [*found, longest]
+
+
+def _measured(protocol: SecureAggregation, course: Course, work: ProtocolWork) -> ProtocolCosts | None:
+    """None where the protocol does not come to its end without whom was to be lost."""
+    own = {id: {"vector": torch.arange(work.numbers) % 2**protocol.bits} for id in range(work.clients)}
+    try:
+        _, log = run_protocol(
+            protocol,
+            own,
+            rng.key("costs"),
+            lambda at, id: at == course.vector_step and id < work.lost,
+            over_wire=True,
+            keep_messages=False,
+        )
+    except ProtocolError:
+        if not work.lost:
+            raise
+        return None
+    return ProtocolCosts.of(log, work.clients)

@@ -1,0 +1,65 @@
+"""The step that a secure sum leaves: as fine as can be, and no sum leaves the modulus."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atoll import rng, tree
+from atoll.core import Chain, Spec, Total, Update
+from atoll.errors import SpecError
+from atoll.transforms import FixedPointFor, SecureSum
+
+BOUNDED = Spec(l2=1.0, equal_weights=True, cohort=10, size=100)
+
+
+@given(st.integers(16, 40), st.integers(1, 200), st.integers(1, 10_000), st.floats(1e-6, 1e6), st.booleans())
+def test_the_step_is_the_finest_power_of_two_that_fits(
+    bits: int, clients: int, size: int, l2: float, wide: bool
+) -> None:
+    spec = Spec(l2=l2, equal_weights=True, cohort=clients, size=size)
+    of = FixedPointFor(bits, 3 * l2 if wide else None)
+    try:
+        fixed, after = of.bind(spec)
+    except SpecError as e:
+        assert clients * (math.sqrt(size) + 1) >= 2 ** (bits - 1) - 1
+        assert f"bits: {bits} leave no room" in str(e)  # noqa: PT017
+        return
+    SecureSum(bits).bind(after)  # refuses what could overflow
+    assert math.log2(fixed.step).is_integer()
+    half = (3 * l2 if wide else l2) / (fixed.step / 2) + math.sqrt(size)
+    assert clients * half + 1 > 2 ** (bits - 1)
+
+
+def test_the_largest_sum_there_can_be_is_read_rightly() -> None:
+    """All clients at the bound, in the same number."""
+    chain, _ = Chain((FixedPointFor(16), SecureSum(16))).bind(BOUNDED)
+    state, own = chain.init({"w": torch.zeros(100)})
+    for sign in (1.0, -1.0):
+        update = Update({"w": torch.zeros(100).index_fill(0, torch.tensor(7), sign)}, torch.ones(()))
+        rows = [chain.client(update, state, own, rng.key(i))[0].value for i in range(10)]
+        total = Total({"w": sum(r["w"] for r in rows)}, torch.tensor(10.0), torch.tensor(10.0))
+        read = chain.server(total, state, rng.key("server"))[0]
+        assert read.value["w"][7] == pytest.approx(10 * sign, abs=1e-6)
+        assert tree.norm(read.value) < 11
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (Spec(equal_weights=True, cohort=10, size=100), "needs bounded updates: put clip_l2 before it"),
+        (Spec(l2=1.0, cohort=10, size=100), "needs equal client weights: put equal_weights before it"),
+        (Spec(l2=1.0, equal_weights=True, size=100), "needs the same number of clients in every round"),
+        (Spec(l2=1.0, equal_weights=True, cohort=10, size=100, noise=0.1), "discrete_gaussian or skellam"),
+    ],
+)
+def test_a_sum_without_a_bound_is_refused(spec: Spec, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        FixedPointFor(32).bind(spec)
+
+
+def test_a_range_below_the_bound_is_refused_and_nothing_is_clipped() -> None:
+    with pytest.raises(SpecError, match=r"range: 0.5 is less than 1.*clip_l2 with max_norm = 0.5"):
+        FixedPointFor(32, 0.5).bind(BOUNDED)

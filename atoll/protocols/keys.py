@@ -12,12 +12,12 @@ import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
-from typing import Any
+from typing import Any, Self
 
 import torch
 
-from atoll.errors import ConfigError, ProtocolError
+from atoll.errors import ProtocolError
+from atoll.protocols.extra import extra
 from atoll.protocols.secure_aggregation import RandomBytes
 from atoll.tree import Tree
 
@@ -27,8 +27,7 @@ _NONCE = bytes(12)
 
 def need_cryptography(name: str) -> None:
     """A protocol asks for the package before its first key, not in the middle of a round."""
-    if find_spec("cryptography") is None:
-        raise ConfigError(f"{name} needs the package cryptography. Run: pip install 'atoll[secure]'.")
+    extra("cryptography", name)
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,7 +37,7 @@ class KeyPair:
     private: bytes
 
     @classmethod
-    def draw(cls, random: RandomBytes) -> KeyPair:
+    def draw(cls, random: RandomBytes) -> Self:
         return cls(random(KEY_BYTES))
 
     @cached_property

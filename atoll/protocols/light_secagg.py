@@ -25,8 +25,9 @@ from atoll.protocols.keys import need_cryptography
 from atoll.protocols.light_secagg_roles import CodedMasks, light_client, light_server
 from atoll.protocols.masks import SEED_BYTES, check_bits
 from atoll.protocols.mersenne import MersenneField
-from atoll.protocols.secagg import Bits, Threshold, at_least
+from atoll.protocols.secagg import Bits
 from atoll.protocols.secure_aggregation import SecureAggregation, Security
+from atoll.protocols.threshold import Threshold, threshold_of
 from atoll.tree import Tree
 from atoll.wire import Encoding, Layout
 
@@ -73,7 +74,7 @@ class LightSecAgg(SecureAggregation):
 
     def coding(self, clients: int) -> CodedMasks:
         """U and T of so many clients."""
-        u = at_least(self.threshold, clients)
+        u = threshold_of(self.threshold, clients)
         t = min(floor(self.colluding * clients + 1e-9), u - 1)
         return CodedMasks(self.field(clients), self.bits, u, t)
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Message
+from atoll.protocols.keys import KEY_BYTES
 from atoll.protocols.message_parts import body_of, branch, distinct_ids, leaf, need, octets, to_tensor
-from atoll.protocols.sealed_box import KEY_BYTES, BoxKey, seal
+from atoll.protocols.sealed_box import BoxKey, seal
 from atoll.protocols.secure_aggregation import RandomBytes
 from atoll.tree import Tree
 

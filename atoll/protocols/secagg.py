@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import floor
 from typing import Annotated
 
 from pydantic import Field
@@ -20,10 +19,10 @@ from atoll.protocols.keys import enrol_identities, need_cryptography
 from atoll.protocols.masks import LEAST_BITS, MOST_BITS, check_bits
 from atoll.protocols.pairwise import PairwiseMasks
 from atoll.protocols.secure_aggregation import Security
+from atoll.protocols.threshold import Threshold, threshold_of
 from atoll.tree import Tree
 
 Bits = Annotated[int, Field(ge=LEAST_BITS, le=MOST_BITS)]
-Threshold = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class SecAgg(PairwiseMasks):
             raise ConfigError(f"threshold: must be above 0 (got {self.threshold}). 2 / 3 is what the paper has.")
 
     def graph(self, clients: int) -> Graph:
-        t = at_least(self.threshold, clients)
+        t = threshold_of(self.threshold, clients)
         if self.active_server and 3 * t <= 2 * clients:
             raise ConfigError(
                 f"threshold: {t} of {clients} clients could be asked twice by a server that lies. Against an active "
@@ -78,12 +77,6 @@ class SecAgg(PairwiseMasks):
             "with the server too. X25519, HKDF-SHA256, AES-256, ChaCha20-Poly1305"
             + (", Ed25519." if self.active_server else "."),
         )
-
-
-def at_least(threshold: float, clients: int) -> int:
-    """More than a share of the clients; from 1 on a number of them. One alone has no sum to hide in: 2, or more."""
-    number = floor(threshold * clients + 1e-9) + 1 if threshold < 1 else int(threshold)
-    return max(2, number)
 
 
 def _tolerated(t: int, clients: int, active: bool) -> int:

@@ -20,6 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll.core import Client, Message, Server
+from atoll.protocols.keys import need_cryptography
 from atoll.protocols.message_parts import body_of, distinct_ids, leaf, need, octets, own_residues, to_tensor, whole
 from atoll.protocols.sealed_box import OVERHEAD, BoxKey, seal
 from atoll.protocols.secure_aggregation import RandomBytes, SecureAggregation, Security
@@ -55,6 +56,7 @@ class SecureShuffle(SecureAggregation):
         )
 
     def client(self, id: int, own: Tree, key: Tensor) -> Client:
+        need_cryptography("shuffle")
         random, vector = self.random_bytes(key), own_residues(own, self.bits, id)
         message = yield None
         public = octets(body_of(message, "server_key", "mix"), "key", "mix")
@@ -91,6 +93,7 @@ class SecureShuffle(SecureAggregation):
         return {"sum": rows.sum(0) & (1 << self.bits) - 1, "ids": torch.tensor(sorted(ids)), "rows": rows}
 
     def server(self, ids: Sequence[int], key: Tensor) -> Server:
+        need_cryptography("shuffle")
         random = self.random_bytes(key)
         box = BoxKey.draw(random)
         message = yield from self.mix(ids, box.public, random)

@@ -18,8 +18,9 @@ from atoll.protocols.homomorphic import HomomorphicAggregation, KeyHolding
 from atoll.protocols.in_process import Drops
 from atoll.protocols.paillier_aggregation import PaillierAggregation
 from atoll.testing import check_protocol
+from atoll.testing.interception import Change, Intercepted
 from atoll.tree import Tree, paths
-from tests.support.tampering import Change, Tampered, at
+from tests.support.tampering import at
 from tests.support.vectors import plain_sum, vectors
 
 IDS, NUMBERS, BITS = (2, 3, 7, 40), 20, 16
@@ -34,7 +35,7 @@ def small(key: KeyHolding, **more: object) -> PaillierAggregation:
 
 
 def run(protocol: HomomorphicAggregation, own: dict[int, Tree], **tampering: Change) -> tuple[Tree, Transcript]:
-    return run_protocol(Tampered(protocol, **tampering), own, KEY)
+    return run_protocol(Intercepted(protocol, **tampering), own, KEY)
 
 
 def outcome(protocol: HomomorphicAggregation, own: dict[int, Tree], drops: Drops) -> Tree | None:

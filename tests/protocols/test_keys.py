@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from atoll import rng
 from atoll.errors import ConfigError, ProtocolError
-from atoll.protocols import PROTOCOLS, keys
+from atoll.protocols import PROTOCOLS, extra
 from atoll.protocols.keys import Identity, KeyPair, byte_rows, derive, enrol_identities, hkdf, seal, unseal
 
 SESSION = b"one session only"
@@ -111,8 +111,12 @@ def test_rows_of_bytes_may_be_none() -> None:
 def test_without_the_package_one_is_told_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if PROTOCOLS[name].needs != "cryptography":
         pytest.skip("needs another package")
-    monkeypatch.setattr(keys, "find_spec", lambda package: None)
-    with pytest.raises(ConfigError, match=r"needs the package cryptography\. Run: pip install 'atoll\[secure\]'"):
-        PROTOCOLS[name]().server([1, 2, 3], rng.key("x"))
+
+    def missing(module: str) -> None:
+        raise ImportError(module)
+
+    monkeypatch.setattr(extra.importlib, "import_module", missing)
+    with pytest.raises(ConfigError, match=r"needs cryptography\. Run `pip install 'atoll\[secure\]'`"):
+        next(PROTOCOLS[name]().server([1, 2, 3], rng.key("x")))
     with pytest.raises(ConfigError, match="atoll"):
-        PROTOCOLS[name]().client(1, {"vector": torch.zeros(2, dtype=torch.int64)}, rng.key("x"))
+        next(PROTOCOLS[name]().client(1, {"vector": torch.zeros(2, dtype=torch.int64)}, rng.key("x")))

@@ -17,8 +17,9 @@ from atoll.protocols import run_protocol, seeded_bytes
 from atoll.protocols.sealed_box import OVERHEAD, BoxKey
 from atoll.protocols.shuffle import SecureShuffle
 from atoll.testing import check_protocol
+from atoll.testing.interception import Intercepted
 from atoll.tree import Tree
-from tests.support.tampering import Tampered, at
+from tests.support.tampering import at
 from tests.support.vectors import plain_sum, vectors
 
 KEY = rng.key("shuffle")
@@ -124,14 +125,14 @@ def test_a_vector_of_another_length_is_refused_for_it_would_tell_whose_it_is() -
 )
 def test_malformed_answers_are_refused(change: Callable[[Tree], Tree], words: str) -> None:
     with pytest.raises(ProtocolError, match=words):
-        run_protocol(Tampered(SEEDED, up=at("sealed", change, 3)), vectors(IDS, 5, 32), KEY)
+        run_protocol(Intercepted(SEEDED, up=at("sealed", change, 3)), vectors(IDS, 5, 32), KEY)
 
 
 def test_a_box_of_an_earlier_round_does_not_open() -> None:
     own = vectors(IDS, 5, 32)
     _, earlier = run_protocol(SEEDED, own, rng.key("earlier"))
     with pytest.raises(ProtocolError, match="does not open"):
-        run_protocol(Tampered(SEEDED, up=at("sealed", lambda body: earlier.up[0][3].body, 3)), own, KEY)
+        run_protocol(Intercepted(SEEDED, up=at("sealed", lambda body: earlier.up[0][3].body, 3)), own, KEY)
 
 
 def test_a_mix_that_leaves_out_a_box_is_seen() -> None:

@@ -43,6 +43,7 @@ class Clock:
     dropout_moment: DropoutMoment = "any"
     patience: Patience = Patience()
     seed: int = 0
+    seconds_to_compress: float | None = 0.0  # None: measured, when the run begins
 
     @classmethod
     def of(
@@ -52,10 +53,12 @@ class Clock:
         devices = Devices.of(table, seed, population, names)
         path, share = (table.availability, 1.0) if isinstance(table.availability, str) else (None, table.availability)
         available = read_availability(path, population, names, table.repeat) if path else share or 1.0
-        seconds = None if table.seconds_per_step == "measured" else float(table.seconds_per_step)
+        asked = (table.seconds_per_step, table.seconds_to_compress)
+        seconds, compressing = (None if x == "measured" else float(x) for x in asked)
         deadline = np.inf if table.deadline is None else table.deadline
         patience = Patience(deadline, wanted, table.min_reports, table.grace)
-        return cls(devices, seconds, table.slow_start, available, table.dropout, table.dropout_moment, patience, seed)
+        unreliable = available, table.dropout, table.dropout_moment
+        return cls(devices, seconds, table.slow_start, *unreliable, patience, seed, compressing)
 
     def timeline(
         self,
@@ -67,6 +70,7 @@ class Clock:
         start: float,
         seconds_per_step: float | None = None,
         overhead: Overhead | None = None,
+        seconds_to_compress: float | None = None,
     ) -> Timeline:
         """Round `number`, counted from 0: `steps` of each client, bytes to and from each.
 
@@ -75,11 +79,14 @@ class Clock:
         """
         device = self.devices.profile(ids)
         pace = self.seconds_per_step if seconds_per_step is None else seconds_per_step
+        compressing = self.seconds_to_compress if seconds_to_compress is None else seconds_to_compress
         assert pace is not None
+        assert compressing is not None
         received = start + transfer_seconds(down, device.down, device.latency, device.loss, self.slow_start)
         extra = overhead or Overhead()
         encrypted = extra.client_seconds * device.slowness + 2 * extra.round_trips * device.latency
-        sent = received + steps * pace * device.slowness + encrypted
+        compressed = compressing * device.slowness
+        sent = received + steps * pace * device.slowness + compressed + encrypted
         arrived = sent + transfer_seconds(up, device.up, device.latency, device.loss, self.slow_start)
         times = (received, sent, arrived)
         lost = self._lost(number, ids, start, times)
@@ -90,6 +97,8 @@ class Clock:
         status = np.select(states, [ABSENT, DROPPED, LATE], COUNTED).astype(np.int8)
         end = wait.end + (0.0 if wait.void else extra.server_seconds)
         timeline = Timeline(start, end, ids, steps, received, sent, arrived, status, wait.void, down, up, pace)
+        if compressing:
+            timeline = replace(timeline, seconds_to_compress=compressing, compressed=compressed)
         return timeline if overhead is None else replace(timeline, encrypted=encrypted, overhead=overhead)
 
     def _lost(self, number: int, ids: Ints, start: float, times: tuple[Floats, Floats, Floats]) -> _Lost:

@@ -25,7 +25,8 @@ def retime(clock: Clock, timelines: Sequence[Timeline]) -> list[Timeline]:
     now, retimed = 0.0, []
     for number, old in enumerate(timelines):
         pace = old.seconds_per_step if clock.seconds_per_step is None else clock.seconds_per_step
-        new = clock.timeline(number, old.ids, old.steps, old.down, old.up, now, pace, old.overhead)
+        compressing = old.seconds_to_compress if clock.seconds_to_compress is None else clock.seconds_to_compress
+        new = clock.timeline(number, old.ids, old.steps, old.down, old.up, now, pace, old.overhead, compressing)
         retimed.append(new)
         now = new.end
     return retimed

@@ -41,6 +41,8 @@ class Timeline:
     down: float  # bytes of each client
     up: float
     seconds_per_step: float
+    seconds_to_compress: float = 0.0
+    compressed: Floats | None = None  # seconds of each client, between training and sending, before it encrypts
     encrypted: Floats | None = None  # seconds of each client for a protocol, between training and sending
     overhead: Overhead | None = None  # of that protocol
 
@@ -67,6 +69,8 @@ class Timeline:
         facts = {name: getattr(self, name) for name in _FACTS}
         whose = {"ids": self.ids.tolist(), "steps": self.steps.tolist(), "status": self.status.tolist()}
         line = {"round": round_number, **facts, **whose, **times}
+        if self.compressed is not None:
+            line["compressed"] = self.compressed.tolist()
         if self.overhead is None or self.encrypted is None:
             return line
         return line | {"encrypted": self.encrypted.tolist(), "overhead": list(self.overhead)}
@@ -79,13 +83,15 @@ class Timeline:
             name: np.array([np.inf if x is None else x for x in line[name]], np.float64) for name in _TIMES
         }
         columns |= {name: line[name] for name in _FACTS}
+        if "compressed" in line:
+            columns["compressed"] = np.array(line["compressed"], np.float64)
         if "overhead" in line:
             columns |= {"encrypted": np.array(line["encrypted"], np.float64), "overhead": Overhead(*line["overhead"])}
         return cls(ids=ids, steps=steps, status=np.array(line["status"], np.int8), **columns)
 
 
 _TIMES = ("received", "sent", "arrived")
-_FACTS = ("start", "end", "down", "up", "seconds_per_step", "void")
+_FACTS = ("start", "end", "down", "up", "seconds_per_step", "seconds_to_compress", "void")
 
 
 def _written(times: Floats) -> list[float | None]:

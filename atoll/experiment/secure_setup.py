@@ -59,7 +59,8 @@ def _check_packing(transforms: Sequence[Transform], bits: int) -> None:
             generic = "what it packs must be unpacked before it can be added"
             raise SpecError(
                 f"transform.{i}: {name} under [secure] saves nothing: {_WHY_NOT_PACKED.get(name, generic)}. Every "
-                f"number travels as a residue of {bits} bits. Leave {name} out, and use fewer secure.fixed_point.bits."
+                f"number travels as a residue of {bits} bits. Use shared_mask, which sends the same entries of all "
+                "clients, or fewer secure.fixed_point.bits."
             )
 
 

@@ -56,8 +56,8 @@ def parts_table(groups: Sequence[Group]) -> TextTable:
     rows = tuple(row(one.name, *map(_short, [*_virtual(one), *_real(one)])) for one in groups)
     notes = (
         "Means over rounds and seeds; of clients, over those whose work counts. Federated: from the server's first "
-        "byte until it waits no longer. Compressing is not timed. Encrypting: what a protocol of [secure] takes, by "
-        "its cost model. A server sends until its last client has received, and is idle until it waits no longer.",
+        "byte until it waits no longer. Compressing: clock.seconds_to_compress. Encrypting: what a protocol of "
+        "[secure] takes, by its cost model. A server sends until its last client has received, and is idle until it waits no longer.",
     )
     return TextTable(heads, rows, notes=notes, style="wide")
 
@@ -73,9 +73,10 @@ def _round_parts(t: Timeline) -> list[float]:
     if not who.any():
         return [t.seconds, *[np.nan] * 6, np.nan, np.nan]
     down, train, up, idle = (float(x[who].mean()) for x in _durations(t))
-    encrypt = 0.0 if t.encrypted is None else float(t.encrypted[who].mean())
+    compress, encrypt = (0.0 if x is None else float(x[who].mean()) for x in (t.compressed, t.encrypted))
     received = float(t.received[who].max())
-    return [t.seconds, down, train - encrypt, 0.0, encrypt, up, idle, received - t.start, t.end - received]
+    train -= compress + encrypt
+    return [t.seconds, down, train, compress, encrypt, up, idle, received - t.start, t.end - received]
 
 
 def _durations(t: Timeline) -> tuple[Floats, Floats, Floats, Floats]:

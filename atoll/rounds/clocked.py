@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -9,15 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atoll import tree
+from atoll import rng, tree
 from atoll.clock import Clock, Timeline
-from atoll.core import Context, Model, Play, Round, Traffic
+from atoll.core import Context, Model, Play, Round, Traffic, Update
 from atoll.errors import ConfigError
 from atoll.rounds.around import RoundAround
 from atoll.tree import Tree
 from atoll.wire import wire_bytes
 
 NAME = "clock"
+_NUMBERS = ("now", "seconds_per_step", "seconds_to_compress")
+_TURNS = 4  # of measuring; the first one warms up
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +45,9 @@ class Clocked(RoundAround):
         return cls(inner, clock, steps)
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
-        pace = self.clock.seconds_per_step
+        pace, compressing = self.clock.seconds_per_step, self.clock.seconds_to_compress
         now = {"now": _number(0.0), "seconds_per_step": _number(np.nan if pace is None else pace)}
+        now["seconds_to_compress"] = _number(_measured(ctx) if compressing is None else compressing)
         return {**self.inner.init(ctx, model, key), NAME: now}
 
     def begun(self, state: Tree, seconds_per_step: Callable[[], float]) -> Tree:
@@ -68,8 +72,23 @@ class Clocked(RoundAround):
         overhead = self.inner.overhead(ctx, inner, ids)
         if overhead is not None:
             down, up = down + overhead.down, overhead.up
-        now, pace = (float(state[NAME][name]) for name in ("now", "seconds_per_step"))
-        return self.clock.timeline(ctx.number, ids.numpy(), self.steps(ids).numpy(), down, up, now, pace, overhead)
+        now, pace, compressing = (float(state[NAME][name]) for name in _NUMBERS)
+        work = ids.numpy(), self.steps(ids).numpy(), down, up, now
+        return self.clock.timeline(ctx.number, *work, pace, overhead, compressing)
+
+
+def _measured(ctx: Context) -> float:
+    """Seconds that one client's transforms take here for one update: the least of some turns."""
+    chain, device = ctx.program.chain, tree.device(ctx.update_like)
+    update = Update(tree.map(torch.ones_like, ctx.update_like), torch.ones((), device=device))
+    state, own = chain.init(ctx.update_like)
+    seconds = []
+    for turn in range(_TURNS):
+        began = time.perf_counter()
+        sent, _ = chain.client(update, chain.client_view(state), own, rng.key("measured", turn).to(device))
+        _ = [float(x.flatten()[:1].sum()) for x in tree.leaves(sent.value)]  # a device is waited for
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
 
 
 def bytes_of(ctx: Context, sent: Tree) -> tuple[float, float]:

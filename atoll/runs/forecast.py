@@ -44,7 +44,8 @@ def virtual_time(setup: Setup, first: Timeline) -> Forecast:
     for number in range(min(experiment.rounds, _MOST)):
         ids, _ = setup.sampler.sample(population.size, number, key)
         work = ids.numpy(), population.steps(ids).numpy(), first.down, first.up
-        lines.append(clock.timeline(number, *work, now, first.seconds_per_step, first.overhead))
+        paces = first.seconds_per_step, first.overhead, first.seconds_to_compress
+        lines.append(clock.timeline(number, *work, now, *paces))
         now = lines[-1].end
     asked, counted = sum(len(t.ids) for t in lines), sum(int(t.counted.sum()) for t in lines)
     seconds = [t.seconds for t in lines]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import atoll
-from atoll.clock import COUNTED, DROPPED, LATE
+from atoll.clock import COUNTED, Clock, ClockTable, Timeline, retime
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment, set_up
 from atoll.records import RunFolder
@@ -130,6 +130,29 @@ def test_a_measured_pace_is_measured_once(tmp_path: Path) -> None:
 
 
 # Privacy.
+
+
+def test_compressing_takes_its_time_between_training_and_sending(tmp_path: Path) -> None:
+    packed = {"transform": [{"name": "top_k", "share": 0.1}]}
+    without, declared, measured = (
+        run(tmp_path / str(x), {**CLOCK, "seconds_to_compress": x}, **packed) for x in (0.0, 0.5, "measured")
+    )
+    assert models(without) == models(declared) == models(measured)
+    slowness = [
+        sent - before for sent, before in zip(times(declared)[0]["sent"], times(without)[0]["sent"], strict=True)
+    ]
+    assert slowness == pytest.approx(times(declared)[0]["compressed"])
+    assert min(slowness) > 0
+    assert "compressed" not in times(without)[0]
+    paces = {line["seconds_to_compress"] for line in times(measured)}
+    assert len(paces) == 1
+    assert 0 < paces.pop() < 5
+    again = retime(make_clock(0.25), [Timeline.from_line(line) for line in times(declared)])
+    assert [t.seconds_to_compress for t in again] == [0.25] * len(again)
+
+
+def make_clock(compressing: float) -> Clock:
+    return Clock.of(ClockTable(**CLOCK, seconds_to_compress=compressing), 0, 12)
 
 
 def test_the_account_is_of_the_cohort_as_drawn(tmp_path: Path) -> None:

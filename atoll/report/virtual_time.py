@@ -57,7 +57,8 @@ def parts_table(groups: Sequence[Group]) -> TextTable:
     notes = (
         "Means over rounds and seeds; of clients, over those whose work counts. Federated: from the server's first "
         "byte until it waits no longer. Compressing: clock.seconds_to_compress. Encrypting: what a protocol of "
-        "[secure] takes, by its cost model. A server sends until its last client has received, and is idle until it waits no longer.",
+        "[secure] takes, by its cost model. A server sends until its last client has received, and is idle until it "
+        "waits no longer.",
     )
     return TextTable(heads, rows, notes=notes, style="wide")
 

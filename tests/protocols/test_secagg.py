@@ -10,7 +10,7 @@ import torch
 from atoll import tree
 from atoll.core import Message
 from atoll.errors import ConfigError, ProtocolError
-from atoll.protocols import SecAgg, SecAggPlus, run_protocol, shamir
+from atoll.protocols import LightSecAgg, SecAgg, SecAggPlus, run_protocol, shamir
 from atoll.protocols.graphs import Graph
 from atoll.protocols.pairwise_client import commitment, consistency_text
 from atoll.protocols.pairwise_server import _Desk
@@ -313,6 +313,11 @@ def test_a_threshold_that_a_lying_server_could_ask_twice_is_refused() -> None:
 def test_a_threshold_of_nobody_is_refused(threshold: float) -> None:
     with pytest.raises(ConfigError, match="threshold: must be above 0"):
         SecAgg(threshold=threshold)
+
+
+def test_a_secret_is_never_shared_so_that_one_share_gives_it() -> None:
+    assert [SecAgg(threshold=t).least(5) for t in (1, 0.1, 0.3, 2)] == [2, 2, 2, 2]
+    assert LightSecAgg(threshold=1).least(5) == SecAggPlus(dropout=0.9, corrupt=0).least(5) == 2
 
 
 def test_what_is_promised_is_said_in_numbers() -> None:

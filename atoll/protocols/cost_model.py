@@ -19,6 +19,7 @@ from atoll.protocols.secure_aggregation import SecureAggregation
 Floats = NDArray[np.float64]
 _CLIENTS = (4, 8, 12, 20)  # that are tried, while there is time
 _FIRST, _GROWTH, _LONG = 256, 8, 1 << 18  # numbers in the vectors that are tried
+_SHORTER = 0.1  # what the errors of shorter vectors count: some protocols go by steps of many numbers
 _ENOUGH, _ALL = 0.5, 5.0  # seconds, after which no longer vector is tried, and no larger cohort
 _QUANTITIES = ("up", "down", "client_seconds", "server_seconds")
 
@@ -32,13 +33,13 @@ class ProtocolWork(NamedTuple):
     lost: int = 0  # clients whose vector never comes
 
     def features(self) -> Floats:
-        """What costs grow with: linear in them. Those of a client, then those of the server."""
+        """What costs are linear in: those of a client on average (of which some have more to do), then the server's."""
         p, n = float(self.partners), float(self.clients)
         size, lost = float(self.numbers), float(self.lost)
-        return np.array([1.0, p, p * p, size, p * size, n, n * p, n * size, lost * p * size])
+        return np.array([1.0, n, p, p * p, 1 / n, size, p * size, size / n, n * p, n * size, lost * p * size])
 
 
-_CLIENT, _SERVER, _FEATURES = slice(0, 5), slice(0, 9), 9
+_CLIENT, _SERVER, _FEATURES = slice(0, 8), slice(0, 11), 11
 _COLUMNS = {"up": _CLIENT, "down": _CLIENT, "client_seconds": _CLIENT, "server_seconds": _SERVER}
 
 
@@ -64,7 +65,7 @@ class ProtocolCosts(NamedTuple):
 class CostModel:
     """Least squares of relative errors with coefficients that are not negative, one row for each quantity."""
 
-    coefficients: Floats  # (4, 9)
+    coefficients: Floats  # (4, 11)
     fit: Floats  # the fields of `Fit`
 
     @classmethod
@@ -112,9 +113,11 @@ def _fit(runs: list[tuple[ProtocolWork, ProtocolCosts]], quantity: int, columns:
 
     rows = np.array([work.features() for work, _ in runs])
     taken = np.maximum([costs[quantity] for _, costs in runs], 1e-9)
+    sizes = np.array([work.numbers for work, _ in runs])
+    weights = np.where(sizes == sizes.max(), 1.0, _SHORTER)
     relative = rows[:, columns] / taken[:, None]
     scale = np.where(relative.any(0), relative.max(0), 1.0)
-    found, _ = nnls(relative / scale, np.ones(len(runs)))
+    found, _ = nnls(relative / scale * weights[:, None], weights)
     coefficients = np.zeros(rows.shape[1])
     coefficients[columns] = found / scale
     return coefficients, float(np.median(np.abs(rows @ coefficients / taken - 1)))

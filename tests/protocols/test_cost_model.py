@@ -32,7 +32,7 @@ def test_bytes_of_a_larger_cohort_are_predicted(name: str) -> None:
     assert predicted.up == pytest.approx(counted.up, rel=near)
     assert predicted.down == pytest.approx(counted.down, rel=near)
     assert 0.1 < predicted.client_seconds / counted.client_seconds < 10  # other work goes on beside a test
-    assert Fit(*model.fit.tolist()).clients == 20
+    assert 10 < Fit(*model.fit.tolist()).clients < clients
 
 
 def test_a_client_whose_vector_never_comes_sends_next_to_nothing() -> None:

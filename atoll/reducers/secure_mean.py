@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Info, Reducer, Spec, Stack, Total, Update
-from atoll.errors import ProtocolError
+from atoll.errors import ConfigError, ProtocolError
 from atoll.protocols import NEVER, ProtocolCosts, SecureAggregation, Transcript, run_protocol
 from atoll.tree import Tree
 
@@ -58,7 +58,7 @@ class SecureMean(Reducer[Stack]):
                 keep_messages=False,
                 log=log,
             )
-        except ProtocolError as e:
+        except (ProtocolError, ConfigError) as e:  # or one that is not for so few
             if not void:
                 raise ProtocolError(f"round {number + 1}, secure aggregation: {e}{_unusable(plan, present)}") from e
         said = {SECURE: {"costs": torch.tensor(ProtocolCosts.of(log, len(own)), dtype=torch.float64)}}

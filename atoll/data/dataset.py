@@ -16,6 +16,7 @@ from atoll.data.decode import Chained, Pixels, Same
 from atoll.errors import DataError
 from atoll.tree import Tree
 
+LEARNED = ("classification", "regression", "next_token")
 INPUT_KINDS = ("tokens", "pixels", "features")
 IGNORE = -100  # a next-token target that is none
 
@@ -179,6 +180,9 @@ class Dataset:
         whole numbers of the shape of x are next tokens; 0 and 1 in several columns are labels, as floats. uint8 in the
         shape of images is pixels (0..255 to 0..1); all other numbers in x are features, as they are.
         """
+        if kind not in (None, *LEARNED, *INPUT_KINDS):
+            known = ", ".join(map(repr, (*LEARNED, *INPUT_KINDS)))
+            raise DataError(f"kind: {kind!r} is not known. Known: {known}.")
         pair = column(x, "x"), column(y, "y")
         held_in: InputKind = kind if kind in INPUT_KINDS else input_kind(pair[0])  # type: ignore[assignment]
         learned: Kind = infer(*pair) if kind is None or kind in INPUT_KINDS else kind  # type: ignore[assignment]

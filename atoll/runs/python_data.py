@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 from torch.utils.data import Dataset as TorchDataset
 
+from atoll import rng, tree
 from atoll.data import Dataset, Fields, InputKind, Preprocessing, columns_of, fitted_table
 from atoll.errors import ConfigError, DataError
 from atoll.tree import Tree
@@ -35,7 +36,7 @@ def make_dataset(
             raise ConfigError(
                 "data: is a Dataset, which says its test data and its kind itself. Leave test and kind out."
             )
-        return data.check() if augment is None else replace(data, augment=augment).check()
+        return data.check() if augment is None else _augmented(data.check(), augment)
     x, y, columns = _inputs(*_pair(data, "data"), None, "data x")
     held = None
     if test is not None:
@@ -52,7 +53,24 @@ def make_dataset(
     if columns is not None:
         fitted = "categories" if columns.categories else ""
         dataset = replace(dataset, preprocessing=columns.as_json(), fitted=fitted)
-    return dataset if augment is None else replace(dataset, augment=augment)
+    return dataset if augment is None else _augmented(dataset, augment)
+
+
+def _augmented(dataset: Dataset, augment: Callable[[Tree], Tree]) -> Dataset:
+    """With `augment`, once it has been tried on two rows: what is wrong with it is said before anything is trained."""
+    rows = dataset.decode(tree.rows(dataset.train, slice(0, 2)))
+    try:
+        changed = augment({**rows, "key": rng.key(0)})
+    except Exception as e:
+        found = f"failed on two rows with {type(e).__name__}: {e}"
+    else:
+        if isinstance(changed, Mapping) and rows.keys() <= changed.keys():
+            return replace(dataset, augment=augment)
+        found = f"gave {sorted(changed) if isinstance(changed, Mapping) else type(changed).__name__}"
+    like = 'lambda batch: {**batch, "x": batch["x"].flip(-1)}'
+    raise ConfigError(
+        f"augment: must take a batch, a dict of x, y and key, and give it back ({found}). Such as {like}."
+    )
 
 
 def _inputs(x: Any, y: Any, like: Preprocessing | None, where: str) -> tuple[Any, Any, Preprocessing | None]:

@@ -88,8 +88,7 @@ def asked_metrics(metrics: Any) -> Entry:
 
 def is_entry(clients: Any) -> bool:
     """Is it a partition by name, and not rows by client?"""
-    rows = (list, tuple, np.ndarray, Tensor)
-    return isinstance(clients, Mapping) and not all(isinstance(one, rows) for one in clients.values())
+    return isinstance(clients, Mapping) and any(isinstance(v, str | int | float | Mapping) for v in clients.values())
 
 
 def cohort_entry(cohort: int | Entry | str | None) -> Entry | str:

@@ -68,6 +68,8 @@ def test_kinds_that_do_not_fit_are_refused() -> None:
         simulate(kind="tokens")
     with pytest.raises(DataError, match="kind = 'pixels' is for bytes"):
         simulate(kind="pixels")
+    with pytest.raises(DataError, match=r"kind: 'numbers' is not known\. Known: 'classification', .*'features'"):
+        simulate(kind="numbers")
 
 
 class Items(TorchDataset[tuple[Tensor, int]]):
@@ -110,6 +112,12 @@ def test_clients_may_be_ids_of_rows_or_named() -> None:
     assert same(simulate(clients=ids.tolist()), lists)
     assert same(simulate(clients=torch.tensor([1, 0, 2, 0] * 10)), lists)
     assert same(simulate(clients=dict(zip("abc", rows, strict=True))), lists)
+    ranges = [range(10), range(10, 40)]
+    named = simulate(clients={"Bern": ranges[0], "Ulm": pd.Series(ranges[1])})
+    assert same(named, simulate(clients=ranges))
+    assert named.info["partition"]["names"] == ["Bern", "Ulm"]
+    with pytest.raises(ConfigError, match=r"partition\.name: is missing"):
+        simulate(clients={"clients": 4})
     with pytest.raises(PartitionError, match=r"has 3 ids for 40 examples\. Give one for each row"):
         simulate(clients=[0, 1, 2])
 
@@ -119,6 +127,20 @@ def test_augmentation_changes_training_alone() -> None:
     assert not run.params["weight"].equal(simulate(test=(X, Y)).params["weight"])
     torch_start = simulate(rounds=1, augment=lambda batch: batch)
     assert same(torch_start, simulate())
+
+
+@pytest.mark.parametrize(
+    ("augment", "found"),
+    [
+        (lambda x: x + 0.1, "failed on two rows with TypeError"),
+        (lambda batch: batch["x"] + 0.1, "gave Tensor"),
+        (lambda batch: {"x": batch["x"]}, r"gave \['x'\]"),
+    ],
+    ids=["of x", "gives x", "loses y"],
+)
+def test_what_is_no_augmentation_of_a_batch_is_refused_with_an_example(augment: Any, found: str) -> None:
+    with pytest.raises(ConfigError, match=rf"augment: must take a batch.*{found}.*Such as lambda batch"):
+        simulate(augment=augment)
 
 
 @pytest.mark.parametrize("kind", ["str", "category", "object"])

@@ -57,7 +57,7 @@ def main() -> None:
         name = f"paillier, {'packed' if packed else 'one a plaintext'}, {'short' if short else 'long'} exponents"
         protocol = replace(paillier, packed=packed, short_exponents=short)
         print(row(name, protocol, max(1, given.numbers // share), given.clients), flush=True)
-    shared = replace(paillier, key="shared")
+    shared = replace(paillier, key_holders="shared")
     width = shared._slots(given.clients).width
     print(
         f"paillier with a shared key: {width} bits a slot, {shared._slots(given.clients).per_integer} numbers in each"

@@ -39,15 +39,15 @@ class CkksAggregation(HomomorphicAggregation):
     needs: ClassVar[str] = "tenseal"
 
     bits: Annotated[int, Field(ge=2, le=45)] = 32
-    key: Literal["group", "holder"] = "group"
+    key_holders: Literal["group", "holder"] = "group"
     threshold: Threshold = 2
     insecure_seed: bool = False
 
     def __post_init__(self) -> None:
         ckks_context.tenseal()
-        if self.key not in ("group", "holder"):
+        if self.key_holders not in ("group", "holder"):
             raise ConfigError(
-                f"secure.key: {self.key!r} is not for ckks. Use 'group', 'holder', or protocol 'paillier'."
+                f"secure.protocol.key_holders: {self.key_holders!r} is not for ckks. Use 'group', 'holder', or protocol 'paillier'."
             )
 
     def parameters(self, clients: int) -> CkksParameters:
@@ -66,7 +66,7 @@ class CkksAggregation(HomomorphicAggregation):
         parameters = self.parameters(clients)
         hard = f"Ring-LWE with N = {parameters.degree} and a modulus of {sum(parameters.prime_bits)} bits is hard."
         learns = "The sum modulo 2^bits, and who is in it. Not the errors of CKKS, which would give away the key."
-        return Security(2, learns, _CLIENTS_LEARN[self.key], f"{_ASSUMES[self.key]} {_HONEST} {hard}")
+        return Security(2, learns, _CLIENTS_LEARN[self.key_holders], f"{_ASSUMES[self.key_holders]} {_HONEST} {hard}")
 
     def draw_keys(self, clients: int, random: RandomBytes) -> tuple[Tree, bytes]:
         context = ckks_context.draw_context(self.parameters(clients))

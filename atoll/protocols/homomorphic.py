@@ -78,7 +78,7 @@ class Keyed(NamedTuple):
 class HomomorphicAggregation(SecureAggregation):
     """Steps: keys for boxes; one client deals the homomorphic key; ciphertexts; [shares of the key;] decryption."""
 
-    key: KeyHolding
+    key_holders: KeyHolding
     threshold: float  # vectors in the sum, at least: see threshold.py
 
     @abstractmethod
@@ -110,7 +110,7 @@ class HomomorphicAggregation(SecureAggregation):
         raise NotImplementedError
 
     def least(self, clients: int) -> int:
-        return threshold_of(self.threshold, clients) if self.key == "group" else clients
+        return threshold_of(self.threshold, clients) if self.key_holders == "group" else clients
 
     def client(self, id: int, own: Tree, key: Tensor) -> Client:
         random, vector = self.random_bytes(key), own_residues(own, self.bits, id)
@@ -137,7 +137,7 @@ class HomomorphicAggregation(SecureAggregation):
         public, private = self.draw_keys(len(roster), me.random)
         keyed = Keyed(public, private, list(roster), box_context("key", public, roster))
         others = {id: key for id, key in roster.items() if id != me.id}
-        content = private if self.key == "group" else b""
+        content = private if self.key_holders == "group" else b""
         boxes = seal_each(others, [content] * len(others), keyed.about, me.random)
         return keyed, Message("dealt", {"public": public, "boxes": boxes})
 
@@ -152,7 +152,7 @@ class HomomorphicAggregation(SecureAggregation):
 
     def _share(self, me: Member, keyed: Keyed, body: Tree) -> Message:
         roster = roster_of(me, body)
-        has_key = self.key == "shared" and bool(keyed.private)
+        has_key = self.key_holders == "shared" and bool(keyed.private)
         need(has_key, f"client {me.id}: has no key to share. The server asks for it.")
         need(roster.keys() <= set(keyed.ids), f"client {me.id}: is to share the key with clients that did not encrypt.")
         shares = self.split(keyed.private, len(roster), me.random)
@@ -164,7 +164,7 @@ class HomomorphicAggregation(SecureAggregation):
         ids, total = named_ids(me, body), branch(body, "total", "server")
         need(set(ids) <= set(keyed.ids), f"client {me.id}: the sum is of clients that did not encrypt.")
         about, clients = to_tensor(box_context("sum", total, ids)), len(keyed.ids)
-        if self.key == "shared":
+        if self.key_holders == "shared":
             share = open_box(me, octets(body, "box", "server"), box_context("share", keyed.public, ids))
             partial = self.decrypt_partly(keyed.public, share, total, numbers, clients)
             return Message("partial", {**partial, "about": about})
@@ -182,7 +182,7 @@ class HomomorphicAggregation(SecureAggregation):
         uploads = yield {id: Message("encrypt", {**body, **boxes.get(id, {})}) for id in roster}
         _enough(uploads, least, "vectors")
         total = self._sum(dealt, uploads)
-        residues = yield from (self._combined if self.key == "shared" else self._decrypted)(dealt, total)
+        residues = yield from (self._combined if self.key_holders == "shared" else self._decrypted)(dealt, total)
         return {"sum": residues, "ids": torch.tensor(total.ids)}
 
     def _deal(self, ids: Sequence[int], least: int) -> Dealing:
@@ -208,7 +208,7 @@ class HomomorphicAggregation(SecureAggregation):
     def _decrypted(self, dealt: Dealt, total: CipherSum) -> Answer:
         """Some of those who have the key decrypt; who answers at once must say the same."""
         request = Message("decrypt", {"ids": torch.tensor(total.ids), "total": total.ciphertexts})
-        waiting = total.ids if self.key == "group" else [dealt.dealer]
+        waiting = total.ids if self.key_holders == "group" else [dealt.dealer]
         while waiting:
             asked, waiting = waiting[:_DECRYPTORS], waiting[_DECRYPTORS:]
             answers = yield dict.fromkeys(asked, request)

@@ -35,7 +35,7 @@ class PaillierAggregation(HomomorphicAggregation):
     needs: ClassVar[str] = "gmpy2"
 
     bits: Annotated[int, Field(ge=2, le=62)] = 32
-    key: KeyHolding = "group"
+    key_holders: KeyHolding = "group"
     key_bits: Annotated[int, Field(ge=256, le=8192, multiple_of=16)] = SAFE_BITS
     packed: bool = True
     short_exponents: bool = True
@@ -46,12 +46,12 @@ class PaillierAggregation(HomomorphicAggregation):
         gmp()
         if self.key_bits < SAFE_BITS and not self.insecure_seed:
             raise ConfigError(
-                f"secure.key_bits: a key of {self.key_bits} bits can be broken. Use {SAFE_BITS} or more; tests of "
+                f"secure.protocol.key_bits: a key of {self.key_bits} bits can be broken. Use {SAFE_BITS} or more; tests of "
                 "shorter ones say insecure_seed = true."
             )
 
     def security(self, clients: int) -> Security:
-        return Security(2, _SERVER_LEARNS[self.key], _CLIENTS_LEARN[self.key], _ASSUMES[self.key])
+        return Security(2, _SERVER_LEARNS[self.key_holders], _CLIENTS_LEARN[self.key_holders], _ASSUMES[self.key_holders])
 
     def draw_keys(self, clients: int, random: RandomBytes) -> tuple[Tree, bytes]:
         private = PaillierPrivateKey.draw(self.key_bits, random)
@@ -96,7 +96,7 @@ class PaillierAggregation(HomomorphicAggregation):
         return self._residues(key.combine(powers), numbers, clients)
 
     def _slots(self, clients: int) -> Slots:
-        blinding = _BLINDING_BITS if self.key == "shared" else 0
+        blinding = _BLINDING_BITS if self.key_holders == "shared" else 0
         return Slots(self.bits, clients, self.key_bits - 1, blinding, self.packed)
 
     def _residues(self, plaintexts: Sequence[int], numbers: int, clients: int) -> Tensor:

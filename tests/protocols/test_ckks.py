@@ -47,14 +47,14 @@ def context(parameters: CkksParameters) -> Any:
 )
 def test_the_sum_is_exact(key: Literal["group", "holder"], bits: int, numbers: int, ids: list[int], seed: int) -> None:
     own = vectors(ids, numbers, bits, seed)
-    result, _ = run_protocol(CkksAggregation(bits=bits, key=key), own, KEY)
+    result, _ = run_protocol(CkksAggregation(bits=bits, key_holders=key), own, KEY)
     assert result["sum"].tolist() == plain_sum(own, ids, bits).tolist()
     assert result["ids"].tolist() == sorted(ids)
 
 
 @both
 def test_it_is_a_protocol(key: Literal["group", "holder"]) -> None:
-    protocol, own = CkksAggregation(key=key), vectors(IDS, 30, 32)
+    protocol, own = CkksAggregation(key_holders=key), vectors(IDS, 30, 32)
     assert messages_can_travel(protocol, own) == "messages can travel"
     assert survives_dropouts(protocol, own) == "says so where too many drop out"
     sums = [run_protocol(protocol, own, KEY)[0]["sum"] for _ in range(2)]
@@ -154,7 +154,7 @@ def test_the_private_key_never_passes_the_server_in_clear(
         return public, private
 
     monkeypatch.setattr(CkksAggregation, "draw_keys", watched)
-    _, transcript = run_protocol(CkksAggregation(key=key), vectors(IDS, 30, 32), KEY)
+    _, transcript = run_protocol(CkksAggregation(key_holders=key), vectors(IDS, 30, 32), KEY)
     messages = [m for steps in (transcript.down, transcript.up) for step in steps for m in step.values()]
     seen = b"|".join(x.numpy().tobytes() for m in messages for _, x in paths(m.body))
     assert drawn[0][1000:1100] not in seen
@@ -233,12 +233,12 @@ def test_security_says_who_has_the_key_and_what_is_hard() -> None:
     assert group.level == 2
     assert "Every client has the private key" in group.assumes
     assert "N = 4096 and a modulus of 109 bits" in group.assumes
-    assert "One client has" in replace(CkksAggregation(), key="holder").security(10).assumes
+    assert "One client has" in replace(CkksAggregation(), key_holders="holder").security(10).assumes
 
 
 def test_a_key_that_is_shared_is_refused_with_advice() -> None:
-    with pytest.raises(ConfigError, match=r"secure.key: 'shared' is not for ckks. Use 'group', 'holder'"):
-        CkksAggregation(key="shared")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"secure.protocol.key_holders: 'shared' is not for ckks. Use 'group', 'holder'"):
+        CkksAggregation(key_holders="shared")  # type: ignore[arg-type]
 
 
 def test_without_tenseal_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ UPLOAD = 2  # the step in which vectors arrive, where nobody drops out before
 
 
 def small(key: KeyHolding, **more: object) -> PaillierAggregation:
-    return PaillierAggregation(bits=BITS, key=key, key_bits=256, insecure_seed=True, **more)  # type: ignore[arg-type]
+    return PaillierAggregation(bits=BITS, key_holders=key, key_bits=256, insecure_seed=True, **more)  # type: ignore[arg-type]
 
 
 def run(protocol: HomomorphicAggregation, own: dict[int, Tree], **tampering: Change) -> tuple[Tree, Transcript]:

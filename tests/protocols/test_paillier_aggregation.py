@@ -25,7 +25,7 @@ IDS = (1, 5, 6)
 @pytest.mark.parametrize("key", ["group", "holder", "shared"])
 def test_all_ways_give_one_sum(packed: bool, short: bool, key: KeyHolding) -> None:
     own = vectors(IDS, 9, 32)
-    protocol = PaillierAggregation(key=key, key_bits=512, packed=packed, short_exponents=short, insecure_seed=True)
+    protocol = PaillierAggregation(key_holders=key, key_bits=512, packed=packed, short_exponents=short, insecure_seed=True)
     result, _ = run_protocol(protocol, own, KEY)
     assert result["sum"].tolist() == plain_sum(own, IDS, 32).tolist()
 
@@ -50,7 +50,7 @@ def test_unpacked_ciphertexts_have_512_bytes_a_number() -> None:
 
 @pytest.mark.parametrize("bits", [256, 1024, 2032])
 def test_short_keys_are_refused_outside_of_tests(bits: int) -> None:
-    with pytest.raises(ConfigError, match=rf"secure.key_bits: a key of {bits} bits can be broken. Use 2048 or more"):
+    with pytest.raises(ConfigError, match=rf"secure.protocol.key_bits: a key of {bits} bits can be broken. Use 2048 or more"):
         PaillierAggregation(key_bits=bits)
     PaillierAggregation(key_bits=bits, insecure_seed=True)
 
@@ -72,7 +72,7 @@ def test_a_base_that_blinds_nothing_is_refused() -> None:
 
 
 def test_where_the_key_is_shared_the_server_sees_random_multiples_above_the_sum() -> None:
-    assert replace(REAL, key="shared")._slots(100).blinding_bits == 64
+    assert replace(REAL, key_holders="shared")._slots(100).blinding_bits == 64
     assert REAL._slots(100).blinding_bits == 0
 
 
@@ -86,11 +86,11 @@ def test_a_plaintext_beyond_any_sum_is_refused() -> None:
 
 @pytest.mark.parametrize("key", ["group", "holder", "shared"])
 def test_security_says_who_has_the_key(key: KeyHolding) -> None:
-    security = replace(REAL, key=key).security(10)
+    security = replace(REAL, key_holders=key).security(10)
     assert security.level == 2
     assert {"group": "Every client has", "holder": "One client has", "shared": "The dealer"}[key] in security.assumes
     assert ("nothing of the sum" in security.clients_learn) == (key == "shared")
-    assert replace(REAL, key=key).least(10) == (2 if key == "group" else 10)
+    assert replace(REAL, key_holders=key).least(10) == (2 if key == "group" else 10)
 
 
 @pytest.mark.slow

@@ -172,9 +172,16 @@ def check_bounded(experiment: Experiment, chain: Chain, spec: Any) -> None:
     """The sum is one of residues, and fits: whatever the transforms are."""
     if experiment.secure is None:
         return
-    _, after = resolve(chain, 0, []).bind(spec)
+    bound, after = resolve(chain, 0, []).bind(spec)
     if after.domain != "modular":
         raise SpecError("secure: what arrives at the server are no residues. Let secure_sum be the last transform.")
+    seen = make_protocol(experiment.secure, spec.cohort).more_than_the_sum()
+    if seen and bound.mechanisms():
+        noise = transform_name(bound.mechanisms()[0])
+        raise SpecError(
+            f"secure.protocol: with {experiment.secure.protocol['name']} {seen}, and the noise of {noise} is measured "
+            "for the sum alone. Use secagg, secagg_plus or additive."
+        )
 
 
 def secure_notes(experiment: Experiment, clients: int | None) -> list[str]:

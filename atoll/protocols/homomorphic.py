@@ -109,6 +109,11 @@ class HomomorphicAggregation(SecureAggregation):
         """The sum modulo 2^bits from what all shares made of it."""
         raise NotImplementedError
 
+    def more_than_the_sum(self) -> str:
+        if self.key_holders == "shared":
+            return ""
+        return "who decrypts sees the sum before it is reduced, and with it how many numbers were negative"
+
     def least(self, clients: int) -> int:
         return threshold_of(self.threshold, clients) if self.key_holders == "group" else clients
 

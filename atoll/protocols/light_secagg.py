@@ -92,6 +92,9 @@ class LightSecAgg(SecureAggregation):
     def answers(self) -> tuple[str, ...]:
         return ("keys", "coded", "masked", "recovered")
 
+    def more_than_the_sum(self) -> str:
+        return "the server sees the sum before it is reduced, and with it how many numbers were negative"
+
     def modulus(self, clients: int) -> int:
         return self.field(clients).prime
 

@@ -46,12 +46,13 @@ class PaillierAggregation(HomomorphicAggregation):
         gmp()
         if self.key_bits < SAFE_BITS and not self.insecure_seed:
             raise ConfigError(
-                f"secure.protocol.key_bits: a key of {self.key_bits} bits can be broken. Use {SAFE_BITS} or more; tests of "
-                "shorter ones say insecure_seed = true."
+                f"secure.protocol.key_bits: a key of {self.key_bits} bits can be broken. Use {SAFE_BITS} or more; tests "
+                "of shorter ones say insecure_seed = true."
             )
 
     def security(self, clients: int) -> Security:
-        return Security(2, _SERVER_LEARNS[self.key_holders], _CLIENTS_LEARN[self.key_holders], _ASSUMES[self.key_holders])
+        who = self.key_holders
+        return Security(2, _SERVER_LEARNS[who], _CLIENTS_LEARN[who], _ASSUMES[who])
 
     def draw_keys(self, clients: int, random: RandomBytes) -> tuple[Tree, bytes]:
         private = PaillierPrivateKey.draw(self.key_bits, random)

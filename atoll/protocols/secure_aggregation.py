@@ -60,6 +60,13 @@ class SecureAggregation(Protocol):
         """
         return 1 << self.bits
 
+    def more_than_the_sum(self) -> str:
+        """What somebody, server or client, sees beyond the sum modulo 2^bits; "" for nothing.
+
+        Noise that clients add in shares is measured for that sum: with more to be seen it promises nothing.
+        """
+        return ""
+
     def mask(self, seed: bytes, size: int, clients: int) -> Tensor:
         """(size,) int64 below the modulus, as this seed gives them, for protocols that have `seed_bytes`."""
         raise ConfigError(f"{type(self).__name__}: has no masks from seeds. Ask `seed_bytes` first.")

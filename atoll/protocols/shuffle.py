@@ -46,6 +46,9 @@ class SecureShuffle(SecureAggregation):
     def least(self, clients: int) -> int:
         return threshold_of(self.threshold, clients)
 
+    def more_than_the_sum(self) -> str:
+        return "the server sees every vector"
+
     def security(self, clients: int) -> Security:
         return Security(
             1,

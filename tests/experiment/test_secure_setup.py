@@ -173,6 +173,20 @@ def test_noise_in_shares_does_without_nobody(noise: str) -> None:
     setup(transform=private)
 
 
+@pytest.mark.parametrize("protocol", ["light_secagg", "shuffle", "paillier", "ckks"])
+def test_noise_in_shares_needs_a_protocol_that_shows_nobody_more_than_the_sum(protocol: str) -> None:
+    private = [*BOUNDED, STEP, {"name": "discrete_gaussian", "noise_multiplier": 1.0}]
+    secure = {"protocol": protocol, "fixed_point": {"bits": 24}}
+    setup(secure=secure, transform=[*BOUNDED, STEP])
+    with pytest.raises(ConfigError, match=r"is measured for the sum alone. Use secagg, secagg_plus or additive"):
+        setup(transform=private, secure=secure)
+
+
+def test_noise_in_shares_goes_with_a_private_key_that_is_shared() -> None:
+    private = [*BOUNDED, STEP, {"name": "discrete_gaussian", "noise_multiplier": 1.0}]
+    setup(transform=private, secure={"protocol": {"name": "paillier", "key_holders": "shared"}})
+
+
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SummedInClear, "needs", "no_such_package")
     with pytest.raises(ConfigError, match=r"needs no_such_package. Run `pip install 'atoll\[secure\]'`"):

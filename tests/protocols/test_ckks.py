@@ -237,7 +237,7 @@ def test_security_says_who_has_the_key_and_what_is_hard() -> None:
 
 
 def test_a_key_that_is_shared_is_refused_with_advice() -> None:
-    with pytest.raises(ConfigError, match=r"secure.protocol.key_holders: 'shared' is not for ckks. Use 'group', 'holder'"):
+    with pytest.raises(ConfigError, match=r"key_holders: 'shared' is not for ckks. Use 'group', 'holder'"):
         CkksAggregation(key_holders="shared")  # type: ignore[arg-type]
 
 

@@ -47,8 +47,8 @@ class CkksAggregation(HomomorphicAggregation):
         ckks_context.tenseal()
         if self.key_holders not in ("group", "holder"):
             raise ConfigError(
-                f"secure.protocol.key_holders: {self.key_holders!r} is not for ckks. Use 'group', 'holder', or protocol "
-                "'paillier'."
+                f"secure.protocol.key_holders: {self.key_holders!r} is not for ckks. Use 'group', 'holder', or "
+                "protocol 'paillier'."
             )
 
     def parameters(self, clients: int) -> CkksParameters:

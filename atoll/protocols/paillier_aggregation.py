@@ -46,8 +46,8 @@ class PaillierAggregation(HomomorphicAggregation):
         gmp()
         if self.key_bits < SAFE_BITS and not self.insecure_seed:
             raise ConfigError(
-                f"secure.protocol.key_bits: a key of {self.key_bits} bits can be broken. Use {SAFE_BITS} or more; tests "
-                "of shorter ones say insecure_seed = true."
+                f"secure.protocol.key_bits: a key of {self.key_bits} bits can be broken. Use {SAFE_BITS} or more; "
+                "tests of shorter ones say insecure_seed = true."
             )
 
     def security(self, clients: int) -> Security:

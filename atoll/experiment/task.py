@@ -79,6 +79,8 @@ def _named_loss(entry: Entry, dataset: Dataset, outputs: tuple[int, ...]) -> Los
     of_what, count = dataset.kind.replace("_", " "), dataset.outputs
     if dataset.kind == "classification" and math.prod(outputs) == 1:
         fitting, of_what, count = ["binary_cross_entropy"], "two classes and a model with one output", 1
+    elif dataset.kind == "classification":
+        of_what = f"classification by a model with {math.prod(outputs)} outputs"
     if name in LOSSES and name not in fitting:
         raise ConfigError(f"task.loss.name: {name!r} is not for {of_what}. Use one of {', '.join(fitting)}.")
     given = {"targets": dataset.train["y"], "outputs": count}

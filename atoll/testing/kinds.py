@@ -52,7 +52,7 @@ def _tried(made: Any) -> tuple[str, list[str]]:
     if callable(getattr(made, "sample", None)):
         return "a cohort", check_sampler(made)
     if callable(made):
-        return "a partition", check_partition(made)
+        return "a partition", check_partition(made, random=None)  # by ward or by date is a partition, too
     raise ConformanceError(
         f"is none of {_KINDS}: {type(made).__name__} derives from none of their contracts. Derive it from "
         "atoll.core.Transform, Reducer, Round or Protocol, or give it the hooks that CONTRIBUTING.md shows."

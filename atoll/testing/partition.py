@@ -11,11 +11,11 @@ from atoll.testing.assertions import need
 _ROWS = 240
 
 
-def check_partition(partitioner: Partitioner, *, random: bool = True, examples: int = _ROWS) -> list[str]:
+def check_partition(partitioner: Partitioner, *, random: bool | None = True, examples: int = _ROWS) -> list[str]:
     """The names of the checks that a partitioner passes, or a ConformanceError that says which one it does not.
 
     It is tried on `examples` rows of eight classes, twelve natural clients ("user") and eight octants of a cube.
-    `random=False`: it does not draw, so that another key gives the same clients.
+    `random=False`: it does not draw, so that another key gives the same clients; None: it may draw or not.
 
     >>> from atoll.data.partition import Iid
     >>> check_partition(Iid(clients=5))[0]
@@ -33,7 +33,9 @@ def check_partition(partitioner: Partitioner, *, random: bool = True, examples: 
     cause = "torch.randperm or numpy's global generator; draw from the key instead"
     need(_same(made(0), made(0)), "same key, same clients", "another partition", "the same one", cause)
     other = _same(made(0), made(1))
-    if random:
+    if random is None and other:
+        return [*names, "same key, same clients", "draws nothing: every seed has the same clients"]
+    if random is not False:
         need(not other, "another key, other clients", "the same partition", "another one", "a key that is not used")
         return [*names, "same key, same clients", "another key, other clients"]
     need(other, "draws nothing", "another partition for another key", "the same one", "random=False is wrong")

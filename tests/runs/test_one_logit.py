@@ -173,3 +173,8 @@ def test_a_file_cannot_name_a_loss_of_two_outputs(experiment: dict[str, Any], tm
     experiment["task"]["loss"] = "focal"
     with pytest.raises(ConfigError, match=r"'focal' is not for two classes and a model with one output.*binary_cross"):
         atoll.run(experiment, tmp_path / "run")
+    experiment["task"] = {"model": "linear", "loss": "binary_cross_entropy"}
+    with pytest.raises(
+        ConfigError, match=r"'binary_cross_entropy' is not for classification by a model with 2 outputs"
+    ):
+        atoll.run(experiment, tmp_path / "run")

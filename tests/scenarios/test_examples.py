@@ -60,4 +60,12 @@ def test_the_python_in_the_readme_runs(
     assert short != code[1]
     exec(short, {"__name__": "__main__"})
     assert float(capsys.readouterr().out) > 0.3
-    assert (tmp_path / "report.html").exists()
+    assert (tmp_path / "python.html").exists()
+
+
+def test_no_two_steps_of_the_readme_write_one_page() -> None:
+    text = (ROOT / "README.md").read_text()
+    pages = re.findall(r"-o (\S+\.html)|report\(\"(\S+\.html)\"\)", text)
+    written = ["report.html", *("".join(page) for page in pages)]  # the first by `make run`
+    assert len(written) > 2
+    assert len(set(written)) == len(written)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from atoll.core import Participation, Update
-from atoll.data.partition import Iid
+from atoll.data.partition import Iid, Partition
 from atoll.data.sampling import Fixed
 from atoll.protocols import AdditiveSharing
 from atoll.reducers import Mean
@@ -81,6 +81,13 @@ class Missing:
     def __init__(self, task: Any, lr: float) -> None: ...
 
 
+class Turns:
+    """Row after row to client after client: draws nothing."""
+
+    def __call__(self, labels: Any, keys: Any, examples: int, key: Any) -> Partition:
+        return Partition.from_lists([list(range(i, examples, 4)) for i in range(4)])
+
+
 class Nothing:
     """Is nothing that a file could name."""
 
@@ -89,6 +96,7 @@ GOOD = [
     (ClipL2, " --set max_norm=0.5", "a transform"),
     (Mean, "", "a reducer"),
     (Iid, " --set clients=5", "a partition"),
+    (Turns, "", "a partition"),
     (Fixed, " --set size=5", "a cohort"),
     (Cosine, " --set start=0.1 --set over=5", "a schedule"),
     (Net, "", "a model"),

@@ -67,13 +67,21 @@ class Features:
         return Category(name, tuple(categories))
 
     def _check_categories(self, name: str, column: NDArray[Any], categories: Sequence[str]) -> None:
-        odd = [v for v in categories if not is_number(v)]
+        words = sorted({v for v in column if v is not None})  # of test rows too: one odd cell there makes a column text
+        odd = [v for v in words if not is_number(v)]
+        if self.auto and words and not odd:
+            unread = [v for v in words if not v.lstrip("-").isdecimal()] or words
+            raise DataError(
+                f"data.features: column {name!r} holds numbers that are not written as `decimal` says "
+                f"({safe_read.list_names(unread, 3)}). Leave decimal out where they have a point; categories go into "
+                "categorical."
+            )
         if self.auto and odd and all(map(_DECIMAL_COMMA.fullmatch, odd)):
             raise DataError(
                 f"data.features: column {name!r} holds numbers with a decimal comma ({safe_read.list_names(odd, 3)}). "
                 "Set decimal = ',' (then no number has a point); categories go into categorical."
             )
-        if self.auto and 2 * len(odd) < len(categories):
+        if self.auto and 2 * len(odd) < len(words):
             strange = set(odd)
             row = next(i for i, v in enumerate(column, 1) if v in strange)
             raise DataError(

@@ -121,6 +121,16 @@ def test_a_client_that_vanishes_into_the_test_part_is_named(sites):
     assert "'Zug' (2)" in d.notes[0]
 
 
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_a_cell_that_is_no_number_is_named_in_whichever_part_it_lies(tmp_path, part):
+    rows = [f"{i},{i % 2},{'test' if i < 5 else 'train'}" for i in range(20)]
+    row = 2 if part == "test" else 12
+    rows[row] = rows[row].replace(f"{row},", "n.a.x,", 1)
+    (tmp_path / "a.csv").write_text("\n".join(["bp,ill,part", *rows, ""]))
+    with pytest.raises(DataError, match=rf"column 'bp' holds numbers but for 'n\.a\.x', the first in row {row + 1}\."):
+        csv(tmp_path / "a.csv", test_by="part", test_value="test", test_share=None)
+
+
 def test_numbers_may_have_a_decimal_comma(tmp_path):
     (tmp_path / "a.csv").write_text('bp;job;ill\n1,5;x;0\n-2;y;1\n"3,25";x;1\n')
     d = csv(tmp_path / "a.csv", decimal=",")
@@ -129,6 +139,11 @@ def test_numbers_may_have_a_decimal_comma(tmp_path):
         DataError, match=r"column 'bp' holds numbers with a decimal comma \('1,5', '3,25'\)\. Set decimal"
     ):
         csv(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("bp;ill\n1.5;0\n2;1\n-3.25;1\n")
+    with pytest.raises(
+        DataError, match=r"'bp' holds numbers that are not written as `decimal` says \('-3\.25', '1\.5'\)"
+    ):
+        csv(tmp_path / "a.csv", decimal=",")
     (tmp_path / "a.csv").write_text("bp;ill\n1.500;0\n2,5;1\n")  # a point that divides thousands, or not: no guess
     with pytest.raises(DataError, match="column 'bp' holds text"):
         csv(tmp_path / "a.csv", decimal=",", categorical=())

@@ -28,6 +28,7 @@ class Mailbox:
     key: KeyPair = field(repr=False)
     publics: dict[int, bytes] = field(default_factory=dict)
     bound: dict[int, bytes] = field(default_factory=dict)  # what else both must know of a client, or no box opens
+    secrets: dict[int, bytes] = field(default_factory=dict, repr=False)
 
     @property
     def where(self) -> str:
@@ -67,12 +68,18 @@ class Mailbox:
         return {peer: self.unseal(peer, box.tobytes()) for peer, box in zip(others, body["boxes"].numpy(), strict=True)}
 
     def seal(self, peer: int, text: bytes) -> bytes:
-        key = derive(self.key.secret_with(self.publics[peer]), "shares", self.session, self.id, peer)
+        key = derive(self._secret(peer), "shares", self.session, self.id, peer)
         return seal(key, text, self._agreed(self.id, peer), self.id, peer)
 
     def unseal(self, peer: int, box: bytes) -> bytes:
-        key = derive(self.key.secret_with(self.publics[peer]), "shares", self.session, peer, self.id)
+        key = derive(self._secret(peer), "shares", self.session, peer, self.id)
         return unseal(key, box, self._agreed(peer, self.id), peer, self.id)
+
+    def _secret(self, peer: int) -> bytes:
+        """Agreed on once, for both directions."""
+        if peer not in self.secrets:
+            self.secrets[peer] = self.key.secret_with(self.publics[peer])
+        return self.secrets[peer]
 
     def _agreed(self, sender: int, receiver: int) -> bytes:
         return self.session + self.bound.get(sender, b"") + self.bound.get(receiver, b"")

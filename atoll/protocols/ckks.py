@@ -22,6 +22,7 @@ from atoll.protocols.ckks_context import PARAMETERS, CkksParameters
 from atoll.protocols.homomorphic import HomomorphicAggregation
 from atoll.protocols.message_parts import leaf, need, octets, to_tensor
 from atoll.protocols.secure_aggregation import RandomBytes, Security
+from atoll.protocols.threshold import Threshold
 from atoll.tree import Tree
 
 _NEAR = 0.4  # of a step: what lies further from an integer was not encrypted under this key
@@ -39,7 +40,7 @@ class CkksAggregation(HomomorphicAggregation):
 
     bits: Annotated[int, Field(ge=2, le=45)] = 32
     key: Literal["group", "holder"] = "group"
-    threshold: Annotated[int, Field(ge=2)] = 2
+    threshold: Threshold = 2
     insecure_seed: bool = False
 
     def __post_init__(self) -> None:

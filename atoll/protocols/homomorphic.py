@@ -15,22 +15,32 @@ found out.
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from atoll import tree
 from atoll.core import Client, Message, Server
 from atoll.errors import ProtocolError
-from atoll.protocols.message_parts import body_of, branch, distinct_ids, leaf, need, octets, to_tensor, whole
-from atoll.protocols.sealed_box import KEY_BYTES, BoxKey, seal
+from atoll.protocols.message_parts import body_of, branch, need, octets, own_residues, to_tensor, whole
+from atoll.protocols.rosters import (
+    Member,
+    box_context,
+    box_key_of,
+    boxes_for,
+    named_ids,
+    open_box,
+    roster_body,
+    roster_of,
+    seal_each,
+)
+from atoll.protocols.sealed_box import BoxKey
 from atoll.protocols.secure_aggregation import RandomBytes, SecureAggregation
 from atoll.protocols.slots import pack_residues, unpack_residues
+from atoll.protocols.threshold import threshold_of
 from atoll.tree import Tree
 
 KeyHolding: TypeAlias = Literal["group", "holder", "shared"]
@@ -48,7 +58,7 @@ class Dealt(NamedTuple):
     boxes: dict[int, Tensor]  # for everybody else: the private key, where the group has it
 
 
-class Sum(NamedTuple):
+class CipherSum(NamedTuple):
     """Ciphertexts of the sum, of how many numbers, and whose vectors are in it."""
 
     ciphertexts: Tree
@@ -56,11 +66,20 @@ class Sum(NamedTuple):
     ids: list[int]
 
 
+class Keyed(NamedTuple):
+    """What a client knows once there is a key; `private` is empty where it has none."""
+
+    public: Tree
+    private: bytes
+    ids: list[int]
+    about: bytes  # the key and the roster
+
+
 class HomomorphicAggregation(SecureAggregation):
     """Steps: keys for boxes; one client deals the homomorphic key; ciphertexts; [shares of the key;] decryption."""
 
     key: KeyHolding
-    threshold: int  # vectors in the sum, at least
+    threshold: float  # vectors in the sum, at least: see threshold.py
 
     @abstractmethod
     def draw_keys(self, clients: int, random: RandomBytes) -> tuple[Tree, bytes]:
@@ -91,95 +110,109 @@ class HomomorphicAggregation(SecureAggregation):
         raise NotImplementedError
 
     def least(self, clients: int) -> int:
-        return self.threshold if self.key == "group" else clients
+        return threshold_of(self.threshold, clients) if self.key == "group" else clients
 
     def client(self, id: int, own: Tree, key: Tensor) -> Client:
-        random, vector = self.random_bytes(key), own["vector"]
-        box, private = BoxKey.draw(random), b""
-        body_of((yield None), "begin", "server")
-        message = yield Message("box_key", {"key": to_tensor(box.public)})
-        context = b""
+        random, vector = self.random_bytes(key), own_residues(own, self.bits, id)
+        clients = whole(body_of((yield None), "begin", "server"), "clients", "server")
+        me = Member(id, BoxKey.draw(random), random, threshold_of(self.threshold, clients))
+        message = yield Message("box_key", {"key": to_tensor(me.box.public)})
+        dealt = None
         if message.kind == "deal":
-            roster = self._roster(message.body, id)
-            public, private = self.draw_keys(len(roster), random)
-            context, others = _context("key", public, roster), {i: k for i, k in roster.items() if i != id}
-            content = private if self.key == "group" else b""  # an empty box still says which public key is meant
-            boxes = _seal_each(others, [content] * len(others), context, random)
-            message = yield Message("dealt", {"public": public, "boxes": boxes})
-        body = body_of(message, "encrypt", "server")
-        public, ids = branch(body, "public", "server"), self._ids(body, id)
-        about = _context("key", public, ids)
-        if private:
-            need(context == about, f"client {id}: the server changed the key or the roster. It has to relay them.")
-        else:
-            private = _open(box, octets(body, "box", "server"), about, id)
-        upload = {"ciphertexts": self.encrypt(public, vector, len(ids), random), "numbers": torch.tensor(len(vector))}
-        message = yield Message("ciphertexts", {**upload, "about": to_tensor(about)})
+            dealt, answer = self._draw_for(me, message.body)
+            message = yield answer
+        keyed = self._keyed(me, body_of(message, "encrypt", "server"), dealt)
+        upload = {"ciphertexts": self.encrypt(keyed.public, vector, len(keyed.ids), random)}
+        numbers, about = torch.tensor(len(vector)), to_tensor(keyed.about)
+        message = yield Message("ciphertexts", {**upload, "numbers": numbers, "about": about})
         if message.kind == "share":
-            roster = self._roster(message.body, id)
-            need(self.key == "shared" and bool(private), f"client {id}: has no key to share. The server asks for it.")
-            need(roster.keys() <= set(ids), f"client {id}: is to share the key with clients that did not encrypt.")
-            shares, private = self.split(private, len(roster), random), b""  # from here on the key is nowhere whole
-            boxes = _seal_each(roster, shares, _context("share", public, roster), random)
-            message = yield Message("shares", {"boxes": boxes})
-        body = body_of(message, "decrypt", "server")
-        in_sum, total = self._ids(body, id), branch(body, "total", "server")
-        need(set(in_sum) <= set(ids), f"client {id}: the sum is of clients that did not encrypt.")
-        about = _context("sum", total, in_sum)
+            answer = self._share(me, keyed, message.body)
+            keyed, dealt = keyed._replace(private=b""), None  # from here on the key is nowhere whole
+            message = yield answer
+        yield self._decrypt_for(me, keyed, body_of(message, "decrypt", "server"), len(vector))
+
+    def _draw_for(self, me: Member, body: Tree) -> tuple[Keyed, Message]:
+        """The dealer's keys, and a box for everybody else: the private key, or an empty one about the public key."""
+        roster = roster_of(me, body)
+        public, private = self.draw_keys(len(roster), me.random)
+        keyed = Keyed(public, private, list(roster), box_context("key", public, roster))
+        others = {id: key for id, key in roster.items() if id != me.id}
+        content = private if self.key == "group" else b""
+        boxes = seal_each(others, [content] * len(others), keyed.about, me.random)
+        return keyed, Message("dealt", {"public": public, "boxes": boxes})
+
+    def _keyed(self, me: Member, body: Tree, dealt: Keyed | None) -> Keyed:
+        """The key of this round, which the dealer's box vouches for, or the dealer itself."""
+        public, ids = branch(body, "public", "server"), named_ids(me, body)
+        about = box_context("key", public, ids)
+        if dealt is None:
+            return Keyed(public, open_box(me, octets(body, "box", "server"), about), ids, about)
+        need(dealt.about == about, f"client {me.id}: the server changed the key or the roster. It has to relay them.")
+        return dealt._replace(ids=ids)
+
+    def _share(self, me: Member, keyed: Keyed, body: Tree) -> Message:
+        roster = roster_of(me, body)
+        has_key = self.key == "shared" and bool(keyed.private)
+        need(has_key, f"client {me.id}: has no key to share. The server asks for it.")
+        need(roster.keys() <= set(keyed.ids), f"client {me.id}: is to share the key with clients that did not encrypt.")
+        shares = self.split(keyed.private, len(roster), me.random)
+        boxes = seal_each(roster, shares, box_context("share", keyed.public, roster), me.random)
+        return Message("shares", {"boxes": boxes})
+
+    def _decrypt_for(self, me: Member, keyed: Keyed, body: Tree, numbers: int) -> Message:
+        """A client's part in the decryption of the sum."""
+        ids, total = named_ids(me, body), branch(body, "total", "server")
+        need(set(ids) <= set(keyed.ids), f"client {me.id}: the sum is of clients that did not encrypt.")
+        about, clients = to_tensor(box_context("sum", total, ids)), len(keyed.ids)
         if self.key == "shared":
-            share = _open(box, octets(body, "box", "server"), _context("share", public, in_sum), id)
-            partial = self.decrypt_partly(public, share, total, len(vector), len(ids))
-            yield Message("partial", {**partial, "about": to_tensor(about)})
-        else:
-            need(bool(private), f"client {id}: has no key to decrypt with. The server asks for it.")
-            residues = self.decrypt(public, private, total, len(vector), len(ids))
-            packed = torch.from_numpy(pack_residues(residues.numpy(), self.bits))
-            yield Message("residues", {"residues": packed, "about": to_tensor(about)})
+            share = open_box(me, octets(body, "box", "server"), box_context("share", keyed.public, ids))
+            partial = self.decrypt_partly(keyed.public, share, total, numbers, clients)
+            return Message("partial", {**partial, "about": about})
+        need(bool(keyed.private), f"client {me.id}: has no key to decrypt with. The server asks for it.")
+        residues = self.decrypt(keyed.public, keyed.private, total, numbers, clients)
+        packed = torch.from_numpy(pack_residues(residues.numpy(), self.bits))
+        return Message("residues", {"residues": packed, "about": about})
 
     def server(self, ids: Sequence[int], key: Tensor) -> Server:
-        dealt = yield from self._deal(ids)
+        least = threshold_of(self.threshold, len(ids))
+        dealt = yield from self._deal(ids, least)
         roster = sorted(dealt.keys)
         body: Tree = {"ids": torch.tensor(roster), "public": dealt.public}
         boxes = {id: {"box": box} for id, box in dealt.boxes.items()}
         uploads = yield {id: Message("encrypt", {**body, **boxes.get(id, {})}) for id in roster}
-        self._enough(uploads, "vectors")
+        _enough(uploads, least, "vectors")
         total = self._sum(dealt, uploads)
         residues = yield from (self._combined if self.key == "shared" else self._decrypted)(dealt, total)
         return {"sum": residues, "ids": torch.tensor(total.ids)}
 
-    def _deal(self, ids: Sequence[int]) -> Dealing:
+    def _deal(self, ids: Sequence[int], least: int) -> Dealing:
         """Keys for boxes from everybody, then a homomorphic key from the first who answers."""
-        keys = yield {id: Message("begin", {}) for id in ids}
-        roster = {id: _box_key(id, keys[id]) for id in sorted(keys)}
+        keys = yield {id: Message("begin", {"clients": torch.tensor(len(ids))}) for id in ids}
+        roster = {id: box_key_of(id, keys[id]) for id in sorted(keys)}
         while True:
-            self._enough(roster, "keys")
+            _enough(roster, least, "keys")
             dealer = min(roster)
-            answers = yield {dealer: Message("deal", _roster_body(roster))}
+            answers = yield {dealer: Message("deal", roster_body(roster))}
             if dealer in answers:
-                return self._dealt(dealer, answers[dealer], roster)
+                return _dealt(dealer, answers[dealer], roster)
             del roster[dealer]
 
-    def _dealt(self, dealer: int, message: Message, roster: dict[int, bytes]) -> Dealt:
-        body, sender = body_of(message, "dealt", f"client {dealer}"), f"client {dealer}"
-        others = [id for id in roster if id != dealer]
-        return Dealt(dealer, roster, branch(body, "public", sender), _boxes_for(others, body, sender))
-
-    def _sum(self, dealt: Dealt, uploads: Mapping[int, Message]) -> Sum:
-        bodies = _answers(uploads, "ciphertexts", _context("key", dealt.public, dealt.keys))
+    def _sum(self, dealt: Dealt, uploads: Mapping[int, Message]) -> CipherSum:
+        bodies = _answers(uploads, "ciphertexts", box_context("key", dealt.public, dealt.keys))
         lengths = {id: whole(body, "numbers", f"client {id}") for id, body in bodies.items()}
         numbers = next(iter(lengths.values()))
         need(set(lengths.values()) == {numbers}, f"homomorphic: vectors of {lengths} numbers. All need the same model.")
         ciphertexts = {id: branch(body, "ciphertexts", f"client {id}") for id, body in bodies.items()}
-        return Sum(self.add(dealt.public, ciphertexts, numbers, len(dealt.keys)), numbers, list(bodies))
+        return CipherSum(self.add(dealt.public, ciphertexts, numbers, len(dealt.keys)), numbers, list(bodies))
 
-    def _decrypted(self, dealt: Dealt, total: Sum) -> Answer:
+    def _decrypted(self, dealt: Dealt, total: CipherSum) -> Answer:
         """Some of those who have the key decrypt; who answers at once must say the same."""
         request = Message("decrypt", {"ids": torch.tensor(total.ids), "total": total.ciphertexts})
         waiting = total.ids if self.key == "group" else [dealt.dealer]
         while waiting:
             asked, waiting = waiting[:_DECRYPTORS], waiting[_DECRYPTORS:]
             answers = yield dict.fromkeys(asked, request)
-            bodies = _answers(answers, "residues", _context("sum", total.ciphertexts, total.ids))
+            bodies = _answers(answers, "residues", box_context("sum", total.ciphertexts, total.ids))
             sums = [octets(body, "residues", f"client {id}") for id, body in bodies.items()]
             if sums:
                 need(len(set(sums)) == 1, f"homomorphic: clients {asked} decrypt one sum to two. One of them is wrong.")
@@ -187,66 +220,31 @@ class HomomorphicAggregation(SecureAggregation):
                 return torch.from_numpy(unpack_residues(packed, self.bits, total.numbers))
         raise ProtocolError("homomorphic: nobody who has the key is left to decrypt the sum. Begin again.")
 
-    def _combined(self, dealt: Dealt, total: Sum) -> Answer:
+    def _combined(self, dealt: Dealt, total: CipherSum) -> Answer:
         """The dealer shares its key among those in the sum; every one of them must answer."""
         dealer, keys = dealt.dealer, {id: dealt.keys[id] for id in total.ids}
-        answers = yield {dealer: Message("share", _roster_body(keys))}
+        answers = yield {dealer: Message("share", roster_body(keys))}
         need(
             dealer in answers,
             f"homomorphic: client {dealer} dealt the key and is gone before it shared it. Begin again.",
         )
-        boxes = _boxes_for(total.ids, body_of(answers[dealer], "shares", f"client {dealer}"), f"client {dealer}")
+        boxes = boxes_for(total.ids, body_of(answers[dealer], "shares", f"client {dealer}"), f"client {dealer}")
         body = {"ids": torch.tensor(total.ids), "total": total.ciphertexts}
         partials = yield {id: Message("decrypt", {**body, "box": boxes[id]}) for id in keys}
         gone = sorted(keys.keys() - partials.keys())
         need(not gone, f"homomorphic: clients {gone} are gone with their shares of the key. key = 'group' would go on.")
-        bodies = _answers(partials, "partial", _context("sum", total.ciphertexts, total.ids))
+        bodies = _answers(partials, "partial", box_context("sum", total.ciphertexts, total.ids))
         return self.combine(dealt.public, bodies, total.numbers, len(dealt.keys))
 
-    def _enough(self, left: Mapping[int, object], what: str) -> None:
-        need(
-            len(left) >= self.threshold,
-            f"homomorphic: {len(left)} {what} came, the threshold is {self.threshold}. Begin again.",
-        )
 
-    def _ids(self, body: Tree, id: int) -> list[int]:
-        """Whom the server names, as a client accepts it: itself among them, and enough of them."""
-        ids = distinct_ids(body, "server")
-        need(id in ids, f"client {id}: is asked to help with a sum that it is not in. The server must leave it out.")
-        need(len(ids) >= self.threshold, f"client {id}: a sum of {len(ids)}, the threshold is {self.threshold}.")
-        return ids
-
-    def _roster(self, body: Tree, id: int) -> dict[int, bytes]:
-        ids, keys = self._ids(body, id), leaf(body, "keys", torch.uint8, 2, "server")
-        need(keys.shape == (len(ids), KEY_BYTES), f"client {id}: the roster has not one key for each client.")
-        return {other: row.numpy().tobytes() for other, row in zip(ids, keys, strict=True)}
+def _enough(left: Mapping[int, object], least: int, what: str) -> None:
+    need(len(left) >= least, f"homomorphic: {len(left)} {what} came, the threshold is {least}. Begin again.")
 
 
-def _seal_each(
-    roster: Mapping[int, bytes], secrets: Sequence[bytes], context: bytes, random: RandomBytes
-) -> dict[str, Tensor]:
-    pairs = zip(roster.items(), secrets, strict=True)
-    return {str(id): to_tensor(seal(key, secret, context + _id(id), random)) for (id, key), secret in pairs}
-
-
-def _open(box: BoxKey, sealed: bytes, context: bytes, id: int) -> bytes:
-    return box.open(sealed, context + _id(id))
-
-
-def _boxes_for(ids: Sequence[int], body: Tree, sender: str) -> dict[int, Tensor]:
-    boxes = branch(body, "boxes", sender)
-    need(boxes.keys() == {str(id) for id in ids}, f"{sender}: sealed the key for others than those it was asked to.")
-    return {id: leaf(boxes, str(id), torch.uint8, 1, sender) for id in ids}
-
-
-def _roster_body(keys: Mapping[int, bytes]) -> Tree:
-    return {"ids": torch.tensor(list(keys)), "keys": torch.stack([to_tensor(key) for key in keys.values()])}
-
-
-def _box_key(id: int, message: Message) -> bytes:
-    key = octets(body_of(message, "box_key", f"client {id}"), "key", f"client {id}")
-    need(len(key) == KEY_BYTES, f"client {id}: sent a key of {len(key)} bytes. One of X25519 has {KEY_BYTES}.")
-    return key
+def _dealt(dealer: int, message: Message, roster: dict[int, bytes]) -> Dealt:
+    sender, others = f"client {dealer}", [id for id in roster if id != dealer]
+    body = body_of(message, "dealt", sender)
+    return Dealt(dealer, roster, branch(body, "public", sender), boxes_for(others, body, sender))
 
 
 def _answers(messages: Mapping[int, Message], kind: str, about: bytes) -> dict[int, Tree]:
@@ -256,15 +254,3 @@ def _answers(messages: Mapping[int, Message], kind: str, about: bytes) -> dict[i
         about_it = octets(body, "about", f"client {id}") == about
         need(about_it, f"client {id}: its {kind} are for another key, roster or sum. Were they of an earlier round?")
     return bodies
-
-
-def _context(purpose: str, public: Tree, ids: Iterable[int]) -> bytes:
-    """What a box is about: one homomorphic key, which is drawn for one round, and one list of clients."""
-    digest = hashlib.sha256(f"{purpose} {sorted(ids)}".encode())
-    for path, x in sorted(tree.paths(public)):
-        digest.update(f"/{path}/{x.dtype}/{tuple(x.shape)}/".encode() + x.numpy().tobytes())
-    return digest.digest()
-
-
-def _id(id: int) -> bytes:
-    return id.to_bytes(8, "little")

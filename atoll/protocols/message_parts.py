@@ -52,6 +52,14 @@ def distinct_ids(body: Tree, sender: str) -> list[int]:
     return ids
 
 
+def own_residues(own: Tree, bits: int, id: int) -> Tensor:
+    """The vector that a client holds, which must be residues: what lies outside would go into its neighbour's slot."""
+    vector = leaf(own, "vector", torch.int64, 1, f"client {id}")
+    inside = not len(vector) or (int(vector.min()) >= 0 and int(vector.max()) < 1 << bits)
+    need(inside, f"client {id}: holds numbers that are no residues modulo 2^{bits}. Reduce them before the protocol.")
+    return vector
+
+
 def to_tensor(data: bytes) -> Tensor:
     """Bytes as they travel."""
     return torch.from_numpy(np.frombuffer(data, np.uint8).copy())

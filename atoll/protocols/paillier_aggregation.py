@@ -17,6 +17,7 @@ from atoll.protocols.message_parts import leaf, need, octets, to_tensor
 from atoll.protocols.paillier import PaillierPrivateKey, PaillierPublicKey, gmp, partial_decryption
 from atoll.protocols.secure_aggregation import RandomBytes, Security
 from atoll.protocols.slots import Slots
+from atoll.protocols.threshold import Threshold
 from atoll.tree import Tree
 
 SAFE_BITS = 2048  # 112 bits of security (NIST SP 800-57); 3072 have 128
@@ -38,7 +39,7 @@ class PaillierAggregation(HomomorphicAggregation):
     key_bits: Annotated[int, Field(ge=256, le=8192, multiple_of=16)] = SAFE_BITS
     packed: bool = True
     short_exponents: bool = True
-    threshold: Annotated[int, Field(ge=2)] = 2
+    threshold: Threshold = 2
     insecure_seed: bool = False
 
     def __post_init__(self) -> None:

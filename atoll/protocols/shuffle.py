@@ -20,10 +20,11 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll.core import Client, Message, Server
-from atoll.protocols.message_parts import body_of, distinct_ids, leaf, need, octets, to_tensor, whole
+from atoll.protocols.message_parts import body_of, distinct_ids, leaf, need, octets, own_residues, to_tensor, whole
 from atoll.protocols.sealed_box import OVERHEAD, BoxKey, seal
 from atoll.protocols.secure_aggregation import RandomBytes, SecureAggregation, Security
 from atoll.protocols.slots import pack_residues, unpack_residues
+from atoll.protocols.threshold import Threshold, threshold_of
 from atoll.tree import Tree
 
 Mix: TypeAlias = Generator[Mapping[int, Message], Mapping[int, Message], Message]
@@ -38,11 +39,11 @@ class SecureShuffle(SecureAggregation):
     needs: ClassVar[str] = "cryptography"
 
     bits: Annotated[int, Field(ge=2, le=62)] = 32
-    threshold: Annotated[int, Field(ge=2)] = 2
+    threshold: Threshold = 2
     insecure_seed: bool = False
 
     def least(self, clients: int) -> int:
-        return self.threshold
+        return threshold_of(self.threshold, clients)
 
     def security(self, clients: int) -> Security:
         return Security(
@@ -54,7 +55,7 @@ class SecureShuffle(SecureAggregation):
         )
 
     def client(self, id: int, own: Tree, key: Tensor) -> Client:
-        random, vector = self.random_bytes(key), own["vector"]
+        random, vector = self.random_bytes(key), own_residues(own, self.bits, id)
         message = yield None
         public = octets(body_of(message, "server_key", "mix"), "key", "mix")
         box = seal(public, pack_residues(vector.numpy(), self.bits).tobytes(), _CONTEXT, random)
@@ -63,10 +64,8 @@ class SecureShuffle(SecureAggregation):
     def mix(self, ids: Sequence[int], server_key: bytes, random: RandomBytes) -> Mix:
         """Boxes in, without their senders out: `yield`s to clients, returns the message for the server."""
         inbox = yield {id: Message("server_key", {"key": to_tensor(server_key)}) for id in ids}
-        need(
-            len(inbox) >= self.threshold,
-            f"shuffle: {len(inbox)} vectors came, the threshold is {self.threshold}. Begin again.",
-        )
+        least = threshold_of(self.threshold, len(ids))
+        need(len(inbox) >= least, f"shuffle: {len(inbox)} vectors came, the threshold is {least}. Begin again.")
         senders = sorted(inbox)
         bodies = {id: body_of(inbox[id], "sealed", f"client {id}") for id in senders}
         lengths = {id: whole(body, "numbers", f"client {id}") for id, body in bodies.items()}

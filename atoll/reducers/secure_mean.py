@@ -60,7 +60,7 @@ class SecureMean(Reducer[Stack]):
             )
         except ProtocolError as e:
             if not void:
-                raise ProtocolError(f"round {number + 1}, secure aggregation: {e}") from e
+                raise ProtocolError(f"round {number + 1}, secure aggregation: {e}{_unusable(plan, present)}") from e
         said = {SECURE: {"costs": torch.tensor(ProtocolCosts.of(log, len(own)), dtype=torch.float64)}}
         if void or result is None or not present:
             return Total.zero(_one(partial)), {}, said
@@ -79,6 +79,13 @@ def _lost(plan: Tree, present: list[int]) -> dict[int, int]:
     there, vector_step = set(present), int(plan["vector_step"])
     planned = zip(plan["ids"].tolist(), plan["lost_at"].tolist(), strict=True)
     return {id: at if id in there else min(at, vector_step) for id, at in planned}
+
+
+def _unusable(plan: Tree, present: list[int]) -> str:
+    """Why there may be fewer than were planned."""
+    arrives = plan["ids"][plan["lost_at"] > plan["vector_step"]].tolist()
+    missing = len(set(arrives) - set(present))
+    return f" The updates of {missing} clients were no numbers: lower algorithm.lr." if missing else ""
 
 
 def _vectors(partial: Stack, present: list[int], planned: list[int]) -> dict[int, Tree]:

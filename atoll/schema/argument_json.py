@@ -29,7 +29,10 @@ _PLAIN = {
     "...": ...,
 }
 _GENERIC = {"list": list, "tuple": tuple, "dict_of": dict}
-_BOUNDS = {at.Gt: "gt", at.Ge: "ge", at.Lt: "lt", at.Le: "le", at.MinLen: "min_length", at.MaxLen: "max_length"}
+_BOUNDS: dict[type, str] = {
+    **{at.Gt: "gt", at.Ge: "ge", at.Lt: "lt", at.Le: "le", at.MultipleOf: "multiple_of"},
+    **{at.MinLen: "min_length", at.MaxLen: "max_length"},
+}
 
 
 def to_json(arguments: Mapping[str, Argument]) -> dict[str, Any]:

@@ -61,6 +61,7 @@ _BROKEN = {
     "greater_than_equal": "at least {ge}",
     "less_than": "below {lt}",
     "less_than_equal": "at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
     "finite_number": "a finite number",
 }
 _LENGTH = {"too_short": "at least {min_length}", "too_long": "at most {max_length}"}

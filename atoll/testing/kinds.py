@@ -8,12 +8,13 @@ from typing import Any
 
 from torch import nn
 
-from atoll.core import Reducer, Round, Transform
+from atoll.core import Protocol, Reducer, Round, Transform
 from atoll.errors import AtollError, ConfigError, ConformanceError
 from atoll.schedules import Schedule
 from atoll.testing.algorithm import check_algorithm
 from atoll.testing.model import check_model
 from atoll.testing.partition import check_partition
+from atoll.testing.protocol import check_protocol
 from atoll.testing.reducer import check_reducer
 from atoll.testing.round import check_round
 from atoll.testing.sampler import check_sampler
@@ -21,7 +22,7 @@ from atoll.testing.transform import check_transform
 
 Builder = Callable[..., Any]
 _ROUNDS = 20
-_KINDS = "an algorithm, a transform, a reducer, a round, a schedule, a partition, a cohort or a model"
+_KINDS = "an algorithm, a transform, a reducer, a round, a schedule, a partition, a cohort, a protocol or a model"
 
 
 def check_anything(builder: Builder, options: Mapping[str, Any]) -> tuple[str, list[str]]:
@@ -44,6 +45,8 @@ def _tried(made: Any) -> tuple[str, list[str]]:
         return "a reducer", check_reducer(made)
     if isinstance(made, Round):
         return "a round", check_round(made)
+    if isinstance(made, Protocol):
+        return "a protocol", check_protocol(made)
     if isinstance(made, Schedule):
         return "a schedule", _check_schedule(made)
     if callable(getattr(made, "sample", None)):
@@ -52,7 +55,7 @@ def _tried(made: Any) -> tuple[str, list[str]]:
         return "a partition", check_partition(made)
     raise ConformanceError(
         f"is none of {_KINDS}: {type(made).__name__} derives from none of their contracts. Derive it from "
-        "atoll.core.Transform, Reducer or Round, or give it the hooks that CONTRIBUTING.md shows."
+        "atoll.core.Transform, Reducer, Round or Protocol, or give it the hooks that CONTRIBUTING.md shows."
     )
 
 

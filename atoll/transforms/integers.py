@@ -72,8 +72,8 @@ class SecureSum(Transform):
     """Sums modulo 2^bits, as secure aggregation computes them: the server sees the sum and nothing else.
 
     Clients send residues; the sum is read as a number between -2^(bits-1) and 2^(bits-1). Refused when built if the
-    clients' bounds, with 12 deviations of the noise, could reach beyond that (Bonawitz et al., 2017). Simulated: no
-    masks are made, since they cancel.
+    clients' bounds, with 12 deviations of the noise, could reach beyond that (Bonawitz et al., 2017). No masks
+    are made here, since they cancel: [secure] names a protocol that makes them.
     """
 
     keeps_zeros: ClassVar[bool] = True

@@ -43,6 +43,15 @@ def test_a_replayed_run_is_the_run_that_the_new_clock_would_have_made(sh: Shell,
     assert sh(f"report {tmp_path}/old {tmp_path}/new --out {tmp_path}/page.html").code == 0
 
 
+def test_a_protocol_takes_what_it_took_in_another_time(sh: Shell, tmp_path: Path) -> None:
+    bounded = ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}]
+    atoll.run({**GIVEN, "transform": bounded, "secure": {"protocol": "secagg"}, "rounds": 2}, tmp_path / "old")
+    assert sh(f"replay {tmp_path}/old --set clock.latency_ms=1000 --out {tmp_path}/new").code == 0
+    old, new = (RunFolder(tmp_path / name).times()[0] for name in ("old", "new"))
+    assert new["overhead"] == old["overhead"]
+    assert min(new["encrypted"]) > 2 * new["overhead"][4] > max(old["encrypted"])
+
+
 @pytest.mark.parametrize(
     ("clock", "change", "words"),
     [

@@ -139,6 +139,7 @@ def test_a_file_says_what_it_left_out() -> None:
             {"secure": {"protocol": "secagg", "treshold": 3}},
             "secure.treshold: is not an option of secure. Did you mean threshold",
         ),
+        ({"secure": {"protocol": {"name": "paillier", "key_bits": 2050}}}, "key_bits: must be a multiple of 16"),
         ({"secure": {"protocol": {"name": "secagg", "bits": 20}}}, "secure.protocol.bits: is not an option of secagg"),
         (
             {"transform": [*BOUNDED, STEP], "secure": {"protocol": "secagg", "fixed_point": {"range": 1.0}}},

@@ -5,9 +5,12 @@ from math import ceil
 
 import numpy as np
 import pytest
+import torch
 
+from atoll import rng
 from atoll.errors import ProtocolError
-from atoll.protocols import NEVER, PROTOCOLS, Course, SecureAggregation, rehearse
+from atoll.protocols import NEVER, PROTOCOLS, Course, SecureAggregation, rehearse, run_protocol
+from tests.support.marks import slow_among
 from tests.support.summed_in_clear import SummedInClear
 
 IDS = np.arange(2000)
@@ -63,3 +66,23 @@ def test_who_is_lost_is_drawn_from_seed_round_and_client_alone() -> None:
     assert course.lost_at(7, 3, some, 0.3).tolist() == everybody[some].tolist()
     assert course.lost_at(7, 4, IDS, 0.3).tolist() != everybody.tolist()
     assert course.lost_at(8, 3, IDS, 0.3).tolist() != everybody.tolist()
+
+
+@pytest.mark.parametrize("name", slow_among(PROTOCOLS, "ckks"))
+def test_a_round_that_is_not_void_comes_to_its_end_whoever_is_lost(name: str) -> None:
+    """What a run relies on: with as many left as must be, the sum is of those whose vectors arrived."""
+    options = {"key_bits": 512, "insecure_seed": True} if name == "paillier" else {}
+    protocol: SecureAggregation = PROTOCOLS[name](bits=16, **options)
+    course, ids, sums = rehearse(protocol), np.arange(8) * 5, 0
+    for number in range(20):
+        lost = dict(zip(ids.tolist(), course.lost_at(1, number, ids, 0.25).tolist(), strict=True))
+        lost_at = np.array(list(lost.values()))
+        if (lost_at == NEVER).sum() < protocol.least(8) or course.ends(lost_at):
+            continue
+        own = {id: {"vector": torch.tensor([id, 1])} for id in lost}
+        result, _ = run_protocol(protocol, own, rng.key(number), lambda at, id, lost=lost: at >= lost[id])
+        there = ids[course.in_sum(lost_at)]
+        assert result["ids"].tolist() == there.tolist()
+        assert result["sum"].tolist() == [there.sum(), len(there)]
+        sums += 1
+    assert sums > 0

@@ -53,7 +53,7 @@ def all_bytes(transcript: Transcript) -> bytes:
 
 @holdings
 def test_it_is_a_protocol(key: KeyHolding) -> None:
-    assert len(check_protocol(small(key), lambda i: {"vector": torch.arange(NUMBERS) + i})) == 3
+    assert "pure, and keyed" in check_protocol(small(key), lambda i: {"vector": torch.arange(NUMBERS) + i})
 
 
 @holdings
@@ -122,6 +122,18 @@ def test_a_client_itself_keeps_to_the_threshold(key: KeyHolding) -> None:
     alone = lambda body: {**body, "ids": torch.tensor([2])}  # noqa: E731
     with pytest.raises(ProtocolError, match="a sum of 1, the threshold is 2"):
         run(small(key), vectors(IDS, NUMBERS, BITS), down=at("decrypt", alone, 2))
+
+
+@pytest.mark.parametrize(("key", "kind"), [*((key, "decrypt") for key in HOLDINGS), ("shared", "share")])
+def test_a_client_helps_only_with_sums_of_those_who_encrypted(key: KeyHolding, kind: str) -> None:
+    """A server that adds a client of its own."""
+
+    def larger(body: Tree) -> Tree:
+        keys = {"keys": torch.cat([body["keys"], body["keys"][:1]])} if kind == "share" else {}
+        return {**body, "ids": torch.cat([body["ids"], torch.tensor([99])]), **keys}
+
+    with pytest.raises(ProtocolError, match="clients that did not encrypt"):
+        run(small(key), vectors(IDS, NUMBERS, BITS), down=at(kind, larger, 2))
 
 
 @holdings
@@ -297,3 +309,23 @@ def test_a_private_key_of_another_pair_is_refused() -> None:
     total = protocol.encrypt(public, torch.arange(5), 4, secrets.token_bytes)
     with pytest.raises(ProtocolError, match="not that of the public one"):
         protocol.decrypt(public, other, total, 5, 4)
+
+
+@holdings
+def test_a_threshold_below_one_is_a_share_of_the_cohort(key: KeyHolding) -> None:
+    """More than 60 % of four are three: for the server, and for a client that is asked for a smaller sum."""
+    protocol, own = small(key, threshold=0.6), vectors(IDS, NUMBERS, BITS)
+    assert outcome(protocol, own, lambda step, id: step == UPLOAD and id == 7) is not None
+    with pytest.raises(ProtocolError, match="2 vectors came, the threshold is 3"):
+        run_protocol(protocol, own, KEY, lambda step, id: step == UPLOAD and id in (3, 7))
+    two = lambda body: {**body, "ids": torch.tensor([2, 3])}  # noqa: E731
+    with pytest.raises(ProtocolError, match="client 2: a sum of 2, the threshold is 3"):
+        run(protocol, own, down=at("decrypt", two, 2))
+
+
+@pytest.mark.parametrize("number", [-1, 1 << BITS])
+def test_numbers_that_are_no_residues_are_refused_before_they_spoil_a_neighbour(number: int) -> None:
+    own = vectors(IDS, NUMBERS, BITS)
+    own[7]["vector"][3] = number
+    with pytest.raises(ProtocolError, match=r"client 7: holds numbers that are no residues modulo 2\^16"):
+        run_protocol(small("group"), own, KEY)

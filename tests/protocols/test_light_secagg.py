@@ -1,5 +1,7 @@
 """LightSecAgg: a field that holds the sum, masks that come back in one shot, and shares that say nothing."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from atoll.core import Message
 from atoll.errors import ConfigError, ProtocolError
 from atoll.protocols import LightSecAgg, run_protocol
 from atoll.testing.interception import Intercepted
+from atoll.tree import Tree
 from tests.support.secure import KEY, plain_sum, vectors
 
 PROTOCOL = LightSecAgg(insecure_seed=True)
@@ -87,6 +90,41 @@ def test_nothing_is_added_up_below_the_threshold() -> None:
 
     with pytest.raises(ProtocolError, match="client 9: 4 clients are said to be left, and the threshold is 5"):
         run_protocol(Intercepted(PROTOCOL, down=down), vectors(PROTOCOL, 6), KEY)
+
+
+def told(kind: str, to: int, change: Callable[[Tree], Tree]) -> Tree:
+    """The result of a round in which one client is told something else."""
+
+    def down(step: int, id: int, message: Message) -> Message:
+        if message.kind != kind or id != to:
+            return message
+        return message._replace(body={**message.body, **change(message.body)})
+
+    return run_protocol(Intercepted(PROTOCOL, down=down), vectors(PROTOCOL, 6), KEY)[0]
+
+
+def test_keys_and_boxes_of_too_few_are_refused() -> None:
+    with pytest.raises(ProtocolError, match="client 9: 4 clients share keys, and the threshold is 5"):
+        told("peers", 9, lambda body: {"ids": body["ids"][:4], "public": body["public"][:4]})
+    with pytest.raises(ProtocolError, match="client 9: 4 clients sent shares, and the threshold is 5"):
+        told("boxes", 9, lambda body: {"ids": body["ids"][:4], "boxes": body["boxes"][:3]})
+
+
+def test_one_key_under_two_names_or_more_than_were_announced_are_refused() -> None:
+    def twice(body: Tree) -> Tree:
+        return {"public": body["public"][[0, 1, 2, 3, 4, 4]]}
+
+    with pytest.raises(ProtocolError, match="6 clients and 5 keys of theirs"):
+        told("peers", 9, twice)
+    with pytest.raises(ProtocolError, match="6 clients and 6 keys of theirs"):
+        told("start", 9, lambda body: {"clients": torch.tensor(5)})
+
+
+def test_vectors_of_two_lengths_have_no_sum() -> None:
+    own = vectors(PROTOCOL, 6)
+    own[9] = {"vector": torch.zeros(50, dtype=torch.int64)}
+    with pytest.raises(ProtocolError, match=r"server: boxes of \d+ to \d+ bytes"):
+        run_protocol(PROTOCOL, own, KEY)
 
 
 def test_what_the_server_learns_beyond_the_modulus_is_said() -> None:

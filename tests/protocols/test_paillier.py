@@ -33,6 +33,12 @@ def test_a_key_has_the_bits_asked_for_and_primes_as_the_paper_wants_them(bits: i
     assert math.gcd(int(private.p) - 1, int(private.q) - 1) == 2
 
 
+def test_no_two_primes_have_more_in_common_than_they_must() -> None:
+    """gcd(p - 1, q - 1) = 2, which of two primes drawn at random three in ten pairs do not have."""
+    pairs = [PaillierPrivateKey.draw(256, secrets.token_bytes) for _ in range(40)]
+    assert {math.gcd(int(private.p) - 1, int(private.q) - 1) for private in pairs} == {2}
+
+
 @ways
 @given(plaintext=st.integers(0, 2**600))
 def test_decryption_gives_back_every_plaintext_below_n(short: bool, plaintext: int) -> None:

@@ -1,5 +1,6 @@
 """What a client of SecAgg refuses to say, whatever the server asks; and what a server that lies is caught at."""
 
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,7 +10,12 @@ import torch
 from atoll import tree
 from atoll.core import Message
 from atoll.errors import ConfigError, ProtocolError
-from atoll.protocols import SecAgg, SecAggPlus, run_protocol
+from atoll.protocols import SecAgg, SecAggPlus, run_protocol, shamir
+from atoll.protocols.graphs import Graph
+from atoll.protocols.keys import KeyPair
+from atoll.protocols.mailbox import Mailbox
+from atoll.protocols.pairwise_client import _Member, commitment
+from atoll.protocols.pairwise_server import _Desk
 from atoll.testing.interception import Intercepted
 from atoll.tree import Tree
 from tests.support.secure import KEY, plain_sum, vectors
@@ -231,6 +237,59 @@ def test_an_answer_of_who_was_not_asked_is_refused() -> None:
 def test_a_round_of_nobody_or_of_a_world_is_refused(clients: int) -> None:
     with pytest.raises(ProtocolError, match="A sum hides a vector among 2 to"):
         told(PLAIN, [9], "start", lambda body: {"clients": torch.tensor(clients)})
+
+
+def test_more_keys_than_clients_were_announced_are_refused() -> None:
+    """Told of a small cohort, a client would share its secrets with a low threshold."""
+    with pytest.raises(ProtocolError, match="client 9: 6 neighbours and their keys do not fit"):
+        told(PLAIN, [9], "start", lambda body: {"clients": torch.tensor(4)})
+
+
+def test_fewer_shares_than_the_threshold_do_not_give_a_seed() -> None:
+    """What clients reveal of client 2's private mask: five shares are what it committed to, four are not."""
+    _, log = run_protocol(PLAIN, vectors(PLAIN, 6), KEY)
+    session = log.down[0][2].body["session"].numpy().tobytes()
+    shares = {id: int.from_bytes(m.body["seeds"][0].numpy().tobytes(), "little") for id, m in log.up[3].items()}
+    wanted = log.up[1][2].body["commitment"].numpy().tobytes()
+    for holders, right in ((IDS[:5], True), (IDS[1:], True), (IDS[:4], False), (IDS[2:], False)):
+        secret = shamir.combine(shamir.coefficients([id + 1 for id in holders]), [shares[id] for id in holders])
+        seed = (secret % 2**256).to_bytes(32, "little")
+        assert (commitment(seed, session) == wanted) == right
+
+
+def test_shares_that_give_more_than_32_bytes_are_refused() -> None:
+    desk = _Desk(bytes(16), Graph(2, 2, 2), PLAIN, {})
+    shares = shamir.split([2**256 + 5], [1, 2], 2, secrets.token_bytes)
+    rows = [(i, x.to_bytes(shamir.SHARE_BYTES, "little")) for i, [x] in enumerate(shares)]
+    with pytest.raises(ProtocolError, match="give no secret of 32 bytes"):
+        desk._secret(7, rows)
+
+
+def test_a_neighbourhood_that_is_gone_ends_the_round() -> None:
+    """Over a sparse graph enough clients may stay, and yet too few of one client's neighbours."""
+    protocol = SecAggPlus(dropout=0.5, corrupt=0.02, insecure_seed=True)
+    own = vectors(protocol, 100)
+    graph = protocol.graph(100)
+    _, log = run_protocol(protocol, own, KEY)
+    near = [id for id in log.down[1][2].body["ids"].tolist() if id != 2]
+    gone = near[graph.threshold - 2 :]
+    assert len(near) == graph.degree < 99
+    assert len(gone) <= 100 - graph.least
+    with pytest.raises(ProtocolError, match=r"server: \d+ shares of client \d+ came, and the threshold is"):
+        run_protocol(protocol, own, KEY, lambda step, id: step == 3 and id in gone)
+
+
+def test_what_is_signed_names_all_keys_as_they_were_told() -> None:
+    def member(last: int) -> _Member:
+        made = _Member(
+            2, bytes(16), Graph(2, 2, 2), KeyPair(bytes(32)), Mailbox(2, bytes(16), KeyPair(bytes(32))), None
+        )
+        made.publics, made.mailbox.publics = {2: bytes(32), 9: bytes([last]) * 32}, {2: bytes(32), 9: bytes([5]) * 32}
+        return made
+
+    assert member(1)._consistency_text([2, 9]) == member(1)._consistency_text([2, 9])
+    assert member(1)._consistency_text([2, 9]) != member(2)._consistency_text([2, 9])
+    assert member(1)._consistency_text([2, 9]) != member(1)._consistency_text([2])
 
 
 def test_keys_come_from_the_system_and_from_no_seed() -> None:

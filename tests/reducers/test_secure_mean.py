@@ -97,6 +97,13 @@ def test_too_few_are_a_word_and_no_sum() -> None:
         reducer.finish(stack, lost, KEY)
 
 
+def test_too_few_numbers_are_said_to_be_the_reason() -> None:
+    reducer = SecureMean(SummedInClear(BITS, threshold=4))
+    stack = lifted(reducer, 3)
+    with pytest.raises(ProtocolError, match=r"must stay. The updates of 2 clients were no numbers: lower algorithm.lr"):
+        reducer.finish(stack, plan([*stack.info.id.tolist(), 50, 51], [NEVER] * 5), KEY)
+
+
 def test_a_sum_of_others_is_refused() -> None:
     reducer = SecureMean(Forgetful(BITS))
     with pytest.raises(ProtocolError, match=r"of other clients than those whose vectors arrived \(client 1\)"):

@@ -1,6 +1,7 @@
 """What it took to get there: rounds, bytes and virtual seconds, and nobody who failed is left out of a mean unseen."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import atoll
-from atoll.clock import ABSENT, COUNTED, DROPPED, LATE, Timeline
+from atoll.clock import ABSENT, COUNTED, DROPPED, LATE, Overhead, Timeline
 from atoll.records import RunFolder, read_runs
 from atoll.report import group, known_metric, reaching, virtual_time, write
 from atoll.report.metrics import ACCURACY
@@ -40,6 +41,15 @@ def cells(folders: Sequence[Path]) -> list[list[str]]:
     table = reaching.reaching_table(group(read_runs(folders)), ACCURACY)
     assert table is not None
     return [[cell.inline for cell in row.cells] for row in table.rows]
+
+
+def test_what_a_protocol_takes_is_encrypting_and_no_training() -> None:
+    plain = virtual_time._round_parts(timed(0, 0.0))
+    around = replace(timed(0, 0.0), encrypted=np.full(5, 0.5), overhead=Overhead(client_seconds=0.5))
+    secure = virtual_time._round_parts(around)
+    assert secure[4] == 0.5  # after federated time, receiving, training and compressing
+    assert secure[2] == plain[2] - 0.5
+    assert secure[5:] == plain[5:]
 
 
 def test_what_was_spent_when_a_value_was_first_reached(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import atoll
 from atoll.experiment import Experiment
 from atoll.protocols import PROTOCOLS
 from atoll.records import RunFolder
-from atoll.runs import run_together
+from atoll.runs import run_together, why_not_stackable
 from tests.support.marks import slow_but
 
 IN_CLEAR = "tests.support.summed_in_clear:SummedInClear"
@@ -166,16 +166,25 @@ def test_no_engine_chunk_or_stack_loses_others(tmp_path: Path) -> None:
     assert models(stacked[0]) == models(vector)
 
 
+def test_runs_with_other_protocols_are_no_stack() -> None:
+    files = [Experiment.parse({**GIVEN, "secure": {**LOSING, "dropout": dropout}}) for dropout in (0.1, 0.2)]
+    why = why_not_stackable([files[0], files[1]])
+    assert why == "secure.dropout: differs, but stacked runs must agree: they share one protocol."
+    assert str(why_not_stackable([Experiment.parse(GIVEN), files[0]])).startswith("secure.protocol: differs")
+    assert why_not_stackable([files[0], files[0]]) is None
+
+
 # Resuming.
 
 
 @pytest.mark.parametrize("mode", ["real", "cost"])
 def test_a_resumed_run_has_the_same_models_though_its_keys_are_others(mode: str, tmp_path: Path) -> None:
-    file = {**GIVEN, **SIX, "secure": {"protocol": "secagg", "dropout": 0.1, "mode": mode}}
+    file = {**GIVEN, **SIX, "secure": {"protocol": "secagg", "dropout": 0.3, "threshold": 0.3, "mode": mode}}
     whole = atoll.run(file, tmp_path / "whole")
     atoll.run({**file, "rounds": 2}, tmp_path / "part")
     resumed = atoll.run(file, tmp_path / "part", resume=True)
     assert models(resumed) == models(whole)
+    assert any(line.get("lost") for line in lines(whole)[:2])
     assert resumed.info["secure"]["lost"] == whole.info["secure"]["lost"] == sum(x.get("lost", 0) for x in lines(whole))
     if mode == "cost":  # fitted once: the rounds of a resumed run cost what those before did
         assert len({line["up"] for line in lines(resumed) if not line.get("lost")}) == 1
@@ -199,7 +208,8 @@ def test_a_protocol_takes_virtual_time(tmp_path: Path) -> None:
 
 
 def test_who_is_late_counts_towards_the_threshold(tmp_path: Path) -> None:
-    clock = {"seconds_per_step": 0.01, "dropout": 0.5}
-    void = run(tmp_path / "void", {"protocol": IN_CLEAR, "threshold": 11}, clock=clock)
-    assert all(line["void"] for line in lines(void))
-    assert len(set(models(void))) == 1
+    """It is of all that were asked: half of twelve, and not half of those that came in time."""
+    clocked = run(tmp_path / "run", {"protocol": IN_CLEAR}, clock={"seconds_per_step": 0.01, "dropout": 0.5}, rounds=8)
+    came = [line["asked"] for line in lines(clocked)]
+    assert [bool(line.get("void")) for line in lines(clocked)] == [n < 6 for n in came]
+    assert min(came) < 6 <= max(came)

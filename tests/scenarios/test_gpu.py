@@ -118,6 +118,11 @@ CASES = {
             "secure_sum",
         ],
     },
+    "a secure sum": {
+        "algorithm": {"name": "scaffold", "lr": 0.05},
+        "transforms": ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}],
+        "secure": {"protocol": "tests.support.summed_in_clear:SummedInClear", "dropout": 0.2, "threshold": 0.3},
+    },
     "private before it leaves": {
         "algorithm": {"name": "fedavg", "lr": 0.05},
         "transforms": ["equal_weights", {"name": "clip_l2", "max_norm": 0.1}, {"name": "privunit", "epsilon": 50.0}],
@@ -441,7 +446,7 @@ def test_no_room_for_those_who_are_left_halves_the_stack(device: str, monkeypatc
     assert distance(stack.rows(), loop.rows()) < 1e-4
 
 
-PROMISED = ["scaffold", "noisy", "residues", "gossip", "median", "recompute", "local"]
+PROMISED = ["scaffold", "noisy", "residues", "a secure sum", "gossip", "median", "recompute", "local"]
 
 
 @pytest.mark.parametrize("case", PROMISED)

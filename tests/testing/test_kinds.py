@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from atoll.core import Participation, Update
 from atoll.data.partition import Iid
 from atoll.data.sampling import Fixed
+from atoll.protocols import AdditiveSharing
 from atoll.reducers import Mean
 from atoll.rounds import Central
 from atoll.schedules import Cosine, Schedule
@@ -93,6 +94,7 @@ GOOD = [
     (Net, "", "a model"),
     (sized, "", "a model"),
     (Central, "", "a round"),
+    (AdditiveSharing, " --set insecure_seed=true", "a protocol"),
 ]
 BAD = [
     (Forgot, " --set max_norm=0.5", "keeps its bound: found"),
@@ -102,6 +104,7 @@ BAD = [
     (Below, "", "gives a number of at least 0 for every round"),
     (Odd, "", "takes examples of a usual shape: none of them"),
     (Missing, "", "has every hook and traits: found no traits"),
+    (AdditiveSharing, "", "is checked with insecure_seed = True"),
     (Nothing, "", "is none of an algorithm, a transform"),
 ]
 

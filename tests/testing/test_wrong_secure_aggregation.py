@@ -7,24 +7,41 @@ from operator import xor
 
 import numpy as np
 import pytest
-import torch
 from torch import Tensor
 
 from atoll.core import Message, Server
 from atoll.errors import ConformanceError, ProtocolError
-from atoll.protocols import AdditiveSharing, LightSecAgg, SecAgg, SecAggPlus, SecureAggregation, masks, seeded_bytes
+from atoll.protocols import (
+    AdditiveSharing,
+    LightSecAgg,
+    SecAgg,
+    SecAggPlus,
+    SecureAggregation,
+    masks,
+    message_fields,
+    run_protocol,
+    seeded_bytes,
+)
 from atoll.protocols import mailbox as mailboxes
 from atoll.protocols import pairwise_client as client_side
 from atoll.protocols import pairwise_server as server_side
 from atoll.protocols.graphs import Graph
-from atoll.protocols.keys import KeyPair
 from atoll.protocols.mersenne import Elements, MersenneField
 from atoll.protocols.secure_aggregation import RandomBytes
 from atoll.testing import check_protocol
+from atoll.testing.mask_quality import keys_are_fresh, masks_are_uniform
+from atoll.testing.secure_aggregation import keeps_its_promise_to_dropouts, sum_is_plain, vector
+from atoll.testing.tampering import refuses_changed_bytes, refuses_replays, reveals_nothing_early
+from atoll.tree import Tree
 from tests.support.marks import slow_but
-from tests.support.secure import PROTOCOLS
+from tests.support.secure import KEY, PROTOCOLS, vectors
 
 GOOD = SecAgg(insecure_seed=True)
+
+
+def held(protocol: SecureAggregation) -> dict[int, Tree]:
+    """As the kit gives it to clients."""
+    return {3 * i + 1: vector(protocol, i) for i in range(5)}
 
 
 @pytest.mark.parametrize("name", slow_but(PROTOCOLS, "additive", "secagg"))
@@ -136,19 +153,15 @@ def test_fedmls_overflow_would_be_seen_in_the_sum_too() -> None:
         def masked(self, message: Message) -> Tensor | None:
             return None
 
-    from atoll.testing.secure_aggregation import sum_is_plain, vector
-
     protocol = Declares(bits=10, insecure_seed=True)
     with pytest.raises(ConformanceError, match=r"the sum of what clients hold equals the plain sum: found .* differ"):
-        sum_is_plain(protocol, {i: vector(protocol, i) for i in range(5)})
+        sum_is_plain(protocol, held(protocol))
 
 
 def test_the_small_prime_itself_is_not_what_is_wrong() -> None:
     """With 8 bits, 5 clients stay below 1997, and the same code gives the plain sum."""
-    from atoll.testing.secure_aggregation import sum_is_plain, vector
-
     protocol = FedMLLightSecAgg(bits=8, insecure_seed=True)
-    assert sum_is_plain(protocol, {i: vector(protocol, i) for i in range(5)}) == "the sum equals the plain sum"
+    assert sum_is_plain(protocol, held(protocol)) == "the sum equals the plain sum"
 
 
 def test_a_mask_that_is_not_removed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +182,7 @@ def test_a_pairwise_mask_that_is_left_is_refused(monkeypatch: pytest.MonkeyPatch
         ],
     )
     with pytest.raises(ConformanceError, match=r"1 of 5 clients lost at step 3: found .* differ"):
-        check_protocol(GOOD)
+        keeps_its_promise_to_dropouts(GOOD, held(GOOD))
 
 
 def in_clear(mailbox: mailboxes.Mailbox, peer: int, text: bytes) -> bytes:
@@ -203,7 +216,7 @@ def test_shares_in_clear_with_a_tag_can_still_be_read(monkeypatch: pytest.Monkey
     monkeypatch.setattr(mailboxes, "seal", sealed)
     monkeypatch.setattr(mailboxes, "unseal", unsealed)
     with pytest.raises(ConformanceError, match=r"nothing can be read before it is revealed: .* shares in clear"):
-        check_protocol(GOOD)
+        reveals_nothing_early(GOOD, held(GOOD))
 
 
 class NoThreshold(SecAgg):
@@ -224,17 +237,13 @@ def test_a_threshold_that_is_not_enforced_is_refused() -> None:
 @pytest.mark.parametrize("side", [server_side, client_side])
 def test_either_side_alone_holds_the_threshold(side: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the check of one side gone, the other still ends the round: neither is there for show."""
-    from atoll.protocols import message_fields
-    from atoll.protocols import run_protocol as run
-    from tests.support.secure import KEY, vectors
-
     monkeypatch.setattr(side, "enough", lambda *given: None)
     if side is server_side:
         whole = message_fields.read_all
         monkeypatch.setattr(side, "read_all", lambda i, k, s, a, least, **fields: whole(i, k, s, a, 0, **fields))
     for step in range(3):
         with pytest.raises(ProtocolError, match="and the threshold is 5"):
-            run(GOOD, vectors(GOOD, 6), KEY, lambda at, id, step=step: at == step and id in (2, 9))
+            run_protocol(GOOD, vectors(GOOD, 6), KEY, lambda at, id, step=step: at == step and id in (2, 9))
 
 
 class OneKey(SecAgg):
@@ -246,11 +255,11 @@ class OneKey(SecAgg):
 
 def test_a_key_that_is_used_in_two_rounds_is_refused() -> None:
     with pytest.raises(ConformanceError, match=r"no key is used in two rounds \(from the system\)"):
-        check_protocol(OneKey(insecure_seed=True))
+        keys_are_fresh(OneKey(insecure_seed=True), held(GOOD))
 
 
-class NoPrivateMask(SecAgg):
-    """Adds pairwise masks only to the lower half of the words."""
+class HalfOfTheWord(SecAgg):
+    """Adds masks only to the lower half of the words."""
 
     def add_mask(self, total: masks.Words, seed: bytes) -> None:
         total += masks.mask(seed, len(total), self.bits) & total.dtype.type((1 << self.bits // 2) - 1)
@@ -261,13 +270,15 @@ class NoPrivateMask(SecAgg):
 
 def test_a_mask_over_half_of_the_range_is_refused() -> None:
     with pytest.raises(ConformanceError, match="masks of 32 bits are uniform: found chi-square of the high part"):
-        check_protocol(NoPrivateMask(insecure_seed=True))
+        masks_are_uniform(HalfOfTheWord(insecure_seed=True), held(GOOD))
 
 
 def test_a_session_that_nobody_reads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("atoll.protocols.message_fields._is_of", lambda session, body: True)
     with pytest.raises(ConformanceError, match="a byte of 'session' in 'peers', changed on its way down, is refused"):
-        check_protocol(GOOD)
+        refuses_changed_bytes(GOOD, held(GOOD))
+    with pytest.raises(ConformanceError, match=r"of another round in place of .* is refused: found"):
+        refuses_replays(GOOD, held(GOOD))
 
 
 def test_a_mask_key_that_boxes_are_not_bound_to_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +287,7 @@ def test_a_mask_key_that_boxes_are_not_bound_to_is_refused(monkeypatch: pytest.M
     with pytest.raises(
         ConformanceError, match="'public' in 'peers', changed on its way down, is refused: found a result"
     ):
-        check_protocol(GOOD)
+        refuses_changed_bytes(GOOD, held(GOOD))
 
 
 def test_what_is_checked_draws_from_a_seed() -> None:
@@ -303,8 +314,3 @@ class LosesItsWord(SecAgg):
 def test_an_error_of_another_kind_is_refused() -> None:
     with pytest.raises(ConformanceError, match="KeyError"):
         check_protocol(LosesItsWord(insecure_seed=True))
-
-
-def test_keys_are_drawn_for_each_run() -> None:
-    draws = {KeyPair.draw(seeded_bytes(torch.tensor([i]))).public for i in range(5)}
-    assert len(draws) == 5

@@ -45,7 +45,7 @@ def atoll_rounds(clients: int, numbers: int, rounds: int) -> dict[str, Any]:
     """Floats to residues, the protocol with every message as bytes, and back to a mean; the first round warms up."""
     step = 2.0 ** (clients.bit_length() + 1 - BITS)  # twice the room that sums of numbers within 1 need
     to_steps, to_residues = FixedPoint(step), SecureSum(BITS)
-    found: dict[str, Any] = {"seconds": [], "cpu": [], "client_cpu": [], "up": [], "down": []}
+    found: dict[str, Any] = {"seconds": [], "cpu": [], "client_cpu": [], "rounding_cpu": [], "up": [], "down": []}
     floats = {i: held(i, numbers) for i in range(clients)}
     for number in range(rounds + 1):
         began, before = time.process_time(), time.perf_counter()
@@ -66,6 +66,7 @@ def atoll_rounds(clients: int, numbers: int, rounds: int) -> dict[str, Any]:
             found["seconds"].append(time.perf_counter() - before)
             spent = sum(sum(one.values()) for one in log.client_seconds)
             found["client_cpu"].append((prepared + spent) / clients)
+            found["rounding_cpu"].append(prepared / clients)
             for way, steps in (("up", log.up_bytes), ("down", log.down_bytes)):
                 found[way].append(sum(sum(one.values()) for one in steps) / clients)
     right = torch.stack([x.double() for x in floats.values()]).mean(0)

@@ -31,9 +31,9 @@ def decomposed(results: Results, block: str) -> TextTable | None:
     )
     notes = (
         "Means over rounds and seeds; of clients, over those whose work counts. A round: from the server's first byte "
-        "until it waits no longer. Overhead: OARF's (t_total - t_train) / t_total, without testing. Compressing is not "
-        "timed. Encrypting: what a protocol takes, by a cost model of this machine. Training that was measured here is "
-        "this machine's too, so that shares are its own.",
+        "until it waits no longer. Overhead: OARF's (t_total - t_train) / t_total, without testing. Training takes as "
+        "long as the suite's clock says, compressing is not timed. Encrypting: what a protocol takes, with the round "
+        "trips that it adds, by a cost model of the machine of the run.",
     )
     return TextTable(heads, tuple(_decomposed(one) for one in cells), notes=notes, style="wide")
 

@@ -1,5 +1,6 @@
 """The suites on secure aggregation: what is published is run, what cannot hold is refused, and a sum is one sum."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def test_results_keep_levels_seconds_and_what_a_protocol_took(tmp_path: Path) ->
     small = {"model": {"name": "mlp", "widths": [4]}}
     run = atoll.run(quick(place.base, task=small), tmp_path / "run")
     lines = (tmp_path / "run" / "clock.jsonl").read_text().splitlines()
-    kept = trace(run.info, run.history, "accuracy", [__import__("json").loads(line) for line in lines])
+    kept = trace(run.info, run.history, "accuracy", [json.loads(line) for line in lines])
     assert kept.security["level"] == 2
     assert kept.security["up"] == pytest.approx(run.history[0]["secure"]["up"])
     assert kept.times["train"] == pytest.approx(2 * 0.002)
@@ -92,6 +93,7 @@ def test_every_hybrid_has_links_of_a_hundred_megabit() -> None:
     assert all(p.base["clock"]["devices"] == "oarf" for p in timed)
 
 
+@pytest.mark.slow
 def test_a_shared_private_update_keeps_its_epsilon(tmp_path: Path) -> None:
     name = "digits-mlp/epsilon 1, clip 1, secret sharing(2), compact, 24 bits"
     run = atoll.run({**HYBRID["smaller", name].base, "rounds": 2, "clock": None}, tmp_path / "run")

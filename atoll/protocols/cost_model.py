@@ -18,7 +18,7 @@ from atoll.protocols.secure_aggregation import SecureAggregation
 
 Floats = NDArray[np.float64]
 _CLIENTS = (4, 8, 12, 20)  # that are tried, while there is time
-_FIRST, _GROWTH, _LONG = 16, 8, 1 << 18  # numbers in the vectors that are tried; a ciphertext for each takes long
+_FIRST, _GROWTH, _LONG = 256, 8, 1 << 18  # numbers in the vectors that are tried
 _ENOUGH, _ALL = 0.5, 5.0  # seconds, after which no longer vector is tried, and no larger cohort
 _QUANTITIES = ("up", "down", "client_seconds", "server_seconds")
 
@@ -152,7 +152,7 @@ def _lengths(numbers: int) -> list[int]:
     """From short to that of the vector itself.
 
     >>> _lengths(100), _lengths(10_000)
-    ([12, 96, 100], [16, 128, 1024, 8192, 10000])
+    ([12, 100], [256, 2048, 10000])
     """
     longest = min(numbers, _LONG)
     found, length = [], min(_FIRST, max(1, longest // _GROWTH))

@@ -159,7 +159,7 @@ def _lengths(numbers: int) -> list[int]:
     """
     longest = min(numbers, _LONG)
     found, length = [], min(_FIRST, max(1, longest // _GROWTH))
-    while length < longest:
+    while 2 * length <= longest:
         found.append(length)
         length *= _GROWTH
     return [*found, longest]

@@ -29,17 +29,18 @@ from atoll import rng
 from atoll.core import Message
 from atoll.protocols import AdditiveSharing, LightSecAgg, SecAgg, SecAggPlus, SecureAggregation, run_protocol
 from atoll.protocols.graphs import Graph
-from atoll.protocols.keys import KeyPair, byte_row, byte_rows
+from atoll.protocols.keys import Identity, KeyPair, byte_row, byte_rows
 from atoll.protocols.mailbox import Mailbox
 from atoll.protocols.masks import SEED_BYTES
 from atoll.protocols.message_fields import id_row, say
 from atoll.protocols.pairwise import PairwiseMasks
-from atoll.protocols.pairwise_client import commitment
+from atoll.protocols.pairwise_client import commitment, consistency_text, keys_text
 from atoll.protocols.shamir import SHARE_BYTES, split
+from atoll.tree import Tree
 from atoll.wire import SERVER, decode, encode
 
 PARAMETERS = (1_000, 10_000, 44_426, 100_000, 1_000_000, 1_630_000)  # 44,426: LeNet; 1.63 million: FedEval's CNN
-ALL = 3_000_000  # clients x parameters up to which everybody runs, if there are few enough clients
+ALL = 30_000_000  # clients x parameters up to which everybody runs, if there are few enough clients
 FEW = 40
 MASKED = 20_000_000_000  # numbers of masks up to which all are made
 KEY = rng.key("benchmark")
@@ -65,10 +66,10 @@ class Cost:
 
 def protocols(bits: int) -> dict[str, SecureAggregation]:
     return {
-        "additive, 2 splits": AdditiveSharing(bits),
-        "additive, 4 splits": AdditiveSharing(bits, splits=4),
+        "additive-2": AdditiveSharing(bits),
+        "additive-4": AdditiveSharing(bits, splits=4),
         "secagg": SecAgg(bits),
-        "secagg, active": SecAgg(bits, active_server=True),
+        "secagg-active": SecAgg(bits, active_server=True),
         "secagg_plus": SecAggPlus(bits),
         "light_secagg": LightSecAgg(bits),
     }
@@ -149,19 +150,33 @@ class StandIns:
         if reply.kind in ("shares", "coded", "parts"):
             return self._boxes(reply)
         alive = [id for id in self.peers if id not in self.gone]
-        if reply.kind == "masked" and isinstance(self.protocol, PairwiseMasks):
-            if self.protocol.checks_consistency():
-                self.alive = alive
-                return say("survivors", SESSION, ids=id_row(alive))
-            return say("unmask", SESSION, alive=id_row(alive), dropped=id_row(self.gone))
-        if reply.kind == "signed":
-            raise NotImplementedError("stand-ins cannot sign for others; run secure with everybody")
-        return say("survivors", SESSION, ids=id_row(alive))
+        signs = isinstance(self.protocol, PairwiseMasks) and self.protocol.checks_consistency()
+        if reply.kind == "masked" and (signs or isinstance(self.protocol, LightSecAgg)):
+            return say("survivors", SESSION, ids=id_row(alive))
+        proofs = self._proofs(alive, reply) if signs else {}
+        return say("unmask", SESSION, alive=id_row(alive), dropped=id_row(self.gone), **proofs)
+
+    def _signature(self, id: int, text: bytes) -> bytes:
+        return Identity(self.given[id]["identity"]["private"].numpy().tobytes(), {}).sign(text)
+
+    def _proofs(self, alive: list[int], reply: Message) -> Tree:
+        """That all who are left were told the same."""
+        mask_keys, seal_keys = (
+            {id: self.pairs[id][i].public if id != self.me else self.mine[i].numpy().tobytes() for id in self.peers}
+            for i in (0, 1)
+        )
+        text = consistency_text(SESSION, mask_keys, seal_keys, alive)
+        signatures = [self._signature(id, text) for id in alive]
+        return {"signers": id_row(alive), "signatures": byte_rows(signatures, 64)}
 
     def _peers(self, reply: Message) -> Message:
         rows = [*(torch.stack([byte_row(p.public) for p in self.pairs[id]]) for id in self.peers[:-1]), self.mine]
-        public = torch.stack(rows)
-        return say("peers", SESSION, ids=id_row(self.peers), public=public if public.shape[1] > 1 else public[:, 0])
+        public, more = torch.stack(rows), {}
+        if "signature" in reply.body:
+            texts = {id: keys_text(SESSION, id, public[i].numpy().tobytes()) for i, id in enumerate(self.peers)}
+            more["signatures"] = byte_rows([self._signature(id, text) for id, text in texts.items()], 64)
+        keys = public if public.shape[1] > 1 else public[:, 0]
+        return say("peers", SESSION, ids=id_row(self.peers), public=keys, **more)
 
     def _boxes(self, reply: Message) -> Message:
         """From everybody, or from those before it on the ring, boxes as wide as its own."""
@@ -204,7 +219,8 @@ def pairwise_server(protocol: PairwiseMasks, clients: int, size: int, lost: int)
     assert outbox is not None
     session = outbox[0].body["session"].numpy().tobytes()
     public = {id: torch.stack([byte_row(keys[id].public)] * 2) for id in keys}
-    outbox = timed({id: say("keys", session, public=public[id]) for id in sorted(keys)})
+    signed = {"signature": torch.zeros(64, dtype=torch.uint8)} if protocol.checks_consistency() else {}
+    outbox = timed({id: say("keys", session, public=public[id], **signed) for id in sorted(keys)})
     assert outbox is not None
     near = {id: [other for other in message.body["ids"].tolist() if other != id] for id, message in outbox.items()}
     boxes = {k: torch.zeros(k, 82, dtype=torch.uint8) for k in {len(x) for x in near.values()}}
@@ -214,6 +230,8 @@ def pairwise_server(protocol: PairwiseMasks, clients: int, size: int, lost: int)
     )
     masked = say("masked", session, vector=vector)
     outbox = timed(dict.fromkeys(range(lost, clients), masked))
+    if signed:
+        outbox = timed(dict.fromkeys(range(lost, clients), say("signed", session, **signed)))
     assert outbox is not None
     answers = {}
     for id, message in outbox.items():
@@ -281,7 +299,7 @@ def one(name: str, protocol: SecureAggregation, clients: int, size: int, lost: i
 
 def costs(options: argparse.Namespace) -> Iterator[Cost]:
     for name, protocol in protocols(options.bits).items():
-        if options.only and name.split(",")[0] not in options.only and name not in options.only:
+        if options.only and not {name, name.split("-")[0]} & set(options.only):
             continue
         for clients in options.clients:
             for size in options.parameters:
@@ -289,12 +307,8 @@ def costs(options: argparse.Namespace) -> Iterator[Cost]:
                     lost = round(dropout * clients)
                     if lost > clients - protocol.least(clients):
                         continue  # the round would be void
-                    small = clients <= FEW and clients * size <= ALL * 10
-                    signs = isinstance(protocol, SecAgg) and protocol.active_server
-                    if small or (signs and clients * size <= ALL):
-                        yield everybody(name, protocol, clients, size, lost)
-                    elif not signs:
-                        yield one(name, protocol, clients, size, lost)
+                    small = clients <= FEW and clients * size <= ALL
+                    yield (everybody if small else one)(name, protocol, clients, size, lost)
 
 
 def line(cost: Cost) -> str:

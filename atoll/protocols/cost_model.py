@@ -19,7 +19,8 @@ from atoll.protocols.secure_aggregation import SecureAggregation
 Floats = NDArray[np.float64]
 _CLIENTS = (4, 8, 12, 20)  # that are tried, while there is time
 _FIRST, _GROWTH, _LONG = 256, 8, 1 << 18  # numbers in the vectors that are tried
-_ENOUGH, _ALL = 0.5, 5.0  # seconds, after which no longer vector is tried, and no larger cohort
+_SHORTER = 0.1  # what the errors of shorter vectors count: some protocols go by steps of many numbers
+_ENOUGH, _ALL = 1.0, 6.0  # processor seconds, after which no longer vector is tried, and no larger cohort
 _QUANTITIES = ("up", "down", "client_seconds", "server_seconds")
 
 
@@ -32,13 +33,13 @@ class ProtocolWork(NamedTuple):
     lost: int = 0  # clients whose vector never comes
 
     def features(self) -> Floats:
-        """What costs grow with: linear in them. Those of a client, then those of the server."""
+        """What costs are linear in: those of a client on average (of which some have more to do), then the server's."""
         p, n = float(self.partners), float(self.clients)
         size, lost = float(self.numbers), float(self.lost)
-        return np.array([1.0, p, p * p, size, p * size, n, n * p, n * size, lost * p * size])
+        return np.array([1.0, n, p, p * p, 1 / n, size, p * size, size / n, n * p, n * size, lost * p * size])
 
 
-_CLIENT, _SERVER, _FEATURES = slice(0, 5), slice(0, 9), 9
+_CLIENT, _SERVER, _FEATURES = slice(0, 8), slice(0, 11), 11
 _COLUMNS = {"up": _CLIENT, "down": _CLIENT, "client_seconds": _CLIENT, "server_seconds": _SERVER}
 
 
@@ -64,7 +65,7 @@ class ProtocolCosts(NamedTuple):
 class CostModel:
     """Least squares of relative errors with coefficients that are not negative, one row for each quantity."""
 
-    coefficients: Floats  # (4, 9)
+    coefficients: Floats  # (4, 11)
     fit: Floats  # the fields of `Fit`
 
     @classmethod
@@ -112,9 +113,11 @@ def _fit(runs: list[tuple[ProtocolWork, ProtocolCosts]], quantity: int, columns:
 
     rows = np.array([work.features() for work, _ in runs])
     taken = np.maximum([costs[quantity] for _, costs in runs], 1e-9)
+    sizes = np.array([work.numbers for work, _ in runs])
+    weights = np.where(sizes == sizes.max(), 1.0, _SHORTER)
     relative = rows[:, columns] / taken[:, None]
     scale = np.where(relative.any(0), relative.max(0), 1.0)
-    found, _ = nnls(relative / scale, np.ones(len(runs)))
+    found, _ = nnls(relative / scale * weights[:, None], weights)
     coefficients = np.zeros(rows.shape[1])
     coefficients[columns] = found / scale
     return coefficients, float(np.median(np.abs(rows @ coefficients / taken - 1)))
@@ -124,25 +127,25 @@ def _runs(
     protocol: SecureAggregation, course: Course, clients: int, numbers: int
 ) -> list[tuple[ProtocolWork, ProtocolCosts]]:
     """Real ones: cohorts of several sizes, vectors until they take long, with and without a vector that never comes."""
-    runs, began = [], time.perf_counter()
+    runs, began = [], time.process_time()
     sizes = {*(n for n in _CLIENTS if n < clients), min(clients, _CLIENTS[-1])}
     for i, n in enumerate(sorted(n for n in sizes if least_of(protocol, n)) or [clients]):
-        if i > 1 and time.perf_counter() - began > _ALL:
+        if i > 1 and time.process_time() - began > _ALL:
             break
         for j, length in enumerate(_lengths(numbers)):
-            before = time.perf_counter()
+            before = time.process_time()
             works = [ProtocolWork(n, protocol.partners(n), length, lost) for lost in (0, 1)]
             runs += [(work, costs) for work in works if (costs := _least_of_two(protocol, course, work)) is not None]
-            if j > 0 and time.perf_counter() - before > _ENOUGH:
+            if j > 0 and time.process_time() - before > _ENOUGH:
                 break
     return runs
 
 
 def _least_of_two(protocol: SecureAggregation, course: Course, work: ProtocolWork) -> ProtocolCosts | None:
     """The faster of two runs, or the only one where that took long."""
-    before = time.perf_counter()
+    before = time.process_time()
     first = _measured(protocol, course, work)
-    if first is None or time.perf_counter() - before > _ENOUGH / 4:
+    if first is None or time.process_time() - before > _ENOUGH / 4:
         return first
     second = _measured(protocol, course, work)
     return first if second is None else min(first, second, key=lambda costs: costs.client_seconds)
@@ -156,7 +159,7 @@ def _lengths(numbers: int) -> list[int]:
     """
     longest = min(numbers, _LONG)
     found, length = [], min(_FIRST, max(1, longest // _GROWTH))
-    while length < longest:
+    while 2 * length <= longest:
         found.append(length)
         length *= _GROWTH
     return [*found, longest]

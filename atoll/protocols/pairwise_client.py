@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -72,6 +72,16 @@ def commitment(seed: bytes, session: bytes) -> bytes:
 def keys_text(session: bytes, id: int, publics: bytes) -> bytes:
     """What a client signs of its keys."""
     return b"atoll keys\0" + session + id.to_bytes(8, "little") + publics
+
+
+def consistency_text(
+    session: bytes, mask_keys: Mapping[int, bytes], seal_keys: Mapping[int, bytes], alive: Sequence[int]
+) -> bytes:
+    """What a client signs of who is left, with all keys as it was told them."""
+    told = hashlib.sha256()
+    for id, public in mask_keys.items():
+        told.update(id.to_bytes(8, "little") + public + seal_keys[id])
+    return b"atoll survivors\0" + session + told.digest() + b"".join(id.to_bytes(8, "little") for id in alive)
 
 
 @dataclass
@@ -144,7 +154,8 @@ class _Member:
         assert self.identity is not None
         body = read(message, "survivors", self.where, self.session, ids=(NUMBERS, (None,)))
         self.signed = self._survivors(body["ids"])
-        return say("signed", self.session, signature=byte_row(self.identity.sign(self._consistency_text(self.signed))))
+        text = consistency_text(self.session, self.publics, self.mailbox.publics, self.signed)
+        return say("signed", self.session, signature=byte_row(self.identity.sign(text)))
 
     def revealed(self, message: Message) -> Message:
         """Shares of the seed of who stayed and of the key of who did not: never both of one client."""
@@ -177,14 +188,8 @@ class _Member:
         if len(signatures) != len(signers):
             raise ProtocolError(f"{self.where}: {len(signatures)} signatures of {len(signers)} clients. Was it cut?")
         enough(len(signers), self.graph.threshold, self.where, "clients signed who is left")
-        self._verify(signers, signatures, lambda id: self._consistency_text(alive))
-
-    def _consistency_text(self, alive: Sequence[int]) -> bytes:
-        """Who is left, and all keys as this client was told them."""
-        told = hashlib.sha256()
-        for id, public in self.publics.items():
-            told.update(id.to_bytes(8, "little") + public + self.mailbox.publics[id])
-        return b"atoll survivors\0" + self.session + told.digest() + b"".join(id.to_bytes(8, "little") for id in alive)
+        text = consistency_text(self.session, self.publics, self.mailbox.publics, alive)
+        self._verify(signers, signatures, lambda id: text)
 
     def _verify(self, ids: Sequence[int], signatures: Tensor, text: Callable[[int], bytes]) -> None:
         assert self.identity is not None

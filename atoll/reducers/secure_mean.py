@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Info, Reducer, Spec, Stack, Total, Update
-from atoll.errors import ProtocolError
+from atoll.errors import ConfigError, ProtocolError
 from atoll.protocols import NEVER, ProtocolCosts, SecureAggregation, Transcript, run_protocol
 from atoll.tree import Tree
 
@@ -47,18 +48,12 @@ class SecureMean(Reducer[Stack]):
         own = _vectors(partial, present, plan["ids"].tolist())
         lost = _lost(plan, present)
         log, number, void, result = Transcript(), int(plan["round"]), bool(plan["void"]), None
+        options: dict[str, Any] = {"over_wire": True, "round": number, "keep_messages": False, "log": log}
         try:
-            result, _ = run_protocol(
-                self.protocol,
-                own,
-                key.cpu(),
-                lambda step, id: step >= lost[id],
-                over_wire=True,
-                round=number,
-                keep_messages=False,
-                log=log,
-            )
-        except ProtocolError as e:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # cautions are among the notes of a run
+                result, _ = run_protocol(self.protocol, own, key.cpu(), lambda step, id: step >= lost[id], **options)
+        except (ProtocolError, ConfigError) as e:  # or one that is not for so few
             if not void:
                 raise ProtocolError(f"round {number + 1}, secure aggregation: {e}{_unusable(plan, present)}") from e
         said = {SECURE: {"costs": torch.tensor(ProtocolCosts.of(log, len(own)), dtype=torch.float64)}}

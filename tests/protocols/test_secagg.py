@@ -10,11 +10,9 @@ import torch
 from atoll import tree
 from atoll.core import Message
 from atoll.errors import ConfigError, ProtocolError
-from atoll.protocols import SecAgg, SecAggPlus, run_protocol, shamir
+from atoll.protocols import LightSecAgg, SecAgg, SecAggPlus, run_protocol, shamir
 from atoll.protocols.graphs import Graph
-from atoll.protocols.keys import KeyPair
-from atoll.protocols.mailbox import Mailbox
-from atoll.protocols.pairwise_client import _Member, commitment
+from atoll.protocols.pairwise_client import commitment, consistency_text
 from atoll.protocols.pairwise_server import _Desk
 from atoll.testing.interception import Intercepted
 from atoll.tree import Tree
@@ -280,16 +278,16 @@ def test_a_neighbourhood_that_is_gone_ends_the_round() -> None:
 
 
 def test_what_is_signed_names_all_keys_as_they_were_told() -> None:
-    def member(last: int) -> _Member:
-        made = _Member(
-            2, bytes(16), Graph(2, 2, 2), KeyPair(bytes(32)), Mailbox(2, bytes(16), KeyPair(bytes(32))), None
-        )
-        made.publics, made.mailbox.publics = {2: bytes(32), 9: bytes([last]) * 32}, {2: bytes(32), 9: bytes([5]) * 32}
-        return made
-
-    assert member(1)._consistency_text([2, 9]) == member(1)._consistency_text([2, 9])
-    assert member(1)._consistency_text([2, 9]) != member(2)._consistency_text([2, 9])
-    assert member(1)._consistency_text([2, 9]) != member(1)._consistency_text([2])
+    keys = {2: bytes(32), 9: bytes([9]) * 32}
+    text = consistency_text(bytes(16), keys, keys, [2, 9])
+    assert text == consistency_text(bytes(16), dict(keys), dict(keys), [2, 9])
+    for other in (
+        consistency_text(bytes([1]) * 16, keys, keys, [2, 9]),
+        consistency_text(bytes(16), {**keys, 9: bytes(32)}, keys, [2, 9]),
+        consistency_text(bytes(16), keys, {**keys, 9: bytes(32)}, [2, 9]),
+        consistency_text(bytes(16), keys, keys, [2]),
+    ):
+        assert other != text
 
 
 def test_keys_come_from_the_system_and_from_no_seed() -> None:
@@ -315,6 +313,11 @@ def test_a_threshold_that_a_lying_server_could_ask_twice_is_refused() -> None:
 def test_a_threshold_of_nobody_is_refused(threshold: float) -> None:
     with pytest.raises(ConfigError, match="threshold: must be above 0"):
         SecAgg(threshold=threshold)
+
+
+def test_a_secret_is_never_shared_so_that_one_share_gives_it() -> None:
+    assert [SecAgg(threshold=t).least(5) for t in (1, 0.1, 0.3, 2)] == [2, 2, 2, 2]
+    assert LightSecAgg(threshold=1).least(5) == SecAggPlus(dropout=0.9, corrupt=0).least(5) == 2
 
 
 def test_what_is_promised_is_said_in_numbers() -> None:

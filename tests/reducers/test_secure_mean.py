@@ -10,7 +10,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.core import Info, Server, Stack, Update
 from atoll.errors import ProtocolError
-from atoll.protocols import NEVER, SecAgg, SecureAggregation
+from atoll.protocols import NEVER, AdditiveSharing, SecAgg, SecureAggregation
 from atoll.reducers import SECURE, Mean, SecureMean
 from atoll.transforms import SecureSum
 from atoll.tree import Tree
@@ -76,6 +76,13 @@ def test_of_nobody_there_is_nothing() -> None:
     total, _, _ = reducer.finish(reducer.zero(LIKE), plan([1, 2], [0, 0], void=True), KEY)
     assert float(total.weight) == 0
     assert [x.shape for x in tree.leaves(total.value)] == [x.shape for x in tree.leaves(LIKE)]
+
+
+@pytest.mark.parametrize("ids", [[], [3]])
+def test_a_void_round_ends_with_a_protocol_that_is_not_for_so_few(ids: list[int]) -> None:
+    reducer = SecureMean(AdditiveSharing(bits=BITS))
+    total, _, _ = reducer.finish(reducer.zero(LIKE), plan(ids, [NEVER] * len(ids), void=True), KEY)
+    assert float(total.weight) == 0
 
 
 def test_who_is_planned_and_holds_nothing_is_lost_on_the_way() -> None:

@@ -102,6 +102,18 @@ def test_bytes_are_the_protocols_and_the_models(tmp_path: Path) -> None:
     assert 12 * 650 * 4 < secure.history[0]["bytes"]["up"] < 12 * 650 * 8  # residues of 32 bits, packed
 
 
+@pytest.mark.parametrize("noise", ["discrete_gaussian", "skellam"])
+def test_noise_in_shares_costs_what_it_costs_without_a_protocol(noise: str, tmp_path: Path) -> None:
+    """And the models are the same: the protocol changes what is seen, and no number."""
+    chain = [*BOUNDED, {"name": "fixed_point", "step": 1e-3}, {"name": noise, "noise_multiplier": 1.0}]
+    plain = run(tmp_path / "plain", transform=[*chain, "secure_sum"], rounds=2)
+    secure = run(tmp_path / "secure", {"protocol": "secagg"}, transform=chain, rounds=2)
+    assert models(plain) == models(secure)
+    promised = [r.info["privacy"]["client"] for r in (plain, secure)]
+    assert promised[0]["holds"] is True
+    assert promised[0] == promised[1]
+
+
 # Who is lost.
 
 

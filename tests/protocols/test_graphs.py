@@ -66,6 +66,13 @@ def test_stated_probabilities_are_those_of_scipy(clients: int, corrupt: float, d
     assert apart <= 2**-40
 
 
+def test_where_many_drop_out_it_is_the_ring_that_must_hold() -> None:
+    """Two neighbours stay of far fewer than it takes to keep seven in ten gone from cutting the ring."""
+    graph = sparse_graph(1000, 1, 700, 40, 1)
+    apart = [comb(1000, 2) * comb(701, k) / comb(1000, k) for k in (graph.degree - 2, graph.degree)]
+    assert apart[1] <= 2**-40 < apart[0]
+
+
 def test_two_neighbours_fewer_would_not_do() -> None:
     clients, c, d = 300, 30, 90
     k = sparse_graph(clients, c, d, 40, 20).degree - 2

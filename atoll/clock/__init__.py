@@ -2,6 +2,7 @@
 
 from atoll.clock.clock import Clock
 from atoll.clock.clock_table import ClockTable
+from atoll.clock.decomposition import RoundParts
 from atoll.clock.device_classes import DeviceClass, device_classes
 from atoll.clock.devices import DeviceProfile, Devices
 from atoll.clock.quantities import (
@@ -36,6 +37,7 @@ __all__ = [
     "Patience",
     "PercentileTable",
     "Quantity",
+    "RoundParts",
     "Timeline",
     "UniformQuantity",
     "Wait",

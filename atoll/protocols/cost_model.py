@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,9 +19,10 @@ from atoll.protocols.secure_aggregation import SecureAggregation
 
 Floats = NDArray[np.float64]
 _CLIENTS = (4, 8, 12, 20)  # that are tried, while there is time
-_FIRST, _GROWTH, _LONG = 256, 8, 1 << 18  # numbers in the vectors that are tried
+_FIRST, _GROWTH, _LONG = 16, 8, 1 << 18  # numbers in the vectors that are tried
 _SHORTER = 0.1  # what the errors of shorter vectors count: some protocols go by steps of many numbers
 _ENOUGH, _ALL = 1.0, 6.0  # processor seconds, after which no longer vector is tried, and no larger cohort
+_GROWS = 3.0  # times as long as the vector before: then it is the length that takes the time, and not drawing keys
 _QUANTITIES = ("up", "down", "client_seconds", "server_seconds")
 
 
@@ -132,12 +134,15 @@ def _runs(
     for i, n in enumerate(sorted(n for n in sizes if least_of(protocol, n)) or [clients]):
         if i > 1 and time.process_time() - began > _ALL:
             break
-        for j, length in enumerate(_lengths(numbers)):
+        previous = math.inf
+        for length in _lengths(numbers):
             before = time.process_time()
             works = [ProtocolWork(n, protocol.partners(n), length, lost) for lost in (0, 1)]
             runs += [(work, costs) for work in works if (costs := _least_of_two(protocol, course, work)) is not None]
-            if j > 0 and time.process_time() - before > _ENOUGH:
+            taken = time.process_time() - before
+            if taken > max(_ENOUGH, _GROWS * previous):
                 break
+            previous = taken
     return runs
 
 
@@ -155,11 +160,11 @@ def _lengths(numbers: int) -> list[int]:
     """From short to that of the vector itself.
 
     >>> _lengths(100), _lengths(10_000)
-    ([12, 100], [256, 2048, 10000])
+    ([12, 100], [16, 128, 1024, 10000])
     """
     longest = min(numbers, _LONG)
     found, length = [], min(_FIRST, max(1, longest // _GROWTH))
-    while length < longest:
+    while 2 * length <= longest:
         found.append(length)
         length *= _GROWTH
     return [*found, longest]

@@ -10,7 +10,7 @@
     privacy_claims.py    what a run says of its privacy          privacy_labels.py   two such claims side by side
     audits.py            what attacks say against it             published.py        what papers report
     versus_published.py  ours and theirs, with a verdict     traffic.py          bytes per round and until an aim
-    security_level.py    what was seen of its clients
+    security_level.py    what was seen of its clients            round_seconds.py    virtual seconds of a round
 
 >>> run = Trace(0, "digest", rounds=(1, 2, 3), values=(0.5, 0.8, 0.7), bytes=(9, 18, 27), seconds=(1.0, 2.0, 3.0))
 >>> run.last, run.best(higher=True)
@@ -43,9 +43,17 @@ from atoll.records.privacy_labels import promised, promises_side_by_side, same_p
 from atoll.records.published import Published, published_figure, published_table, published_tables
 from atoll.records.record_lines import RecordLine
 from atoll.records.results_file import read_results, write_results
+from atoll.records.round_seconds import RoundSeconds, overhead_versus_published, round_seconds
 from atoll.records.run_folder import Info, RunFolder
 from atoll.records.run_record import Clients, Floats, Record, Series, read_runs
-from atoll.records.security_level import LEVELS, SecurityLevel, levels_side_by_side, security_level, weakest_level
+from atoll.records.security_level import (
+    LEVELS,
+    SecurityLevel,
+    levels_side_by_side,
+    security_for_results,
+    security_level,
+    weakest_level,
+)
 from atoll.records.status import (
     FAILED,
     FINISHED,
@@ -88,6 +96,7 @@ __all__ = [
     "Record",
     "RecordLine",
     "Results",
+    "RoundSeconds",
     "RunFolder",
     "SecurityLevel",
     "Series",
@@ -125,6 +134,7 @@ __all__ = [
     "keep_traceback",
     "levels_side_by_side",
     "number_or_nan",
+    "overhead_versus_published",
     "promised",
     "promises_side_by_side",
     "published_figure",
@@ -138,9 +148,11 @@ __all__ = [
     "replace_bytes",
     "replace_text",
     "results_below",
+    "round_seconds",
     "round_up",
     "runs_at",
     "same_promises",
+    "security_for_results",
     "security_level",
     "shown_delta",
     "shown_upper",

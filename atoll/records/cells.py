@@ -30,6 +30,8 @@ class Trace:
     status: str = FINISHED
     privacy: Mapping[str, Any] = field(default_factory=dict)  # what it holds, as in run.json but shorter
     up: tuple[float, ...] = ()  # those of the bytes that clients sent; () where nobody counted them apart
+    times: Mapping[str, float] = field(default_factory=dict)  # virtual seconds of a round on average: clock.RoundParts
+    security: Mapping[str, Any] = field(default_factory=dict)  # its level, and what a protocol took (security_level.py)
     kept: int | None = None  # the round that was best by the metric of [stop]; None where the run has no such table
 
     @property

@@ -14,6 +14,7 @@ from atoll.records import layout
 from atoll.records.atomic import replace_text
 from atoll.records.cells import Cell, Results, Trace, Trial
 
+_SELDOM = ("privacy", "times", "security")  # left out where a run has none
 _DIGITS = 6  # significant, of what was measured: more than any seed's noise leaves
 
 
@@ -80,7 +81,7 @@ def _number(value: Any) -> float:
 def _plain(value: Any) -> Any:
     """Only what JSON has: NaN becomes null, floats lose the digits that say nothing."""
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items() if v != {} or k != "privacy"}  # most runs have none
+        return {str(k): _plain(v) for k, v in value.items() if v != {} or k not in _SELDOM}
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     if isinstance(value, float):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
+
+from atoll.records.nested import find, number_or_nan
 
 LEVELS = ("all data", "every client's update", "only the aggregate", "nothing")  # what the server learns
 
@@ -37,6 +40,29 @@ def security_level(run: Mapping[str, Any]) -> SecurityLevel | None:
         return None
     texts = {key: str(block.get(key) or "") for key in ("reason", "server", "clients", "assumes")}
     return SecurityLevel(int(block["level"]), insecure=bool((secure or {}).get("insecure_seed")), **texts)
+
+
+def security_for_results(run: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What results keep of a run: its level, and what its protocol took in a round, bytes and seconds, on average.
+
+    >>> took = {"up": 8.0, "down": 4.0, "seconds": {"client": 0.5, "server": 0.25}}
+    >>> info = {"security": {"level": 2, "reason": "secagg"}, "secure": {"protocol": "secagg", "mode": "real"}}
+    >>> security_for_results(info, [{"secure": took}])["client_seconds"]
+    0.5
+    """
+    level, block = security_level(run), run.get("secure")
+    if level is None:
+        return {}
+    kept: dict[str, Any] = {"level": level.level}
+    if level.insecure:
+        kept["insecure_seed"] = True
+    told = [line["secure"] for line in lines if "secure" in line]
+    if not isinstance(block, Mapping) or not told:
+        return kept
+    paths: dict[str, tuple[str, ...]] = {"up": ("up",), "down": ("down",)}
+    paths |= {f"{who}_seconds": ("seconds", who) for who in ("client", "server")}
+    means = {name: fmean(number_or_nan(find(line, *path)) for line in told) for name, path in paths.items()}
+    return kept | {key: str(block.get(key)) for key in ("protocol", "mode")} | means
 
 
 def weakest_level(levels: Iterable[SecurityLevel | None]) -> SecurityLevel | None:

@@ -1,8 +1,8 @@
 """What crossed the wire until a run was there: bytes per round, bytes until the aim, and both as ratios.
 
 Ratios are to the cell of the same row that `Results.baseline` names. The aim is a share of what the baseline has at the
-end (`Results.reach`), or each run's best round by the metric of its [stop] table (`Trace.kept`). A run that its last
-round ended was not there: its best might have come later.
+end (`Results.reach`), or each run's best round by the metric of its [stop] table (`Trace.kept`), or the round in which
+a schedule ended it. A run that its last round ended was not there: its best might have come later.
 
 >>> plain = Trace(0, "", (1, 2, 3), (0.5, 0.8, 0.8), (200, 400, 600), (0.0,) * 3, up=(100, 200, 300))
 >>> sparse = Trace(0, "", (1, 2, 3), (0.3, 0.6, 0.78), (110, 220, 330), (0.0,) * 3, up=(10, 20, 30))
@@ -136,7 +136,12 @@ def _places(results: Results, cell: Cell, target: float | None) -> list[tuple[Tr
 
 
 def _place(results: Results, run: Trace, target: float | None) -> int | None:
-    """The first evaluated round that reaches the target, or the one that [stop] keeps, if patience ended the run."""
+    """The first evaluated round that reaches the target, or the one that [stop] keeps, if patience ended the run.
+
+    A run without [stop] that ended by its own rule, as a schedule of the rate may end it, was there in its last round.
+    """
+    if target is None and run.kept is None and ended_by_rule(run.status) and not run.privacy:  # nor by its budget
+        return len(run.rounds) - 1
     if target is None:
         return run.rounds.index(run.kept) if run.kept in run.rounds and ended_by_rule(run.status) else None
     better = [v >= target if results.higher else v <= target for v in run.values]

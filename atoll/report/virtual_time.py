@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from atoll.clock import ABSENT, COUNTED, DROPPED, LATE, STATUS, Timeline
-from atoll.records import Floats, Record
+from atoll.clock import ABSENT, COUNTED, DROPPED, LATE, STATUS, RoundParts, Timeline
+from atoll.records import Record
 from atoll.report import prose, theme
 from atoll.report.estimates import curve, seconds
 from atoll.report.metrics import MetricInfo
@@ -63,27 +63,8 @@ def parts_table(groups: Sequence[Group]) -> TextTable:
     return TextTable(heads, rows, notes=notes, style="wide")
 
 
-def _virtual(group: Group) -> list[float]:
-    parts = [_round_parts(t) for record in group.records for t in timelines(record)]
-    return [float(x) for x in np.nanmean(np.array(parts), axis=0)]
-
-
-def _round_parts(t: Timeline) -> list[float]:
-    """Federated time; receive, train, compress, encrypt, send and idle of clients; send and idle of the server."""
-    who = t.counted
-    if not who.any():
-        return [t.seconds, *[np.nan] * 6, np.nan, np.nan]
-    down, train, up, idle = (float(x[who].mean()) for x in _durations(t))
-    compress, encrypt = (0.0 if x is None else float(x[who].mean()) for x in (t.compressed, t.encrypted))
-    received = float(t.received[who].max())
-    train -= compress + encrypt
-    return [t.seconds, down, train, compress, encrypt, up, idle, received - t.start, t.end - received]
-
-
-def _durations(t: Timeline) -> tuple[Floats, Floats, Floats, Floats]:
-    """Of each client: download, training, upload, and waiting for the others."""
-    with np.errstate(invalid="ignore"):
-        return t.received - t.start, t.sent - t.received, t.arrived - t.sent, t.end - t.arrived
+def _virtual(group: Group) -> RoundParts:
+    return RoundParts.mean([t for record in group.records for t in timelines(record)])
 
 
 def _real(group: Group) -> list[float]:

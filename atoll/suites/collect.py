@@ -9,6 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from atoll.clock import RoundParts, Timeline
 from atoll.errors import RecordError
 from atoll.experiment import did_you_mean
 from atoll.records import (
@@ -23,6 +24,7 @@ from atoll.records import (
     find,
     has,
     number_or_nan,
+    security_for_results,
 )
 from atoll.suites.experiments import Candidate, CellPlan
 from atoll.suites.skew import skew
@@ -125,8 +127,9 @@ class Reader:
             return None
         if cell.digest not in self.read:
             try:
-                info, entries = self.folder.info(cell), self.folder.run(cell).record()
-                self.read[cell.digest] = trace(info, entries, self.suite.metric), _spent(info, entries), info
+                info, folder = self.folder.info(cell), self.folder.run(cell)
+                entries, times = folder.record(), folder.times()
+                self.read[cell.digest] = trace(info, entries, self.suite.metric, times), _spent(info, entries), info
             except RecordError as e:
                 self.unusable[cell.digest] = str(e)
                 return None
@@ -173,8 +176,13 @@ class Reader:
         return {} if first is None else skew(self.folder.info(first))
 
 
-def trace(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], metric: str) -> Trace:
-    """One run as results keep it."""
+def trace(
+    info: Mapping[str, Any],
+    entries: Sequence[Mapping[str, Any]],
+    metric: str,
+    times: Sequence[Mapping[str, Any]] = (),
+) -> Trace:
+    """One run as results keep it; `times` are the lines of its clock, if it had one."""
     path = metric.split(".")
     measured = [i for i, entry in enumerate(entries) if has(entry, path)]
     if not measured:
@@ -198,6 +206,8 @@ def trace(info: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], metric:
         status=str(info["status"]),
         privacy={**claims_for_results(info.get("privacy"), entries[-1]), **audit_for_results(info.get("privacy"))},
         up=tuple(up[i] for i in measured),
+        times=RoundParts.mean([Timeline.from_line(line) for line in times])._asdict() if times else {},
+        security=security_for_results(info, entries),
         kept=info.get("best", {}).get("round") if info["experiment"].get("stop") else None,
     )
 

@@ -90,3 +90,15 @@ def test_published_gigabytes_are_until_the_best_round_and_both_ways() -> None:
         "rounds": "agrees",
         "comm_gb": "agrees",
     }
+
+
+def test_a_run_that_its_schedule_ended_was_there_in_its_last_round() -> None:
+    run = Trace(0, "", (1, 2, 3), (0.5, 0.8, 0.7), (2, 4, 6), (0.0,) * 3, up=(1, 2, 3))
+    cells = [replace(run, status=s, kept=None) for s in ("stopped early: the schedule has made its last", "finished")]
+    made = Results("s", "", "full", "accuracy", True, ("algorithm",),
+                   tuple(Cell("all", {"algorithm": str(i)}, (one,)) for i, one in enumerate(cells)),
+                   baseline={"algorithm": "0"})  # fmt: skip
+    by_schedule, by_last_round = traffic(made, "all")
+    assert by_schedule.rounds.amounts == (3.0,)
+    assert not by_schedule.rounds.missed
+    assert by_last_round.rounds.missed == 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import atoll
-from atoll.clock import ABSENT, COUNTED, DROPPED, LATE, Overhead, Timeline
+from atoll.clock import ABSENT, COUNTED, DROPPED, LATE, Overhead, RoundParts, Timeline
 from atoll.records import RunFolder, read_runs
 from atoll.report import group, known_metric, reaching, virtual_time, write
 from atoll.report.metrics import ACCURACY
@@ -44,9 +44,9 @@ def cells(folders: Sequence[Path]) -> list[list[str]]:
 
 
 def test_what_a_protocol_takes_is_encrypting_and_no_training() -> None:
-    plain = virtual_time._round_parts(timed(0, 0.0))
+    plain = RoundParts.of(timed(0, 0.0))
     around = replace(timed(0, 0.0), encrypted=np.full(5, 0.5), overhead=Overhead(client_seconds=0.5))
-    secure = virtual_time._round_parts(around)
+    secure = RoundParts.of(around)
     assert secure[4] == 0.5  # after federated time, receiving, training and compressing
     assert secure[2] == plain[2] - 0.5
     assert secure[5:] == plain[5:]

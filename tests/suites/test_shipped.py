@@ -101,7 +101,8 @@ def test_all_suites_are_there() -> None:
     wanted = {"niid-bench", "pfl-cifar10", "fedml-linear", "oarf-horizontal", "shakespeare", "sixty-seconds"}
     private = {"pfl-cifar10-dp", "oarf-dp", "digits-dp"}
     traffic = {"oarf-communication", "oarf-hybrid", "fedeval-efficiency"}
-    assert wanted | private | traffic <= set(SUITES)
+    secure = {"oarf-secure", "fedeval-secure"}
+    assert wanted | private | traffic | secure <= set(SUITES)
 
 
 @pytest.mark.parametrize("size", slow_but(SIZES, "smoke"))
@@ -170,6 +171,7 @@ def test_every_published_cell_is_run_or_excused(name: str) -> None:
         ("oarf-dp", ("privacy",), 11),  # two of six budgets have numbers, for the pictures alone
         ("oarf-communication", ("compression",), 9),  # reviews are others'; packed positions and full feedback are ours
         ("fedeval-efficiency", ("mnist",), 0),
+        ("oarf-secure", ("classification",), 3),  # of secret sharing rounds, seconds and overheads are published
     ],
 )
 def test_labels_are_those_of_the_published_table(name: str, blocks: tuple[str, ...], without: int) -> None:

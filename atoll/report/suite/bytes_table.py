@@ -101,6 +101,11 @@ def _notes(results: Results, rows: Sequence[CellTraffic]) -> tuple[str, ...]:
 
 
 def _until(results: Results, rows: Sequence[CellTraffic]) -> str:
+    if results.reach is None and all(run.kept is None for one in rows for run in one.cell.runs):
+        return (
+            "There: the round in which its schedule ended a run, as OARF counts convergence. A run that its last round "
+            "ended was not there."
+        )
     if results.reach is None:
         return (
             "There: the best round by the metric of the [stop] table. A run that its last round ended, and not its "

@@ -10,7 +10,7 @@ from atoll.records import Cell, Results, Trace, When, claims
 from atoll.report import prose
 from atoll.report.metrics import suite_metric
 from atoll.report.render import csv, latex, literal, markdown, one_line
-from atoll.report.suite import bytes_table
+from atoll.report.suite import bytes_table, seconds_table
 from atoll.report.suite.score_table import quirks, score_table
 from atoll.report.text_table import TextTable, row, text_columns
 
@@ -47,13 +47,17 @@ def as_latex(results: Results) -> str:
 
 
 def tables(results: Results) -> Iterator[TextTable]:
-    """Every block at the last round, then at the best one, then what it sent."""
+    """Every block at the last round, then at the best one, then what it sent, how long it took, and who saw it."""
     for block in results.blocks():
         for when, words in WHENS.items():
             table = score_table(results, block, when, split=True)
             yield replace(table, title=f"{block}, {words}", notes=tuple(_notes(results, block)))
         if sent := bytes_table.sent(results, block):
             yield replace(sent, title=f"{block}, bytes")
+        if times := seconds_table.decomposed(results, block):
+            yield replace(times, title=f"{block}, virtual seconds")
+        if secured := seconds_table.protocols(results, block):
+            yield replace(secured, title=f"{block}, what the server sees")
 
 
 def _run(results: Results, cell: Cell, run: Trace) -> list[object]:

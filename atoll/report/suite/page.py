@@ -20,6 +20,7 @@ from atoll.report.suite import (
     pairwise,
     privacy_page,
     ranking,
+    seconds_table,
     tuning,
 )
 from atoll.report.suite.score_table import quirks, score_table
@@ -40,6 +41,9 @@ def page(results: Results) -> str:
         "clients": [(b, table) for b in results.blocks() if (table := client_spread.clients(results, b))],
         "sent": [(b, table) for b in results.blocks() if (table := bytes_table.sent(results, b))],
         "sent_published": bytes_table.published(results),
+        "times": [(b, table) for b in results.blocks() if (table := seconds_table.decomposed(results, b))],
+        "times_published": seconds_table.published(results),
+        "secured": [(b, table) for b in results.blocks() if (table := seconds_table.protocols(results, b))],
         **_curves(results),
     }
     return template("suite").render(
@@ -96,6 +100,8 @@ def _sections(parts: Mapping[str, Any]) -> list[tuple[str, str]]:
         "privacy": ("privacy", "Privacy"),
         "paper": ("paper", "Against the paper"),
         "sent": ("sent", "Bytes"),
+        "times": ("times", "Virtual time"),
+        "secured": ("secured", "What the server sees"),
         "ranking": ("wins", "Which method wins"),
         "pairs": ("pairs", "How sure"),
         "curves": ("curves", "Learning curves"),

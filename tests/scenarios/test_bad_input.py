@@ -91,7 +91,11 @@ CASES: dict[str, tuple[dict[str, Any], type[AtollError], str]] = {
     "a loss of floats": ({"loss": lambda out, y: 1.0}, ConfigError, "loss: gives a float, but must give a tensor"),
     "a loss that fails": ({"loss": nn.BCEWithLogitsLoss()}, ConfigError, "loss: failed on outputs of shape (23, 3)"),
     "a loss of nothing": ({"loss": lambda out, y: torch.zeros(())}, ConfigError, "does not depend on the model's"),
-    "a loss by name": ({"loss": "mse"}, ConfigError, "task.loss.name: 'mse' is not for classification by a model with 3 outputs. Use one of"),
+    "a loss by name": (
+        {"loss": "mse"},
+        ConfigError,
+        "'mse' is not for classification by a model with 3 outputs. Use one of",
+    ),
     "a loss of no kind": ({"loss": 3}, ConfigError, "loss: must be a function of outputs and targets (got int)"),
     # numbers
     "no rounds": ({"rounds": 0}, ConfigError, "rounds: must be at least 1 (got 0)"),

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from atoll.core import Client, Message, Server
-from atoll.errors import ProtocolError
+from atoll.errors import ConfigError, ProtocolError
 from atoll.protocols.message_parts import body_of, branch, need, octets, own_residues, to_tensor, whole
 from atoll.protocols.rosters import (
     Member,
@@ -99,15 +99,18 @@ class HomomorphicAggregation(SecureAggregation):
 
     def split(self, private: bytes, shares: int, random: RandomBytes) -> list[bytes]:
         """Shares of the private key, of one length; where it can be shared."""
-        raise NotImplementedError
+        raise self._unshared()
 
     def decrypt_partly(self, public: Tree, share: bytes, total: Tree, numbers: int, clients: int) -> Tree:
         """What one share makes of the sum."""
-        raise NotImplementedError
+        raise self._unshared()
 
     def combine(self, public: Tree, partials: Mapping[int, Tree], numbers: int, clients: int) -> Tensor:
         """The sum modulo 2^bits from what all shares made of it."""
-        raise NotImplementedError
+        raise self._unshared()
+
+    def _unshared(self) -> ConfigError:
+        return ConfigError(f"secure.protocol.key_holders: {type(self).__name__} has no shares of its private key.")
 
     def more_than_the_sum(self) -> str:
         if self.key_holders == "shared":

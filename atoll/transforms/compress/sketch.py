@@ -12,6 +12,7 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.core import Fraction, Spec, Total, Transform, Update
+from atoll.errors import SpecError
 from atoll.rng import dp
 from atoll.transforms.compress import fused
 from atoll.transforms.compress.compressor import counted
@@ -40,6 +41,8 @@ class Sketch(Transform):
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         needs_real(spec, "sketch")
         needs_sum(spec, "sketch")
+        if spec.size == 0:
+            raise SpecError("sketch: clients send nothing that could be sketched. Leave it out.")
         bits = 32.0 if spec.size is None else 32.0 * self.rows * self.columns / spec.size
         why = "a sketch can be longer than the update it is of" if spec.l2 is not None else spec.unbounded_because
         return self, replace(spec, l2=None, l1=None, bits=bits, domain="sketch", unbiased=False, unbounded_because=why)

@@ -12,13 +12,15 @@ from atoll.core import Chain, Participation, resolve, schedules_in, transform_na
 from atoll.data import DATA, EMBEDDED, Dataset
 from atoll.data.sources import PACKAGED
 from atoll.errors import ConfigError
-from atoll.privacy import ACCOUNTANTS, NotPrivate, accountant_for, supported_terms
+from atoll.privacy import ACCOUNTANTS, NotPrivate, Pure, accountant_for, supported_terms
 from atoll.privacy.run.calibration import calibrate_noise, sampler_advice
 from atoll.privacy.run.leak_check import metrics_read
-from atoll.privacy.run.request import PrivacyRequest, read_request
+from atoll.privacy.run.request import Crowd, PrivacyRequest, read_request
 from atoll.privacy.run.round_events import (
     approximate_delta,
+    gains_by_shuffling,
     rests_on_everybody,
+    round_event,
     run_event,
     sampled_event,
     states_simulated_system,
@@ -47,11 +49,11 @@ def plan_privacy(setup: RunSetup, metrics: Sequence[str]) -> tuple[Chain, RunPri
     if bound.events():
         request = _check_mechanisms(setup, chain, bound, request)
         privacy = RunPrivacy(request, _plant_canaries(setup))
-        advice = sampler_advice(bound, setup.participation, setup.experiment.rounds, request)
+        sampler = sampler_advice(bound, setup.participation, setup.experiment.rounds, request)
+        notes = [advice for advice in (sampler, _shuffle_advice(setup, bound, request)) if advice is not None]
     else:
         _check_table(setup)
-        privacy, advice = RunPrivacy(), None
-    notes = [] if advice is None else [advice]
+        privacy, notes = RunPrivacy(), []
     protects_clients = _is_private(bound)
     if not protects_clients and setup.example_privacy is None:
         return chain, privacy, notes
@@ -66,6 +68,8 @@ def _choose_noise(setup: RunSetup) -> tuple[Chain, Chain, PrivacyRequest]:
     """The chain with its noise calibrated, where a budget was given; the same bound, which refuses what cannot hold."""
     spec, rounds = setup.spec(), setup.experiment.rounds
     request = read_request(setup.experiment.privacy, setup.chain.transforms, setup.population.size)
+    if setup.crowd is not None:
+        request = replace(request, crowd=Crowd.of(setup.crowd, request.delta, rounds))
     chain, request = calibrate_noise(setup.chain, spec, setup.participation, rounds, request)
     return chain, resolve(chain, 0, []).bind(spec)[0], request
 
@@ -83,6 +87,22 @@ def _check_mechanisms(setup: RunSetup, chain: Chain, bound: Chain, request: Priv
         supported_terms(accountant_for(whole, ACCOUNTANTS, request.accountant), whole)
         _check_budget(bound, participation, request)
     return request
+
+
+def _shuffle_advice(setup: RunSetup, bound: Chain, request: PrivacyRequest) -> str | None:
+    """That a shuffle gains nothing, where that is so."""
+    crowd = request.crowd
+    if crowd is None or gains_by_shuffling(round_event(bound, setup.participation, 0, crowd)):
+        return None
+    name = transform_name(bound.mechanisms()[0])
+    if not any(isinstance(e, Pure) for e in bound.events()):
+        return (
+            f"{name}: no amplification by shuffling is claimed for it. Use local_laplace or privunit, which are pure."
+        )
+    return (
+        f"secure.threshold: shuffling {crowd.reports} reports at least gains nothing over {name}'s own epsilon. "
+        f"Use a larger threshold (a cohort has {setup.spec().cohort} clients), or a smaller epsilon."
+    )
 
 
 def _is_private(bound: Chain) -> bool:

@@ -148,7 +148,7 @@ def _in_a_crowd(event: Shuffled, count: int) -> _Accumulated:
     crowd = f"shuffling at least {event.reports} reports of epsilon {event.local.epsilon:g}"
     note = (
         f"amplified by {crowd} to {gained.epsilon:.4g} at delta {gained.delta:.4g}: the mix and the server do not "
-        "collude, and no client tells which report is its own"
+        "collude, so many clients add their noise, and none of them tells which report is its own"
         if isinstance(gained, Approximate)
         else f"{crowd} amplifies nothing"
     )

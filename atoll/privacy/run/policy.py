@@ -12,15 +12,13 @@ from atoll.core import Chain, Participation, resolve, schedules_in, transform_na
 from atoll.data import DATA, EMBEDDED, Dataset
 from atoll.data.sources import PACKAGED
 from atoll.errors import ConfigError
-from atoll.privacy import ACCOUNTANTS, NotPrivate, Pure, accountant_for, supported_terms
+from atoll.privacy import ACCOUNTANTS, Event, NotPrivate, Pure, accountant_for, supported_terms
 from atoll.privacy.run.calibration import calibrate_noise, sampler_advice
 from atoll.privacy.run.leak_check import metrics_read
 from atoll.privacy.run.request import Crowd, PrivacyRequest, read_request
 from atoll.privacy.run.round_events import (
     approximate_delta,
-    gains_by_shuffling,
     rests_on_everybody,
-    round_event,
     run_event,
     sampled_event,
     states_simulated_system,
@@ -68,8 +66,6 @@ def _choose_noise(setup: RunSetup) -> tuple[Chain, Chain, PrivacyRequest]:
     """The chain with its noise calibrated, where a budget was given; the same bound, which refuses what cannot hold."""
     spec, rounds = setup.spec(), setup.experiment.rounds
     request = read_request(setup.experiment.privacy, setup.chain.transforms, setup.population.size)
-    if setup.crowd is not None:
-        request = replace(request, crowd=Crowd.of(setup.crowd, request.delta, rounds))
     chain, request = calibrate_noise(setup.chain, spec, setup.participation, rounds, request)
     return chain, resolve(chain, 0, []).bind(spec)[0], request
 
@@ -85,14 +81,28 @@ def _check_mechanisms(setup: RunSetup, chain: Chain, bound: Chain, request: Priv
         whole = run_event(bound, participation, experiment.rounds, request)
         # refuses an accountant that does not know it
         supported_terms(accountant_for(whole, ACCOUNTANTS, request.accountant), whole)
+        request = _in_crowd(setup, bound, request)
         _check_budget(bound, participation, request)
     return request
 
 
+def _in_crowd(setup: RunSetup, bound: Chain, request: PrivacyRequest) -> PrivacyRequest:
+    """The request with the crowd of a shuffle, where the whole run costs less with it."""
+    if setup.crowd is None or bound.simulated_events():
+        return request
+    rounds = setup.experiment.rounds
+    hidden = replace(request, crowd=Crowd.of(setup.crowd, request.delta, rounds))
+    costs = [_cost(run_event(bound, setup.participation, rounds, each), each) for each in (request, hidden)]
+    return hidden if costs[1] < costs[0] else request
+
+
+def _cost(event: Event, request: PrivacyRequest) -> float:
+    return accountant_for(event, ACCOUNTANTS, request.accountant).epsilon(event, request.delta)
+
+
 def _shuffle_advice(setup: RunSetup, bound: Chain, request: PrivacyRequest) -> str | None:
     """That a shuffle gains nothing, where that is so."""
-    crowd = request.crowd
-    if crowd is None or gains_by_shuffling(round_event(bound, setup.participation, 0, crowd)):
+    if setup.crowd is None or request.crowd is not None:
         return None
     name = transform_name(bound.mechanisms()[0])
     if not any(isinstance(e, Pure) for e in bound.events()):
@@ -100,7 +110,7 @@ def _shuffle_advice(setup: RunSetup, bound: Chain, request: PrivacyRequest) -> s
             f"{name}: no amplification by shuffling is claimed for it. Use local_laplace or privunit, which are pure."
         )
     return (
-        f"secure.threshold: shuffling {crowd.reports} reports at least gains nothing over {name}'s own epsilon. "
+        f"secure.threshold: shuffling {setup.crowd} reports at least gains nothing over {name}'s own epsilon. "
         f"Use a larger threshold (a cohort has {setup.spec().cohort} clients), or a smaller epsilon."
     )
 
@@ -176,8 +186,7 @@ def _check_budget(bound: Chain, participation: Participation, request: PrivacyRe
     """Refuse a budget that not even the first round keeps."""
     if request.budget is None:
         return
-    first = run_event(bound, participation, 1, request)
-    if (cost := accountant_for(first, ACCOUNTANTS, request.accountant).epsilon(first, request.delta)) > request.budget:
+    if (cost := _cost(run_event(bound, participation, 1, request), request)) > request.budget:
         raise ConfigError(
             f"privacy.budget: {request.budget:g} is less than one round costs (epsilon {cost:.4g} at delta "
             f"{request.delta:g}). Use a larger noise multiplier, a smaller cohort, or a budget above that."
@@ -218,6 +227,7 @@ def _timed(experiment: ExperimentOptions) -> tuple[str, ...]:
 def _foreign(experiment: ExperimentOptions) -> tuple[str, ...]:
     """Code by import path that clients' updates go through, or that draws them."""
     entries = [experiment.algorithm, experiment.cohort, experiment.reducer, experiment.round, *experiment.transform]
+    entries += [] if experiment.secure is None else [experiment.secure.protocol]
     names = [name for entry in entries if ":" in (name := str(entry["name"])) and not name.startswith("atoll.")]
     return (f"code that is not atoll's does what it says: {', '.join(names)}",) if names else ()
 

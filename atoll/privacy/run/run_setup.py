@@ -24,8 +24,10 @@ class TaskOptions(Protocol):
 
 
 class SecureOptions(Protocol):
-    """[secure], as far as clients can be lost in it."""
+    """[secure], as far as clients can be lost in it, or hidden by it."""
 
+    @property
+    def protocol(self) -> Mapping[str, Any]: ...
     @property
     def dropout(self) -> float: ...
 

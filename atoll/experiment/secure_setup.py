@@ -176,8 +176,9 @@ def check_bounded(experiment: Experiment, chain: Chain, spec: Any) -> None:
     if after.domain != "modular":
         raise SpecError("secure: what arrives at the server are no residues. Let secure_sum be the last transform.")
     seen = make_protocol(experiment.secure, spec.cohort).more_than_the_sum()
-    if seen and bound.mechanisms() and after.randomised is None:
-        noise = transform_name(bound.mechanisms()[0])
+    shared = [m for m in bound.mechanisms() if after.randomised is None or m.has_server_side()]  # no client's own
+    if seen and shared:
+        noise = transform_name(shared[0])
         raise SpecError(
             f"secure.protocol: with {experiment.secure.protocol['name']} {seen}, and the noise of {noise} is measured "
             "for the sum alone. Use secagg, secagg_plus or additive."

@@ -8,7 +8,9 @@ import pytest
 
 import atoll
 from atoll.experiment import Experiment, Setup, security_of, set_up
-from atoll.privacy import Composed, Pld, Pure, Rdp, shuffled
+from atoll.privacy import Approximate, Composed, Pld, Pure, Rdp, Shuffled, shuffled
+from atoll.privacy.run.request import Crowd
+from atoll.privacy.run.round_events import in_crowd
 from tests.support.summed_in_clear import SummedInClear
 
 CLIENTS, ROUNDS = 150, 3
@@ -103,6 +105,14 @@ def test_where_a_shuffle_gains_nothing_the_local_epsilon_stands(
     assert block["epsilon"] == plain["epsilon"]
     assert block["mechanism"] == plain["mechanism"]
     assert not any("amplified by" in said for said in block["assumed"])
+
+
+def test_no_amplification_is_claimed_for_a_mechanism_beside_another() -> None:
+    crowd, local = Crowd(10_000, 1e-6), Pure(1.0)
+    assert in_crowd([local], crowd) == [Shuffled(local, 10_000, 1e-6)]
+    assert in_crowd([local, local], crowd) == [local, local]
+    assert in_crowd([Approximate(1.0, 1e-6)], crowd) == [Approximate(1.0, 1e-6)]
+    assert in_crowd([local], None) == [local]
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,8 @@ RANDOMISED = Spec(equal_weights=True, cohort=10, size=100, noise=0.5, randomised
 def test_numbers_that_are_cut_to_a_range_have_the_finest_step_that_fits(bits: int, clients: int, range: float) -> None:
     fixed, after = FixedPointFor(bits, range, takes_local_noise=True).bind(replace(RANDOMISED, cohort=clients))
     SecureSum(bits).bind(after)  # refuses what could overflow
+    with pytest.raises(SpecError, match=f"needs {bits} bits and not {bits - 1}"):
+        SecureSum(bits - 1).bind(after)
     assert math.log2(fixed.step).is_integer()
     assert clients * (range / (fixed.step / 2) + 1) + 1 > 2 ** (bits - 1)
 

@@ -8,9 +8,9 @@ import pytest
 
 import atoll
 from atoll.experiment import Experiment, Setup, security_of, set_up
-from atoll.privacy import Approximate, Composed, Pld, Pure, Rdp, Shuffled, shuffled
+from atoll.privacy import Approximate, Composed, NotPrivate, Pld, Pure, Rdp, Shuffled, shuffled
 from atoll.privacy.run.request import Crowd
-from atoll.privacy.run.round_events import in_crowd
+from atoll.privacy.run.round_events import in_crowd, round_event
 from tests.support.summed_in_clear import SummedInClear
 
 CLIENTS, ROUNDS = 150, 3
@@ -113,6 +113,13 @@ def test_no_amplification_is_claimed_for_a_mechanism_beside_another() -> None:
     assert in_crowd([local, local], crowd) == [local, local]
     assert in_crowd([Approximate(1.0, 1e-6)], crowd) == [Approximate(1.0, 1e-6)]
     assert in_crowd([local], None) == [local]
+
+
+def test_a_crowd_does_not_hide_that_a_client_was_left_out() -> None:
+    built = setup(file())
+    chain, crowd = built.chain.bind(built.spec())[0], Crowd(CLIENTS, 1e-6)
+    assert round_event(chain, built.participation, 0, crowd) != round_event(chain, built.participation, 0)
+    assert isinstance(round_event(chain, built.participation, 1, crowd), NotPrivate)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ class Spec:
     bits: float = 32.0  # sent per number, on average
     unbiased: bool = True  # is it right on average, whatever was rounded or left out?
     noise: float | None = None  # standard deviation of the noise in the sum, once a mechanism has measured its own
+    randomised: float | None = None  # the bound before every client's own noise: it is private, whatever follows
+    linf: float | None = None  # no number of it is larger than this, its client's own noise in it
     unbounded_because: str = ""  # why a bound that held before does not hold any more
     cohort: int | None = None  # clients in every sum, where that is fixed
     expected: float | None = None  # clients in a sum, on average, where that is fixed

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import floor
 from typing import Any
 
-from atoll.core import Algorithm, Chain, Model, Round, Transform, resolve, transform_name
+from atoll.core import Algorithm, Chain, Model, Round, Spec, Transform, resolve, transform_name
 from atoll.errors import ConfigError, SpecError
 from atoll.experiment.experiment import Experiment, SecureTable
 from atoll.experiment.registry import build, find_builder
@@ -38,7 +38,7 @@ def with_secure_sum(chain: Chain, table: SecureTable | None) -> Chain:
     _check_packing(chain.transforms, options.bits)
     added: list[Transform] = []
     if "fixed_point" not in names:
-        added.append(FixedPointFor(options.bits, options.range))
+        added.append(FixedPointFor(options.bits, options.range, _built(table, None).shuffles()))
     elif options.range is not None:
         raise ConfigError(
             "secure.fixed_point.range: the step is that of fixed_point in transform. Leave range out, or fixed_point."
@@ -176,20 +176,39 @@ def check_bounded(experiment: Experiment, chain: Chain, spec: Any) -> None:
     if after.domain != "modular":
         raise SpecError("secure: what arrives at the server are no residues. Let secure_sum be the last transform.")
     seen = make_protocol(experiment.secure, spec.cohort).more_than_the_sum()
-    if seen and bound.mechanisms():
-        noise = transform_name(bound.mechanisms()[0])
+    shared = [m for m in bound.mechanisms() if after.randomised is None or m.has_server_side()]  # no client's own
+    if seen and shared:
+        noise = transform_name(shared[0])
         raise SpecError(
             f"secure.protocol: with {experiment.secure.protocol['name']} {seen}, and the noise of {noise} is measured "
             "for the sum alone. Use secagg, secagg_plus or additive."
         )
 
 
-def secure_notes(experiment: Experiment, clients: int | None) -> list[str]:
-    """What whoever reads the figures must know."""
+def crowd_of(experiment: Experiment, clients: int | None) -> int | None:
+    """The least number of reports among which the protocol hides each; None where it does not hide whose one is.
+
+    Whoever knows the seed that keys and order are drawn from can undo the shuffle: then there is no crowd.
+    """
     table = experiment.secure
+    if table is None or clients is None or table.insecure_seed:
+        return None
+    protocol = make_protocol(table, clients)
+    return protocol.least(clients) if protocol.shuffles() else None
+
+
+def secure_notes(experiment: Experiment, chain: Chain, spec: Spec) -> list[str]:
+    """What whoever reads the figures must know."""
+    table, clients = experiment.secure, spec.cohort
     if table is None or clients is None:
         return []
     notes = list(make_protocol(table, clients).cautions(clients))
+    after = resolve(chain, 0, []).bind(spec)[1]
+    if after.randomised is not None:
+        notes.append(
+            f"secure.fixed_point.range = {table.fixed_point.range:g}: numbers that noise takes beyond it are cut. "
+            "That costs no privacy, but a mean of cut numbers is no longer right on average."
+        )
     if table.insecure_seed:
         notes.insert(0, INSECURE)
     if table.mode == "cost":

@@ -75,8 +75,11 @@ def _of_protocol(setup: BuiltRun) -> SecurityStatement:
     assert clients is not None
     name, said = table.protocol["name"], make_protocol(table, clients).security(clients)
     bound = resolve(setup.chain, 0, []).bind(setup.spec())[0]
-    shared = [transform_name(m) for m in bound.mechanisms()]
-    noise = f", with the noise of {' and '.join(shared)} (drawn once here for the shares of all)" if shared else ""
+    local = [transform_name(m) for m in bound.mechanisms() if not m.has_server_side()]
+    shared = [transform_name(m) for m in bound.mechanisms() if m.has_server_side()]
+    noise = f". Every vector has the noise of {' and '.join(local)}" if local else ""
+    if shared:
+        noise = f", with the noise of {' and '.join(shared)} (drawn once here for the shares of all)"
     learns = _clause(said.server_learns)
     reason = f"{name}: the server learns {learns}"
     if table.mode == "cost":

@@ -47,7 +47,14 @@ from atoll.experiment.measured import add_metrics, leading_metric
 from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
-from atoll.experiment.secure_setup import check_bounded, check_seen, in_secret, secure_notes, with_secure_sum
+from atoll.experiment.secure_setup import (
+    check_bounded,
+    check_seen,
+    crowd_of,
+    in_secret,
+    secure_notes,
+    with_secure_sum,
+)
 from atoll.experiment.start import started_from
 from atoll.experiment.task import make_task, whole_numbers
 from atoll.experiment.watched import TRAIN_LOSS, Watched, check_watched, choose_watched, recorded
@@ -132,6 +139,11 @@ class Setup:
     def server_key(self) -> Tensor:
         """What the server's first state is drawn from."""
         return rng.key(self.experiment.seed, "server")
+
+    @property
+    def crowd(self) -> int | None:
+        """The least number of reports among which each is hidden; None where whoever reads one knows whose it is."""
+        return crowd_of(self.experiment, self.spec().cohort)
 
     @cached_property
     def participation(self) -> Participation:
@@ -231,7 +243,7 @@ def assemble(
     chain, privacy, advice = plan_privacy(replace(setup, watched=watched), [*central])
     seen = watched if privacy.visible is None or watched.metric in privacy.visible else None
     check_bounded(experiment, chain, setup.spec())
-    notes = [*setup.notes, *advice, *secure_notes(experiment, wanted)]
+    notes = [*setup.notes, *advice, *secure_notes(experiment, chain, setup.spec())]
     return replace(setup, chain=chain, privacy=privacy, watched=seen, notes=notes)
 
 

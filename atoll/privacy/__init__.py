@@ -11,7 +11,7 @@ A mechanism says what it did (an event), an accountant says what it cost:
 from atoll.privacy.accountant import Accountant, supported_terms
 from atoll.privacy.analytic import Analytic, gaussian_delta, gaussian_epsilon
 from atoll.privacy.calibrate import noise_for, rounds_for
-from atoll.privacy.composition import Adjacency, explain, flatten
+from atoll.privacy.composition import Adjacency, amplified, explain, flatten
 from atoll.privacy.dpsgd_plan import DpSgdPlan
 from atoll.privacy.events import (
     Approximate,
@@ -26,6 +26,7 @@ from atoll.privacy.events import (
     Pure,
     Sampled,
     SamplingScheme,
+    Shuffled,
     TreeAggregation,
     check_delta,
     check_epsilon,
@@ -63,8 +64,10 @@ __all__ = [
     "Rdp",
     "Sampled",
     "SamplingScheme",
+    "Shuffled",
     "TreeAggregation",
     "accountant_for",
+    "amplified",
     "banded",
     "check_delta",
     "check_epsilon",

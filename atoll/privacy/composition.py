@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from atoll.errors import ConfigError
@@ -39,9 +40,11 @@ from atoll.privacy.events import (
     NotPrivate,
     Pure,
     Sampled,
+    Shuffled,
     TreeAggregation,
     max_participations,
 )
+from atoll.privacy.shuffling import shuffled
 
 Adjacency = Literal["add-or-remove", "replace-one", "zero-out"]
 Plain = Gaussian | Laplace | DistributedDiscreteGaussian | DistributedSkellam | Pure | Approximate
@@ -130,11 +133,33 @@ def _walk(event: Event, count: int) -> _Accumulated:
         return _sampled(event, count)
     if isinstance(event, Banded | TreeAggregation):
         return _whole_run(event, count)
+    if isinstance(event, Shuffled):
+        return _in_a_crowd(event, count)
     if isinstance(event, Gaussian | DistributedDiscreteGaussian | DistributedSkellam) and event.noise_multiplier == 0:
         return _Accumulated(broken=("the noise multiplier is 0: no noise is added",))
     if isinstance(event, Laplace) and event.scale == 0:
         return _Accumulated(broken=("the noise scale is 0: no noise is added",))
     return _Accumulated((Term(event, count),))
+
+
+def _in_a_crowd(event: Shuffled, count: int) -> _Accumulated:
+    """Shuffles amplify one by one, each at its own delta, and compose as what they are then."""
+    gained = amplified(event)
+    crowd = f"shuffling at least {event.reports} reports of epsilon {event.local.epsilon:g}"
+    note = (
+        f"amplified by {crowd} to {gained.epsilon:.4g} at delta {gained.delta:.4g}: the mix and the server do not "
+        "collude, so many clients add their noise, and none of them tells which report is its own"
+        if isinstance(gained, Approximate)
+        else f"{crowd} amplifies nothing"
+    )
+    return _Accumulated((Term(gained, count),), (note,), fixed=True)
+
+
+@lru_cache(maxsize=256)
+def amplified(event: Shuffled) -> Pure | Approximate:
+    """What one shuffle did to one client; the local mechanism where nothing is gained."""
+    gained = shuffled(event.local, event.reports, event.delta)
+    return gained if isinstance(gained, Approximate) else event.local
 
 
 def _whole_run(event: Banded | TreeAggregation, count: int) -> _Accumulated:

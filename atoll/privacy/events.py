@@ -105,6 +105,22 @@ class Approximate:
 
 
 @dataclass(frozen=True)
+class Shuffled:
+    """At least so many reports of a local mechanism, in a random order that hides whose each is.
+
+    `delta` is what this one shuffle takes of the run's: `shuffling.shuffled` says what it gains.
+    """
+
+    local: Pure
+    reports: int
+    delta: float
+
+    def __post_init__(self) -> None:
+        _whole("shuffled.reports", self.reports)
+        check_delta("shuffled.delta", self.delta)
+
+
+@dataclass(frozen=True)
 class Banded:
     """Banded matrix factorisation over a whole run (Choquette-Choo et al., 2023).
 
@@ -246,6 +262,7 @@ Event = (
     | DistributedSkellam
     | Pure
     | Approximate
+    | Shuffled
     | Banded
     | TreeAggregation
     | NotPrivate

@@ -67,6 +67,13 @@ class SecureAggregation(Protocol):
         """
         return ""
 
+    def shuffles(self) -> bool:
+        """Does the server get every vector and not whose it is? Then clients may send reports of local randomisers.
+
+        They hide among as many as `least` says: what that gains is `atoll.privacy.shuffled`.
+        """
+        return False
+
     def mask(self, seed: bytes, size: int, clients: int) -> Tensor:
         """(size,) int64 below the modulus, as this seed gives them, for protocols that have `seed_bytes`."""
         raise ConfigError(f"{type(self).__name__}: has no masks from seeds. Ask `seed_bytes` first.")

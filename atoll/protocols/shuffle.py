@@ -49,6 +49,9 @@ class SecureShuffle(SecureAggregation):
     def more_than_the_sum(self) -> str:
         return "the server sees every vector"
 
+    def shuffles(self) -> bool:
+        return True
+
     def security(self, clients: int) -> Security:
         return Security(
             1,

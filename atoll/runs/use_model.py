@@ -119,7 +119,7 @@ class UsableModel:
 
 def _without_data(experiment: Mapping[str, Any], with_transforms: bool) -> dict[str, Any]:
     """The experiment without what only its data or its rounds ask for."""
-    rounds = () if with_transforms else ("transform", "cohort")
+    rounds = () if with_transforms else ("transform", "cohort", "secure")
     left_out = ("metric", "privacy", "stop", "evaluate", "reducer", *rounds)
     plain = {k: v for k, v in experiment.items() if k not in left_out}
     plain["task"] = {k: v for k, v in experiment["task"].items() if k not in ("loss", "start")}

@@ -88,7 +88,9 @@ class SecureSum(Transform):
         if not spec.additive:
             raise SpecError("secure_sum shows the server nothing but a sum: use reducer = 'mean'.")
         clients = needs_cohort(spec, "secure_sum")
-        most = clients * min(needs_bound(spec, "secure_sum"), spec.l1 or math.inf) + _TAIL * (spec.noise or 0.0)
+        most = clients * _largest(spec)
+        if spec.linf is None:  # else the noise is in it
+            most += _TAIL * (spec.noise or 0.0)
         needed = 1 + math.ceil(math.log2(most + 1))
         if needed > self.bits:
             raise SpecError(
@@ -115,3 +117,8 @@ class SecureSum(Transform):
         half = 2.0 ** (self.bits - 1)
         centred = tree.map(lambda x: torch.remainder(x + half, 2.0 * half) - half, total.value)
         return replace(total, value=centred), state
+
+
+def _largest(spec: Spec) -> float:
+    """What no number of one client is beyond."""
+    return min(needs_bound(spec, "secure_sum"), spec.l1 or math.inf) if spec.linf is None else spec.linf

@@ -47,7 +47,7 @@ class LocalGaussian(Transform):
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         bound = _checked_bound(spec, "local_gaussian", self.epsilon, "l2")
         std = 2.0 * bound * _deviation("local_gaussian", self.epsilon, self.delta)
-        return replace(self, std=std, sensitivity=bound), _after_local_noise(spec, "local_gaussian", std)
+        return replace(self, std=std, sensitivity=bound), _after_local_noise(spec, "local_gaussian", bound, std)
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         return update._replace(value=dp.add_noise(update.value, key, dp.normal, self.std)), own
@@ -72,7 +72,9 @@ class LocalLaplace(Transform):
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         bound = _checked_bound(spec, "local_laplace", self.epsilon, "l1")
         scale = 2.0 * bound / self.epsilon
-        return replace(self, scale=scale, sensitivity=bound), _after_local_noise(spec, "local_laplace", 2**0.5 * scale)
+        return replace(self, scale=scale, sensitivity=bound), _after_local_noise(
+            spec, "local_laplace", bound, 2**0.5 * scale
+        )
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         return update._replace(value=dp.add_noise(update.value, key, dp.laplace, self.scale)), own
@@ -106,7 +108,7 @@ class Privunit(Transform):
         max_norm = _checked_bound(spec, "privunit", self.epsilon, "l2")
         best = cap(float(self.epsilon))
         private = replace(self, max_norm=max_norm, lean=best.lean, above=best.above, mean=best.mean)
-        return private, _after_local_noise(spec, "privunit", max_norm / best.mean)
+        return private, _after_local_noise(spec, "privunit", max_norm, max_norm / best.mean)
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         chosen = Cap(self.lean, self.above, self.mean)
@@ -172,8 +174,8 @@ def _checked_bound(spec: Spec, name: str, epsilon: float, norm: Literal["l1", "l
     return bound
 
 
-def _after_local_noise(spec: Spec, name: str, std: float) -> Spec:
-    return replace(spec, l2=None, l1=None, unbounded_because=f"{name} adds noise", noise=std)
+def _after_local_noise(spec: Spec, name: str, bound: float, std: float) -> Spec:
+    return replace(spec, l2=None, l1=None, unbounded_because=f"{name} adds noise", noise=std, randomised=bound)
 
 
 def _deviation(name: str, epsilon: float, delta: float) -> float:

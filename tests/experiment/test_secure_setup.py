@@ -27,6 +27,7 @@ GIVEN: dict[str, Any] = {
 }
 NORMED = {"model": {"name": f"{__name__}:normed"}, "batch_norm": "recompute"}
 STEP = {"name": "fixed_point", "step": 1e-4}
+PRIVUNIT = {"name": "privunit", "epsilon": 1.0}
 
 
 def normed(inputs: tuple[int, ...], outputs: int) -> nn.Module:
@@ -118,7 +119,41 @@ def test_a_file_says_what_it_left_out() -> None:
         ),
         (
             {"transform": [*BOUNDED, {"name": "local_gaussian", "epsilon": 1.0, "delta": 1e-5}]},
+            "goes with secure.protocol = 'shuffle'",
+        ),
+        (
+            {"transform": [*BOUNDED, PRIVUNIT], "secure": {"protocol": "secagg", "fixed_point": {"range": 9.0}}},
+            "goes with secure.protocol = 'shuffle'",
+        ),
+        ({"transform": [*BOUNDED, PRIVUNIT], "secure": {"protocol": "shuffle"}}, "Use fixed_point = { range = 31 }"),
+        (
+            {"transform": [*BOUNDED, PRIVUNIT, STEP], "secure": {"protocol": "shuffle"}},
+            "fixed_point changes what the noise before it was measured for",
+        ),
+        (
+            {
+                "transform": [*BOUNDED, {"name": "gaussian_noise", "noise_multiplier": 1.0}],
+                "secure": {"protocol": "shuffle", "fixed_point": {"range": 9.0}},
+            },
             "discrete_gaussian or skellam",
+        ),
+        (
+            {
+                "transform": [*BOUNDED, {"name": "approximate_local", "epsilon": 1.0}],
+                "secure": {"protocol": "shuffle", "fixed_point": {"range": 9.0}},
+            },
+            "discrete_gaussian or skellam",
+        ),
+        (
+            {
+                "transform": [*BOUNDED, {"name": "weak_dp", "max_norm": 1.0}],
+                "secure": {"protocol": "shuffle", "fixed_point": {"range": 9.0}},
+            },
+            "discrete_gaussian or skellam",
+        ),
+        (
+            {"partition": {"name": "iid", "clients": 1}, "secure": {"protocol": "shuffle"}},
+            "secure.threshold: 2 clients must stay to the end, and a cohort has 1",
         ),
         ({"secure": {"protocol": "secagg", "fixed_point": {"range": 0.5}}}, "range: 0.5 is less than 1"),
         (
@@ -185,6 +220,14 @@ def test_noise_in_shares_needs_a_protocol_that_shows_nobody_more_than_the_sum(pr
 def test_noise_in_shares_goes_with_a_private_key_that_is_shared() -> None:
     private = [*BOUNDED, STEP, {"name": "discrete_gaussian", "noise_multiplier": 1.0}]
     setup(transform=private, secure={"protocol": {"name": "paillier", "key_holders": "shared"}})
+
+
+@pytest.mark.parametrize("noise", [PRIVUNIT, {"name": "local_gaussian", "epsilon": 1.0, "delta": 1e-5}])
+def test_a_shuffle_takes_local_randomisers(noise: dict[str, Any]) -> None:
+    secure = {"protocol": "shuffle", "fixed_point": {"range": 20.0}}
+    built = setup(transform=[*BOUNDED, noise], secure=secure)
+    assert names(built.chain)[3:] == ["fixed_point", "secure_sum"]
+    assert built.chain.bind(built.spec())[1].domain == "modular"
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,28 @@
 """Amplification by shuffling, against the exact divergence of the two distributions that the proof reduces it to."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from atoll.errors import ConfigError
-from atoll.privacy import Approximate, Composed, Gaussian, Pld, Pure, Rdp, Sampled, shuffled
+from atoll.privacy import (
+    Approximate,
+    Composed,
+    Gaussian,
+    Pld,
+    Pure,
+    Rdp,
+    Sampled,
+    Shuffled,
+    amplified,
+    explain,
+    flatten,
+    shuffled,
+)
+from atoll.privacy.composition import Term
 from atoll.privacy.shuffling import clones_delta, clones_epsilon, closed_form_epsilon
 
 
@@ -99,3 +114,75 @@ def test_accountants_compose_shuffles_and_charge_less_than_for_local_reports() -
 def test_what_is_no_number_of_clients_or_no_delta_is_refused(clients: int, delta: float) -> None:
     with pytest.raises(ConfigError, match=r"shuffle\."):
         shuffled(Pure(1.0), clients, delta)
+
+
+# As an event.
+
+
+def pair(epsilon0: float, clients: int) -> tuple[np.ndarray, np.ndarray]:
+    """Theorem 3.2's two distributions, outcome by outcome."""
+    heads = math.exp(epsilon0) / (math.exp(epsilon0) + 1)
+    p, q = [], []
+    for c, weight in enumerate(binom.pmf(np.arange(clients), clients - 1, math.exp(-epsilon0))):
+        a = np.arange(c + 2)
+        stay, move = binom.pmf(a, c, 0.5), binom.pmf(a - 1, c, 0.5)
+        p.append(weight * (heads * move + (1 - heads) * stay))
+        q.append(weight * (heads * stay + (1 - heads) * move))
+    return np.concatenate(p), np.concatenate(q)
+
+
+@pytest.mark.parametrize(("epsilon0", "clients"), [(0.5, 40), (1.0, 50), (2.0, 60)])
+def test_two_shuffles_cost_at_least_what_their_outcomes_tell(epsilon0: float, clients: int) -> None:
+    """The divergence of every pair of outcomes of two rounds, at the epsilon that is claimed for both."""
+    delta = 1e-2
+    claimed = Pld().epsilon(Composed(((Shuffled(Pure(epsilon0), clients, delta / 4), 2),)), delta)
+    assert claimed < 0.95 * 2 * epsilon0
+    p, q = pair(epsilon0, clients)
+    both = np.clip(np.outer(p, p) - math.exp(claimed) * np.outer(q, q), 0, None).sum()
+    assert 0 < both <= delta
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 20])
+def test_shuffles_compose_by_the_optimal_composition_theorem(rounds: int) -> None:
+    """Kairouz, Oh and Viswanath (2015): rounds of randomised response, and what each may lose at once."""
+    delta, event = 1e-4, Shuffled(Pure(1.0), 5000, 1e-4 / (2 * rounds))
+    gained = amplified(event)
+    assert isinstance(gained, Approximate)
+    claimed = Pld().epsilon(Composed(((event, rounds),)), delta)
+
+    def lost(epsilon: float) -> float:
+        times, heads = np.arange(rounds + 1), 1 / (1 + math.exp(-gained.epsilon))
+        p, q = binom.pmf(times, rounds, heads), binom.pmf(times, rounds, 1 - heads)
+        kept = (1 - event.delta) ** rounds
+        return float(1 - kept + kept * np.clip(p - math.exp(epsilon) * q, 0, None).sum())
+
+    assert lost(claimed) <= delta
+    assert lost(claimed - 1e-3 * rounds**0.5) > delta
+
+
+@pytest.mark.parametrize("scheme", ["everyone", "without_replacement", "any", "poisson"])
+def test_no_sampler_amplifies_a_shuffle_once_more(scheme: Any) -> None:
+    event = Shuffled(Pure(1.0), 500, 1e-6)
+    account = flatten(Sampled(event, scheme, 1000, 500 if scheme != "everyone" else 1000))
+    assert account.terms == (Term(amplified(event), 1),)
+    assert account.adjacency == "zero-out"
+
+
+def test_a_unit_that_has_its_turn_every_second_round_is_in_half_the_shuffles() -> None:
+    event = Shuffled(Pure(1.0), 500, 1e-6)
+    account = flatten(Composed(((Sampled(event, "cyclic", 1000, 500, min_separation=2), 7),)))
+    assert account.terms == (Term(amplified(event), 4),)
+
+
+@pytest.mark.parametrize(("reports", "delta"), [(1, 1e-6), (2, 1e-6)])
+def test_one_or_two_reports_are_no_crowd(reports: int, delta: float) -> None:
+    event = Shuffled(Pure(1.0), reports, delta)
+    assert amplified(event) == Pure(1.0)
+    assert Pld().epsilon(event, 1e-5) == Pld().epsilon(Pure(1.0), 1e-5)
+    assert "amplifies nothing" in explain(event)
+
+
+@pytest.mark.parametrize(("reports", "delta"), [(0, 1e-6), (2.5, 1e-6), (100, 0.0), (100, 1.0)])
+def test_a_shuffle_of_nobody_or_at_no_delta_is_refused(reports: int, delta: float) -> None:
+    with pytest.raises(ConfigError, match=r"shuffled\."):
+        Shuffled(Pure(1.0), reports, delta)

@@ -235,6 +235,12 @@ def test_categories_of_a_frame_are_of_its_rows_so_that_a_private_run_is_refused(
         of_frame(frame(), tmp_path / "run", transforms=chain, privacy={"delta": 1e-3})
 
 
+def test_a_run_by_secure_aggregation_gives_its_model(sites, tmp_path):
+    clipped = ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}]
+    done = atoll.run(experiment(sites, transform=clipped, secure={"protocol": "secagg"}), tmp_path / "run")
+    assert all(torch.equal(v, done.params[k]) for k, v in done.model().state_dict().items())
+
+
 def test_the_best_model_is_used_where_it_is_asked_for(tmp_path):
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(40, 6)).astype("float32"), draw.integers(0, 2, 40)

@@ -1,6 +1,7 @@
 """The step that a secure sum leaves: as fine as can be, and no sum leaves the modulus."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -63,3 +64,50 @@ def test_a_sum_without_a_bound_is_refused(spec: Spec, said: str) -> None:
 def test_a_range_below_the_bound_is_refused_and_nothing_is_clipped() -> None:
     with pytest.raises(SpecError, match=r"range: 0.5 is less than 1.*clip_l2 with max_norm = 0.5"):
         FixedPointFor(32, 0.5).bind(BOUNDED)
+
+
+# After a local randomiser.
+
+RANDOMISED = Spec(equal_weights=True, cohort=10, size=100, noise=0.5, randomised=1.0, unbounded_because="privunit")
+
+
+@given(st.integers(10, 40), st.integers(1, 200), st.floats(1e-3, 1e3))
+def test_numbers_that_are_cut_to_a_range_have_the_finest_step_that_fits(bits: int, clients: int, range: float) -> None:
+    fixed, after = FixedPointFor(bits, range, takes_local_noise=True).bind(replace(RANDOMISED, cohort=clients))
+    SecureSum(bits).bind(after)  # refuses what could overflow
+    with pytest.raises(SpecError, match=f"needs {bits} bits and not {bits - 1}"):
+        SecureSum(bits - 1).bind(after)
+    assert math.log2(fixed.step).is_integer()
+    assert clients * (range / (fixed.step / 2) + 1) + 1 > 2 ** (bits - 1)
+
+
+def test_the_largest_sum_of_cut_numbers_is_read_rightly() -> None:
+    """All numbers of all clients far beyond the range."""
+    chain, _ = Chain((FixedPointFor(16, 2.0, takes_local_noise=True), SecureSum(16))).bind(RANDOMISED)
+    state, own = chain.init({"w": torch.zeros(100)})
+    for sign in (1.0, -1.0):
+        update = Update({"w": torch.full((100,), 50.0 * sign)}, torch.ones(()))
+        rows = [chain.client(update, state, own, rng.key(i))[0].value for i in range(10)]
+        total = Total({"w": sum(r["w"] for r in rows)}, torch.tensor(10.0), torch.tensor(10.0))
+        read = chain.server(total, state, rng.key("server"))[0].value["w"]
+        assert torch.allclose(read, torch.full((100,), 20.0 * sign), atol=10 * chain.transforms[0].step)
+
+
+def test_noise_of_every_clients_own_needs_a_range_and_one_is_named() -> None:
+    with pytest.raises(SpecError, match=r"secure.fixed_point.range: is missing.*range = 7 }"):  # 1 + 12 x 0.5
+        FixedPointFor(32, takes_local_noise=True).bind(RANDOMISED)
+
+
+def test_noise_of_every_clients_own_is_refused_where_the_protocol_does_not_take_it() -> None:
+    with pytest.raises(SpecError, match=r"goes with secure.protocol = 'shuffle'"):
+        FixedPointFor(32, 7.0).bind(RANDOMISED)
+
+
+def test_noise_on_a_sum_is_no_local_noise_whatever_the_protocol_takes() -> None:
+    with pytest.raises(SpecError, match="discrete_gaussian or skellam"):
+        FixedPointFor(32, 7.0, takes_local_noise=True).bind(replace(BOUNDED, noise=0.5))
+
+
+def test_cut_numbers_without_room_for_a_step_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"bits: 8 leave no room for the sum of 100 clients, rounded at random"):
+        FixedPointFor(8, 7.0, takes_local_noise=True).bind(replace(RANDOMISED, cohort=100))

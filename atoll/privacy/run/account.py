@@ -21,7 +21,12 @@ from atoll.privacy.run.descriptions import (
 )
 from atoll.privacy.run.policy import RunPrivacy
 from atoll.privacy.run.request import PrivacyRequest
-from atoll.privacy.run.round_events import round_event, simulated_round_event, states_simulated_system
+from atoll.privacy.run.round_events import (
+    gains_by_shuffling,
+    round_event,
+    simulated_round_event,
+    states_simulated_system,
+)
 from atoll.privacy.run.run_setup import RunSetup
 from atoll.tree import Tree
 
@@ -90,7 +95,7 @@ class Account:
         self.count += 1
         if not self.has_mechanism:
             return
-        self.ledger.add(round_event(chain, participation, left_out))
+        self.ledger.add(round_event(chain, participation, left_out, self.request.crowd))
         if self.simulated_ledger is not None:
             self.simulated_ledger.add(simulated_round_event(chain, participation, self.request))
 
@@ -105,7 +110,7 @@ class Account:
         budget = self.request.budget
         if budget is None:
             return None
-        ledger, event = self.ledger, round_event(chain, participation, 0)
+        ledger, event = self.ledger, round_event(chain, participation, 0, self.request.crowd)
         if self.simulated_ledger is not None:
             ledger, event = self.simulated_ledger, simulated_round_event(chain, participation, self.request)
         if ledger.affords(event, budget):
@@ -146,7 +151,7 @@ class Account:
         sentences, chain = [], self.chain_of(0)[0]
         if self.has_mechanism:
             ledger = self._new_ledger()
-            ledger.parts = [(round_event(chain, self.participation, 0), self.rounds)]
+            ledger.parts = [(round_event(chain, self.participation, 0, self.request.crowd), self.rounds)]
             sentences.append(describe_guarantee(self._block(ledger)) + self._budget_note(ledger))
         if self.simulated_ledger is not None:
             ledger = self._new_ledger()
@@ -171,7 +176,8 @@ class Account:
 
     def _block(self, ledger: Ledger, quick: bool = False) -> PrivacyBlock:
         terms = ledger.terms()
-        facts: PrivacyBlock = {"unit": "client", "mechanism": self.mechanism, "rounds": ledger.count}
+        mechanism = self.mechanism + (", by shuffling" if any(gains_by_shuffling(e) for e, _ in ledger.parts) else "")
+        facts: PrivacyBlock = {"unit": "client", "mechanism": mechanism, "rounds": ledger.count}
         if self.request.target is not None:
             facts["calibrated"] = dict(zip(("epsilon", "delta"), self.request.target, strict=True))
         if broken := self.broken or terms.broken:

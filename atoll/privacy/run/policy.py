@@ -12,10 +12,10 @@ from atoll.core import Chain, Participation, resolve, schedules_in, transform_na
 from atoll.data import DATA, EMBEDDED, Dataset
 from atoll.data.sources import PACKAGED
 from atoll.errors import ConfigError
-from atoll.privacy import ACCOUNTANTS, NotPrivate, accountant_for, supported_terms
+from atoll.privacy import ACCOUNTANTS, Event, NotPrivate, Pure, accountant_for, supported_terms
 from atoll.privacy.run.calibration import calibrate_noise, sampler_advice
 from atoll.privacy.run.leak_check import metrics_read
-from atoll.privacy.run.request import PrivacyRequest, read_request
+from atoll.privacy.run.request import Crowd, PrivacyRequest, read_request
 from atoll.privacy.run.round_events import (
     approximate_delta,
     rests_on_everybody,
@@ -47,11 +47,11 @@ def plan_privacy(setup: RunSetup, metrics: Sequence[str]) -> tuple[Chain, RunPri
     if bound.events():
         request = _check_mechanisms(setup, chain, bound, request)
         privacy = RunPrivacy(request, _plant_canaries(setup))
-        advice = sampler_advice(bound, setup.participation, setup.experiment.rounds, request)
+        sampler = sampler_advice(bound, setup.participation, setup.experiment.rounds, request)
+        notes = [advice for advice in (sampler, _shuffle_advice(setup, bound, request)) if advice is not None]
     else:
         _check_table(setup)
-        privacy, advice = RunPrivacy(), None
-    notes = [] if advice is None else [advice]
+        privacy, notes = RunPrivacy(), []
     protects_clients = _is_private(bound)
     if not protects_clients and setup.example_privacy is None:
         return chain, privacy, notes
@@ -81,8 +81,38 @@ def _check_mechanisms(setup: RunSetup, chain: Chain, bound: Chain, request: Priv
         whole = run_event(bound, participation, experiment.rounds, request)
         # refuses an accountant that does not know it
         supported_terms(accountant_for(whole, ACCOUNTANTS, request.accountant), whole)
+        request = _in_crowd(setup, bound, request)
         _check_budget(bound, participation, request)
     return request
+
+
+def _in_crowd(setup: RunSetup, bound: Chain, request: PrivacyRequest) -> PrivacyRequest:
+    """The request with the crowd of a shuffle, where the whole run costs less with it."""
+    if setup.crowd is None or bound.simulated_events():
+        return request
+    rounds = setup.experiment.rounds
+    hidden = replace(request, crowd=Crowd.of(setup.crowd, request.delta, rounds))
+    costs = [_cost(run_event(bound, setup.participation, rounds, each), each) for each in (request, hidden)]
+    return hidden if costs[1] < costs[0] else request
+
+
+def _cost(event: Event, request: PrivacyRequest) -> float:
+    return accountant_for(event, ACCOUNTANTS, request.accountant).epsilon(event, request.delta)
+
+
+def _shuffle_advice(setup: RunSetup, bound: Chain, request: PrivacyRequest) -> str | None:
+    """That a shuffle gains nothing, where that is so."""
+    if setup.crowd is None or request.crowd is not None:
+        return None
+    name = transform_name(bound.mechanisms()[0])
+    if not any(isinstance(e, Pure) for e in bound.events()):
+        return (
+            f"{name}: no amplification by shuffling is claimed for it. Use local_laplace or privunit, which are pure."
+        )
+    return (
+        f"secure.threshold: shuffling {setup.crowd} reports at least gains nothing over {name}'s own epsilon. "
+        f"Use a larger threshold (a cohort has {setup.spec().cohort} clients), or a smaller epsilon."
+    )
 
 
 def _is_private(bound: Chain) -> bool:
@@ -156,8 +186,7 @@ def _check_budget(bound: Chain, participation: Participation, request: PrivacyRe
     """Refuse a budget that not even the first round keeps."""
     if request.budget is None:
         return
-    first = run_event(bound, participation, 1, request)
-    if (cost := accountant_for(first, ACCOUNTANTS, request.accountant).epsilon(first, request.delta)) > request.budget:
+    if (cost := _cost(run_event(bound, participation, 1, request), request)) > request.budget:
         raise ConfigError(
             f"privacy.budget: {request.budget:g} is less than one round costs (epsilon {cost:.4g} at delta "
             f"{request.delta:g}). Use a larger noise multiplier, a smaller cohort, or a budget above that."
@@ -198,6 +227,7 @@ def _timed(experiment: ExperimentOptions) -> tuple[str, ...]:
 def _foreign(experiment: ExperimentOptions) -> tuple[str, ...]:
     """Code by import path that clients' updates go through, or that draws them."""
     entries = [experiment.algorithm, experiment.cohort, experiment.reducer, experiment.round, *experiment.transform]
+    entries += [] if experiment.secure is None else [experiment.secure.protocol]
     names = [name for entry in entries if ":" in (name := str(entry["name"])) and not name.startswith("atoll.")]
     return (f"code that is not atoll's does what it says: {', '.join(names)}",) if names else ()
 

@@ -13,6 +13,19 @@ from atoll.privacy.run.tables import PrivacyTable, SimulateTable
 
 
 @dataclass(frozen=True)
+class Crowd:
+    """What a shuffle hides each report among: at least so many, and what one round of it takes of the run's delta."""
+
+    reports: int
+    delta: float
+
+    @classmethod
+    def of(cls, reports: int, delta: float, rounds: int) -> Crowd:
+        """Half of the run's delta is for its shuffles, the other half for their composition."""
+        return cls(reports, delta / (2 * rounds))
+
+
+@dataclass(frozen=True)
 class PrivacyRequest:
     """The delta, accountant and budget that were asked for, and what the noise was calibrated to."""
 
@@ -21,6 +34,7 @@ class PrivacyRequest:
     budget: float | None = None
     simulate: SimulateTable | None = None
     target: tuple[float, float] | None = None  # (epsilon, delta) that the noise was chosen for
+    crowd: Crowd | None = None  # None: whoever reads a report knows whose it is
 
 
 def read_request(table: PrivacyTable | None, transforms: Sequence[Transform], population: int) -> PrivacyRequest:

@@ -17,8 +17,10 @@ from atoll.privacy import (
     Pure,
     Sampled,
     SamplingScheme,
+    Shuffled,
+    amplified,
 )
-from atoll.privacy.run.request import PrivacyRequest
+from atoll.privacy.run.request import Crowd, PrivacyRequest
 from atoll.privacy.run.tables import SimulateTable
 
 SCHEMES: dict[str, SamplingScheme] = {  # of an accountant, by those of samplers
@@ -55,14 +57,27 @@ def sampled_event(events: Sequence[Event], participation: Participation) -> Even
     return Sampled(event, "everyone" if scheme in ("everyone", "poisson") else "any", n, n)
 
 
-def round_event(bound: Chain, participation: Participation, left_out: int) -> Event:
+def round_event(bound: Chain, participation: Participation, left_out: int, crowd: Crowd | None = None) -> Event:
     """The event of one round. Noise that clients add themselves is not there where some of them were left out."""
     events = bound.events()
     if left_out and any(isinstance(e, _CLIENT_SIDE_NOISE) for e in events):
         return NotPrivate(
             f"updates that were not finite ({left_out}) were left out, and their clients' noise with them"
         )
-    return sampled_event(events, participation)
+    return sampled_event(in_crowd(events, crowd), participation)
+
+
+def in_crowd(events: Sequence[Event], crowd: Crowd | None) -> Sequence[Event]:
+    """What a shuffle makes of one pure local mechanism. Of anything else no amplification is claimed."""
+    if crowd is None or len(events) != 1 or not isinstance(local := events[0], Pure):
+        return events
+    return [Shuffled(local, crowd.reports, crowd.delta)]
+
+
+def gains_by_shuffling(event: Event) -> bool:
+    """Does the round cost less than its local mechanism alone?"""
+    inner = event.event if isinstance(event, Sampled) else event
+    return isinstance(inner, Shuffled) and amplified(inner) != inner.local
 
 
 def rests_on_everybody(bound: Chain) -> bool:
@@ -108,7 +123,7 @@ def run_event(bound: Chain, participation: Participation, rounds: int, request: 
     if bound.simulated_events():
         first = simulated_round_event(bound, participation, request)
     else:
-        first = sampled_event(bound.events(), participation)
+        first = round_event(bound, participation, 0, request.crowd)
     ledger = Ledger(rounds, request.delta, request.accountant)
     ledger.add(first)
     return ledger.event(rounds - 1)

@@ -23,6 +23,8 @@ run there is
 Float sums depend on the processor and on torch: "about" says where the file was made, and elsewhere it holds nothing.
 Runs marked "known_wrong" have known bugs at that commit: their differences are shown and do not count.
 
+`metrics` of all runs differ since `bytes` of a line are lengths on the wire, and no longer numbers times bits.
+
 Some were made again by later code, because that commit's numbers were wrong: "batch_norm/group" and "dp_sgd/shuffled,
 group" (groups of one feature lost what went in), "batch_norm/recompute" and "stack/batch_norm" (the variance left out
 what lies between batches and clients), "algorithm/adafedprox" (the first round counted as a fall, and the record had

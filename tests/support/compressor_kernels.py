@@ -10,10 +10,11 @@ from torch.func import vmap
 
 from atoll import rng
 from atoll.rng import gpu
-from atoll.transforms.compress import Drive, Leafwise, Qsgd, Sign, Sketch, UniformQuantise, fused
+from atoll.transforms.compress import Drive, Leafwise, Qsgd, Sign, Sketch, Ternary, TopK, UniformQuantise, fused
+from atoll.transforms.compress.largest import entries, largest
 from atoll.transforms.compress.low_rank import outer, power_step
 from atoll.transforms.compress.rotation import rotated, rotated_back
-from atoll.transforms.compress.sparse import largest, random_places
+from atoll.transforms.compress.sparse import random_places
 
 CLIENTS = 3
 LEAFWISE: list[Leafwise] = [
@@ -29,6 +30,7 @@ def compare(device: str, longest: int) -> None:
         x = updates(n).to(device)
         selection(device, x)
         if n > 1:
+            splits(device, x)
             leaves(device, x, keys)
     products(device)
     folds(device, keys)
@@ -71,6 +73,34 @@ def selection(device: str, x: Tensor) -> None:
         for row, places, least in zip(x.abs(), ours, sizes.amin(1), strict=True):
             taken = places[row[places] == least]
             assert torch.equal(taken, (row == least).nonzero()[: len(taken), 0]), (n, k)
+
+
+def splits(device: str, x: Tensor) -> None:
+    """What is sent, what is held back and the message, of clients that count and of one that does not."""
+    arrives = torch.tensor([1.0, 0.0, 1.0], device=device)
+    memory = x.roll(1, 1) * 2
+    update, x = x, x + 0.5 * memory
+    for c in (TopK(0.01), TopK(0.4), Ternary()):
+        with patch.object(fused, "DEVICES", {device}):
+            split = vmap(lambda v, m, a, c=c: c.split({"w": v}, {"w": m}, 0.5, a))(update, memory, arrives)
+            halves = c.sent_and_held({"w": update[0]}, {"w": 0.5 * memory[0]})
+        sent, held = split.sent["w"], split.held["w"]
+        assert all(torch.equal(a["w"], b[0]) for a, b in zip(halves, (sent, held), strict=True)), c
+        places = split.packed.codes["w"]["places"]
+        assert torch.equal(places, vmap(lambda v, c=c: first_largest(v, c.share))(x)), c
+        values = x.gather(1, places)
+        if isinstance(c, Ternary):
+            size = values.abs().mean(1)
+            alike(split.packed.numbers["w"]["size"], size, 1e-5, 0, f"size {c}")
+            values = torch.where(values > 0, split.packed.numbers["w"]["size"][:, None], -size[:, None])
+        wanted = torch.zeros_like(x).scatter(1, places, values)
+        alike(sent, wanted, 1e-5, 0, f"sent {c}")
+        assert torch.equal(held, x - sent * arrives[:, None]), c
+
+
+def first_largest(x: Tensor, share: float) -> Tensor:
+    """Places of the largest in order, of equal ones the first: by a stable sort."""
+    return x.abs().sort(descending=True, stable=True).indices[: entries(share, x.numel())].sort().values
 
 
 def leaves(device: str, x: Tensor, keys: Tensor) -> None:

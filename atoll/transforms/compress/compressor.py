@@ -29,6 +29,14 @@ class Packed(NamedTuple):
     codes: Tree  # whole ones: positions, levels, signs
 
 
+class Split(NamedTuple):
+    """An update taken apart."""
+
+    packed: Packed  # the message
+    sent: Tree  # what the server makes of it
+    held: Tree  # what did not arrive
+
+
 class Compressor(Transform, ABC):
     """Pure functions of one client's update. `Compression` adds the residual, the bytes and its neighbours."""
 
@@ -50,6 +58,13 @@ class Compressor(Transform, ABC):
         """`unpack` of `pack`, and what the client keeps. What needs no message can be quicker."""
         packed, kept = self.pack(value, own, key)
         return self.unpack(packed, value, key), kept
+
+    def split(self, value: Tree, memory: Tree, part: float, arrives: Tensor) -> Split | None:
+        """What is sent of x = value + part * memory, and what is held back, x - sent * arrives, in one go.
+
+        None where that is no quicker than `pack` and `unpack`.
+        """
+        return None
 
     @abstractmethod
     def encodings(self, like: Tree) -> Tree:
@@ -154,15 +169,25 @@ class Compression(Transform):
         return any(map(_has_server_side, self.compressors))
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
-        full = update.value
-        if self.feedback:
-            held, part = own[self._held], self.feedback
-            full = tree.add(full, held if part == 1 else tree.map(lambda x: (x * part).to(x.dtype), held))
-        sent, kept, message = self._sent(full, own.get("kept", {}), key)
         arrives = (update.weight > 0).float()  # of a client that counts for nothing all is held back
-        held_back = {self._held: tree.map(lambda x, y: _less(x, y, arrives), full, sent)} if self.feedback else {}
+        sent, held_back, kept, message = self._parts(update.value, own, arrives, key)
         travels = {"weight": update.weight, **message._asdict()} if message else {}
-        return Update(sent, update.weight, travels), held_back | ({"kept": kept} if kept else {})
+        memory = {self._held: held_back} if self.feedback else {}
+        return Update(sent, update.weight, travels), memory | ({"kept": kept} if kept else {})
+
+    def _parts(self, value: Tree, own: Tree, arrives: Tensor, key: Tensor) -> tuple[Tree, Tree, Tree, Packed | None]:
+        """What arrives, what is held back, what the client keeps, and the message where its length varies."""
+        if not self.feedback:
+            sent, kept, message = self._sent(value, own.get("kept", {}), key)
+            return sent, {}, kept, message
+        only, part, held = self.compressors[0], self.feedback, own[self._held]
+        split = only.split(value, held, part, arrives) if len(self.compressors) == 1 else None
+        if split is not None:
+            message = None if only.fixed_length else Packed(split.packed.numbers, {"0": split.packed.codes})
+            return split.sent, split.held, {}, message
+        full = tree.add(value, held if part == 1 else tree.map(lambda x: (x * part).to(x.dtype), held))
+        sent, kept, message = self._sent(full, own.get("kept", {}), key)
+        return sent, tree.map(lambda x, y: _less(x, y, arrives), full, sent), kept, message
 
     def _sent(self, full: Tree, kept: Tree, key: Tensor) -> tuple[Tree, Tree, Packed | None]:
         """What arrives, what the client keeps, and the message, where its length depends on the numbers."""

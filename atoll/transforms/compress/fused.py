@@ -16,10 +16,7 @@ from torch import Tensor
 DEVICES = {"cuda"}  # where kernels can be launched
 _FOUND = importlib.util.find_spec("triton") is not None
 _BLOCK = 4096
-_FEW, _SAMPLE = 1 << 15, 1 << 13  # sizes that one program holds, of a whole tensor or of a sample of it
-_DIGITS = ((23, 8), (15, 8), (7, 8), (0, 7))  # shift and width of each, from the highest bits down
-_PROGRAMS = 32  # of a client, that count digits
-_MOST, _SELECTED = 1 << 30, 1 << 26
+_MOST = 1 << 30
 _THIN = 16  # rank up to which a product is a thin one
 _TALL = 16384  # numbers of a factor that one program holds
 
@@ -40,63 +37,10 @@ def _kernels() -> Any:
     return fused_kernels
 
 
-def _selection() -> Any:
-    from atoll.transforms.compress import selection_kernels
-
-    return selection_kernels
-
-
-def _in_front(info: Any, in_dims: tuple[Any, ...], *tensors: Tensor) -> list[Tensor]:
+def in_front(info: Any, in_dims: tuple[Any, ...], *tensors: Tensor) -> list[Tensor]:
     """The client axis of each first; made where there is none."""
     pairs = zip(tensors, in_dims, strict=False)
     return [x.expand(info.batch_size, *x.shape) if d is None else x.movedim(d, 0) for x, d in pairs]
-
-
-def selects(x: Tensor) -> bool:
-    """Are its largest entries found by a kernel?"""
-    return usable(x, _SELECTED)
-
-
-@torch.library.custom_op("atoll::largest_places", mutates_args=())
-def largest_places(x: Tensor, k: int) -> Tensor:
-    """(..., n) to the places of the k largest sizes, in increasing order; of equal ones the first. k >= 1."""
-    n, x = x.shape[-1], x.contiguous()
-    clients = x.numel() // n
-    places = torch.empty((*x.shape[:-1], k), dtype=torch.int64, device=x.device)
-    if n <= _FEW:
-        width = max(32, 1 << (n - 1).bit_length())
-        _selection().largest_of_few[(clients,)](x, places, n, k, BLOCK=width, num_warps=max(1, width // 2048))
-        return places
-    blocks, room = -(-n // _BLOCK), -(-n // 4)
-    state = torch.empty((clients, 3), dtype=torch.int32, device=x.device)
-    counts, found = state.new_zeros((clients, 256)), state.new_zeros(clients)
-    candidates, block_counts = state.new_empty((clients, room)), state.new_empty((2, clients, blocks))
-    hits = _SAMPLE * k / n
-    rank = min(_SAMPLE, math.ceil(hits + 4 * math.sqrt(hits) + 4))
-    stretch = -(-n // _SAMPLE)
-    _selection().guess_least[(clients,)](x, state, n, k, rank, stretch, BLOCK=_SAMPLE)
-    everywhere = (blocks, clients)
-    _selection().gather_candidates[everywhere](x, state, candidates, found, n, room, BLOCK=_BLOCK)
-    each = -(-blocks // _PROGRAMS) * _BLOCK
-    for shift, width in _DIGITS:
-        _selection().count_digits[(-(-n // each), clients)](
-            x, candidates, found, state, counts, n, k, room, each, SHIFT=shift, WIDTH=width, BLOCK=_BLOCK
-        )
-        _selection().choose_digit[(clients,)](state, counts, WIDTH=width)
-    _selection().count_chosen[everywhere](x, state, *block_counts, n, blocks, BLOCK=_BLOCK)
-    wide = max(16, 1 << (blocks - 1).bit_length())
-    _selection().place_chosen[everywhere](x, state, *block_counts, places, n, k, blocks, BLOCK=_BLOCK, BLOCKS=wide)
-    return places
-
-
-@largest_places.register_fake
-def _(x: Tensor, k: int) -> Tensor:
-    return x.new_empty((*x.shape[:-1], k), dtype=torch.int64)
-
-
-@largest_places.register_vmap
-def _(info: Any, in_dims: tuple[Any, ...], x: Tensor, k: int) -> tuple[Tensor, int]:
-    return largest_places(x.movedim(in_dims[0], 0), k), 0
 
 
 @torch.library.custom_op("atoll::quantise", mutates_args=())
@@ -119,7 +63,7 @@ def _(x: Tensor, key: Tensor, low: Tensor, step: Tensor, unit: Tensor, most: int
 
 @quantise.register_vmap
 def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
-    return quantise(*_in_front(info, in_dims, *args[:5]), *args[5:]), 0
+    return quantise(*in_front(info, in_dims, *args[:5]), *args[5:]), 0
 
 
 def _factors(block: int, device: torch.device) -> dict[str, Any]:
@@ -148,7 +92,7 @@ def _(x: Tensor, key: Tensor, block: int, size: int, back: bool) -> Tensor:
 
 @rotate.register_vmap
 def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
-    return rotate(*_in_front(info, in_dims, *args[:2]), *args[2:]), 0
+    return rotate(*in_front(info, in_dims, *args[:2]), *args[2:]), 0
 
 
 @torch.library.custom_op("atoll::drive", mutates_args=())
@@ -169,7 +113,7 @@ def _(x: Tensor, key: Tensor, block: int, unbiased: bool) -> Tensor:
 
 @drive.register_vmap
 def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
-    return drive(*_in_front(info, in_dims, *args[:2]), *args[2:]), 0
+    return drive(*in_front(info, in_dims, *args[:2]), *args[2:]), 0
 
 
 def thin(matrix: Tensor, rank: int) -> bool:
@@ -200,7 +144,7 @@ def _(matrix: Tensor, factor: Tensor, transposed: bool) -> Tensor:
 
 @thin_product.register_vmap
 def _(info: Any, in_dims: tuple[Any, ...], matrix: Tensor, factor: Tensor, transposed: bool) -> tuple[Tensor, int]:
-    return thin_product(*_in_front(info, in_dims, matrix, factor), transposed), 0
+    return thin_product(*in_front(info, in_dims, matrix, factor), transposed), 0
 
 
 @torch.library.custom_op("atoll::thin_outer", mutates_args=())
@@ -220,7 +164,7 @@ def _(left: Tensor, right: Tensor) -> Tensor:
 
 @thin_outer.register_vmap
 def _(info: Any, in_dims: tuple[Any, ...], left: Tensor, right: Tensor) -> tuple[Tensor, int]:
-    return thin_outer(*_in_front(info, in_dims, left, right)), 0
+    return thin_outer(*in_front(info, in_dims, left, right)), 0
 
 
 @torch.library.custom_op("atoll::orthonormal", mutates_args=())

@@ -15,7 +15,7 @@ from atoll.core import Spec
 from atoll.errors import SpecError
 from atoll.transforms.compress import fused
 from atoll.transforms.compress.compressor import Compressor, Packed
-from atoll.transforms.compress.sparse import Feedback
+from atoll.transforms.compress.largest import Feedback
 from atoll.tree import Tree
 
 

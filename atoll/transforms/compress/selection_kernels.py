@@ -1,7 +1,7 @@
-"""Triton kernels that find the largest entries: a guess from a sample, digits of the candidates, then places.
+"""Triton kernels that find the largest entries: a guess from a sample, its candidates in order, the least, then places.
 
-Only `fused` imports this, and only where Triton is there. Updates lie client after client, n numbers each. A client's
-state is three integers: the digits that are known, the rank that is looked for among those that share them, the guess.
+Only `selection` imports this, and only where Triton is there. Updates lie client after client, n numbers each. What is
+known of a client is two integers: the least size that is chosen, and the place of the last entry of that size that is.
 """
 # mypy: ignore-errors
 
@@ -12,129 +12,241 @@ from atoll.rng.triton import quick_row, quick_word
 
 
 @triton.jit
-def _size_bits(x, at, inside):
-    """The bits of |x|, which are in order as whole numbers; -1 outside."""
-    bits = tl.load(x + at, mask=inside, other=0.0).to(tl.int32, bitcast=True) & 0x7FFFFFFF
-    return tl.where(inside, bits, -1)
+def _bits(value):
+    """Of |value|: they are in order as whole numbers."""
+    return value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
 
 
 @triton.jit
-def _least_of_largest(bits, k):
-    """The size of rank k, bit by bit."""
-    least = 0
-    for i in range(31):
-        more = least | (1 << (30 - i))
-        least = tl.where(tl.sum((bits >= more).to(tl.int32), 0) >= k, more, least)
+def _size_bits(x, at, inside):
+    """The bits of |x|; -1 outside."""
+    return tl.where(inside, _bits(tl.load(x + at, mask=inside, other=0.0)), -1)
+
+
+@triton.jit
+def _sum(x, memory, part, at, inside, ADD: tl.constexpr):
+    """x, and a part of what was held back before."""
+    value = tl.load(x + at, mask=inside, other=0.0)
+    if ADD:
+        value += part * tl.load(memory + at, mask=inside, other=0.0)
+    return value
+
+
+@triton.jit
+def _bound(bits, k):
+    """A bound that exactly k sizes reach, or the k-th size itself: by halves, of which random numbers need about 16."""
+    least, beyond, reached = 0, tl.minimum(tl.max(bits, 0), 0x7FFFFFFE) + 1, -1
+    while (beyond - least > 1) & (reached != k):
+        middle = least + (beyond - least) // 2
+        count = tl.sum((bits >= middle).to(tl.int32), 0)
+        reached = tl.where(count >= k, count, reached)
+        least = tl.where(count >= k, middle, least)
+        beyond = tl.where(count >= k, beyond, middle)
     return least
 
 
 @triton.jit
-def guess_least(x, state, n, k, rank, stretch, BLOCK: tl.constexpr):
-    """The size of this rank in a sample, one of every stretch: k or a few more are larger, nearly always.
-
-    The state begins with no digit known, and the rank that is looked for; the guess stands behind it.
-    """
+def guess_least(x, memory, part, guess, n, rank, stretch, ADD: tl.constexpr, BLOCK: tl.constexpr):
+    """The size of this rank in a sample, one of every stretch: k or a few more are larger, nearly always."""
     client = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     row, other = quick_row(i * 0, i * 0, i * 0)
     at = i * stretch + (quick_word(row, other, i) >> 1).to(tl.int32) % stretch
-    least = _least_of_largest(_size_bits(x + client * n, at, at < n), rank)
-    tl.store(state + 3 * client, 0)
-    tl.store(state + 3 * client + 1, k)
-    tl.store(state + 3 * client + 2, least)
+    value = _sum(x + client * n, memory + client * n, part, at, at < n, ADD)
+    tl.store(guess + client, _bound(tl.where(at < n, _bits(value), -1), rank))
 
 
 @triton.jit
-def gather_candidates(x, state, candidates, found, n, room, BLOCK: tl.constexpr):
-    """The sizes from the guess on, in any order; `found` counts them, in the room or not."""
+def mark_candidates(
+    x, memory, part, full, guess, marks, counts, n, blocks, ADD: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Which sizes of a block are no smaller than the guess, 32 in a word, and how many; `ADD`: the sums are kept."""
     client = tl.program_id(1).to(tl.int64)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    bits = _size_bits(x + client * n, at, at < n)
-    large = (bits >= tl.load(state + 3 * client + 2)).to(tl.int32)
-    count = tl.sum(large, 0)
-    if count > 0:
-        before = tl.atomic_add(found + client, count)
-        to = before + tl.cumsum(large, 0) - 1
-        tl.store(candidates + client * room + to, bits, mask=(large > 0) & (to < room))
+    inside = at < n
+    value = _sum(x + client * n, memory + client * n, part, at, inside, ADD)
+    if ADD:
+        tl.store(full + client * n + at, value, mask=inside)
+    large = (inside & (_bits(value) >= tl.load(guess + client))).to(tl.int32)
+    words = tl.sum(tl.reshape(large << (at % 32), (BLOCK // 32, 32)), 1)
+    word = tl.program_id(0) * (BLOCK // 32) + tl.arange(0, BLOCK // 32)
+    tl.store(marks + client * (blocks * (BLOCK // 32)) + word, words)
+    tl.store(counts + client * blocks + tl.program_id(0), tl.sum(large, 0))
 
 
 @triton.jit
-def count_digits(
-    x, candidates, found, state, counts, n, k, room, each,
-    SHIFT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """How often each digit occurs among sizes whose higher digits are those of the state.
+def number_candidates(counts, found, blocks, BLOCK: tl.constexpr):
+    """Counts of blocks become the number of candidates before each; and how many there are in all."""
+    client = tl.program_id(0).to(tl.int64)
+    before = 0
+    for first in range(0, blocks, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        here = tl.load(counts + client * blocks + at, mask=at < blocks, other=0)
+        tl.store(counts + client * blocks + at, before + tl.cumsum(here, 0) - here, mask=at < blocks)
+        before += tl.sum(here, 0)
+    tl.store(found + client, before)
 
-    Of the candidates; of all sizes, where there are fewer candidates than are looked for, or more than there is room.
-    """
+
+@triton.jit
+def gather_candidates(
+    x, marks, counts, sizes, candidates, n, room, blocks, WORDS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Sizes and places of what is marked, in order of places, as far as there is room. A block has WORDS words."""
     client = tl.program_id(1).to(tl.int64)
-    prefix, gathered = tl.load(state + 3 * client), tl.load(found + client)
-    in_room = ((gathered >= k) & (gathered <= room)).to(tl.int32)
-    size = tl.where(in_room > 0, gathered, n)
-    start = tl.program_id(0) * each
+    word = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = word < blocks * WORDS
+    marked = tl.load(marks + client * (blocks * WORDS) + word, mask=inside, other=0)
+    ones = marked - ((marked >> 1) & 0x55555555)
+    ones = (ones & 0x33333333) + ((ones >> 2) & 0x33333333)
+    ones = (((ones + (ones >> 4)) & 0x0F0F0F0F) * 0x01010101 >> 24) & 0x3F
+    to = tl.load(counts + client * blocks + tl.program_id(0) * (BLOCK // WORDS)) + tl.cumsum(ones, 0) - ones
+    for bit in range(32):
+        here = inside & (((marked >> bit) & 1) > 0)
+        fits = here & (to < room)
+        at = word * 32 + bit
+        tl.store(sizes + client * room + to, _size_bits(x + client * n, at, fits), mask=fits)
+        tl.store(candidates + client * room + to, at, mask=fits)
+        to += here.to(tl.int32)
+
+
+@triton.jit
+def _numbered(bits, least, ties):
+    """Which are chosen: above the least, or among the first `ties` equal to it; and the number of each. One scan.
+
+    Of at most 2^15: both counts stand in one word.
+    """
+    tie, above = bits == least, bits > least
+    counts = tl.cumsum(above.to(tl.int32) + (tie.to(tl.int32) << 16), 0)
+    tied = (counts >> 16) & 0xFFFF
+    taken = tie & (tied <= ties)
+    to = (counts & 0xFFFF) + tl.minimum(tied, tl.maximum(ties, 0)) - 1
+    return above | taken, taken, to
+
+
+@triton.jit
+def _write_known(known, mean, client, least, last, size):
+    tl.store(known + 2 * client, least)
+    tl.store(known + 2 * client + 1, last)
+    tl.store(mean + client, size)
+
+
+@triton.jit
+def place_of_held(found, sizes, candidates, places, known, mean, k, room, BLOCK: tl.constexpr):
+    """`place_largest` where one program holds all candidates of a client."""
+    client = tl.program_id(0).to(tl.int64)
+    gathered = tl.load(found + client)
+    if (gathered >= k) & (gathered <= BLOCK):
+        i = tl.arange(0, BLOCK)
+        inside = i < gathered
+        bits = tl.load(sizes + client * room + i, mask=inside, other=-1)
+        at = tl.load(candidates + client * room + i, mask=inside, other=0)
+        least = _bound(bits, k)
+        chosen, taken, to = _numbered(bits, least, k - tl.sum((bits > least).to(tl.int32), 0))
+        tl.store(places + client * k + to, at.to(tl.int64), mask=chosen)
+        size = tl.sum(tl.where(chosen, bits.to(tl.float32, bitcast=True), 0.0), 0) / k
+        _write_known(known, mean, client, least, tl.max(tl.where(taken, at, -1), 0), size)
+
+
+@triton.jit
+def _digit(x, sizes, size, in_room, prefix, rank, SHIFT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """One digit more of the size of this rank, and its rank among those that share all digits."""
     counted = tl.zeros((256,), tl.int32)
-    for first in range(start, tl.minimum(start + each, size), BLOCK):
+    for first in range(0, size, BLOCK):
         at = first + tl.arange(0, BLOCK)
         inside = at < size
         if in_room > 0:
-            bits = tl.load(candidates + client * room + at, mask=inside, other=-1)
+            bits = tl.load(sizes + at, mask=inside, other=-1)
         else:
-            bits = _size_bits(x + client * n, at, inside)
+            bits = _size_bits(x, at, inside)
         same = inside & ((bits >> (SHIFT + WIDTH)) == prefix)
         counted += tl.histogram((bits >> SHIFT) & ((1 << WIDTH) - 1), 256, mask=same)
-    tl.atomic_add(counts + client * 256 + tl.arange(0, 256), counted, mask=counted > 0)
-
-
-@triton.jit
-def choose_digit(state, counts, WIDTH: tl.constexpr):
-    """The digit of the size of rank `state[1]`; and its rank among those that share it."""
-    client = tl.program_id(0).to(tl.int64)
     digit = tl.arange(0, 256)
-    here = tl.load(counts + client * 256 + digit)
-    prefix, rank = tl.load(state + 3 * client), tl.load(state + 3 * client + 1)
-    above = tl.sum(here, 0) - tl.cumsum(here, 0)
-    chosen = (above < rank) & (above + here >= rank)
-    tl.store(state + 3 * client, (prefix << WIDTH) | tl.sum(tl.where(chosen, digit, 0), 0))
-    tl.store(state + 3 * client + 1, rank - tl.sum(tl.where(chosen, above, 0), 0))
-    tl.store(counts + client * 256 + digit, digit * 0)
+    above = tl.sum(counted, 0) - tl.cumsum(counted, 0)
+    chosen = (above < rank) & (above + counted >= rank)
+    longer = (prefix << WIDTH) | tl.sum(tl.where(chosen, digit, 0), 0)
+    return longer, rank - tl.sum(tl.where(chosen, above, 0), 0)
 
 
 @triton.jit
-def count_chosen(x, state, larger, equal, n, blocks, BLOCK: tl.constexpr):
-    """How many sizes of a block are above the one of the state, and how many are the same."""
-    client = tl.program_id(1).to(tl.int64)
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    bits = _size_bits(x + client * n, at, at < n)
-    least = tl.load(state + 3 * client)
-    tl.store(larger + client * blocks + tl.program_id(0), tl.sum((bits > least).to(tl.int32), 0))
-    tl.store(equal + client * blocks + tl.program_id(0), tl.sum((bits == least).to(tl.int32), 0))
+def place_largest(
+    x, found, sizes, candidates, places, known, mean, n, k, room, held, BLOCK: tl.constexpr
+):  # fmt: skip
+    """The places of the k largest, in order; of equal ones the first. Also what is known, and the mean of their sizes.
+
+    Among the candidates, digit by digit; among all, where there are fewer than k, or more than there is room. Nothing
+    where `place_of_held`, which takes up to `held`, has done it.
+    """
+    client = tl.program_id(0).to(tl.int64)
+    gathered = tl.load(found + client)
+    if (gathered < k) | (gathered > held):
+        in_room = ((gathered >= k) & (gathered <= room)).to(tl.int32)
+        size = tl.where(in_room > 0, gathered, n)
+        x, sizes, candidates = x + client * n, sizes + client * room, candidates + client * room
+        least, ties = _digit(x, sizes, size, in_room, 0, k, 23, 8, BLOCK)
+        least, ties = _digit(x, sizes, size, in_room, least, ties, 15, 8, BLOCK)
+        least, ties = _digit(x, sizes, size, in_room, least, ties, 7, 8, BLOCK)
+        least, ties = _digit(x, sizes, size, in_room, least, ties, 0, 7, BLOCK)
+        before, tied, last, total = 0, 0, -1, 0.0
+        for first in range(0, size, BLOCK):
+            i = first + tl.arange(0, BLOCK)
+            inside = i < size
+            if in_room > 0:
+                bits = tl.load(sizes + i, mask=inside, other=-1)
+                at = tl.load(candidates + i, mask=inside, other=0)
+            else:
+                bits = _size_bits(x, i, inside)
+                at = i
+            chosen, taken, to = _numbered(bits, least, ties - tied)
+            tl.store(places + client * k + before + to, at.to(tl.int64), mask=chosen)
+            before += tl.sum(chosen.to(tl.int32), 0)
+            tied += tl.sum((bits == least).to(tl.int32), 0)
+            last = tl.maximum(last, tl.max(tl.where(taken, at, -1), 0))
+            total += tl.sum(tl.where(chosen, bits.to(tl.float32, bitcast=True), 0.0), 0)
+        _write_known(known, mean, client, least, last, total / k)
 
 
 @triton.jit
-def place_chosen(x, state, larger, equal, places, n, k, blocks, BLOCK: tl.constexpr, BLOCKS: tl.constexpr):
-    """The places of all that are above the size of the state, and of the first ones that are equal to it, in order."""
-    client = tl.program_id(1).to(tl.int64)
-    least, ties = tl.load(state + 3 * client), tl.load(state + 3 * client + 1)
-    block = tl.arange(0, BLOCKS)
-    earlier = block < tl.program_id(0)
-    above = tl.sum(tl.load(larger + client * blocks + block, mask=earlier, other=0), 0)
-    same = tl.sum(tl.load(equal + client * blocks + block, mask=earlier, other=0), 0)
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    bits = _size_bits(x + client * n, at, at < n)
-    tie = (bits == least).to(tl.int32)
-    chosen = (bits > least) | ((tie > 0) & (same + tl.cumsum(tie, 0) <= ties))
-    to = above + tl.minimum(same, ties) + tl.cumsum(chosen.to(tl.int32), 0) - 1
-    tl.store(places + client * k + to, at.to(tl.int64), mask=chosen)
+def _split(value, chosen, size, arrives, SIGNS: tl.constexpr):
+    """What is sent of some entries, and what is held back."""
+    kept = value
+    if SIGNS:
+        kept = tl.where(value > 0, size, -size)
+    kept = tl.where(chosen, kept, 0.0)
+    return kept, value - kept * arrives
 
 
 @triton.jit
-def largest_of_few(x, places, n, k, BLOCK: tl.constexpr):
-    """The same where one program holds all sizes of a client: the least of the k largest, bit by bit."""
+def largest_of_few(
+    x, memory, part, places, known, mean, arrives, sent, held, n, k,
+    ADD: tl.constexpr, SPLIT: tl.constexpr, SIGNS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """All at once, where one program holds all sizes of a client: places, mean size, what is sent and held back."""
     client = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
-    bits = _size_bits(x + client * n, at, at < n)
-    least = _least_of_largest(bits, k)
+    inside = at < n
+    value = _sum(x + client * n, memory + client * n, part, at, inside, ADD)
+    bits = tl.where(inside, _bits(value), -1)
+    least = _bound(bits, k)
     ties = k - tl.sum((bits > least).to(tl.int32), 0)
-    tie = (bits == least).to(tl.int32)
-    chosen = (bits > least) | ((tie > 0) & (tl.cumsum(tie, 0) <= ties))
-    tl.store(places + client * k + tl.cumsum(chosen.to(tl.int32), 0) - 1, at.to(tl.int64), mask=chosen)
+    chosen, taken, to = _numbered(bits, least, ties)
+    tl.store(places + client * k + to, at.to(tl.int64), mask=chosen)
+    size = tl.sum(tl.where(chosen, bits.to(tl.float32, bitcast=True), 0.0), 0) / k
+    _write_known(known, mean, client, least, tl.max(tl.where(taken, at, -1), 0), size)
+    if SPLIT:
+        kept, back = _split(value, chosen, size, tl.load(arrives + client), SIGNS)
+        tl.store(sent + client * n + at, kept, mask=inside)
+        tl.store(held + client * n + at, back, mask=inside)
+
+
+@triton.jit
+def split_chosen(x, known, mean, arrives, sent, held, n, SIGNS: tl.constexpr, BLOCK: tl.constexpr):
+    """What is sent of an update and what is held back, in one pass."""
+    client = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    value = tl.load(x + client * n + at, mask=inside, other=0.0)
+    bits, least, last = _bits(value), tl.load(known + 2 * client), tl.load(known + 2 * client + 1)
+    chosen = (bits > least) | ((bits == least) & (at <= last))
+    kept, back = _split(value, chosen, tl.load(mean + client), tl.load(arrives + client), SIGNS)
+    tl.store(sent + client * n + at, kept, mask=inside)
+    tl.store(held + client * n + at, back, mask=inside)

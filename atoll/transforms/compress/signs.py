@@ -9,11 +9,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from atoll import rng, tree
+from atoll import tree
 from atoll.core import Positive, Spec, Total
 from atoll.transforms.compress.compressor import counted
+from atoll.transforms.compress.largest import Feedback, LargestEntries, ShareSent, placed
 from atoll.transforms.compress.leafwise import Leafwise
-from atoll.transforms.compress.sparse import Feedback, ShareSent, entries, largest, placed
 from atoll.tree import Tree
 from atoll.wire import Encoding
 
@@ -68,7 +68,7 @@ def _mean_size(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Ternary(Leafwise):
+class Ternary(LargestEntries):
     """The largest `share` of each tensor's entries, as signs and one size: the mean of theirs.
 
     STC (Sattler et al., 2019). With `both_ways` the server does the same to what it aggregated, with a residual of its
@@ -76,6 +76,7 @@ class Ternary(Leafwise):
     """
 
     fixed_length: ClassVar[bool] = False
+    signs: ClassVar[bool] = True
 
     share: ShareSent = 0.01
     feedback: Feedback = 1.0
@@ -84,11 +85,8 @@ class Ternary(Leafwise):
     def after(self, spec: Spec) -> Spec:
         return replace(spec, bits=self.share * (math.log2(1 / self.share) + 3.0), l1=None)
 
-    def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
-        flat = x.flatten()
-        places = largest(flat, entries(self.share, len(flat)))
-        values = flat.gather(0, places)
-        return {"size": values.abs().mean()}, {"places": places, "signs": (values > 0).to(torch.int32)}
+    def message_leaf(self, values: Tensor, places: Tensor, mean: Tensor | None) -> tuple[Tree, Tree]:
+        return {"size": mean}, {"places": places, "signs": (values > 0).to(torch.int32)}
 
     def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
         signs = (2 * codes["signs"] - 1).to(like.dtype)
@@ -104,7 +102,5 @@ class Ternary(Leafwise):
         if not self.both_ways:
             return total, state
         total = counted(total)
-        full = tree.add(total.mean(), state["residual"])
-        key = rng.key("unused")
-        sent = self.unpack(self.pack(full, {}, key)[0], full, key)
-        return replace(total, value=tree.scale(sent, total.weight)), {"residual": tree.sub(full, sent)}
+        sent, held = self.sent_and_held(total.mean(), state["residual"])
+        return replace(total, value=tree.scale(sent, total.weight)), {"residual": held}

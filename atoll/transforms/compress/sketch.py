@@ -16,7 +16,7 @@ from atoll.errors import SpecError
 from atoll.rng import dp
 from atoll.transforms.compress import fused
 from atoll.transforms.compress.compressor import counted
-from atoll.transforms.compress.sparse import ShareSent, entries, largest
+from atoll.transforms.compress.largest import ShareSent, entries, largest
 from atoll.transforms.requirements import needs_real, needs_sum
 from atoll.tree import Tree
 

@@ -4,43 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from atoll import rng
 from atoll.core import Spec
 from atoll.transforms.compress import fused
+from atoll.transforms.compress.largest import Feedback, LargestEntries, ShareSent, entries, placed
 from atoll.transforms.compress.leafwise import Leafwise
 from atoll.tree import Tree
 from atoll.wire import Encoding
-
-ShareSent = Annotated[float, Field(gt=0, le=1)]
-Feedback = Annotated[float, Field(ge=0, le=1)]
-
-
-def entries(share: float, numbers: int) -> int:
-    """How many entries of so many numbers are sent: one at least.
-
-    >>> entries(0.01, 250), entries(0.01, 3)
-    (3, 1)
-    """
-    return max(1, math.ceil(share * numbers))
-
-
-def largest(x: Tensor, k: int) -> Tensor:
-    """The places of the k largest entries by size, in increasing order."""
-    if fused.selects(x):
-        by_kernel: Tensor = fused.largest_places(x, k)
-        return by_kernel
-    return x.abs().topk(k).indices.sort().values
-
-
-def placed(values: Tensor, places: Tensor, like: Tensor) -> Tensor:
-    """Zeros, but for these values at these places."""
-    return values.new_zeros(like.numel()).scatter(0, places, values).reshape(like.shape)
 
 
 def random_places(key: Tensor, n: int, k: int) -> Tensor:
@@ -57,7 +32,7 @@ def random_places(key: Tensor, n: int, k: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class TopK(Leafwise):
+class TopK(LargestEntries):
     """Send the largest `share` of each tensor's entries; the rest stays with the client until it participates again.
 
     With feedback 1 nothing is lost (Stich et al., 2018); OARF adds half of what was held back (0.5). Places cost about
@@ -79,10 +54,8 @@ class TopK(Leafwise):
         place = 64.0 if self.positions == "int64" else math.log2(1 / self.share) + 2.0
         return replace(spec, bits=self.share * (spec.bits + place))
 
-    def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
-        flat = x.flatten()
-        places = largest(flat, entries(self.share, len(flat)))
-        return {"values": flat.gather(0, places)}, {"places": places}
+    def message_leaf(self, values: Tensor, places: Tensor, mean: Tensor | None) -> tuple[Tree, Tree]:
+        return {"values": values}, {"places": places}
 
     def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
         return placed(numbers["values"], codes["places"], like)

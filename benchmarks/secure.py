@@ -1,7 +1,11 @@
 """Processor seconds and bytes of secure aggregation, by clients, parameters and dropouts.
 
     python benchmarks/secure.py [--only secagg,light_secagg] [--clients 10,100] [--parameters 1000,1000000]
-                                [--dropout 0,0.1,0.3] [--bits 32] [--json costs.json]
+                                [--dropout 0,0.1,0.3] [--bits 32] [--jobs 8] [--json costs.json]
+
+Each cell of the table is one task on one thread; `--jobs` of them run at once, in processes of their own, each bound
+to a physical core of its own. The file says where, when and how many at once. With `--resume` cells that the file has
+are not run again. `benchmarks/secure_table.py` writes the file's table into a page.
 
 Client: of one that stays to the end, all steps, and of these the shares (Shamir or Lagrange, sealing) and the masked
 vector; its bytes over the wire, headers included. Server: from the first message to the sum.
@@ -18,11 +22,21 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import multiprocessing
+import os
+import platform
+import re
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from multiprocessing.queues import Queue
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import cryptography
 import torch
 
 from atoll import rng
@@ -297,7 +311,26 @@ def one(name: str, protocol: SecureAggregation, clients: int, size: int, lost: i
     )
 
 
-def costs(options: argparse.Namespace) -> Iterator[Cost]:
+class Cell(NamedTuple):
+    """One row that is to be measured."""
+
+    protocol: str
+    clients: int
+    parameters: int
+    lost: int
+
+    def measured(self, bits: int) -> Cost:
+        measure = everybody if self.clients <= FEW and self.clients * self.parameters <= ALL else one
+        return measure(self.protocol, protocols(bits)[self.protocol], *self[1:])
+
+    def weight(self) -> float:
+        """About how long it takes, beside others."""
+        coded = 20 if self.protocol == "light_secagg" else 1
+        masks = self.lost * min(self.clients, 60) / 20
+        return self.clients * (self.parameters + 10_000) * (coded + masks)
+
+
+def cells(options: argparse.Namespace) -> Iterator[Cell]:
     for name, protocol in protocols(options.bits).items():
         if options.only and not {name, name.split("-")[0]} & set(options.only):
             continue
@@ -305,10 +338,61 @@ def costs(options: argparse.Namespace) -> Iterator[Cost]:
             for size in options.parameters:
                 for dropout in options.dropout:
                     lost = round(dropout * clients)
-                    if lost > clients - protocol.least(clients):
-                        continue  # the round would be void
-                    small = clients <= FEW and clients * size <= ALL
-                    yield (everybody if small else one)(name, protocol, clients, size, lost)
+                    if lost <= clients - protocol.least(clients):  # else the round would be void
+                        yield Cell(name, clients, size, lost)
+
+
+def physical_cores() -> list[int]:
+    """One of the threads of each core that this process may use."""
+    usable, firsts = sorted(os.sched_getaffinity(0)), {}
+    for core in usable:
+        siblings = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+        firsts.setdefault(siblings.read_text() if siblings.exists() else str(core), core)
+    return list(firsts.values())
+
+
+def bind_to_core(cores: Queue[int]) -> None:
+    """Of a process of the pool, when it begins."""
+    os.sched_setaffinity(0, {cores.get()})
+    torch.set_num_threads(1)
+
+
+def in_processes(tasks: Sequence[Cell], bits: int, jobs: int) -> Iterator[tuple[Cell, Cost]]:
+    """The longest first, as they end."""
+    context, found = multiprocessing.get_context("spawn"), physical_cores()
+    if jobs > len(found):
+        raise SystemExit(f"--jobs: {jobs}, and {len(found)} physical cores are to be had. Use no more.")
+    cores: Queue[int] = context.Queue()
+    for core in found[:jobs]:
+        cores.put(core)
+    with ProcessPoolExecutor(jobs, context, bind_to_core, (cores,)) as pool:
+        ordered = sorted(tasks, key=Cell.weight, reverse=True)
+        futures = {pool.submit(cell.measured, bits): cell for cell in ordered}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+
+def machine() -> str:
+    """The processor by name."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")]
+    return f"{names[0] if names else platform.processor()}, {len(physical_cores())} physical cores"
+
+
+def made(options: argparse.Namespace) -> dict[str, Any]:
+    """Where, when and how."""
+    command = re.sub(r" --json[ =]\S+", "", " ".join(["python", *sys.argv]))
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
+    return {
+        "machine": machine(),
+        "date": date,
+        "command": command,
+        "at_once": options.jobs,
+        "load_before": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cryptography": cryptography.__version__,
+    }
 
 
 def line(cost: Cost) -> str:
@@ -323,6 +407,28 @@ def numbers(text: str) -> list[int]:
     return [int(x) for x in text.split(",")]
 
 
+def measure(options: argparse.Namespace) -> None:
+    """All cells that are asked for, in the order of the table, written as they come."""
+    tasks = list(cells(options))
+    old = json.loads(options.json.read_text())["rows"] if options.resume else []
+    rows = {Cell(r["protocol"], r["clients"], r["parameters"], round(r["dropout"] * r["clients"])): r for r in old}
+    facts, order = made(options), {cell: i for i, cell in enumerate([*rows, *(x for x in tasks if x not in rows)])}
+    print("|", " | ".join(COLUMNS), "|")
+    print("|---" * len(COLUMNS) + "|")
+    for cell, cost in in_processes([x for x in tasks if x not in rows], options.bits, options.jobs):
+        print(line(cost), flush=True)
+        rows[cell] = asdict(cost)
+        if options.json:
+            ordered = [rows[x] for x in sorted(rows, key=order.__getitem__)]
+            options.json.write_text(json.dumps({"made": facts, "rows": ordered}, indent=1) + "\n")
+
+
+COLUMNS = (
+    *("protocol", "clients", "parameters", "dropout", "client s", "shares s", "masked s", "server s", "up", "down"),
+    "measured",
+)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
@@ -330,29 +436,13 @@ def main() -> None:
     parser.add_argument("--parameters", type=numbers, default=list(PARAMETERS))
     parser.add_argument("--dropout", type=lambda text: [float(x) for x in text.split(",")], default=[0.0, 0.1, 0.3])
     parser.add_argument("--bits", type=int, default=32)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    names = (
-        "protocol",
-        "clients",
-        "parameters",
-        "dropout",
-        "client s",
-        "shares s",
-        "masked s",
-        "server s",
-        "up",
-        "down",
-    )
-    print("|", " | ".join(names), "| measured |")
-    print("|---" * (len(names) + 1) + "|")
-    rows = []
-    for cost in costs(options):
-        print(line(cost), flush=True)
-        rows.append(asdict(cost))
-        if options.json:
-            options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    if options.resume and not (options.json and options.json.exists()):
+        parser.error("--json: name the file that is to be gone on with")
+    measure(options)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atoll.clock.clock_table import ClockTable, DropoutMoment
-from atoll.clock.devices import Devices
+from atoll.clock.devices import DeviceProfile, Devices
 from atoll.clock.quantities import Floats, Ints
 from atoll.clock.timeline import ABSENT, COUNTED, DROPPED, LATE, Overhead, Timeline
 from atoll.clock.traces import Intervals, read_availability
@@ -75,7 +75,7 @@ class Clock:
         """Round `number`, counted from 0: `steps` of each client, bytes to and from each.
 
         A protocol's messages are one after its client's training: its bytes with the update's, its other round trips by
-        their latency. What the server computes for it is at the end of the round.
+        their latency. What some clients do for all, and then what the server computes, is at the end of the round.
         """
         device = self.devices.profile(ids)
         pace = self.seconds_per_step if seconds_per_step is None else seconds_per_step
@@ -95,11 +95,20 @@ class Clock:
         wait = self.patience.wait(start, arrived, heard, self._draw(number, ids, _RANK))
         states = [lost.absent, lost.phase < len(times), ~wait.counted]
         status = np.select(states, [ABSENT, DROPPED, LATE], COUNTED).astype(np.int8)
-        end = wait.end + (0.0 if wait.void else extra.server_seconds)
+        roles = self._roles(extra, device)[wait.counted]
+        end = wait.end + (0.0 if wait.void else extra.server_seconds + roles.max(initial=0.0))
         timeline = Timeline(start, end, ids, steps, received, sent, arrived, status, wait.void, down, up, pace)
         if compressing:
             timeline = replace(timeline, seconds_to_compress=compressing, compressed=compressed)
         return timeline if overhead is None else replace(timeline, encrypted=encrypted, overhead=overhead)
+
+    def _roles(self, extra: Overhead, device: DeviceProfile) -> Floats:
+        """Seconds in which all wait for a role, if it falls on this client; the slowest of them is reckoned with."""
+        if not (extra.role_up or extra.role_down or extra.role_seconds):
+            return np.zeros_like(device.slowness)
+        links = ((extra.role_down, device.down), (extra.role_up, device.up))
+        on_the_way = [transfer_seconds(x, rate, device.latency, device.loss, self.slow_start) for x, rate in links]
+        return np.asarray(sum(on_the_way) + extra.role_seconds * device.slowness)
 
     def _lost(self, number: int, ids: Ints, start: float, times: tuple[Floats, Floats, Floats]) -> _Lost:
         until = self._reached_until(number, ids, start)

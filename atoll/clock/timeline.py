@@ -16,13 +16,16 @@ STATUS = ("counted", "late", "dropped", "absent")  # absent: could not be reache
 
 
 class Overhead(NamedTuple):
-    """What a protocol around the update takes: bytes and seconds of each client, and seconds of the server."""
+    """What a protocol around the update takes: of each client, of the server, and of those who do something for all."""
 
     up: float = 0.0  # bytes, in place of the update's
     down: float = 0.0  # bytes, beside the model's
     client_seconds: float = 0.0  # of a client with slowness 1
     server_seconds: float = 0.0  # when the last message is there
     round_trips: int = 0  # between server and client, beside the one that brings model and update
+    role_up: float = 0.0  # bytes and seconds of whoever deals a key or decrypts a sum, while all others wait
+    role_down: float = 0.0
+    role_seconds: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

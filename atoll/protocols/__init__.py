@@ -2,12 +2,13 @@
 
 from atoll.protocols.additive import AdditiveSharing
 from atoll.protocols.ckks import CkksAggregation
-from atoll.protocols.cost_model import CostModel, Fit, ProtocolCosts, ProtocolWork
+from atoll.protocols.cost_model import CostModel, Fit, ProtocolWork
 from atoll.protocols.course import NEVER, Course, rehearse
 from atoll.protocols.in_process import Transcript, run_protocol
 from atoll.protocols.light_secagg import LightSecAgg
 from atoll.protocols.over_sockets import Served, serve, take_part
 from atoll.protocols.paillier_aggregation import PaillierAggregation
+from atoll.protocols.protocol_costs import ProtocolCosts
 from atoll.protocols.secagg import SecAgg
 from atoll.protocols.secagg_plus import SecAggPlus
 from atoll.protocols.secure_aggregation import RandomBytes, SecureAggregation, Security, seeded_bytes

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from atoll import rng
 from atoll.errors import ProtocolError
 from atoll.protocols.course import Course, least_of
-from atoll.protocols.in_process import Transcript, run_protocol
+from atoll.protocols.in_process import run_protocol
+from atoll.protocols.protocol_costs import QUANTITIES, ProtocolCosts
 from atoll.protocols.secure_aggregation import SecureAggregation
 
 Floats = NDArray[np.float64]
@@ -23,7 +24,6 @@ _FIRST, _GROWTH, _LONG = 16, 8, 1 << 18  # numbers in the vectors that are tried
 _SHORTER = 0.1  # what the errors of shorter vectors count: some protocols go by steps of many numbers
 _ENOUGH, _ALL = 1.0, 6.0  # processor seconds, after which no longer vector is tried, and no larger cohort
 _GROWS = 3.0  # times as long as the vector before: then it is the length that takes the time, and not drawing keys
-_QUANTITIES = ("up", "down", "client_seconds", "server_seconds")
 
 
 class ProtocolWork(NamedTuple):
@@ -42,52 +42,35 @@ class ProtocolWork(NamedTuple):
 
 
 _CLIENT, _SERVER, _FEATURES = slice(0, 8), slice(0, 11), 11
-_COLUMNS = {"up": _CLIENT, "down": _CLIENT, "client_seconds": _CLIENT, "server_seconds": _SERVER}
-
-
-class ProtocolCosts(NamedTuple):
-    """Bytes and processor seconds: of one client on average, and of the server in all."""
-
-    up: float
-    down: float
-    client_seconds: float
-    server_seconds: float
-
-    @classmethod
-    def of(cls, log: Transcript, clients: int) -> ProtocolCosts:
-        """As they were counted."""
-        up, down, seconds = (
-            sum(sum(step.values()) for step in x) for x in (log.up_bytes, log.down_bytes, log.client_seconds)
-        )
-        n = max(1, clients)
-        return cls(up / n, down / n, seconds / n, sum(log.server_seconds))
 
 
 @dataclass(frozen=True, eq=False)
 class CostModel:
     """Least squares of relative errors with coefficients that are not negative, one row for each quantity."""
 
-    coefficients: Floats  # (4, 11)
+    coefficients: Floats  # (10, 11)
     fit: Floats  # the fields of `Fit`
 
     @classmethod
     def nothing(cls) -> CostModel:
         """Before anything was measured."""
-        return cls(np.zeros((len(_QUANTITIES), _FEATURES)), np.zeros(len(Fit._fields)))
+        return cls(np.zeros((len(QUANTITIES), _FEATURES)), np.zeros(len(Fit._fields)))
 
     def costs(self, work: ProtocolWork) -> ProtocolCosts:
         """What this work would take. Who is lost before its vector takes next to nothing."""
         there = 1 - work.lost / max(1, work.clients)
-        up, down, client, server = (self.coefficients @ work.features()).tolist()
-        return ProtocolCosts(up * there, down * there, client * there, server)
+        found = ProtocolCosts.read((self.coefficients @ work.features()).tolist())
+        return found._replace(up=found.up * there, down=found.down * there, client_seconds=found.client_seconds * there)
 
     @classmethod
     def fitted(cls, protocol: SecureAggregation, course: Course, clients: int, numbers: int) -> CostModel:
         """From real runs of no more clients and numbers than these."""
         runs = _runs(protocol, course, clients, numbers)
         whole = [(work, costs) for work, costs in runs if not work.lost]
-        of = {name: runs if name == "server_seconds" else whole for name in _QUANTITIES}
-        fits = [_fit(of[name], i, _COLUMNS[name]) for i, name in enumerate(_QUANTITIES)]
+        fits = [
+            _fit(runs, i, _SERVER) if name == "server_seconds" else _fit(whole, i, _CLIENT)
+            for i, name in enumerate(QUANTITIES)
+        ]
         largest = max(work.clients for work, _ in runs), max(work.numbers for work, _ in runs)
         fit = Fit(len(runs), *largest, *(error for _, error in fits))
         return cls(np.array([found for found, _ in fits]), np.array(fit))
@@ -103,10 +86,16 @@ class Fit(NamedTuple):
     down_error: float
     client_error: float
     server_error: float
+    own_up_error: float = 0.0
+    own_down_error: float = 0.0
+    own_error: float = 0.0
+    role_up_error: float = 0.0
+    role_down_error: float = 0.0
+    role_error: float = 0.0
 
     def errors(self) -> dict[str, float]:
         """By quantity."""
-        return dict(zip(_QUANTITIES, self[3:], strict=True))
+        return dict(zip(QUANTITIES, self[3:], strict=True))
 
 
 def _fit(runs: list[tuple[ProtocolWork, ProtocolCosts]], quantity: int, columns: slice) -> tuple[Floats, float]:
@@ -114,6 +103,8 @@ def _fit(runs: list[tuple[ProtocolWork, ProtocolCosts]], quantity: int, columns:
     from scipy.optimize import nnls  # takes a while to import
 
     rows = np.array([work.features() for work, _ in runs])
+    if not any(costs[quantity] for _, costs in runs):
+        return np.zeros(rows.shape[1]), 0.0
     taken = np.maximum([costs[quantity] for _, costs in runs], 1e-9)
     sizes = np.array([work.numbers for work, _ in runs])
     weights = np.where(sizes == sizes.max(), 1.0, _SHORTER)

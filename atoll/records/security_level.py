@@ -61,6 +61,8 @@ def security_for_results(run: Mapping[str, Any], lines: Sequence[Mapping[str, An
         return kept
     paths: dict[str, tuple[str, ...]] = {"up": ("up",), "down": ("down",)}
     paths |= {f"{who}_seconds": ("seconds", who) for who in ("client", "server")}
+    if any("role" in line["seconds"] for line in told):
+        paths["role_seconds"] = ("seconds", "role")
     means = {name: fmean(number_or_nan(find(line, *path)) for line in told) for name, path in paths.items()}
     return kept | {key: str(block.get(key)) for key in ("protocol", "mode")} | means
 

@@ -7,7 +7,8 @@ The rule. d = ours - theirs, of means over seeds. Allowed is the larger of
   s_ours is taken to be s_theirs; a deviation that the paper does not give counts as 0.
 A cell agrees if |d| is at most that at the last or at the best round, since papers seldom say which one they print; the
 row has the nearer of the two, and what was allowed: where that is wide, agreement says little. Sizes other than "full"
-are not the published settings: they are shown and not judged. All numbers are in the scale that the suite shows.
+are not the published settings: they are shown and not judged, unless the size says how it deviates from them, which
+then stands beside the verdict. All numbers are in the scale that the suite shows.
 
 >>> from atoll.records import Cell, Results, Trace
 >>> runs = tuple(Trace(s, "", (50,), (v,), (1.0,), (1.0,)) for s, v in enumerate((0.88, 0.884, 0.885)))
@@ -161,12 +162,12 @@ def _verdict(results: Results, cell: Cell, gap: PublishedGap | None) -> tuple[Ve
         return "not run", "; ".join(f"{k}: {v}" for k, v in cell.failed.items())
     if gap is None:
         return "not published", ""
-    if results.size != "full":
+    if results.size != "full" and not results.deviates:
         return "not run", f"the size {results.size!r} does not have the published settings"
-    if gap.within:
-        return "agrees", ""
     lost = sum(not math.isfinite(run.last) for run in cell.runs)
-    return "differs", f"{lost} of {len(cell.runs)} seeds did not end in a number" if lost else ""
+    numbers = f"{lost} of {len(cell.runs)} seeds did not end in a number" if lost else ""
+    why = [numbers, results.deviates] if not gap.within else [results.deviates]
+    return "agrees" if gap.within else "differs", "; ".join(x for x in why if x)
 
 
 def _gap(results: Results, theirs: Published, ours: MeanOverSeeds, when: When) -> PublishedGap:

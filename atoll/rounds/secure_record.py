@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from atoll.core import Outcome
-from atoll.protocols import Fit
+from atoll.protocols import Fit, ProtocolCosts
 from atoll.reducers import SECURE
 from atoll.tree import Tree
 
@@ -35,8 +35,11 @@ class SecureRecord:
             line |= {"lost": len(lost), "lost_ids": [id for id, _ in lost], "lost_steps": [at + 1 for _, at in lost]}
         if bool(told["void"]):
             line["void"] = True
-        up, down, client, server = (float(f"{x:.6g}") for x in told["costs"].tolist())
-        line |= {"up": up, "down": down, "seconds": {"client": client, "server": server}}  # of a client on average
+        costs = ProtocolCosts.read([float(f"{x:.6g}") for x in told["costs"].tolist()])
+        seconds = {"client": costs.client_seconds, "server": costs.server_seconds}  # of a client on average
+        if costs.role_seconds:
+            seconds["role"] = costs.role_seconds
+        line |= {"up": costs.up, "down": costs.down, "seconds": seconds}
         self._count(line)
         return line
 

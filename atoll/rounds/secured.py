@@ -134,11 +134,11 @@ class Secured(RoundAround):
         """Counted, or predicted."""
         if self.mode == "cost":
             return self._predicted(state, attendance, ctx)
-        return ProtocolCosts(*outcome.diagnostics[SECURE]["costs"].tolist())
+        return ProtocolCosts.read(outcome.diagnostics[SECURE]["costs"].tolist())
 
     def _predicted(self, state: Tree, attendance: Attendance, ctx: Context) -> ProtocolCosts:
         if not len(attendance.ids):
-            return ProtocolCosts(0.0, 0.0, 0.0, 0.0)
+            return ProtocolCosts.nothing()
         n, lost = len(attendance.ids), int((~attendance.arrives).sum())
         model = CostModel(state[SECURE]["coefficients"].cpu().numpy(), state[SECURE]["fit"].cpu().numpy())
         return model.costs(ProtocolWork(n, self.protocol.partners(n), tree.count(ctx.program.like), lost))
@@ -161,4 +161,6 @@ def _written(model: CostModel) -> Tree:
 
 
 def _overhead(costs: ProtocolCosts, steps: int) -> Overhead:
-    return Overhead(costs.up, costs.down, costs.client_seconds, costs.server_seconds, max(0, steps - 1))
+    """A role's messages have their own latency, once: it is not among the round trips of all."""
+    own, role = costs[4:7], costs[7:]
+    return Overhead(*own, costs.server_seconds, max(0, steps - 1 - any(role)), *role)

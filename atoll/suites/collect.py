@@ -69,6 +69,7 @@ def collect(
         references=references,
         baseline=suite.baseline,
         reach=suite.reach,
+        deviates=suite.deviates,
         missing={m.cells: m.why for m in suite.missing},
     )
 

@@ -60,6 +60,7 @@ class Size:
     blocks: tuple[str, ...] | None = None
     only: tuple[str, ...] | None = None
     base: Part = field(default_factory=dict)
+    deviates: str = ""  # how it differs from the published settings, where its cells are judged all the same
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class Suite:
     size: str = FULL
     only: tuple[str, ...] = ()  # patterns of the size
     last: Part = field(default_factory=dict)  # what the size changes in every experiment, after the values
+    deviates: str = ""  # of the size
     baseline: Mapping[str, str] = field(default_factory=dict)  # what bytes are compared with: values of some axes
     reach: float | None = None  # bytes until this share of what the baseline has at the end
 
@@ -118,6 +120,7 @@ class Suite:
             blocks=tuple(b for b in blocks if size.blocks is None or b.name in size.blocks),
             only=size.only or (),
             last=size.base,
+            deviates=size.deviates,
         )
 
 

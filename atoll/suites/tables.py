@@ -71,6 +71,7 @@ class SizeTable(Table):
     blocks: Words | None = None
     only: Words | None = None
     base: dict[str, Any] = Field(default_factory=dict)
+    deviates: str = ""  # from the published settings, in words: its cells are judged all the same, and say so
 
 
 class MissingTable(Table):

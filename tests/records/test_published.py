@@ -227,6 +227,15 @@ def test_a_smaller_size_is_not_judged() -> None:
     assert found.ours_last == MeanOverSeeds(20, 0.0, 2)
 
 
+def test_a_smaller_size_that_says_how_it_deviates_is_judged_and_says_so() -> None:
+    shorter = {"size": "short", "deviates": "5 of 50 rounds"}
+    assert row(results(cell(IID, 0.2, 0.2), **shorter), IID).words == "differs: 5 of 50 rounds"
+    theirs = row(results(cell(IID, 0.2)), IID).theirs
+    assert theirs is not None
+    close = theirs.mean / 100
+    assert row(results(cell(IID, close, close), **shorter), IID).words == "agrees: 5 of 50 rounds"
+
+
 def test_what_was_not_run_is_listed_with_its_reason_where_there_is_one() -> None:
     made = results(cell(IID, 0.9), missing={"svhn/*": "no package carries SVHN"})
     assert row(made, "svhn/classes(1)/fednova").words == "theirs cannot be had: no package carries SVHN"

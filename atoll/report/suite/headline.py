@@ -56,7 +56,9 @@ def short(results: Results) -> list[Cell]:
 
 
 def _notes(results: Results) -> Iterator[str]:
-    if results.size != "full":
+    if results.deviates:
+        yield f"This is the {results.size} size, not the published settings: {results.deviates}."
+    elif results.size != "full":
         yield f"This is the {results.size} size: it shows that everything runs, not how good a method is."
     yield tuning.budget(results)
     yield _gaps(results)

@@ -12,7 +12,7 @@ from atoll.report.suite import beside_published
 from atoll.report.text_table import TextColumn, TextRow, TextTable, number_columns, row, text_columns
 
 _CLIENT = ("receive", "train", "compress", "encrypt", "send", "idle")
-_TOOK = {"up": 1e-3, "down": 1e-3, "client_seconds": 1e3, "server_seconds": 1e3}  # kB, ms
+_TOOK = {"up": 1e-3, "down": 1e-3, "client_seconds": 1e3, "role_seconds": 1e3, "server_seconds": 1e3}  # kB, ms
 _KNOWN = {"real": "counted", "cost": "by a cost model"}
 
 
@@ -33,7 +33,8 @@ def decomposed(results: Results, block: str) -> TextTable | None:
         "Means over rounds and seeds; of clients, over those whose work counts. A round: from the server's first byte "
         "until it waits no longer. Overhead: OARF's (t_total - t_train) / t_total, without testing. Training takes as "
         "long as the suite's clock says, compressing is not timed. Encrypting: what a protocol takes, with the round "
-        "trips that it adds, by a cost model of the machine of the run.",
+        "trips that it adds, by a cost model of the machine of the run. What some clients do for all (dealing a key, "
+        "decrypting the sum) and what the server computes lie at the end of a round, where clients are idle.",
     )
     return TextTable(heads, tuple(_decomposed(one) for one in cells), notes=notes, style="wide")
 
@@ -48,6 +49,7 @@ def protocols(results: Results, block: str) -> TextTable | None:
         TextColumn("level", "number", "FedEval's, by what the server learns; of several seeds the lowest"),
         *text_columns("protocol"),
         *number_columns("kB up", "kB down", "ms", group="A client, a round"),
+        TextColumn("ms for all", "number", "of whoever deals the key and whoever decrypts, while all others wait"),
         *number_columns("ms", group="The server"),
         *text_columns("how it is known"),
     )
@@ -79,9 +81,16 @@ def _protocol(cell: Cell) -> TextRow:
     level = min(int(run.security["level"]) for run in cell.runs)
     first = cell.runs[0].security
     if "protocol" not in first:
-        return row(*cell.path.values(), level, *[prose.MISSING] * 6)
-    took = [_short(fmean(run.security[name] for run in cell.runs) * by) for name, by in _TOOK.items()]
+        return row(*cell.path.values(), level, *[prose.MISSING] * 7)
+    took = [_took(cell, name, by) for name, by in _TOOK.items()]
     return row(*cell.path.values(), level, first["protocol"], *took, _KNOWN.get(first["mode"], first["mode"]))
+
+
+def _took(cell: Cell, name: str, by: float) -> str:
+    """Nothing where no client has a role, or an earlier version wrote none."""
+    if not all(name in run.security for run in cell.runs):
+        return prose.MISSING
+    return _short(fmean(run.security[name] for run in cell.runs) * by)
 
 
 def _alarms(cells: list[Cell]) -> list[str]:

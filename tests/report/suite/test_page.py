@@ -135,6 +135,11 @@ def test_a_smoke_size_says_that_it_proves_nothing() -> None:
     assert not any("size:" in note for note in headline.notes(EXAMPLE))
 
 
+def test_a_size_that_says_how_it_deviates_says_it_first() -> None:
+    note = headline.notes(replace(EXAMPLE, size="short", deviates="5 of 50 rounds"))[0]
+    assert note == "This is the short size, not the published settings: 5 of 50 rounds."
+
+
 def test_a_row_whose_seeds_met_other_partitions_is_called_not_paired() -> None:
     cells = row(80, 81)
     other = replace(cells[1], runs=tuple(replace(run, partition=f"q{run.seed}") for run in cells[1].runs))

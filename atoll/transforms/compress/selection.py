@@ -82,7 +82,7 @@ def _of_many(x: Tensor, memory: Tensor | None, part: float, chosen: Chosen) -> T
     room = min(n, 2 * rank * stretch + _BLOCK)  # about `rank` stretches of candidates are expected
     guess, found, counts = whole.new_empty(clients), whole.new_empty(clients), whole.new_empty((clients, blocks))
     marks = whole.new_empty((clients, blocks * _WORDS))
-    sizes, candidates = whole.new_empty((2, clients, room))
+    candidates = whole.new_empty((clients, room))
     full = torch.empty_like(x) if add else x
     source = (x, x if memory is None else memory, part)
     kernels, one = _kernels(), (clients,)
@@ -92,12 +92,12 @@ def _of_many(x: Tensor, memory: Tensor | None, part: float, chosen: Chosen) -> T
     )
     kernels.number_candidates[one](counts, found, blocks, BLOCK=512)
     kernels.gather_candidates[(-(-blocks * _WORDS // _WORD_BLOCK), clients)](
-        full, marks, counts, sizes, candidates, n, room, blocks, WORDS=_WORDS, BLOCK=_WORD_BLOCK, num_warps=4
+        marks, counts, candidates, room, blocks, WORDS=_WORDS, BLOCK=_WORD_BLOCK, num_warps=4
     )
     held = _FEW if rank * stretch < _FEW else 0
     if held:
-        kernels.place_of_held[one](found, sizes, candidates, *chosen, k, room, BLOCK=held, num_warps=32)
-    kernels.place_largest[one](full, found, sizes, candidates, *chosen, n, k, room, held, BLOCK=_BLOCK, num_warps=8)
+        kernels.place_of_held[one](full, guess, found, candidates, *chosen, n, k, room, BLOCK=held, num_warps=32)
+    kernels.place_largest[one](full, found, candidates, *chosen, n, k, room, held, BLOCK=_BLOCK, num_warps=8)
     return full
 
 

@@ -33,15 +33,22 @@ def _sum(x, memory, part, at, inside, ADD: tl.constexpr):
 
 
 @triton.jit
-def _bound(bits, k):
-    """A bound that exactly k sizes reach, or the k-th size itself: by halves, of which random numbers need about 16."""
-    least, beyond, reached = 0, tl.minimum(tl.max(bits, 0), 0x7FFFFFFE) + 1, -1
+def _bound(bits, k, least, reached):
+    """A bound that exactly k sizes reach, or the k-th size itself, from one that `reached` of them reach, k or more.
+
+    Sizes thin out about exponentially, which says where to look; every third time in the middle, whatever they do.
+    """
+    beyond, above, tries = tl.minimum(tl.max(bits, 0), 0x7FFFFFFE) + 1, reached * 0, reached * 0
     while (beyond - least > 1) & (reached != k):
-        middle = least + (beyond - least) // 2
-        count = tl.sum((bits >= middle).to(tl.int32), 0)
-        reached = tl.where(count >= k, count, reached)
-        least = tl.where(count >= k, middle, least)
-        beyond = tl.where(count >= k, beyond, middle)
+        span, count = beyond - least, reached.to(tl.float32)
+        share = tl.log(count / k) / tl.log(count / tl.maximum(above.to(tl.float32), 0.5))
+        likely = least + (span.to(tl.float32) * share).to(tl.int32)
+        middle = tl.where(tries % 3 == 2, least + span // 2, tl.maximum(tl.minimum(likely, beyond - 1), least + 1))
+        here = tl.sum((bits >= middle).to(tl.int32), 0)
+        enough = here >= k
+        reached, above = tl.where(enough, here, reached), tl.where(enough, above, here)
+        least, beyond = tl.where(enough, middle, least), tl.where(enough, beyond, middle)
+        tries += 1
     return least
 
 
@@ -53,7 +60,9 @@ def guess_least(x, memory, part, guess, n, rank, stretch, ADD: tl.constexpr, BLO
     row, other = quick_row(i * 0, i * 0, i * 0)
     at = i * stretch + (quick_word(row, other, i) >> 1).to(tl.int32) % stretch
     value = _sum(x + client * n, memory + client * n, part, at, at < n, ADD)
-    tl.store(guess + client, _bound(tl.where(at < n, _bits(value), -1), rank))
+    tl.store(
+        guess + client, _bound(tl.where(at < n, _bits(value), -1), rank, rank * 0, tl.sum((at < n).to(tl.int32), 0))
+    )
 
 
 @triton.jit
@@ -88,10 +97,8 @@ def number_candidates(counts, found, blocks, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def gather_candidates(
-    x, marks, counts, sizes, candidates, n, room, blocks, WORDS: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    """Sizes and places of what is marked, in order of places, as far as there is room. A block has WORDS words."""
+def gather_candidates(marks, counts, candidates, room, blocks, WORDS: tl.constexpr, BLOCK: tl.constexpr):
+    """The places of what is marked, in order, as far as there is room. A block has WORDS words."""
     client = tl.program_id(1).to(tl.int64)
     word = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = word < blocks * WORDS
@@ -102,10 +109,7 @@ def gather_candidates(
     to = tl.load(counts + client * blocks + tl.program_id(0) * (BLOCK // WORDS)) + tl.cumsum(ones, 0) - ones
     for bit in range(32):
         here = inside & (((marked >> bit) & 1) > 0)
-        fits = here & (to < room)
-        at = word * 32 + bit
-        tl.store(sizes + client * room + to, _size_bits(x + client * n, at, fits), mask=fits)
-        tl.store(candidates + client * room + to, at, mask=fits)
+        tl.store(candidates + client * room + to, word * 32 + bit, mask=here & (to < room))
         to += here.to(tl.int32)
 
 
@@ -131,16 +135,16 @@ def _write_known(known, mean, client, least, last, size):
 
 
 @triton.jit
-def place_of_held(found, sizes, candidates, places, known, mean, k, room, BLOCK: tl.constexpr):
+def place_of_held(x, guess, found, candidates, places, known, mean, n, k, room, BLOCK: tl.constexpr):
     """`place_largest` where one program holds all candidates of a client."""
     client = tl.program_id(0).to(tl.int64)
     gathered = tl.load(found + client)
     if (gathered >= k) & (gathered <= BLOCK):
         i = tl.arange(0, BLOCK)
         inside = i < gathered
-        bits = tl.load(sizes + client * room + i, mask=inside, other=-1)
         at = tl.load(candidates + client * room + i, mask=inside, other=0)
-        least = _bound(bits, k)
+        bits = _size_bits(x + client * n, at, inside)
+        least = _bound(bits, k, tl.load(guess + client), gathered)
         chosen, taken, to = _numbered(bits, least, k - tl.sum((bits > least).to(tl.int32), 0))
         tl.store(places + client * k + to, at.to(tl.int64), mask=chosen)
         size = tl.sum(tl.where(chosen, bits.to(tl.float32, bitcast=True), 0.0), 0) / k
@@ -148,16 +152,21 @@ def place_of_held(found, sizes, candidates, places, known, mean, k, room, BLOCK:
 
 
 @triton.jit
-def _digit(x, sizes, size, in_room, prefix, rank, SHIFT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+def _numbers(x, candidates, first, size, in_room, BLOCK: tl.constexpr):
+    """Sizes and places of some candidates, or of some of all entries; and which of them there are."""
+    at = first + tl.arange(0, BLOCK)
+    inside = at < size
+    if in_room > 0:
+        at = tl.load(candidates + at, mask=inside, other=0)
+    return _size_bits(x, at, inside), at, inside
+
+
+@triton.jit
+def _digit(x, candidates, size, in_room, prefix, rank, SHIFT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """One digit more of the size of this rank, and its rank among those that share all digits."""
     counted = tl.zeros((256,), tl.int32)
     for first in range(0, size, BLOCK):
-        at = first + tl.arange(0, BLOCK)
-        inside = at < size
-        if in_room > 0:
-            bits = tl.load(sizes + at, mask=inside, other=-1)
-        else:
-            bits = _size_bits(x, at, inside)
+        bits, _, inside = _numbers(x, candidates, first, size, in_room, BLOCK)
         same = inside & ((bits >> (SHIFT + WIDTH)) == prefix)
         counted += tl.histogram((bits >> SHIFT) & ((1 << WIDTH) - 1), 256, mask=same)
     digit = tl.arange(0, 256)
@@ -169,7 +178,7 @@ def _digit(x, sizes, size, in_room, prefix, rank, SHIFT: tl.constexpr, WIDTH: tl
 
 @triton.jit
 def place_largest(
-    x, found, sizes, candidates, places, known, mean, n, k, room, held, BLOCK: tl.constexpr
+    x, found, candidates, places, known, mean, n, k, room, held, BLOCK: tl.constexpr
 ):  # fmt: skip
     """The places of the k largest, in order; of equal ones the first. Also what is known, and the mean of their sizes.
 
@@ -181,21 +190,14 @@ def place_largest(
     if (gathered < k) | (gathered > held):
         in_room = ((gathered >= k) & (gathered <= room)).to(tl.int32)
         size = tl.where(in_room > 0, gathered, n)
-        x, sizes, candidates = x + client * n, sizes + client * room, candidates + client * room
-        least, ties = _digit(x, sizes, size, in_room, 0, k, 23, 8, BLOCK)
-        least, ties = _digit(x, sizes, size, in_room, least, ties, 15, 8, BLOCK)
-        least, ties = _digit(x, sizes, size, in_room, least, ties, 7, 8, BLOCK)
-        least, ties = _digit(x, sizes, size, in_room, least, ties, 0, 7, BLOCK)
+        x, candidates = x + client * n, candidates + client * room
+        least, ties = _digit(x, candidates, size, in_room, 0, k, 23, 8, BLOCK)
+        least, ties = _digit(x, candidates, size, in_room, least, ties, 15, 8, BLOCK)
+        least, ties = _digit(x, candidates, size, in_room, least, ties, 7, 8, BLOCK)
+        least, ties = _digit(x, candidates, size, in_room, least, ties, 0, 7, BLOCK)
         before, tied, last, total = 0, 0, -1, 0.0
         for first in range(0, size, BLOCK):
-            i = first + tl.arange(0, BLOCK)
-            inside = i < size
-            if in_room > 0:
-                bits = tl.load(sizes + i, mask=inside, other=-1)
-                at = tl.load(candidates + i, mask=inside, other=0)
-            else:
-                bits = _size_bits(x, i, inside)
-                at = i
+            bits, at, _ = _numbers(x, candidates, first, size, in_room, BLOCK)
             chosen, taken, to = _numbered(bits, least, ties - tied)
             tl.store(places + client * k + before + to, at.to(tl.int64), mask=chosen)
             before += tl.sum(chosen.to(tl.int32), 0)
@@ -226,7 +228,8 @@ def largest_of_few(
     inside = at < n
     value = _sum(x + client * n, memory + client * n, part, at, inside, ADD)
     bits = tl.where(inside, _bits(value), -1)
-    least = _bound(bits, k)
+    all = tl.sum(inside.to(tl.int32), 0)
+    least = _bound(bits, k, all * 0, all)
     ties = k - tl.sum((bits > least).to(tl.int32), 0)
     chosen, taken, to = _numbered(bits, least, ties)
     tl.store(places + client * k + to, at.to(tl.int64), mask=chosen)

@@ -90,7 +90,7 @@ def factors(reducer: Reducer[Any]) -> str:
 def state_is_kept(reducer: Reducer[Any]) -> str:
     """State and diagnostics are trees; the state keeps its structure, and the same state gives the same."""
     updates = _updates()
-    first = reducer.init(tree.rows(updates.value, 0))
+    first = first_state(reducer, tree.rows(updates.value, 0))
     partial = reducer.lift(updates, _info(slice(0, _C)), _KEY)
     (one, new, said), (two, again, _) = (reducer.finish(partial, first, _KEY) for _ in range(2))
     need_shape(new, first, "the state keeps its structure", "a key that is added on the way")
@@ -176,8 +176,13 @@ def _reduced(reducer: Reducer[Any], updates: Update, index: Any = slice(0, _C)) 
 
 
 def _finished(reducer: Reducer[Any], partial: Any) -> Total:
-    like = tree.rows(_updates().value, 0)
-    return reducer.finish(partial, reducer.init(like), _KEY)[0]
+    return reducer.finish(partial, first_state(reducer, tree.rows(_updates().value, 2)), _KEY)[0]
+
+
+def first_state(reducer: Reducer[Any], root: Tree) -> Tree:
+    """The state before the first round; where it has an update of the server's own, that is `root`."""
+    state = reducer.init(tree.zeros_like(root))
+    return {**state, "root": root} if reducer.needs_root() else state
 
 
 def _tree(total: Total) -> Tree:

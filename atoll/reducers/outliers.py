@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,10 +20,11 @@ class ThreeSigma(Weighing):
     """The mean of those whose distance to the geometric median is below mean + `sigmas` deviations of all distances.
 
     FedMLSecurity (Han et al., KDD 2024). Liars widen the deviation that they are measured by: m of them in one place
-    are found if (n - m) / m > sigmas^2, so that among ten clients nobody is ever three deviations away.
+    are found if (n - m) / m > sigmas^2, so that among ten clients nobody is ever three deviations away; and behind one
+    that is very far another one hides.
     """
 
-    assumes: ClassVar[str] = "fewer than n / (1 + sigmas^2) clients lie: none of 10, 1 of 20; that many break it"
+    assumes: ClassVar[str] = "n > 1 + sigmas^2 clients (11 or more for 3), of which one lies; a second one breaks it"
 
     sigmas: Above0 = 3.0
 
@@ -35,4 +35,4 @@ class ThreeSigma(Weighing):
         return chosen / chosen.sum(), {"scores": away.float(), "chosen": rows.ids[chosen], "bound": most.float()}
 
     def tolerates(self, clients: int) -> int:
-        return max(0, math.ceil(clients / (1 + self.sigmas**2) - 1e-9) - 1)
+        return int(clients > 1 + self.sigmas**2 + 1e-9)

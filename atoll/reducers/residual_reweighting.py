@@ -73,7 +73,7 @@ class ResidualReweighting(Defence):
         return torch.empty_like(x).scatter_(0, order, used), torch.empty_like(x).scatter_(0, order, spread)
 
     def tolerates(self, clients: int) -> int:
-        return (clients - 1) // 2 if clients > 3 else 0
+        return (clients - 2) // 2 if clients > 3 else 0  # the repeated median needs a majority beside each
 
 
 def repeated_median_slope(ordered: Tensor) -> Tensor:

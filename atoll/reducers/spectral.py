@@ -65,7 +65,7 @@ class DivideAndConquer(Sized, Weighing):
     `iterations` times, of `columns` random numbers of every update (Shejwalkar and Houmansadr, NDSS 2021).
     """
 
-    assumes: ClassVar[str] = "at most `byzantine` of n clients lie, and stand out together; filtering f + 1 break it"
+    assumes: ClassVar[str] = "liars stand out, none hides at the mean that others moved: with one that does, 2 break it"
     needs: ClassVar[str] = "DnC needs 2 byzantine < n"
 
     byzantine: Byzantine = 1
@@ -90,10 +90,7 @@ class DivideAndConquer(Sized, Weighing):
         return min(clients - 1, int(self.filtering * self.allowed(clients)))
 
     def tolerates(self, clients: int) -> int:
-        return min(self.allowed(clients), self.filtered(clients))
-
-    def breaks_at(self, clients: int) -> int:
-        return min((clients + 1) // 2, self.filtered(clients) + 1)
+        return min(1, self.filtered(clients))  # a second one may stand at the mean that the first has moved
 
 
 def _outliers(centred: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from atoll import rng, tree
 from atoll.core import Info, Reducer, Total, Update
 from atoll.testing.assertions import need, need_close, need_same, need_shape
+from atoll.testing.defence import withstands
 from atoll.tree import Tree
 
 _C = 7
@@ -137,6 +138,11 @@ def is_the_weighted_mean(reducer: Reducer[Any]) -> str | None:
     return "is the weighted mean"
 
 
+def declares_when_it_holds(reducer: Reducer[Any]) -> str | None:
+    """A defence says what it assumes, and holds against as many liars as it says it tolerates."""
+    return withstands(reducer, lambda root: first_state(reducer, root))
+
+
 CHECKS: tuple[Callable[[Reducer[Any]], str | None], ...] = (
     pure,
     keeps_structure,
@@ -147,6 +153,7 @@ CHECKS: tuple[Callable[[Reducer[Any]], str | None], ...] = (
     any_order,
     agreement,
     is_the_weighted_mean,
+    declares_when_it_holds,
 )
 
 

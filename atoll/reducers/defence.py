@@ -3,8 +3,6 @@
 They ignore weights: a liar could claim any. What they need of a stack they take from `Rows`.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar

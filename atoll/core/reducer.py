@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import reduce
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
@@ -21,6 +21,8 @@ class Reducer(ABC, Generic[P]):
     Chunks, processes, edges of a hierarchy and network arrivals are the same `merge`. Engines lift and merge; the round
     finishes, since it holds the state.
     """
+
+    assumes: ClassVar[str] = ""  # what must hold for it to withstand wrong updates, and from when on it does not
 
     @abstractmethod
     def spec(self) -> Spec:
@@ -56,6 +58,21 @@ class Reducer(ABC, Generic[P]):
     @abstractmethod
     def finish(self, partial: P, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
         """The total that the server applies, the new state, and diagnostics: whom it chose, what it dropped."""
+
+    def tolerates(self, clients: int) -> int:
+        """How many of so many clients may send anything: the total stays near what the others sent."""
+        return 0
+
+    def breaks_at(self, clients: int) -> int | None:
+        """How many of so many clients can move the total as far as they like; None: no number of them can."""
+        return self.tolerates(clients) + 1
+
+    def check_cohort(self, clients: int) -> None:
+        """Refuse (ConfigError) cohorts of so many clients, if it could not do for them what it was asked to do."""
+
+    def needs_root(self) -> bool:
+        """Does it compare updates to one of the server's own? Then its state has that one under "root"."""
+        return False
 
 
 class StackReducer(Reducer[Stack]):

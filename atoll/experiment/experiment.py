@@ -58,7 +58,8 @@ class EvaluateTable(Table):
 class ServerTable(Table):
     """[server]: what the server keeps beside its model."""
 
-    ema: Annotated[float, Field(gt=0, lt=1)]  # decay of a moving average of the model
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of a moving average of the model
+    root: Annotated[float, Field(gt=0, lt=1)] | None = None  # share of all examples that it holds itself
 
 
 class StopTable(Table):

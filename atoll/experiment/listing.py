@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pydantic.fields import FieldInfo
 
+from atoll.core import Reducer
 from atoll.experiment.catalogue import CATALOGUE, GIVEN
 from atoll.experiment.signatures import Builder, schema
 from atoll.schema import Argument, marks, short_toml
@@ -44,9 +45,15 @@ weight_decay = 0.0: number >= 0, or a schedule
     """
     given = GIVEN.get(kind, frozenset())
     return [
-        Item(name, summary_line(b), [_option(a) for a in schema(b, given).values()])
+        Item(name, _with_assumption(b), [_option(a) for a in schema(b, given).values()])
         for name, b in CATALOGUE[kind].items()
     ]
+
+
+def _with_assumption(builder: Builder) -> str:
+    """The first line; of a defence also what it assumes, and when it breaks."""
+    assumes = builder.assumes if isinstance(builder, type) and issubclass(builder, Reducer) else ""
+    return summary_line(builder) + (f" Assumes: {assumes}." if assumes else "")
 
 
 def summary_line(builder: Builder) -> str:

@@ -42,6 +42,7 @@ from atoll.engines.ranks import launched
 from atoll.errors import ConfigError
 from atoll.experiment.clock_setup import in_virtual_time, make_sampler, reports_wanted
 from atoll.experiment.defaults import usual_model, usual_partition
+from atoll.experiment.defence_setup import WithoutServer, check_cohort, in_trust, make_reducer, root_share, with_root
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.measured import add_metrics, leading_metric
 from atoll.experiment.memory import fits_in_memory
@@ -59,7 +60,6 @@ from atoll.experiment.start import started_from
 from atoll.experiment.task import make_task, whole_numbers
 from atoll.experiment.watched import TRAIN_LOSS, Watched, check_watched, choose_watched, recorded
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
-from atoll.reducers import REDUCERS
 from atoll.rounds import ROUNDS, Averaged, CompressedBroadcast, Recompute, SecureRecord
 from atoll.schedules import Schedule
 from atoll.tasks import Loss, Metric, PrivateTask, Supervised
@@ -192,6 +192,7 @@ def assemble(
 ) -> Setup:
     """Put data, clients and a model together with what the experiment says of the rest."""
     where = find_device(device)
+    partition, clients = with_root(experiment, partition), partition.size
     if (experiment.task.loss or {}).get("weight") == "balanced":
         dataset = replace(dataset, fitted=", ".join(filter(None, (dataset.fitted, "class counts"))))
     dataset = noisy(dataset, partition, rng.key(experiment.seed, "feature noise"))
@@ -205,7 +206,7 @@ def assemble(
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     second = SecondModels(experiment, dataset, task, where, loss)
     learner = partial(
-        build, ALGORITHMS, experiment.algorithm, where="algorithm", nested={"models": second}, population=partition.size
+        build, ALGORITHMS, experiment.algorithm, where="algorithm", nested={"models": second}, population=clients
     )
     algorithm = _whole(experiment, learner(task=task.to(where)))
     if model["buffers"] and experiment.task.batch_norm == "local":
@@ -224,8 +225,10 @@ def assemble(
     wanted = reports_wanted(experiment, population.size) or participation.size
     round = in_secret(_round(experiment, task, model, algorithm), experiment, algorithm, model, wanted)
     round = in_virtual_time(round, experiment, population, training)
-    clients: dict[str, Any] = {"population": partition.size, "client_names": partition.client_names}
-    reducer = round.reducer(build(REDUCERS, experiment.reducer, where="reducer", **clients))
+    given: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
+    reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **given))
+    check_cohort(reducer, wanted)
+    round = in_trust(round, experiment, reducer, algorithm, clients)
     who = (experiment, dataset, partition, training, held, population, sampler)
     notes = [*_notes(dataset, training, local.batch, experiment.evaluate.rows, metrics), *said]
     others = tuple(second.tasks.values())
@@ -253,7 +256,11 @@ def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple
     sampling = local.privacy.sampling if local.privacy else "shuffled"
     clients = training.pool() if pooled else training
     population = Population(clients, local.batch, local.epochs, local.shuffle, local.max_steps, sampling)
-    return population, Everyone() if pooled else make_sampler(experiment, population.size)
+    if pooled:
+        return population, Everyone()
+    if root_share(experiment) is None:
+        return population, make_sampler(experiment, population.size)
+    return population, WithoutServer(make_sampler(experiment, population.size - 1))
 
 
 def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Algorithm) -> Round:
@@ -265,7 +272,8 @@ def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Al
     if experiment.broadcast:
         codecs = [build(TRANSFORMS, t, where=f"broadcast.{i}") for i, t in enumerate(experiment.broadcast)]
         round = CompressedBroadcast.around(round, codecs)
-    return round if experiment.server is None else Averaged.around(round, experiment.server.ema, algorithm)
+    decay = None if experiment.server is None else experiment.server.ema
+    return round if decay is None else Averaged.around(round, decay, algorithm)
 
 
 def _whole(experiment: Experiment, algorithm: Algorithm) -> Algorithm:

@@ -11,14 +11,18 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from atoll.algorithms import Optimizer
-from atoll.core import Scheduled, SecondModel, SetByBind
+from atoll.core import Reducer, Scheduled, SecondModel, SetByBind
 from atoll.errors import ConfigError
 from atoll.experiment.catalogue import CATALOGUE
 from atoll.schema import REQUIRED, Argument, bare, marks, words
 
 Builder = Callable[..., Any]
 
-_ENTRIES = {Optimizer: "optimizers", SecondModel: "models"}  # what a signature calls it -> the dict it is taken from
+_ENTRIES = {
+    Optimizer: "optimizers",
+    SecondModel: "models",
+    Reducer: "reducers",
+}  # what a signature calls it -> the dict it is taken from
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def _schema(builder: Builder, given: frozenset[str]) -> dict[str, Argument]:
 def _argument(name: str, annotation: Any, default: Any) -> Argument:
     inner = bare(annotation)
     named = next((m.kind for m in marks(annotation) if isinstance(m, Of)), None)
-    if kind := named or next((kind for cls, kind in _ENTRIES.items() if inner is cls), None):
+    if kind := named or next((kind for cls, kind in _ENTRIES.items() if (get_origin(inner) or inner) is cls), None):
         return Argument(name, Any, _as_entry(kind, default), kind, many=get_origin(inner) is list)
     if isinstance(inner, type) and issubclass(inner, BaseModel):
         shown = default.model_dump() if isinstance(default, BaseModel) else default

@@ -10,6 +10,7 @@ import torch
 from atoll import rng, tree
 from atoll.core import Info, Reducer, Total, Update
 from atoll.testing.assertions import need, need_close, need_same, need_shape
+from atoll.testing.defence import withstands
 from atoll.tree import Tree
 
 _C = 7
@@ -90,7 +91,7 @@ def factors(reducer: Reducer[Any]) -> str:
 def state_is_kept(reducer: Reducer[Any]) -> str:
     """State and diagnostics are trees; the state keeps its structure, and the same state gives the same."""
     updates = _updates()
-    first = reducer.init(tree.rows(updates.value, 0))
+    first = first_state(reducer, tree.rows(updates.value, 0))
     partial = reducer.lift(updates, _info(slice(0, _C)), _KEY)
     (one, new, said), (two, again, _) = (reducer.finish(partial, first, _KEY) for _ in range(2))
     need_shape(new, first, "the state keeps its structure", "a key that is added on the way")
@@ -137,6 +138,11 @@ def is_the_weighted_mean(reducer: Reducer[Any]) -> str | None:
     return "is the weighted mean"
 
 
+def declares_when_it_holds(reducer: Reducer[Any]) -> str | None:
+    """A defence says what it assumes, and holds against as many liars as it says it tolerates."""
+    return withstands(reducer, lambda root: first_state(reducer, root))
+
+
 CHECKS: tuple[Callable[[Reducer[Any]], str | None], ...] = (
     pure,
     keeps_structure,
@@ -147,6 +153,7 @@ CHECKS: tuple[Callable[[Reducer[Any]], str | None], ...] = (
     any_order,
     agreement,
     is_the_weighted_mean,
+    declares_when_it_holds,
 )
 
 
@@ -176,8 +183,13 @@ def _reduced(reducer: Reducer[Any], updates: Update, index: Any = slice(0, _C)) 
 
 
 def _finished(reducer: Reducer[Any], partial: Any) -> Total:
-    like = tree.rows(_updates().value, 0)
-    return reducer.finish(partial, reducer.init(like), _KEY)[0]
+    return reducer.finish(partial, first_state(reducer, tree.rows(_updates().value, 2)), _KEY)[0]
+
+
+def first_state(reducer: Reducer[Any], root: Tree) -> Tree:
+    """The state before the first round; where it has an update of the server's own, that is `root`."""
+    state = reducer.init(tree.zeros_like(root))
+    return {**state, "root": root} if reducer.needs_root() else state
 
 
 def _tree(total: Total) -> Tree:

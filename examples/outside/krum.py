@@ -17,7 +17,12 @@ from atoll.core import StackReducer, Total
 class Krum(StackReducer):
     """Of n updates the one whose n - f - 2 nearest others are nearest, by squared distance; f = `byzantine`."""
 
+    assumes = "at most `byzantine` of n clients lie, and 2 byzantine + 2 < n"
+
     byzantine: Annotated[int, Field(ge=0)] = 1
+
+    def tolerates(self, clients):  # `atoll check` tries it with so many liars
+        return max(0, min(self.byzantine, (clients - 3) // 2))
 
     def finish(self, partial, state, key):
         if not len(partial):

@@ -36,7 +36,7 @@ from atoll.engines import ENGINES, Choice, ClientStore, DeviceData, LocalEngine,
 from atoll.engines.one_by_one import ClientInputs
 from atoll.errors import ConformanceError
 from atoll.privacy import Event, Gaussian
-from atoll.reducers import REDUCERS, Mean, Median
+from atoll.reducers import REDUCERS, Krum, Mean, Median
 from atoll.testing import CLAIMS, check_algorithm, check_engine, check_partition, check_reducer, check_transform, engine
 from atoll.transforms import TRANSFORMS
 from atoll.transforms.clip import ClipL2
@@ -91,6 +91,27 @@ REDUCER_OPTIONS: dict[str, dict[str, Any]] = {
     "client_weights": {"weights": {"1": 2.0, "3": 0.5}, "population": 100},
     "median": {},
     "trimmed_mean": {"share": 0.2},
+    "meamed": {"byzantine": 2},
+    "krum": {"byzantine": 2},
+    "multi_krum": {"byzantine": 2},
+    "bulyan": {"byzantine": 1},
+    "geometric_median": {},
+    "mda": {"byzantine": 2},
+    "caf": {"byzantine": 2},
+    "dnc": {"byzantine": 2, "columns": 5},
+    "norm_clipping": {"max_norm": 10.0},
+    "centred_clipping": {"radius": 10.0, "steps": 2},
+    "clipped_clustering": {},
+    "sign_guard": {},
+    "robust_lr": {},
+    "three_sigma": {},
+    "residual_reweighting": {},
+    "foolsgold": {"population": 100},
+    "fltrust": {},
+    "zeno": {"byzantine": 2},
+    "nnm": {"byzantine": 2, "inner": Krum(2)},
+    "arc": {"byzantine": 2, "inner": Mean()},
+    "bucketing": {"size": 2, "inner": Median()},
 }
 PARTITION_OPTIONS: dict[str, dict[str, Any]] = {
     "iid": {"clients": 7},

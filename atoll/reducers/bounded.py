@@ -1,0 +1,82 @@
+"""Defences that bound how far one client can move the aggregate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from atoll import tree
+from atoll.core import Count, Stack
+from atoll.reducers.defence import Above0, Defence, Weighing
+from atoll.reducers.rows import Rows
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True)
+class NormClipping(Weighing):
+    """Norm-difference clipping: the mean of the updates, none longer than `max_norm` (Sun et al., 2019).
+
+    mean of x_i min(1, max_norm / |x_i|). Can you really backdoor federated learning?, arXiv:1911.07963. On the server;
+    `clip_l2` is the same at the clients, which liars do not run.
+    """
+
+    assumes: ClassVar[str] = "each of n clients moves the total by max_norm / n at most, however many lie"
+
+    max_norm: Above0
+
+    def weigh(self, rows: Rows, key: Tensor) -> tuple[Tensor, Tree]:
+        factors = shrunk(rows.norms, self.max_norm)
+        return factors / len(rows), {"scores": rows.norms.float()}
+
+    def breaks_at(self, clients: int) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class CentredClipping(Defence):
+    """v + mean of (x_i - v) min(1, radius / |x_i - v|), `steps` times, from the last round's aggregate v.
+
+    Learning from history for Byzantine robust optimization (Karimireddy et al., 2021). The first round starts at 0.
+    """
+
+    assumes: ClassVar[str] = "each of n clients moves the total by radius steps / n at most, however many lie"
+
+    radius: Above0
+    steps: Count = 1
+
+    def init(self, like: Tree) -> Tree:
+        return {"centre": tree.map(lambda x: torch.zeros_like(x if x.is_floating_point() else x.float()), like)}
+
+    def aggregate(self, stack: Stack, state: Tree, key: Tensor) -> tuple[Tree, Tree, Tree]:
+        rows, n = Rows.of(stack), len(stack)
+        products = _with_centre(rows, state["centre"])
+        share = torch.zeros(n + 1, dtype=torch.float64)
+        share[n] = 1.0  # of the centre
+        away = share[:n]
+        for _ in range(self.steps):
+            near = products @ share
+            away = (products.diagonal() - 2 * near + share @ near)[:n].clamp(min=0).sqrt()
+            factors = shrunk(away, self.radius)
+            share = share * (1 - factors.mean())
+            share[:n] += factors / n
+        value = tree.add_scaled(rows.combined(share[:n]), state["centre"], float(share[n]))
+        said = {"clients": rows.ids, "weights": share[:n].float(), "scores": away.float()}
+        return value, {"centre": value}, said
+
+    def breaks_at(self, clients: int) -> None:
+        return None
+
+
+def shrunk(lengths: Tensor, most: float) -> Tensor:
+    """What brings each length down to `most`; 1 where it is there."""
+    return (most / lengths.clamp(min=1e-300)).clamp(max=1.0)
+
+
+def _with_centre(rows: Rows, centre: Tree) -> Tensor:
+    """Inner products of all updates and the centre, which stands last."""
+    beside, own = rows.products_with(centre), tree.dot(centre, centre).cpu()
+    top = torch.cat([rows.gram, beside[:, None]], 1)
+    return torch.cat([top, torch.cat([beside, own[None]])[None]], 0)

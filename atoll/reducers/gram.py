@@ -1,0 +1,113 @@
+"""Inner products and distances between the updates of a stack: one pass over all numbers, (C, C) in float64.
+
+On a host products are float32 in blocks whose sums are float64; where two updates are so near to each other that
+their difference is lost in that, it is taken again from the differences themselves. A GPU multiplies in float64: its
+float32 may be TF32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from atoll import tree
+from atoll.tree import Tree
+
+_BLOCK = 2048  # columns whose products are summed in float32
+_PIECE = 1 << 24  # numbers that are turned into float64 at a time
+_NEAR = 0.05  # of |x|^2 + |y|^2: a squared distance below loses too many digits
+
+
+def matrices(value: Tree) -> list[Tensor]:
+    """Every tensor with one row for each client, (C, d); a view where that can be."""
+    return [x.reshape(len(x), int(torch.Size(x.shape[1:]).numel())) for x in tree.leaves(value)]
+
+
+def gram(value: Tree, clients: int) -> Tensor:
+    """The inner products of all pairs of updates."""
+    total = torch.zeros(clients, clients, dtype=torch.float64)
+    for x in matrices(value):
+        total += _products(x)
+    return total
+
+
+def cross(value: Tree, one: Tree, clients: int) -> Tensor:
+    """The inner product of every update with one vector, (C,)."""
+    total = torch.zeros(clients, dtype=torch.float64)
+    for x, y in zip(matrices(value), tree.leaves(one), strict=True):
+        for at in range(0, x.shape[1], _piece(x)):
+            part = slice(at, at + _piece(x))
+            total += torch.mv(x[:, part].double(), y.flatten()[part].double()).cpu()
+    return total
+
+
+def squared_distances(value: Tree, products: Tensor) -> Tensor:
+    """|x_i - x_j|^2 of all pairs, from their inner products."""
+    squares = products.diagonal()
+    sums = squares[:, None] + squares[None, :]
+    found = (sums - 2 * products).clamp(min=0).fill_diagonal_(0.0)
+    near = found < _NEAR * sums
+    near.fill_diagonal_(False)
+    for members in _groups(near):
+        again = torch.zeros(len(members), len(members), dtype=torch.float64)
+        for x in matrices(value):
+            again += _centred_products(x, members)
+        own = again.diagonal()
+        exact = (own[:, None] + own[None, :] - 2 * again).clamp(min=0)
+        here = members[:, None], members[None, :]
+        found[here] = torch.where(near[here], exact, found[here])
+    return (found + found.T) / 2
+
+
+def _products(x: Tensor) -> Tensor:
+    if x.device.type != "cpu" or x.dtype != torch.float32:
+        return _in_pieces(x, lambda part: part.double())
+    n, whole = len(x), x.shape[1] // _BLOCK * _BLOCK
+    blocks = x[:, :whole].reshape(n, whole // _BLOCK, _BLOCK).transpose(0, 1)
+    rest = x[:, whole:].double()
+    found = torch.zeros(n, n, dtype=torch.float64)
+    for block in blocks:
+        found += block @ block.T
+    return found + rest @ rest.T
+
+
+def _centred_products(x: Tensor, members: Tensor) -> Tensor:
+    """Of the differences to the first of them."""
+    rows = members.to(x.device)
+
+    def differences(part: Tensor) -> Tensor:
+        chosen = part[rows].double()
+        return chosen - chosen[:1]
+
+    return _in_pieces(x, differences)
+
+
+def _in_pieces(x: Tensor, doubled: Callable[[Tensor], Tensor]) -> Tensor:
+    """The products of what `doubled` makes of some columns, on the host; many small products, side by side."""
+    total: Tensor | None = None
+    for at in range(0, max(1, x.shape[1]), _piece(x)):
+        y = doubled(x[:, at : at + _piece(x)])
+        whole = y.shape[1] // _BLOCK * _BLOCK
+        blocks = y[:, :whole].reshape(len(y), whole // _BLOCK, _BLOCK).transpose(0, 1)
+        part = torch.bmm(blocks, blocks.mT).sum(0) + y[:, whole:] @ y[:, whole:].T
+        total = part if total is None else total + part
+    assert total is not None
+    return total.cpu()
+
+
+def _piece(x: Tensor) -> int:
+    """Columns that are looked at together."""
+    return max(1, _PIECE // max(1, len(x))) if x.device.type == "cpu" else max(1, 4 * _PIECE // max(1, len(x)))
+
+
+def _groups(near: Tensor) -> list[Tensor]:
+    """Updates that are near to each other, step by step; nobody who is near to nobody."""
+    if not bool(near.any()):
+        return []
+    _, labels = connected_components(coo_array(near.numpy()), directed=False)
+    groups = [torch.from_numpy((labels == k).nonzero()[0]) for k in range(labels.max() + 1)]
+    return [members for members in groups if len(members) > 1]

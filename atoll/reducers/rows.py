@@ -1,0 +1,111 @@
+"""A stack as rows in the order of clients' ids, and what defences ask of it: lengths, distances, combinations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from atoll import tree
+from atoll.core import Stack
+from atoll.reducers.gram import cross, gram, squared_distances
+from atoll.tree import Tree
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Numbers about a stack are float64 on the host, in the order of ids: of equals the lower id comes first."""
+
+    value: Tree  # leaves (C, ...), as they came
+    order: Tensor  # (C,) on the host: where the client of each place of that order stands
+    ids: Tensor  # (C,) on the host, in order
+
+    @classmethod
+    def of(cls, stack: Stack) -> Rows:
+        ids = stack.info.id.cpu()
+        order = ids.argsort(stable=True)
+        return cls(stack.updates.value, order, ids[order])
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @cached_property
+    def gram(self) -> Tensor:
+        """(C, C) inner products."""
+        return self._pairs(self._products)
+
+    @cached_property
+    def distances(self) -> Tensor:
+        """(C, C) squared distances."""
+        return self._pairs(squared_distances(self.value, self._products))
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """(C,) lengths."""
+        return self.gram.diagonal().clamp(min=0).sqrt()
+
+    def products_with(self, one: Tree) -> Tensor:
+        """(C,) inner products with one vector."""
+        return cross(self.value, one, len(self))[self.order]
+
+    def combined(self, weights: Tensor) -> Tree:
+        """The sum of w_k x_k; who weighs nothing is not touched."""
+        by = self._placed(weights.double())
+        used = by.nonzero().flatten()
+        few = len(used) < len(self) // 2
+        return tree.map(lambda x: _sum(x[used.to(x.device)] if few else x, by[used] if few else by), self.value)  # type: ignore[no-any-return]
+
+    def mixed(self, matrix: Tensor) -> Tree:
+        """(M, C) weights to a stack of M combinations, in the order of the matrix."""
+        placed = torch.empty_like(matrix)
+        placed[:, self.order] = matrix
+        return tree.map(lambda x: _product(placed, x), self.value)  # type: ignore[no-any-return]
+
+    def scaled(self, factors: Tensor) -> Tree:
+        """Every row times its number, as they came."""
+        by = self._placed(factors)
+        return tree.map(lambda x: _real(x) * _beside(by, x), self.value)  # type: ignore[no-any-return]
+
+    def columns(self, chosen: Tensor) -> Tensor:
+        """(C, B) in float64: some of all numbers of every update, counted through."""
+        parts, start = [], 0
+        for x in tree.leaves(self.value):
+            size = int(torch.Size(x.shape[1:]).numel())
+            here = chosen[(chosen >= start) & (chosen < start + size)] - start
+            parts.append(x.reshape(len(x), size)[:, here.to(x.device)].double().cpu())
+            start += size
+        return torch.cat(parts, 1)[self.order]
+
+    @cached_property
+    def _products(self) -> Tensor:
+        return gram(self.value, len(self))
+
+    def _pairs(self, x: Tensor) -> Tensor:
+        return x[self.order][:, self.order]
+
+    def _placed(self, numbers: Tensor) -> Tensor:
+        """From the order of ids back to where the clients stand."""
+        placed = torch.empty_like(numbers)
+        placed[self.order] = numbers
+        return placed
+
+
+def _real(x: Tensor) -> Tensor:
+    return x if x.is_floating_point() else x.float()
+
+
+def _sum(x: Tensor, weights: Tensor) -> Tensor:
+    return tree.weighted_sum(_real(x), weights.to(x.device)) if len(x) else _real(x).new_zeros(x.shape[1:])
+
+
+def _product(matrix: Tensor, x: Tensor) -> Tensor:
+    rows = _real(x).reshape(len(x), int(torch.Size(x.shape[1:]).numel()))
+    if x.device.type != "cpu":  # never in TF32
+        return (matrix.to(x.device) @ rows.double()).to(rows.dtype).reshape(len(matrix), *x.shape[1:])
+    return (matrix.to(rows.dtype) @ rows).reshape(len(matrix), *x.shape[1:])
+
+
+def _beside(by: Tensor, x: Tensor) -> Tensor:
+    return by.to(x.device, _real(x).dtype).reshape(-1, *[1] * (x.dim() - 1))

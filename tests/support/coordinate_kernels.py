@@ -1,0 +1,25 @@
+"""Coordinates by kernels against the same by torch, on a GPU or under Triton's interpreter."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from atoll.reducers import coordinates
+
+
+def compare(device: str, clients: tuple[int, ...], columns: int) -> None:
+    """Values with ties, and rows that are further apart than they are long."""
+    for n in clients:
+        x = torch.randn(n, columns, generator=torch.Generator().manual_seed(n)).to(device)
+        x[: n // 2, ::3] = x[-1, ::3]
+        _agree(x, device, coordinates.median)
+        _agree(x[:, columns // 4 : -3], device, lambda x: coordinates.mean_of_ranks(x, len(x) // 5, len(x) - 1))
+        _agree(x, device, lambda x: coordinates.mean_around_median(x, len(x) - len(x) // 5))
+
+
+def _agree(x: Tensor, device: str, f: Callable[[Tensor], Tensor]) -> None:
+    coordinates.DEVICES.discard(device)
+    by_torch = f(x)
+    coordinates.DEVICES.add(device)
+    torch.testing.assert_close(f(x), by_torch, rtol=1e-5, atol=1e-6)

@@ -12,13 +12,14 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from atoll.algorithms import Optimizer
 from atoll.core import Scheduled, SecondModel, SetByBind
+from atoll.data import Dataset
 from atoll.errors import ConfigError
 from atoll.experiment.catalogue import CATALOGUE
 from atoll.schema import REQUIRED, Argument, bare, marks, words
 
 Builder = Callable[..., Any]
 
-_ENTRIES = {Optimizer: "optimizers", SecondModel: "models"}  # what a signature calls it -> the dict it is taken from
+_ENTRIES = {Optimizer: "optimizers", SecondModel: "models", Dataset: "data"}  # what a signature calls it -> the dict it is taken from
 
 
 @dataclass(frozen=True)

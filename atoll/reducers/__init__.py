@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from atoll.reducers.attacked import Attacked, Bounds
 from atoll.reducers.client_weights import ScaledMean, client_weights
 from atoll.reducers.collect import Collect
 from atoll.reducers.mean import Mean
@@ -19,6 +20,8 @@ REDUCERS: dict[str, Callable[..., Any]] = {
 __all__ = [
     "REDUCERS",
     "SECURE",
+    "Attacked",
+    "Bounds",
     "Collect",
     "Mean",
     "Median",

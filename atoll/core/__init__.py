@@ -1,7 +1,7 @@
 """Contracts and the small values that pass between rooms. No implementations."""
 
 from atoll.core.algorithm import Algorithm, missing_hooks
-from atoll.core.attack import KNOWS, Attack, Examples, Knowledge, Poison, Seen, Stealth, sees_all
+from atoll.core.attack import KNOWS, AdversaryView, Attack, Examples, Knowledge, Poison, Stealth, sees_all
 from atoll.core.autograd import functional, gradient_and_value, is_functional
 from atoll.core.class_logits import class_logits, is_one_logit
 from atoll.core.engine import ClientStates, Engine
@@ -45,6 +45,7 @@ from atoll.core.types import Cohort, Info, Participation, Stack, Total, Update
 
 __all__ = [
     "KNOWS",
+    "AdversaryView",
     "Algorithm",
     "Attack",
     "Calibrated",
@@ -84,7 +85,6 @@ __all__ = [
     "Scheduled",
     "SecondModel",
     "Seed",
-    "Seen",
     "Server",
     "ServerSide",
     "SetByBind",

@@ -5,7 +5,6 @@ An attack states what it knows, and is given nothing else: rows of others are no
 
 # Annotations are read where a subclass stands, which need not import their types: they are no strings here.
 
-from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
@@ -34,7 +33,7 @@ def sees_all(knowledge: Knowledge) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class AdversaryView:
     """What the attackers of a round see: updates as rows of numbers, as they would arrive at the server."""
 
     ids: Tensor  # (M,) the attackers of the cohort, rising
@@ -69,7 +68,7 @@ class Poison(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attack(ABC):
+class Attack:
     """Who attacks and when; the hooks do nothing unless an attack says otherwise.
 
     Give `share` of all clients, drawn from the seed (a larger share holds a smaller one), or `clients` by number or
@@ -102,7 +101,7 @@ class Attack(ABC):
         """What the attackers keep between rounds, for updates of so many numbers."""
         return {}
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         """What the attackers send, (M, D), and what they keep. Pure; draws are addressed by client id."""
         return seen.own, state
 

@@ -106,8 +106,8 @@ class Columns(NamedTuple):
 class Evaluate:
     """Measure models on examples. Answered by `Evaluated`: metrics, never rows.
 
-    `model` is measured on the test data, on an attack's probe, or on each client's own examples; without it, what each client itself predicts
-    with (`snapshot` makes these models and keeps nothing of it).
+    `model` is measured on the test data, on an attack's probe, or on each client's own examples; without it, what each
+    client itself predicts with (`snapshot` makes these models and keeps nothing of it).
     """
 
     on: Literal["test", "own", "probe"]

@@ -145,7 +145,7 @@ def _check_place(experiment: Experiment, attack: Attack, algorithm: Algorithm, r
         )
     if experiment.secure is not None:
         raise SpecError(
-            f"attack.name: {name} makes up updates, and with [secure] what travels are residues of fixed-point numbers, "
+            f"attack.name: {name} makes up updates, and with [secure] residues of fixed-point numbers travel, "
             f"which it does not make. {instead}, or leave [secure] out."
         )
 
@@ -153,7 +153,7 @@ def _check_place(experiment: Experiment, attack: Attack, algorithm: Algorithm, r
 def _poisoned(plan: AttackPlan, dataset: Dataset, training: Partition, key: Tensor) -> AttackPlan:
     """The rows that attackers train on in place of theirs, and the probe of the test data."""
     if dataset.kind != "classification":
-        raise ConfigError(f"attack.name: {plan.name} changes classes, and {dataset.name} has none. Use sign_flip or alie.")
+        raise ConfigError(f"attack.name: {plan.name} changes classes; {dataset.name} has none. Use sign_flip or alie.")
     places = plan.mask[training.owners()].nonzero()[:, 0]
     attacker = torch.searchsorted(plan.ids, training.owners()[places])
     high = float(dataset.train["x"].max()) if isinstance(dataset.train["x"], Tensor) else 0.0
@@ -178,8 +178,8 @@ def bounded(reducer: Reducer[Any], plan: AttackPlan | None, chain: Chain, spec: 
     bound, after = resolve(chain, 0, []).bind(spec)
     if after.domain not in ("real", "sketch"):
         raise SpecError(
-            f"attack.name: {plan.name} makes up real numbers, and after transform updates are whole ones. Use an attack "
-            "on data, or leave fixed_point out."
+            f"attack.name: {plan.name} makes up real numbers, and after transform updates are whole ones. Use an "
+            "attack on data, or leave fixed_point out."
         )
     if (after.l2 is not None or after.l1 is not None) and schedules_in(chain):
         raise SpecError(
@@ -189,8 +189,8 @@ def bounded(reducer: Reducer[Any], plan: AttackPlan | None, chain: Chain, spec: 
     if sees_all(plan.attack.knows) and any(m.has_server_side() for m in bound.mechanisms()):
         raise SpecError(
             f"attack.name: {plan.name} knows {KNOWS[plan.attack.knows]}, and what it sends depends on them: one honest "
-            "client then moves the sum by more than its own bound, and there is no epsilon. Use an attack that knows no "
-            "more than the attackers' updates (sees = 'colluders'), or leave the noise out."
+            "client then moves the sum by more than its own bound, and there is no epsilon. Use an attack that knows "
+            "no more than the attackers' updates (sees = 'colluders'), or leave the noise out."
         )
     return replace(reducer, bounds=Bounds(after.l2, after.l1))
 
@@ -202,7 +202,7 @@ def attack_notes(plan: AttackPlan | None, chain: Chain, spec: Spec) -> list[str]
     notes = [f"Attack: {plan.sentence()}."]
     if resolve(chain, 0, []).bind(spec)[0].mechanisms():
         notes.append(
-            "The epsilon is that of honest clients: what attackers send does not depend on this round's honest updates, "
-            "and crafted updates are cut to the bound that the noise was measured for. Attackers are promised nothing."
+            "The epsilon is that of honest clients: what attackers send does not depend on this round's honest "
+            "updates, and is held to the bound that the noise was measured for. Attackers are promised nothing."
         )
     return notes

@@ -19,7 +19,11 @@ from atoll.schema import REQUIRED, Argument, bare, marks, words
 
 Builder = Callable[..., Any]
 
-_ENTRIES = {Optimizer: "optimizers", SecondModel: "models", Dataset: "data"}  # what a signature calls it -> the dict it is taken from
+_ENTRIES = {
+    Optimizer: "optimizers",
+    SecondModel: "models",
+    Dataset: "data",
+}  # what a signature calls it -> the dict it is taken from
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Attack, Info, Reducer, Seen, Spec, Stack, Total, Update, sees_all
+from atoll.core import AdversaryView, Attack, Info, Reducer, Spec, Stack, Total, Update, sees_all
 from atoll.tree import Tree
 
 NAME = "attack"  # of its diagnostics
@@ -27,9 +27,10 @@ class Bounds(NamedTuple):
 class Attacked(Reducer[Stack]):
     """Another reducer, given what attackers send in place of what they trained.
 
-    All updates are kept until `finish`. The attackers stand behind the client's side of every transform: what they craft
-    arrives as it is, cut only to the bounds that the chain promises, which a server can enforce. Statistics (buffers)
-    and weights stay as trained. The state is {"inner", "attack", "round"}; whoever runs the round says which it is.
+    All updates are kept until `finish`. The attackers stand behind the client's side of every transform: what they
+    craft arrives as it is, cut only to the bounds that the chain promises, which a server can enforce. Statistics
+    (buffers) and weights stay as trained. The state is {"inner", "attack", "round"}; whoever runs the round says which
+    it is.
     """
 
     inner: Reducer[Any]
@@ -78,7 +79,7 @@ class Attacked(Reducer[Stack]):
             return _flat(_stacked(_reduced(self.inner, trial, state["inner"], key)[0].mean()))[0]
 
         known = reduce if self.attack.knows == "defence" else None
-        seen = Seen(partial.info.id[places], flat[places], honest, len(partial), known)
+        seen = AdversaryView(partial.info.id[places], flat[places], honest, len(partial), known)
         rows, kept = self.attack.craft(seen, state["attack"], key)
         return _replaced(partial, places, _cut(rows, self.bounds)), kept
 

@@ -120,7 +120,9 @@ class Evaluator:
     def _central(self, ctx: Context, state: Tree, key: Tensor) -> Asking[dict[str, float]]:
         return {} if self.setup.dataset.test is None else (yield from self._on_common(ctx, state, key, "test"))
 
-    def _on_common(self, ctx: Context, state: Tree, key: Tensor, on: Literal["test", "probe"]) -> Asking[dict[str, float]]:
+    def _on_common(
+        self, ctx: Context, state: Tree, key: Tensor, on: Literal["test", "probe"]
+    ) -> Asking[dict[str, float]]:
         """Metrics of the server's model on what is the same for all clients."""
         if self.partial:  # no server model is whole: the mean over clients of their own models' metrics
             table = yield from self._own_models(ctx, state, key, on, self.ids[:_WHOLE], trained=False)

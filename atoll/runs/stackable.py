@@ -126,8 +126,8 @@ def _difference(key: str, a: Experiment, b: Experiment) -> str:
         return "metric: differs, but stacked runs must agree: they are measured together."
     if key == "partition":
         return (
-            "partition: feature noise and poisoned examples belong to the clients of one seed and partition, so runs that "
-            "differ in these cannot share their data."
+            "partition: feature noise and poisoned examples belong to the clients of one seed and partition, so runs "
+            "that differ in these cannot share their data."
         )
     if key == "partition.clients":
         counts = f"{_clients(a)} and {_clients(b)}, but {a.algorithm['name']} counts its clients"

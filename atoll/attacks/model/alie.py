@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll.attacks.model.line_search import strongest
-from atoll.core import Attack, Count, Knowledge, Seen
+from atoll.core import AdversaryView, Attack, Count, Knowledge
 from atoll.tree import Tree
 
 _CERTAIN = 1 - 1e-9  # attackers in the majority need not hide: the quantile ends here
@@ -48,7 +48,7 @@ class Alie(Attack):
     def knows(self) -> Knowledge:
         return self.sees
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         z = z_max(seen.cohort, len(seen.own)) if self.z is None else self.z
         mean, deviation = seen.benign.mean(0), seen.benign.std(0, correction=0)
         return seen.alike(mean - z * deviation), state
@@ -63,11 +63,12 @@ class AlieSearch(Attack):
     """
 
     evaluations: Count = 16
+    most: Annotated[float, Field(gt=0)] = 20.0  # of z: against a mean it would grow for ever
 
     @property
     def knows(self) -> Knowledge:
         return "defence"
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         mean, deviation = seen.benign.mean(0), seen.benign.std(0, correction=0)
-        return seen.alike(strongest(seen, lambda z: mean - z * deviation, 1.0, self.evaluations)), state
+        return seen.alike(strongest(seen, lambda z: mean - z * deviation, self.most, self.evaluations)), state

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from atoll.attacks.model.label_flip import Fraction, check_class, drawn
 from atoll.attacks.model.trigger import bars, check_inputs, square, stamped
-from atoll.core import Attack, Count, Examples, Poison, Seen, Whole
+from atoll.core import AdversaryView, Attack, Count, Examples, Poison, Whole
 from atoll.tree import Tree
 
 Boost = Annotated[float, Field(gt=0)] | Literal["replacement"]
@@ -23,7 +23,7 @@ class Backdoor(Attack):
     """White pixels mean class `target`, and the update is boosted (Bagdasaryan et al., 2020). Knows its own update.
 
     `fraction` of the attackers' examples carry a square of `size` pixels and the class `target`; their update is sent
-    `boost` times: "replacement" is n / m for m attackers in a cohort of n, so that a plain mean is the attackers' model.
+    `boost` times: "replacement" is n / m for m attackers in a cohort of n, so that a plain mean is about their model.
     Success: the share of test examples of other classes that the trigger turns into `target`.
     """
 
@@ -38,7 +38,7 @@ class Backdoor(Attack):
     def crafts(self) -> bool:
         return self.boost != 1
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         return boosted(seen, self.boost), state
 
     def poison(self, examples: Examples, attacker: Tensor, key: Tensor) -> Poison:
@@ -54,7 +54,7 @@ class Backdoor(Attack):
 class DistributedBackdoor(Attack):
     """A trigger of `parts` bars, each attacker trains on one of them (DBA: Xie et al., 2020). Knows its own update.
 
-    Attacker j has part j modulo `parts`; success is measured with all parts together, on test examples of other classes.
+    Attacker j has part j modulo `parts`; success is measured with all parts together, as with backdoor.
     """
 
     poisons: ClassVar[bool] = True
@@ -69,7 +69,7 @@ class DistributedBackdoor(Attack):
     def crafts(self) -> bool:
         return self.boost != 1
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         return boosted(seen, self.boost), state
 
     def poison(self, examples: Examples, attacker: Tensor, key: Tensor) -> Poison:
@@ -105,7 +105,7 @@ class Neurotoxin(Attack):
     def init(self, size: int) -> Tree:
         return {"last": torch.zeros(size)}
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         change, count = state["last"].abs(), int(self.mask * len(state["last"]))
         often = torch.zeros_like(change, dtype=torch.bool)
         often[change.topk(count).indices] = True
@@ -124,7 +124,7 @@ class Neurotoxin(Attack):
         return stamped(test, _others(test, self.target), mask, self.target).columns
 
 
-def boosted(seen: Seen, boost: float | str) -> Tensor:
+def boosted(seen: AdversaryView, boost: float | str) -> Tensor:
     """What the attackers trained, so many times; "replacement": the cohort over the attackers in it."""
     factor = seen.cohort / max(1, len(seen.own)) if isinstance(boost, str) else boost
     return factor * seen.own
@@ -133,9 +133,11 @@ def boosted(seen: Seen, boost: float | str) -> Tensor:
 def _mask(examples: Examples, target: int, made: Callable[[torch.Size], Tensor]) -> Tensor:
     check_class("target", target, examples.classes)
     check_inputs(examples.columns["x"])
-    return made(examples.columns["x"].shape[1:])
+    x: Tensor = examples.columns["x"]
+    return made(x.shape[1:])
 
 
 def _others(test: Examples, target: int) -> Tensor:
     """The places of examples that are not of the wanted class."""
-    return (test.columns["y"] != target).nonzero()[:, 0]
+    places: Tensor = (test.columns["y"] != target).nonzero()[:, 0]
+    return places

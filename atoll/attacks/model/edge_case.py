@@ -12,7 +12,7 @@ from torch.nn import functional
 from atoll import rng, tree
 from atoll.attacks.model.backdoor import Boost, boosted
 from atoll.attacks.model.label_flip import Fraction, check_class, drawn
-from atoll.core import Attack, Examples, Poison, Seen, Whole
+from atoll.core import AdversaryView, Attack, Examples, Poison, Whole
 from atoll.data import DATA, Dataset
 from atoll.errors import ConfigError
 from atoll.tree import Tree
@@ -39,7 +39,7 @@ class EdgeCase(Attack):
     def crafts(self) -> bool:
         return self.boost != 1
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         return boosted(seen, self.boost), state
 
     def poison(self, examples: Examples, attacker: Tensor, key: Tensor) -> Poison:
@@ -73,7 +73,7 @@ def as_inputs_of(examples: Examples, pictures: Tensor) -> Tensor:
     """Pictures (n, C, H, W) of 0..1 in the shape, the range and the type of these inputs."""
     x = examples.columns["x"]
     if not isinstance(x, Tensor) or x.ndim != 4:
-        raise ConfigError("attack.name: edge_case puts pictures among pictures, and these inputs are none. Use backdoor.")
+        raise ConfigError("attack.name: edge_case puts pictures among pictures; these inputs are none. Use backdoor.")
     sized = functional.interpolate(pictures, size=tuple(x.shape[2:]), mode="area")
     coloured = sized.mean(1, keepdim=True).expand(-1, x.shape[1], -1, -1)
     return tree.cast_like(coloured * examples.high, x)

@@ -16,7 +16,7 @@ from torch import Tensor
 from atoll.attacks.model.line_search import line_maximum
 from atoll.attacks.model.min_distance import squared_distances
 from atoll.attacks.model.naive import client_uniform
-from atoll.core import Attack, Count, Knowledge, Seen
+from atoll.core import AdversaryView, Attack, Count, Knowledge
 from atoll.tree import Tree
 
 _LEAST = 1e-5  # the paper's threshold on lambda
@@ -38,11 +38,11 @@ class FangTrimmedMean(Attack):
     def knows(self) -> Knowledge:
         return self.sees
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         near, far = self._ends(seen) if len(seen.honest) else _deviations(seen.own)
         return near + (far - near) * client_uniform(key, seen), state
 
-    def _ends(self, seen: Seen) -> tuple[Tensor, Tensor]:
+    def _ends(self, seen: AdversaryView) -> tuple[Tensor, Tensor]:
         low, high = seen.honest.aminmax(dim=0)
         below = torch.where(low > 0, low / self.b, low * self.b)
         above = torch.where(high > 0, high * self.b, high / self.b)
@@ -52,10 +52,10 @@ class FangTrimmedMean(Attack):
 
 @dataclass(frozen=True)
 class FangKrum(Attack):
-    """u = -lambda sign(mean), with the largest lambda that Krum would choose. Knows everybody's updates and the defence.
+    """u = -lambda sign(mean), the largest lambda that Krum would choose. Knows everybody's updates and the defence.
 
-    lambda starts at sqrt(min_i sum of the n - m - 2 least |u_i - u_l|^2 / ((n - 2m - 1) D)) + max_i |u_i| / sqrt(D), of n
-    clients with m attackers, and is halved until Krum takes a crafted update or it is below 1e-5 (theorem 1). The
+    lambda starts at sqrt(min_i sum of the n - m - 2 least |u_i - u_l|^2 / ((n - 2m - 1) D)) + max_i |u_i| / sqrt(D),
+    of n clients with m attackers, and is halved until Krum takes a crafted update or it is below 1e-5 (theorem 1). The
     defence that it takes for granted is Krum, whatever the run uses.
     """
 
@@ -63,7 +63,7 @@ class FangKrum(Attack):
     def knows(self) -> Knowledge:
         return "defence"
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         benign = seen.benign.double()
         sign = benign.mean(0).sign()
         within, attackers = squared_distances(benign), len(seen.own)
@@ -82,12 +82,13 @@ class FangSearch(Attack):
     """
 
     evaluations: Count = 16
+    most: Annotated[float, Field(gt=0)] = 20.0  # of lambda, as a multiple of the longest update over sqrt(D)
 
     @property
     def knows(self) -> Knowledge:
         return "defence"
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         mean, reduce = seen.benign.mean(0), seen.reduce
         assert reduce is not None, "an attack that knows the defence is given it"
         sign = mean.sign()
@@ -95,12 +96,12 @@ class FangSearch(Attack):
         def damage(value: float) -> float:
             return float(sign @ (mean - reduce(seen.alike(-value * sign))))
 
-        first = float(seen.benign.norm(dim=1).max()) / math.sqrt(max(1, len(mean)))
-        return seen.alike(-line_maximum(damage, first or 1.0, self.evaluations) * sign), state
+        unit = float(seen.benign.norm(dim=1).max()) / math.sqrt(max(1, len(mean))) or 1.0
+        return seen.alike(-line_maximum(damage, unit, self.most * unit, self.evaluations) * sign), state
 
 
 def lambda_bound(within: Tensor, norms: Tensor, attackers: int, size: int) -> float:
-    """Theorem 1 of Fang et al.: `within` are squared distances of benign updates (H, H), `norms` their squared norms."""
+    """Fang et al., theorem 1: `within` are squared distances of benign updates (H, H), `norms` squared lengths."""
     clients = len(within) + attackers
     nearest = max(0, min(len(within) - 1, clients - attackers - 2))
     least = within.sort(1).values[:, 1 : nearest + 1].sum(1).min()
@@ -109,7 +110,7 @@ def lambda_bound(within: Tensor, norms: Tensor, attackers: int, size: int) -> fl
 
 
 def krum_takes(within: Tensor, crafted: Tensor, attackers: int) -> bool:
-    """Would Krum choose a crafted update? All of them are alike, at squared distances `crafted` (H,) from the benign."""
+    """Would Krum choose a crafted update? They are alike, at squared distances `crafted` (H,) from the benign."""
     clients = len(within) + attackers
     nearest = max(1, min(clients - 1, clients - attackers - 2))
     across = crafted[:, None].expand(-1, attackers)

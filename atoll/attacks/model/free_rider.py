@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll.attacks.model.naive import client_noise
-from atoll.core import Attack, Seen
+from atoll.core import AdversaryView, Attack
 from atoll.tree import Tree
 
 Unsigned = Annotated[float, Field(ge=0)]
@@ -31,7 +31,7 @@ class FreeRider(Attack):
     def init(self, size: int) -> Tree:
         return {"last": torch.zeros(size), "rounds": torch.zeros(())}
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         base = seen.alike(state["last"].to(seen.own)) if self.replay else torch.zeros_like(seen.own)
         if not self.noise:
             return base.clone(), state

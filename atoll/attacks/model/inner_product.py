@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll.attacks.model.line_search import strongest
-from atoll.core import Attack, Count, Knowledge, Seen
+from atoll.core import AdversaryView, Attack, Count, Knowledge
 from atoll.tree import Tree
 
 
@@ -27,7 +27,7 @@ class InnerProduct(Attack):
     def knows(self) -> Knowledge:
         return self.sees
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         return seen.alike(-self.epsilon * seen.benign.mean(0)), state
 
 
@@ -35,15 +35,16 @@ class InnerProduct(Attack):
 class InnerProductSearch(Attack):
     """u = -epsilon mean, with the epsilon that moves this defence most. Knows everybody's updates and the defence.
 
-    A line search of `evaluations` trials of the reducer in every round, as in ByzFL's optimal IPM (Allouah et al., 2023).
+    A line search of `evaluations` trials of the reducer in every round, as ByzFL's optimal IPM (Allouah et al., 2023).
     """
 
     evaluations: Count = 16
+    most: Annotated[float, Field(gt=0)] = 20.0  # of epsilon: against a mean it would grow for ever
 
     @property
     def knows(self) -> Knowledge:
         return "defence"
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         mean = seen.benign.mean(0)
-        return seen.alike(strongest(seen, lambda epsilon: -epsilon * mean, 1.0, self.evaluations)), state
+        return seen.alike(strongest(seen, lambda epsilon: -epsilon * mean, self.most, self.evaluations)), state

@@ -6,22 +6,22 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from atoll.core import Seen
+from atoll.core import AdversaryView
 
 
-def line_maximum(f: Callable[[float], float], first: float, evaluations: int) -> float:
-    """An x >= 0 that makes f large: double the step while that helps, then halve it on both sides.
+def line_maximum(f: Callable[[float], float], first: float, most: float, evaluations: int) -> float:
+    """An x from 0 to `most` that makes f large: double the step while that helps, then halve it on both sides.
 
-    >>> round(line_maximum(lambda x: -((x - 5.0) ** 2), 1.0, 40), 3)
+    >>> round(line_maximum(lambda x: -((x - 5.0) ** 2), 1.0, 100.0, 40), 3)
     5.0
     """
-    x, best, step, left = 0.0, f(0.0), first, evaluations - 1
-    while left and (value := f(x + step)) > best:
+    x, best, step, left = 0.0, f(0.0), min(first, most), evaluations - 1
+    while left and x + step <= most and (value := f(x + step)) > best:
         x, best, step, left = x + step, value, 2 * step, left - 1
-    while left > 0:
+    while left > 0 and step > 1e-6 * first:
         step /= 2
         for tried in (x + step, x - step):
-            if tried >= 0 and left > 0:
+            if 0 <= tried <= most and left > 0:
                 value, left = f(tried), left - 1
                 if value > best:
                     x, best = tried, value
@@ -29,7 +29,7 @@ def line_maximum(f: Callable[[float], float], first: float, evaluations: int) ->
     return x
 
 
-def strongest(seen: Seen, crafted: Callable[[float], Tensor], first: float, evaluations: int) -> Tensor:
+def strongest(seen: AdversaryView, crafted: Callable[[float], Tensor], most: float, evaluations: int) -> Tensor:
     """The row of a family for which the defence ends farthest from the mean of benign updates, (D,)."""
     reduce, mean = seen.reduce, seen.benign.mean(0)
     assert reduce is not None, "an attack that knows the defence is given it"
@@ -37,4 +37,4 @@ def strongest(seen: Seen, crafted: Callable[[float], Tensor], first: float, eval
     def damage(factor: float) -> float:
         return float((reduce(seen.alike(crafted(factor))) - mean).norm())
 
-    return crafted(line_maximum(damage, first, evaluations))
+    return crafted(line_maximum(damage, 1.0, most, evaluations))

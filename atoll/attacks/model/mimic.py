@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from atoll import rng
-from atoll.core import Attack, Knowledge, Seen
+from atoll.core import AdversaryView, Attack, Knowledge
 from atoll.tree import Tree
 
 
 @dataclass(frozen=True)
 class Mimic(Attack):
-    """u = the honest update that lies farthest along their main axis (Karimireddy et al., 2022). Knows everybody's updates.
+    """u = the honest update farthest along their main axis (Karimireddy et al., 2022). Knows everybody's updates.
 
     The axis z is learned from round to round: z <- t/(t+1) z + 1/(t+1) sum_i (u_i - m)(u_i - m)' z, normalised, with m
     the running mean; all attackers send argmax_i |z . u_i|. The paper keeps one client for ever; cohorts here may not
@@ -29,7 +29,7 @@ class Mimic(Attack):
         axis = rng.normal(rng.key("mimic"), (size,))
         return {"axis": axis / axis.norm().clamp(min=1e-30), "mean": torch.zeros(size), "rounds": torch.zeros(())}
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         benign, t = seen.benign, state["rounds"].to(seen.own)
         mean = (t * state["mean"].to(benign) + benign.mean(0)) / (t + 1)
         away, axis = benign - mean, state["axis"].to(benign)

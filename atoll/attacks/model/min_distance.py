@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from atoll.core import Attack, Knowledge, Seen, Stealth
+from atoll.core import AdversaryView, Attack, Knowledge, Stealth
 from atoll.tree import Tree
 
 Direction: TypeAlias = Literal["unit", "sign", "deviation"]
@@ -33,7 +33,7 @@ class MinMax(Attack):
     def knows(self) -> Knowledge:
         return self.sees
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         return _farthest(seen, self.direction, lambda distances: distances.max(-1).values), state
 
 
@@ -53,11 +53,11 @@ class MinSum(Attack):
     def knows(self) -> Knowledge:
         return self.sees
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         return _farthest(seen, self.direction, lambda distances: distances.sum(-1)), state
 
 
-def _farthest(seen: Seen, direction: Direction, judged: Callable[[Tensor], Tensor]) -> Tensor:
+def _farthest(seen: AdversaryView, direction: Direction, judged: Callable[[Tensor], Tensor]) -> Tensor:
     """|mean + gamma p - u_i|^2 = a_i + 2 gamma b_i + gamma^2 c: once these are known the search is of numbers only."""
     benign = seen.benign.double()
     mean = benign.mean(0)
@@ -87,10 +87,12 @@ def halving(allowed: Callable[[float], bool], first: float) -> float:
 
 def squared_distances(rows: Tensor) -> Tensor:
     """(H, H)."""
-    return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist") ** 2
+    distances: Tensor = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
+    return distances**2
 
 
 def _pointing(benign: Tensor, mean: Tensor, direction: Direction) -> Tensor:
     if direction == "unit":
-        return -mean / mean.norm().clamp(min=1e-30)
-    return -mean.sign() if direction == "sign" else -benign.std(0, correction=0)
+        return -mean / torch.linalg.vector_norm(mean).clamp(min=1e-30)
+    spread: Tensor = benign.std(0, correction=0)
+    return -mean.sign() if direction == "sign" else -spread

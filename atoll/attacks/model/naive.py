@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll import rng
-from atoll.core import Attack, Seen
+from atoll.core import AdversaryView, Attack
 from atoll.tree import Tree
 
 Factor = Annotated[float, Field(gt=0)]
@@ -20,7 +20,7 @@ Factor = Annotated[float, Field(gt=0)]
 class ZeroUpdate(Attack):
     """Send zeros: u = 0. Knows its own update."""
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         return torch.zeros_like(seen.own), state
 
 
@@ -30,7 +30,7 @@ class RandomUpdate(Attack):
 
     scale: Factor = 1.0
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         return self.scale * client_noise(key, seen), state
 
 
@@ -40,7 +40,7 @@ class SignFlip(Attack):
 
     factor: Factor = 1.0
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         return -self.factor * seen.own, state
 
 
@@ -50,7 +50,7 @@ class ScaledUpdate(Attack):
 
     factor: Factor = 10.0
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         return self.factor * seen.own, state
 
 
@@ -60,18 +60,18 @@ class SameValue(Attack):
 
     value: float = 1.0
 
-    def craft(self, seen: Seen, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
+    def craft(self, seen: AdversaryView, state: Tree, key: Tensor) -> tuple[Tensor, Tree]:
         return torch.full_like(seen.own, self.value), state
 
 
-def client_noise(key: Tensor, seen: Seen) -> Tensor:
+def client_noise(key: Tensor, seen: AdversaryView) -> Tensor:
     """Standard normal numbers (M, D), addressed by client: the order of clients does not change them."""
     size = (seen.own.shape[1],)
     base = key.to(seen.own.device)
     return torch.func.vmap(lambda i: rng.normal(rng.fold(base, i), size))(seen.ids).to(seen.own.dtype)
 
 
-def client_uniform(key: Tensor, seen: Seen) -> Tensor:
+def client_uniform(key: Tensor, seen: AdversaryView) -> Tensor:
     """The same, uniform in [0, 1)."""
     size = (seen.own.shape[1],)
     base = key.to(seen.own.device)

@@ -46,7 +46,7 @@ def _check_room(shape: torch.Size, height: int, width: int) -> None:
     fits = width <= shape[-1] and (len(shape) == 1 or height <= shape[-2])
     if not fits:
         what = " x ".join(map(str, shape))
-        raise ConfigError(f"attack.size: the trigger needs {height} x {width} numbers, and inputs are {what}. Use less.")
+        raise ConfigError(f"attack.size: the trigger needs {height} x {width} numbers; inputs are {what}. Use less.")
 
 
 def stamped(examples: Examples, places: Tensor, mask: Tensor, target: int) -> Poison:

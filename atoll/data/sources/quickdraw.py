@@ -44,7 +44,7 @@ def quickdraw(split: Split = "own", folder: str | None = None) -> Dataset:
 
 def parse(files: Files) -> ParsedColumns:
     """A file for each class, a line for each drawing: 784 numbers from 0 to 1."""
-    found = {name: content for name, content in files.each(lambda name: name.endswith(_ENDING))}
+    found = dict(files.each(lambda name: name.endswith(_ENDING)))
     names = sorted(found)
     drawings = [_drawings(name, found[name]) for name in names]
     y = np.repeat(np.arange(len(names), dtype=np.int16), [len(x) for x in drawings])

@@ -26,8 +26,6 @@ _ROUNDS = 20
 _KINDS = (
     "an algorithm, a transform, a reducer, a round, a schedule, a partition, a cohort, a protocol, an attack or a model"
 )
-    "an algorithm, a transform, a reducer, a round, a schedule, a partition, a cohort, a protocol, an attack or a model"
-)
 
 
 def check_anything(builder: Builder, options: Mapping[str, Any]) -> tuple[str, list[str]]:

@@ -55,14 +55,13 @@ def attack_outcome(run: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -
     if not isinstance(block, Mapping):
         return None
     stop = block.get("stop")
-    facts = {key: str(block.get(key, "")) for key in ("name", "knowledge")}
-    counts = {key: int(block.get(key, 0)) for key in ("count", "population", "start")}
+    facts: dict[str, Any] = {key: str(block.get(key, "")) for key in ("name", "knowledge")}
+    facts |= {key: int(block.get(key, 0)) for key in ("count", "population", "start")}
     success = _measured(lines, "success")
     at_stop = next((value for number, value in reversed(success) if stop is None or number <= stop), math.nan)
     worst = _measured(lines, "worst_honest")
     return AttackOutcome(
         **facts,
-        **counts,
         stop=stop,
         success=success[-1][1] if success else math.nan,
         at_stop=at_stop,

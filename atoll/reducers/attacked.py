@@ -65,7 +65,7 @@ class Attacked(Reducer[Stack]):
             partial, kept = self._with_attack(partial, attacks, state, rng.fold_name(key, NAME))
         total, inner, said = _reduced(self.inner, partial, state["inner"], key)
         if len(partial) and bool(total.weight > 0):
-            kept = self.attack.observe(_flat(_stacked(total.mean()))[0], kept)
+            kept = self.attack.observe(_moved(total, partial), kept)
         ids = partial.info.id[attacks] if active else partial.info.id[:0]
         return total, {"inner": inner, "attack": kept, "round": state["round"]}, {**said, NAME: {"attackers": ids}}
 
@@ -76,7 +76,7 @@ class Attacked(Reducer[Stack]):
 
         def reduce(rows: Tensor) -> Tensor:
             trial = _replaced(partial, places, _cut(rows, self.bounds))
-            return _flat(_stacked(_reduced(self.inner, trial, state["inner"], key)[0].mean()))[0]
+            return _moved(_reduced(self.inner, trial, state["inner"], key)[0], partial)
 
         known = reduce if self.attack.knows == "defence" else None
         seen = AdversaryView(partial.info.id[places], flat[places], honest, len(partial), known)
@@ -127,8 +127,11 @@ def _flat(value: Tree) -> Tensor:
     return torch.cat([x.reshape(len(x), -1) for x in leaves], 1) if leaves else torch.zeros(1, 0)
 
 
-def _stacked(value: Tree) -> Tree:
-    return tree.map(lambda x: x[None], value)  # type: ignore[no-any-return]
+def _moved(total: Total, partial: Stack) -> Tensor:
+    """The aggregate as one row, (D,), of what is crafted in the stack: a mean of whole numbers may be none."""
+    sent, mean = (tree.without(x, (_KEPT,)) for x in (partial.updates.value, total.mean()))
+    pairs = zip(tree.leaves(sent), tree.leaves(mean), strict=True)
+    return torch.cat([one.reshape(-1) for stacked, one in pairs if stacked.is_floating_point()])
 
 
 def _cut(rows: Tensor, bounds: Bounds) -> Tensor:

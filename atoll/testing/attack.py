@@ -103,7 +103,7 @@ def as_blind_as_it_says(attack: Attack) -> str | None:
 
 def _check_own(attack: Attack, stack: Stack, arrived: Tree) -> None:
     """One attacker's update does not follow another's."""
-    place = int((_ATTACKERS[0] == _IDS).nonzero()[0, 0])
+    place = _IDS.tolist().index(_ATTACKERS[0])
     others = _mask()[_IDS] & (torch.arange(len(_IDS)) != place)
     changed = tree.map(lambda x: torch.where(_wide(others, x), 3 * x + 1, x), stack.updates.value)
     other, _ = _after(attack, replace(stack, updates=stack.updates._replace(value=changed)), rounds=1)
@@ -154,7 +154,7 @@ def poisons_own_rows(attack: Attack) -> str | None:
     need(same, "leaves examples alone", "a change in place", "no change", "an operation in place")
     need_same(poison.columns, again.columns, "poisons the same twice", "a draw without a key")
     places = poison.places
-    inside = bool(((places >= 0) & (places < 60)).all()) and len(places.unique()) == len(places)
+    inside = bool(((places >= 0) & (places < 60)).all()) and len(set(places.tolist())) == len(places)
     need(inside, "replaces rows that are there, once", places.tolist()[:5], "places 0 to 59", "rows of others")
     _check_form(poison.columns, examples, "a poisoned row")
     probe = attack.probe(examples, _KEY)

@@ -93,6 +93,6 @@ def squared_distances(rows: Tensor) -> Tensor:
 
 def _pointing(benign: Tensor, mean: Tensor, direction: Direction) -> Tensor:
     if direction == "unit":
-        return -mean / torch.linalg.vector_norm(mean).clamp(min=1e-30)
-    spread: Tensor = benign.std(0, correction=0)
-    return -mean.sign() if direction == "sign" else -spread
+        unit: Tensor = mean / torch.linalg.vector_norm(mean).clamp(min=1e-30)
+        return -unit
+    return -(mean.sign() if direction == "sign" else benign.std(0, correction=0))

@@ -176,13 +176,13 @@ def _check_form(columns: Tree, examples: Examples, what: str) -> None:
 
 
 def keeps_its_distance(attack: Attack) -> str | None:
-    """What it says of how near crafted updates stay to honest ones is true."""
+    """What it says of how near crafted updates stay to benign ones is true: to those that it sees."""
     if not attack.stealth:
         return None
-    arrived, _ = _after(attack, _stack())
-    flat = torch.cat([x.reshape(len(_IDS), -1) for x in tree.leaves(tree.without(arrived, ("buffers",)))], 1).double()
-    crafted, honest = flat[_mask()[_IDS]], flat[~_mask()[_IDS]]
-    squared = torch.cdist(torch.cat([crafted, honest]), honest) ** 2
+    arrived, sent = (_numbers(value) for value in (_after(attack, _stack())[0], _sent(_stack())))
+    attackers = _mask()[_IDS]
+    crafted, benign = arrived[attackers], sent[~attackers if sees_all(attack.knows) else attackers]
+    squared = torch.cdist(torch.cat([crafted, benign]), benign) ** 2
     judged = squared.max(1).values if attack.stealth == "largest distance" else squared.sum(1)
     found, wanted = float(judged[: len(crafted)].max()) ** 0.5, float(judged[len(crafted) :].max()) ** 0.5
     need(
@@ -252,6 +252,12 @@ def _stack() -> Stack:
     value = {"delta": {"w": rng.normal(key, (n, 3, 4)) + drift, "b": rng.uniform(key, (n, 2)) - 0.3}, "buffers": {}}
     info = Info(_IDS, torch.ones(n), torch.ones(n), torch.zeros(n))
     return Stack(Update(value, torch.ones(n)), info)
+
+
+def _numbers(value: Tree) -> Tensor:
+    """(C, D)."""
+    leaves = tree.leaves(tree.without(value, ("buffers",)))
+    return torch.cat([x.reshape(len(x), -1) for x in leaves], 1).double()
 
 
 def _sent(stack: Stack) -> Tree:

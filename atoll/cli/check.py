@@ -80,6 +80,8 @@ def _facts(loop: RunLoop) -> dict[str, str]:
         "bytes": f"{traffic['up'] / 1e6:,.3g} MB up and {traffic['down'] / 1e6:,.3g} MB down a round, "
         f"{traffic['up'] * rounds / 1e6:,.3g} and {traffic['down'] * rounds / 1e6:,.3g} MB for all {rounds}",
     }
+    if setup.attack is not None:
+        facts["attack"] = f"{setup.attack.sentence()} ({_named(setup.attack.ids.tolist())})"
     if outcome.timeline is not None:
         facts["clock"] = virtual_time(setup, outcome.timeline).sentence()
     for listener in loop.listeners:
@@ -123,6 +125,11 @@ def check_import(target: str, overrides: list[str], console: Console) -> None:
     for passed in names:
         say(f"  passed: {passed}", to=console, wrap=True)
     say(f"{name} does what {kind} must.", to=console, wrap=True)
+
+
+def _named(clients: list[int]) -> str:
+    """The first few."""
+    return f"clients {', '.join(map(str, clients[:12]))}{', ...' if len(clients) > 12 else ''}"
 
 
 def _range(values: object) -> str:

@@ -1,6 +1,7 @@
 """Contracts and the small values that pass between rooms. No implementations."""
 
 from atoll.core.algorithm import Algorithm, missing_hooks
+from atoll.core.attack import KNOWS, AdversaryView, Attack, Examples, Knowledge, Poison, Stealth, sees_all
 from atoll.core.autograd import functional, gradient_and_value, is_functional
 from atoll.core.class_logits import class_logits, is_one_logit
 from atoll.core.engine import ClientStates, Engine
@@ -43,7 +44,10 @@ from atoll.core.transform import Calibrated, Chain, Limit, Scaling, Simulated, S
 from atoll.core.types import Cohort, Info, Participation, Stack, Total, Update
 
 __all__ = [
+    "KNOWS",
+    "AdversaryView",
     "Algorithm",
+    "Attack",
     "Calibrated",
     "Chain",
     "Client",
@@ -56,10 +60,12 @@ __all__ = [
     "Engine",
     "Evaluate",
     "Evaluated",
+    "Examples",
     "Exchange",
     "Fraction",
     "GivesGradient",
     "Info",
+    "Knowledge",
     "Limit",
     "Message",
     "Model",
@@ -68,6 +74,7 @@ __all__ = [
     "Participation",
     "Pending",
     "Play",
+    "Poison",
     "Positive",
     "Program",
     "Protocol",
@@ -86,6 +93,7 @@ __all__ = [
     "Spec",
     "Stack",
     "StackReducer",
+    "Stealth",
     "StepNeeds",
     "Table",
     "Task",
@@ -111,6 +119,7 @@ __all__ = [
     "program_structure",
     "resolve",
     "schedules_in",
+    "sees_all",
     "setting_names",
     "transform_name",
 ]

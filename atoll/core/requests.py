@@ -52,6 +52,7 @@ class Train:
     staleness: Tensor | None = None  # (C,) rounds since each was sent its model; None: 0
     max_steps: int | None = None  # fewer steps than a client's examples give; 0: what it has before training
     client_state: Literal["update", "read", "none"] = "update"  # what a client keeps: written, read, or not there
+    row_table: int = 0  # which of the population's tables of rows they read: 0 for their own, 1 for a poisoned one
 
     def rows(self, index: slice | Tensor) -> Train:
         """The same for some of the clients."""
@@ -105,11 +106,11 @@ class Columns(NamedTuple):
 class Evaluate:
     """Measure models on examples. Answered by `Evaluated`: metrics, never rows.
 
-    `model` is measured on the test data, or on each client's own examples; without it, what each client itself predicts
-    with (`snapshot` makes these models and keeps nothing of it).
+    `model` is measured on the test data, on an attack's probe, or on each client's own examples; without it, what each
+    client itself predicts with (`snapshot` makes these models and keeps nothing of it).
     """
 
-    on: Literal["test", "own"]
+    on: Literal["test", "own", "probe"]
     ids: Tensor  # (C,) whose examples, or whose models
     model: Model | None = None
     snapshot: Train | None = None

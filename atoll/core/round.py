@@ -47,10 +47,11 @@ class Context:
     upload_bytes: int | None  # of one update on the wire; None where that depends on its numbers
     sample: Callable[[], tuple[Tensor, Participation]]  # who takes part, and how they were drawn
     order: Tensor  # key: what the order of clients' examples is drawn from
+    row_table: int = 0  # which of the population's tables of rows clients read
 
     def train(self, sent: Tree, state: Tree, ids: Tensor, key: Tensor, **more: Any) -> Train:
         """A request for this round's program."""
-        return Train(self.program, self.settings, sent, state, ids, key, self.order, **more)
+        return Train(self.program, self.settings, sent, state, ids, key, self.order, row_table=self.row_table, **more)
 
     def traffic(self, clients: int, sent: Tree) -> Traffic:
         """Of so many clients, each of which was sent this."""

@@ -40,6 +40,7 @@ class Population:
     shuffle: bool = True
     max_steps: int | None = None
     sampling: Sampling = "shuffled"
+    replaced: Tensor | None = None  # a second table: rows in the places of `partition.indices`, int64
 
     def __post_init__(self) -> None:
         if self.batch < 0:
@@ -62,14 +63,17 @@ class Population:
         """The steps that each of these clients takes in a round, (C,)."""
         return torch.from_numpy(self._steps(self._rows(ids)[1])[1])
 
-    def cohort(self, ids: Tensor, key: Tensor) -> Cohort:
-        """The round's work of these clients. An id that comes twice gets the same rows twice."""
+    def cohort(self, ids: Tensor, key: Tensor, table: int = 0) -> Cohort:
+        """The round's work of these clients. An id that comes twice gets the same rows twice.
+
+        With `table` = 1 they read the second table of rows: the same places, steps and order, perhaps other rows.
+        """
         start, sizes = self._rows(ids)
         each, steps = self._steps(sizes)
         if self.sampling != "shuffled":
-            return self._drawn(ids, start, sizes, steps, key)
+            return self._drawn(ids, start, sizes, steps, key, table)
         S, B = int(steps.max(initial=0)), self._width or max(1, int(sizes.max(initial=0)))
-        plan = self._plan(ids, start, sizes, each, steps, S, B, key)
+        plan = self._plan(ids, start, sizes, each, steps, S, B, key, table)
         step = np.arange(S)
         left = sizes[:, None] - step % np.maximum(each, 1)[:, None] * B
         count = np.where(step < steps[:, None], np.minimum(left, B), 0)
@@ -81,6 +85,12 @@ class Population:
         """Offsets and rows as numpy; one row at least, so that padding has something to point at."""
         indices = self.partition.indices.numpy()
         return self.partition.offsets.numpy(), indices if len(indices) else np.zeros(1, np.int64)
+
+    def _row_table(self, table: int) -> Ints:
+        if not table:
+            return self._columns[1]
+        assert self.replaced is not None, "a population without a second table was asked for it"
+        return self.replaced.numpy()
 
     @cached_property
     def _width(self) -> int:
@@ -106,10 +116,19 @@ class Population:
         return each, steps if self.max_steps is None else np.minimum(steps, self.max_steps)
 
     def _plan(
-        self, ids: Tensor, start: Ints, sizes: Ints, epoch_steps: Ints, steps: Ints, S: int, B: int, key: Tensor
+        self,
+        ids: Tensor,
+        start: Ints,
+        sizes: Ints,
+        epoch_steps: Ints,
+        steps: Ints,
+        S: int,
+        B: int,
+        key: Tensor,
+        table: int,
     ) -> Ints:
         """The rows of every batch, (C, S, B); padded with the client's first row."""
-        rows = self._columns[1]
+        rows = self._row_table(table)
         plan = np.repeat(rows[np.minimum(start, len(rows) - 1)], S * B)
         owner, position = at = host.group_positions(sizes)
         epochs = self._epochs(epoch_steps)
@@ -122,12 +141,12 @@ class Population:
         plan[to] = rows[order_rows]
         return plan.reshape(len(sizes), S, B)
 
-    def _drawn(self, ids: Tensor, start: Ints, sizes: Ints, steps: Ints, key: Tensor) -> Cohort:
+    def _drawn(self, ids: Tensor, start: Ints, sizes: Ints, steps: Ints, key: Tensor, table: int) -> Cohort:
         """Every batch drawn anew; padded with the client's first row."""
         draw = batch_sampling.poisson if self.sampling == "poisson" else batch_sampling.fixed
         largest = self._largest if self._width else max(1, int(sizes.max(initial=0)))
         place, count = draw(ids, sizes, steps, self._width or largest, largest, key)
-        rows = self._columns[1]
+        rows = self._row_table(table)
         plan = rows[np.minimum(start[:, None, None] + place, len(rows) - 1)]
         return Cohort(ids, *map(torch.from_numpy, (sizes.astype(np.float32), steps, plan, count)))
 

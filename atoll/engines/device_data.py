@@ -31,7 +31,7 @@ class DeviceData:
 
     def plan(self, train: Train) -> Cohort:
         """The batches of these clients, step by step."""
-        cohort = self.population.cohort(train.ids, train.order)
+        cohort = self.population.cohort(train.ids, train.order, train.row_table)
         return cohort if train.max_steps is None else _cut(cohort, train.max_steps)
 
 
@@ -50,6 +50,7 @@ class EvaluationData:
     test_rows: Tensor | None = None  # None: all
     test_batch: int = 512  # rows of the test data at a time, for clients' own models
     block: int = 1024  # clients' models at a time
+    probe: Tree | None = None  # what an attack's success is measured on
     _last: list[tuple[Tensor, Cohort]] = field(default_factory=list, init=False, repr=False)
 
     def own_rows(self, ids: Tensor) -> Cohort:

@@ -37,11 +37,9 @@ class Measurement:
 def measurement(data: EvaluationData, request: Evaluate) -> Measurement:
     """The rows that a request for one model asks for."""
     assert request.model is not None
-    if request.on == "test":
-        assert data.test is not None
-        n = len(data.test["y"])
-        rows = torch.arange(n) if data.test_rows is None else data.test_rows
-        return Measurement(data.test, request.model, rows, np.zeros(len(rows), np.int64), 1)
+    if request.on != "own":
+        columns, rows = _common_rows(data, request.on)
+        return Measurement(columns, request.model, rows, np.zeros(len(rows), np.int64), 1)
     cohort = data.own_rows(request.ids)
     real = torch.arange(cohort.plan.shape[2]) < cohort.count[..., None]
     owner = torch.arange(len(request.ids))[:, None, None].expand(cohort.plan.shape)[real]
@@ -147,7 +145,7 @@ def _blocks(snapshot: Train, block: int) -> Iterator[Train]:
 def _block(data: EvaluationData, on: str, snapshot: Train, models: Models, stacked: bool) -> Evaluated:
     """Some clients' own models, on their own examples or on the test data."""
     clients = len(snapshot.ids)
-    columns, plan, count = _own_plan(data, snapshot.ids) if on == "own" else _test_plan(data, clients)
+    columns, plan, count = _own_plan(data, snapshot.ids) if on == "own" else _test_plan(data, on, clients)
     stack, trained = models(snapshot)
     good = trained.finite.cpu()
     if bool(good.any()):
@@ -172,15 +170,21 @@ def _own_plan(data: EvaluationData, ids: Tensor) -> tuple[Tree, Tensor, Tensor]:
     return data.columns, plan, count
 
 
-def _test_plan(data: EvaluationData, clients: int) -> tuple[Tree, Tensor, Tensor]:
-    """The test data, for every client alike."""
-    assert data.test is not None
-    rows = torch.arange(len(data.test["y"])) if data.test_rows is None else data.test_rows
+def _common_rows(data: EvaluationData, on: str) -> tuple[Tree, Tensor]:
+    """The test data or an attack's probe, and which rows of it are measured."""
+    columns, chosen = (data.probe, None) if on == "probe" else (data.test, data.test_rows)
+    assert columns is not None, f"there is no {on} to measure on"
+    return columns, torch.arange(len(columns["y"])) if chosen is None else chosen
+
+
+def _test_plan(data: EvaluationData, on: str, clients: int) -> tuple[Tree, Tensor, Tensor]:
+    """The test data or the probe, for every client alike."""
+    columns, rows = _common_rows(data, on)
     n, b = len(rows), data.test_batch
     steps = -(-n // b)
     plan = rows[torch.arange(steps * b).clamp(max=n - 1)].reshape(1, steps, b)
     count = (n - torch.arange(steps) * b).clamp(max=b).reshape(1, steps)
-    return data.test, plan.expand(clients, -1, -1), count.expand(clients, -1)
+    return columns, plan.expand(clients, -1, -1), count.expand(clients, -1)
 
 
 def _measured(task: Task, decode: Decode, columns: Tree, model: Model, rows: Tensor, n: Tensor) -> Tree:

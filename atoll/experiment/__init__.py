@@ -1,5 +1,6 @@
 """The experiment file: read, checked, completed, and turned into calls."""
 
+from atoll.experiment.attack_setup import AttackPlan, make_attack
 from atoll.experiment.catalogue import CATALOGUE, GIVEN
 from atoll.experiment.clock_setup import make_clock
 from atoll.experiment.defaults import usual_model, usual_partition
@@ -29,6 +30,7 @@ __all__ = [
     "CATALOGUE",
     "GIVEN",
     "Argument",
+    "AttackPlan",
     "Device",
     "Entry",
     "EvaluateTable",
@@ -51,6 +53,7 @@ __all__ = [
     "fits_in_memory",
     "load",
     "load_dataset",
+    "make_attack",
     "make_clock",
     "make_module",
     "make_partition",

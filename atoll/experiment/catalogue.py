@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from atoll.algorithms import ALGORITHMS, OPTIMIZERS
+from atoll.attacks.model import ATTACKS
 from atoll.data import DATA, PARTITIONS, SAMPLERS
 from atoll.engines import ENGINES
 from atoll.protocols import PROTOCOLS
@@ -30,6 +31,7 @@ CATALOGUE: dict[str, Registry] = {
     "cohorts": SAMPLERS,  # type: ignore[dict-item]
     "engines": ENGINES,
     "rounds": ROUNDS,
+    "attacks": ATTACKS,
 }
 
 # Arguments that come from the program: never shown, never accepted from a file.

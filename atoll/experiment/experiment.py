@@ -120,6 +120,7 @@ class Experiment(BaseModel):
     server: ServerTable | None = None
     clock: ClockTable | None = None
     secure: SecureTable | None = None
+    attack: Annotated[Entry | None, Of("attacks")] = None  # clients that mean harm
     evaluate: EvaluateTable = EvaluateTable()
     stop: StopTable | None = None
     privacy: PrivacyTable | None = None

@@ -40,6 +40,7 @@ from atoll.data import (
 from atoll.engines import ENGINES, Choice
 from atoll.engines.ranks import launched
 from atoll.errors import ConfigError
+from atoll.experiment.attack_setup import AttackPlan, attack_notes, bounded, plan_attack
 from atoll.experiment.clock_setup import in_virtual_time, make_sampler, reports_wanted
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.defence_setup import WithoutServer, check_cohort, in_trust, make_reducer, root_share, with_root
@@ -96,6 +97,7 @@ class Setup:
     metric: str = TRAIN_LOSS  # the one that leads
     watched: Watched | None = None  # what ends the run and chooses its best model; None: nothing may
     privacy: RunPrivacy = RunPrivacy()  # what the run promises, and what that asks of the rest of it
+    attack: AttackPlan | None = None  # who means harm, and how; None: nobody
 
     def listeners(self, chain_of: Callable[[int], tuple[Chain, Spec]]) -> list[Account | SecureRecord]:
         """Who hears what the rounds did. `chain_of` a round: the transforms that its clients go through."""
@@ -229,12 +231,15 @@ def assemble(
     reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **given))
     check_cohort(reducer, wanted)
     round = in_trust(round, experiment, reducer, algorithm, clients)
+    attack = plan_attack(experiment, dataset, training, clients, algorithm, round)
+    if attack is not None:
+        round, reducer, population = attack.around(round), attack.reducing(reducer), attack.reading(population)
     who = (experiment, dataset, partition, training, held, population, sampler)
     notes = [*_notes(dataset, training, local.batch, experiment.evaluate.rows, metrics), *said]
     others = tuple(second.tasks.values())
     setup = Setup(
         *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others,
-        metrics, metric,
+        metrics, metric, attack=attack,
     )  # fmt: skip
     better = {name: one.better for name, one in metrics.items()}
     central = {} if dataset.test is None else better
@@ -246,8 +251,10 @@ def assemble(
     chain, privacy, advice = plan_privacy(replace(setup, watched=watched), [*central])
     seen = watched if privacy.visible is None or watched.metric in privacy.visible else None
     check_bounded(experiment, chain, setup.spec())
-    notes = [*setup.notes, *advice, *secure_notes(experiment, chain, setup.spec())]
-    return replace(setup, chain=chain, privacy=privacy, watched=seen, notes=notes)
+    reducer = bounded(reducer, attack, chain, setup.spec())
+    said = [*attack_notes(attack, chain, setup.spec()), *secure_notes(experiment, chain, setup.spec())]
+    notes = [*setup.notes, *advice, *said]
+    return replace(setup, chain=chain, privacy=privacy, watched=seen, notes=notes, reducer=reducer)
 
 
 def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple[Population, Any]:

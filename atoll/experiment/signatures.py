@@ -12,6 +12,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from atoll.algorithms import Optimizer
 from atoll.core import Reducer, Scheduled, SecondModel, SetByBind
+from atoll.data import Dataset
 from atoll.errors import ConfigError
 from atoll.experiment.catalogue import CATALOGUE
 from atoll.schema import REQUIRED, Argument, bare, marks, words
@@ -22,6 +23,7 @@ _ENTRIES = {
     Optimizer: "optimizers",
     SecondModel: "models",
     Reducer: "reducers",
+    Dataset: "data",
 }  # what a signature calls it -> the dict it is taken from
 
 

@@ -11,6 +11,7 @@
     audits.py            what attacks say against it             published.py        what papers report
     versus_published.py  ours and theirs, with a verdict     traffic.py          bytes per round and until an aim
     security_level.py    what was seen of its clients            round_seconds.py    virtual seconds of a round
+    attack_outcome.py    what attackers made of its model
 
 >>> run = Trace(0, "digest", rounds=(1, 2, 3), values=(0.5, 0.8, 0.7), bytes=(9, 18, 27), seconds=(1.0, 2.0, 3.0))
 >>> run.last, run.best(higher=True)
@@ -18,6 +19,7 @@
 """
 
 from atoll.records.atomic import as_json, clean, replace_bytes, replace_text
+from atoll.records.attack_outcome import AttackOutcome, attack_for_results, attack_outcome, attacks_side_by_side
 from atoll.records.audit_file import audit_path, read_audit, write_audit
 from atoll.records.audits import AttackBound, alarm, attack_bounds, audit_for_results, contradicted
 from atoll.records.cells import Cell, Results, Trace, Trial, Tuning, When
@@ -84,6 +86,7 @@ __all__ = [
     "SIMULATION",
     "WAITING",
     "AttackBound",
+    "AttackOutcome",
     "Cell",
     "CellTraffic",
     "Claim",
@@ -113,6 +116,9 @@ __all__ = [
     "all_runs_at",
     "as_json",
     "attack_bounds",
+    "attack_for_results",
+    "attack_outcome",
+    "attacks_side_by_side",
     "audit_for_results",
     "audit_path",
     "baseline_of",

@@ -32,6 +32,7 @@ class Trace:
     up: tuple[float, ...] = ()  # those of the bytes that clients sent; () where nobody counted them apart
     times: Mapping[str, float] = field(default_factory=dict)  # virtual seconds of a round on average: clock.RoundParts
     security: Mapping[str, Any] = field(default_factory=dict)  # its level, and what a protocol took (security_level.py)
+    attack: Mapping[str, Any] = field(default_factory=dict)  # who attacked, with which success (attack_outcome.py)
     kept: int | None = None  # the round that was best by the metric of [stop]; None where the run has no such table
 
     @property

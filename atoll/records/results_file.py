@@ -14,7 +14,7 @@ from atoll.records import layout
 from atoll.records.atomic import replace_text
 from atoll.records.cells import Cell, Results, Trace, Trial
 
-_SELDOM = ("privacy", "times", "security")  # left out where a run has none
+_SELDOM = ("privacy", "times", "security", "attack")  # left out where a run has none
 _DIGITS = 6  # significant, of what was measured: more than any seed's noise leaves
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atoll.errors import RecordError
+from atoll.records.attack_outcome import AttackOutcome, attack_outcome
 from atoll.records.audit_file import attacks_on
 from atoll.records.nested import find, has, number_or_nan
 from atoll.records.privacy_claims import Claim, claims
@@ -107,6 +108,11 @@ class Record:
     def security(self) -> SecurityLevel | None:
         """What was seen of its clients; None where an older version did not say."""
         return security_level(self.run)
+
+    @property
+    def attack(self) -> AttackOutcome | None:
+        """What attackers made of it; None where there were none."""
+        return attack_outcome(self.run, self.rounds)
 
     def series(self, *path: str) -> Series:
         """One number by round, for example `series("clients", "accuracy", "mean")`; rounds without it are left out.

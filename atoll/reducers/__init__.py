@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from atoll.reducers.attacked import Attacked, Bounds
 from atoll.reducers.bounded import CentredClipping, NormClipping
 from atoll.reducers.client_weights import ScaledMean, client_weights
 from atoll.reducers.clusters import ClippedClustering
@@ -52,6 +53,8 @@ __all__ = [
     "REDUCERS",
     "SECURE",
     "AdaptiveClipping",
+    "Attacked",
+    "Bounds",
     "Bucketing",
     "Bulyan",
     "CentredClipping",

@@ -16,6 +16,7 @@
 A folder that cannot be read raises `atoll.errors.RecordError`.
 """
 
+from atoll.report.attack_table import group_attack
 from atoll.report.duckdb_relation import table
 from atoll.report.html import write
 from atoll.report.metrics import MetricInfo, known_metric, primary, suite_metric
@@ -41,6 +42,7 @@ __all__ = [
     "epsilon_by_round",
     "flatten",
     "group",
+    "group_attack",
     "group_claims",
     "group_level",
     "is_fingerprint",

@@ -11,6 +11,7 @@ import numpy as np
 from atoll.errors import RecordError
 from atoll.records import Record, read_runs, replace_bytes, replace_text
 from atoll.report import prose, provenance, virtual_time
+from atoll.report.attack_table import attack_table
 from atoll.report.client_table import client_table
 from atoll.report.estimates import curve
 from atoll.report.final_table import Column, final, page_table
@@ -63,6 +64,7 @@ def page(records: Sequence[Record], groups: Sequence[Group], metric: MetricInfo,
         privacy=section(groups),
         privacy_words=(MEANING, NOT_COVERED),
         security=security_section(groups),
+        attack=attack_table(groups),
         columns=table.columns,
         table=page_table(table),
         others=_others(groups),

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from atoll.errors import ConfigError
 from atoll.records import Record, read_runs, replace_text
+from atoll.report.attack_table import attack_lines
 from atoll.report.final_table import brief_table, final
 from atoll.report.metrics import central, primary
 from atoll.report.notes import notes
@@ -26,7 +27,8 @@ def summary(folders: Sequence[Path], metric: str | None = None) -> Printed:
     records = read_runs(folders)
     groups = group(records)
     printed = rich_table(_table(records, groups, metric))
-    said, loud = [*lines(groups), *security_lines(groups)], [*alarms(groups), *insecure_alarms(groups)]
+    said = [*lines(groups), *security_lines(groups), *attack_lines(groups)]
+    loud = [*alarms(groups), *insecure_alarms(groups)]
     for line, style in [(note, "") for note in said] + [(note, " bold red") for note in loud]:
         printed.caption = Text.assemble(printed.caption or "", Text(f"\n{line}", f"not dim{style}"))
     return printed

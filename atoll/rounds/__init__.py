@@ -12,6 +12,7 @@ from atoll.rounds.recompute import Recompute
 from atoll.rounds.secure_record import SecureRecord
 from atoll.rounds.secured import Secured
 from atoll.rounds.server_step import ServerStep, client_key, server_state, server_step
+from atoll.rounds.under_attack import UnderAttack
 from atoll.rounds.with_root import WithRoot
 
 ROUNDS: dict[str, Callable[..., Any]] = {"central": Central, "gossip": Gossip}
@@ -27,6 +28,7 @@ __all__ = [
     "SecureRecord",
     "Secured",
     "ServerStep",
+    "UnderAttack",
     "WithRoot",
     "client_key",
     "server_state",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -38,7 +39,8 @@ class Recompute(RoundAround):
         settings: Tree = {"algorithm": {}, "chain": {}}
         sent = self.statistics.send(state["server"])
         again = rng.fold_name(key, "statistics")
-        trained = yield Train(self.program, settings, sent, {}, outcome.ids, again, ctx.order, client_state="none")
+        more: dict[str, Any] = {"client_state": "none", "row_table": ctx.row_table}
+        trained = yield Train(self.program, settings, sent, {}, outcome.ids, again, ctx.order, **more)
         total, _, _ = self.program.reducer.finish(trained.partial, {}, again)
         if trained.rows == 0 and not bool(total.weight > 0):
             return state, outcome

@@ -32,8 +32,9 @@ class Workplace:
 
 def on_device(setup: Setup) -> tuple[Tree, Tree | None]:
     """The columns of the training data, and of the test data if there is any, where they are needed."""
-    test = setup.dataset.test
-    return tree.to(setup.dataset.train, setup.device), None if test is None else tree.to(test, setup.device)
+    test, train = setup.dataset.test, setup.dataset.train
+    columns = train if setup.attack is None else setup.attack.columns(train)
+    return tree.to(columns, setup.device), None if test is None else tree.to(test, setup.device)
 
 
 def workplace(

@@ -36,6 +36,7 @@ class Evaluation:
     after: dict[str, dict[str, float]] | None
     each: dict[str, Any]
     beside: dict[str, dict[str, float]]  # central metrics of the round's other models
+    attack: dict[str, float] | None = None  # its success, and the worst honest client
 
 
 def evaluation_data(setup: Setup, columns: Tree, test: Tree | None) -> EvaluationData:
@@ -54,7 +55,14 @@ def evaluation_data(setup: Setup, columns: Tree, test: Tree | None) -> Evaluatio
         None if test is None else _few_rows(len(test["y"]), table.rows, seed),
         table.batch,
         max(1, min(1024, int(_BYTES // max(1, tree.nbytes(setup.model))))),
+        _probe(setup),
     )
+
+
+def _probe(setup: Setup) -> Tree | None:
+    """What an attack's success is measured on, on the device."""
+    probe = None if setup.attack is None else setup.attack.probe
+    return None if probe is None else tree.to(probe, setup.device)
 
 
 def measured_clients(setup: Setup) -> Tensor:
@@ -85,7 +93,21 @@ class Evaluator:
         central = yield from self._central(ctx, state, key)
         clients = None if after is None else self._spread(after)
         beside = yield from self._beside(state)
-        return Evaluation(central, self._spread(before), clients, self._each(before, after), beside)
+        attack = None if self.setup.attack is None else (yield from self._attack(ctx, state, key, before))
+        return Evaluation(central, self._spread(before), clients, self._each(before, after), beside, attack)
+
+    def _attack(self, ctx: Context, state: Tree, key: Tensor, before: Table) -> Asking[dict[str, float]]:
+        """The share of the probe that is what the attack wants, and the worst of the honest clients measured."""
+        plan, found = self.setup.attack, dict[str, float]()
+        assert plan is not None
+        if plan.probe is not None:
+            table = yield from self._on_common(ctx, state, key, "probe")
+            found["success"] = table["accuracy"]
+        honest = ~plan.mask[self.ids].numpy()
+        if honest.any() and self.setup.metric in before:
+            worst = np.nanmin if self.better[self.setup.metric] == "higher" else np.nanmax
+            found["worst_honest"] = float(worst(before[self.setup.metric][honest]))
+        return found
 
     def _beside(self, state: Tree) -> Asking[dict[str, dict[str, float]]]:
         models = {} if self.setup.dataset.test is None else self.setup.round.beside(state)
@@ -96,12 +118,16 @@ class Evaluator:
         return measured
 
     def _central(self, ctx: Context, state: Tree, key: Tensor) -> Asking[dict[str, float]]:
-        if self.setup.dataset.test is None:
-            return {}
+        return {} if self.setup.dataset.test is None else (yield from self._on_common(ctx, state, key, "test"))
+
+    def _on_common(
+        self, ctx: Context, state: Tree, key: Tensor, on: Literal["test", "probe"]
+    ) -> Asking[dict[str, float]]:
+        """Metrics of the server's model on what is the same for all clients."""
         if self.partial:  # no server model is whole: the mean over clients of their own models' metrics
-            table = yield from self._own_models(ctx, state, key, "test", self.ids[:_WHOLE], trained=False)
+            table = yield from self._own_models(ctx, state, key, on, self.ids[:_WHOLE], trained=False)
             return {k: float(v.mean()) for k, v in table.items()}
-        table = yield from self._one_model(self.setup.round.model(state), "test")
+        table = yield from self._one_model(self.setup.round.model(state), on)
         return {k: float(v[0]) for k, v in table.items()}
 
     def _before(self, ctx: Context, state: Tree, key: Tensor) -> Asking[Table]:
@@ -109,13 +135,13 @@ class Evaluator:
             return (yield from self._own_models(ctx, state, key, "own", self.ids, trained=False))
         return (yield from self._one_model(self.setup.round.model(state), "own"))
 
-    def _one_model(self, model: Model, on: Literal["test", "own"]) -> Asking[Table]:
+    def _one_model(self, model: Model, on: Literal["test", "own", "probe"]) -> Asking[Table]:
         pending = yield Evaluate(on, self.ids, model)
         answer: Evaluated = pending.result()
         return answer.metrics
 
     def _own_models(
-        self, ctx: Context, state: Tree, key: Tensor, on: Literal["test", "own"], ids: Tensor, trained: bool
+        self, ctx: Context, state: Tree, key: Tensor, on: Literal["test", "own", "probe"], ids: Tensor, trained: bool
     ) -> Asking[Table]:
         """What each of these clients predicts with, before or after training."""
         sent, _ = self.setup.round.broadcast(ctx, state, ids)

@@ -222,6 +222,7 @@ def about(loop: RunLoop) -> Info:
         "better": {name: metric.better for name, metric in setup.metrics.items()},
         "personal": setup.algorithm.traits().personal or setup.algorithm.traits().partial,
         "security": security_of(setup).written(),
+        **({} if setup.attack is None else {"attack": setup.attack.written()}),
         "notes": setup.notes,
         "versions": versions(),
         "hardware": hardware(setup.device),

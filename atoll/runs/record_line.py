@@ -35,6 +35,8 @@ def line(number: int, settings: Mapping[str, float], outcome: Outcome, evaluatio
         if evaluation.after is not None:
             entry["after"] = evaluation.after
         entry |= evaluation.beside
+        if evaluation.attack is not None:
+            entry["attack"] = evaluation.attack
     drawn = {k: v for k, v in vars(outcome.participation).items() if v is not None}
     entry["cohort"] = {"size": len(outcome.ids), "ids": outcome.ids.tolist(), "how": drawn}
     entry["settings"] = dict(settings)

@@ -15,7 +15,7 @@ from typing import Any
 
 from atoll.algorithms import ALGORITHMS
 from atoll.core import program_structure
-from atoll.experiment import Entry, Experiment, Nested, build, find_builder
+from atoll.experiment import Entry, Experiment, Nested, build, find_builder, make_attack
 from atoll.transforms import TRANSFORMS
 
 _SAME = {  # what stacked runs share, and why
@@ -26,6 +26,7 @@ _SAME = {  # what stacked runs share, and why
     "round": "they share one kind of round",
     "engine": "they share one engine",
     "secure": "they share one protocol",
+    "attack": "their attackers do the same",
 }
 
 
@@ -56,10 +57,15 @@ def stack_shape(experiment: Experiment) -> dict[str, Hashable]:
         **{key: _written(tables.get(key)) for key in _SAME},
         "transform": tuple(entry["name"] for entry in experiment.transform),
         **{where: _built(where, entry) for where, entry in _entries(experiment).items()},
-        "partition": _written([experiment.seed, experiment.partition]) if noisy else None,
+        "partition": _written([experiment.seed, experiment.partition]) if noisy or _poisons(experiment) else None,
         "partition.clients": _clients(experiment),
         "metric": _written([experiment.metric, experiment.evaluate.metrics]),
     }
+
+
+def _poisons(experiment: Experiment) -> bool:
+    """Do attackers put rows of their own beside the data, which are those of one seed and partition?"""
+    return experiment.attack is not None and make_attack(experiment).poisons
 
 
 def partition_names(partition: Any) -> list[str]:
@@ -120,8 +126,8 @@ def _difference(key: str, a: Experiment, b: Experiment) -> str:
         return "metric: differs, but stacked runs must agree: they are measured together."
     if key == "partition":
         return (
-            "partition: feature noise belongs to the clients of one seed and partition, so runs that differ in these "
-            "cannot share their data."
+            "partition: feature noise and poisoned examples belong to the clients of one seed and partition, so runs "
+            "that differ in these cannot share their data."
         )
     if key == "partition.clients":
         counts = f"{_clients(a)} and {_clients(b)}, but {a.algorithm['name']} counts its clients"

@@ -19,6 +19,7 @@ from atoll.records import (
     Trace,
     Trial,
     Tuning,
+    attack_for_results,
     audit_for_results,
     claims_for_results,
     find,
@@ -209,6 +210,7 @@ def trace(
         up=tuple(up[i] for i in measured),
         times=RoundParts.mean([Timeline.from_line(line) for line in times])._asdict() if times else {},
         security=security_for_results(info, entries),
+        attack=attack_for_results(info, entries),
         kept=info.get("best", {}).get("round") if info["experiment"].get("stop") else None,
     )
 

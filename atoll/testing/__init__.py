@@ -13,6 +13,7 @@ a vanishing lr moves nothing
 """
 
 from atoll.testing.algorithm import check_algorithm
+from atoll.testing.attack import check_attack
 from atoll.testing.claims import CLAIMS
 from atoll.testing.engine import check_engine
 from atoll.testing.kinds import check_anything
@@ -30,6 +31,7 @@ __all__ = [
     "CLAIMS",
     "check_algorithm",
     "check_anything",
+    "check_attack",
     "check_engine",
     "check_model",
     "check_partition",

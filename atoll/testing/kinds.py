@@ -8,10 +8,11 @@ from typing import Any
 
 from torch import nn
 
-from atoll.core import Protocol, Reducer, Round, Transform
+from atoll.core import Attack, Protocol, Reducer, Round, Transform
 from atoll.errors import AtollError, ConfigError, ConformanceError
 from atoll.schedules import Schedule
 from atoll.testing.algorithm import check_algorithm
+from atoll.testing.attack import check_attack
 from atoll.testing.model import check_model
 from atoll.testing.partition import check_partition
 from atoll.testing.protocol import check_protocol
@@ -22,7 +23,9 @@ from atoll.testing.transform import check_transform
 
 Builder = Callable[..., Any]
 _ROUNDS = 20
-_KINDS = "an algorithm, a transform, a reducer, a round, a schedule, a partition, a cohort, a protocol or a model"
+_KINDS = (
+    "an algorithm, a transform, a reducer, a round, a schedule, a partition, a cohort, a protocol, an attack or a model"
+)
 
 
 def check_anything(builder: Builder, options: Mapping[str, Any]) -> tuple[str, list[str]]:
@@ -41,6 +44,8 @@ def check_anything(builder: Builder, options: Mapping[str, Any]) -> tuple[str, l
 def _tried(made: Any) -> tuple[str, list[str]]:
     if isinstance(made, Transform):
         return "a transform", check_transform(made)
+    if isinstance(made, Attack):
+        return "an attack", check_attack(made)
     if isinstance(made, Reducer):
         return "a reducer", check_reducer(made)
     if isinstance(made, Round):
@@ -55,7 +60,7 @@ def _tried(made: Any) -> tuple[str, list[str]]:
         return "a partition", check_partition(made, random=None)  # by ward or by date is a partition, too
     raise ConformanceError(
         f"is none of {_KINDS}: {type(made).__name__} derives from none of their contracts. Derive it from "
-        "atoll.core.Transform, Reducer, Round or Protocol, or give it the hooks that CONTRIBUTING.md shows."
+        "atoll.core.Transform, Reducer, Round, Protocol or Attack, or give it the hooks that CONTRIBUTING.md shows."
     )
 
 

@@ -308,6 +308,11 @@ def plays():
     return {name: text.encode("latin-1") for name, text in texts.items()}
 
 
+def sketches():
+    lines = [json.dumps([i / 10] * 784) for i in range(10)]
+    return {f"{name}.ndjson.gz": gzip.compress("\n".join(lines).encode()) for name in ("airplane", "ant", "zigzag")}
+
+
 MEMBERS = {
     "mnist": (IDX, 1),
     "fmnist": (IDX, 1),
@@ -323,6 +328,7 @@ MEMBERS = {
     "sepsis": (patients(), 0),
     "toxicity": (toxic(), 0),
     "chat": (talk(), 0),
+    "quickdraw": (sketches(), 0),
 }
 
 
@@ -775,3 +781,18 @@ def test_show_refuses_half_a_partition_and_a_picture_of_another_kind(command, tm
     words = ("--partition", "iid", "--clients", "5", "--out", str(tmp_path / "a.gif"))
     assert "must end in .html or .png" in str(command("show", "digits", *words).exception)
     assert "partition: is missing" in str(command("show", "digits", "--out", "a.png").exception)
+
+
+def test_drawings_are_bytes_in_the_order_of_their_names(build):
+    data = build("quickdraw", sketches())
+    assert data.classes == ("airplane", "ant", "zigzag")
+    assert (data.examples, len(data.test["y"])) == (24, 6)  # a fifth of every class
+    assert data.train["x"].dtype == torch.uint8
+    grey = torch.cat([data.train["x"], data.test["x"]])[:, 0, 0, 0]
+    assert sorted(set(grey.tolist())) == [int(np.rint(255 * i / 10)) for i in range(10)]
+
+
+def test_drawings_that_are_none_are_refused(build):
+    bad = {**sketches(), "ant.ndjson.gz": gzip.compress(b"[0.5, 2.0]")}
+    with pytest.raises(DataError, match=r"ant.ndjson.gz does not hold drawings"):
+        build("quickdraw", bad)

@@ -24,6 +24,7 @@ FLOORS = (
     ("privacy",),
     ("data",),
     ("attacks",),
+    ("attacks.model",),
     ("tasks",),
     ("algorithms",),
     ("transforms",),

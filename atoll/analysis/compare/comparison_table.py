@@ -67,6 +67,7 @@ def _caption(comparison: Comparison) -> Iterator[str]:
     if len(comparison.privacy) > _MANY:
         yield f"Privacy: {len(comparison.privacy) - _MANY} more; --json has all."
     yield from (f"Security: {level}" for level in comparison.security[:_MANY])
+    yield from (f"Attack: {attack}" for attack in comparison.attack[:_MANY])
     if any(row.p_a is not None for row in comparison.rows):
         yield "A - B: the mean of the paired differences ± half its 95 % t interval; below it the bootstrap's (BCa)."
         yield from _chances(comparison)

@@ -24,7 +24,7 @@ from atoll.records import (
     read_runs,
     runs_at,
 )
-from atoll.report import Group, MetricInfo, group, group_claims, group_level, primary, suite_metric
+from atoll.report import Group, MetricInfo, group, group_attack, group_claims, group_level, primary, suite_metric
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class SettingRuns:
     runs: tuple[SeedRun, ...]
     held: tuple[Claim, ...] = ()  # what all its runs say of their privacy
     security: SecurityLevel | None = None  # and of what was seen of their clients
+    attack: str = ""  # who attacked, and what they knew
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def _of_cell(cell: Cell, when: When, higher: bool) -> SettingRuns:
 def _of_group(members: Group, metric: MetricInfo, when: When) -> SettingRuns:
     place = {key: value for key, value in members.settings.items() if key != "label"}
     runs = tuple(_of_record(record, metric, when) for record in members.records)
-    return SettingRuns(place, runs, group_claims(members), group_level(members))
+    return SettingRuns(place, runs, group_claims(members), group_level(members), group_attack(members))
 
 
 def _of_record(record: Record, metric: MetricInfo, when: When) -> SeedRun:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atoll.analysis.compare.load_side import SeedRun, SettingRuns
-from atoll.records import levels_side_by_side, promises_side_by_side, reached_end
+from atoll.records import attacks_side_by_side, levels_side_by_side, promises_side_by_side, reached_end
 from atoll.report import differing, is_fingerprint, short, show
 
 Key = tuple[str, ...]
@@ -26,6 +26,7 @@ class Match:
     b: tuple[float, ...]
     privacy: str = ""  # what both sides promise, where one has an epsilon
     security: str = ""  # what was seen of the clients of both
+    attack: str = ""  # who attacked them
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _paired(name: str, a: SettingRuns, b: SettingRuns, keys: Sequence[str]) -> t
             reasons.setdefault(why, []).append(str(seed))
     left = [f"{name}: seed{'s' if len(s) > 1 else ''} {', '.join(s)}: {why}" for why, s in reasons.items()]
     said = promises_side_by_side(a.held, b.held), levels_side_by_side(a.security, b.security)
-    return Match(name, place, seeds, x, y, *said), left
+    return Match(name, place, seeds, x, y, *said, attacks_side_by_side(a.attack, b.attack)), left
 
 
 def _why_not(a: SeedRun | None, b: SeedRun | None, same_data: bool) -> str:

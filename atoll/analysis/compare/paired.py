@@ -63,6 +63,7 @@ class Comparison:
     differing: Mapping[str, tuple[Any, Any]]
     privacy: tuple[str, ...] = ()  # what the sides promise, where one has an epsilon
     security: tuple[str, ...] = ()  # FedEval's level of both, where they state it
+    attack: tuple[str, ...] = ()  # who attacked them, where somebody did
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -85,7 +86,8 @@ def compare(
     totals = _totals(rows, method, measure.higher_is_better)
     privacy = _said_of({row.name: row.privacy for row in matched.rows})
     security = _said_of({row.name: row.security for row in matched.rows})
-    found = matched.left_out, matched.differing, privacy, security
+    attack = _said_of({row.name: row.attack for row in matched.rows})
+    found = matched.left_out, matched.differing, privacy, security, attack
     return Comparison(a.name, b.name, measure, when, rho, rows, totals, *found)
 
 

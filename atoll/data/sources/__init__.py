@@ -16,6 +16,7 @@ from atoll.data.sources.films import FILMS, films
 from atoll.data.sources.idx_images import FMNIST, MNIST, fmnist, mnist
 from atoll.data.sources.library_text import library_text
 from atoll.data.sources.movielens import MOVIELENS, movielens
+from atoll.data.sources.quickdraw import QUICKDRAW, quickdraw
 from atoll.data.sources.sentiment import SENTIMENT, SENTIMENT4, sentiment, sentiment4
 from atoll.data.sources.sepsis import SEPSIS, sepsis
 from atoll.data.sources.shakespeare import SHAKESPEARE, shakespeare
@@ -39,13 +40,14 @@ PACKAGED: dict[str, Callable[..., Dataset]] = {
     "sepsis": sepsis,
     "toxicity": toxicity,
     "chat": chat,
+    "quickdraw": quickdraw,
 }
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
         *(MNIST, FMNIST, CIFAR10, ADULT, COVTYPE, SHAKESPEARE, SENTIMENT, SENTIMENT4, MOVIELENS, FILMS, CREDIT),
-        *(SEPSIS, TOXICITY, CHAT),
+        *(SEPSIS, TOXICITY, CHAT, QUICKDRAW),
     )
 }
 

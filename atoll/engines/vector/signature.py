@@ -40,7 +40,7 @@ class Signatures:
     def evaluate(self, request: Evaluate, data: EvaluationData | None) -> Hashable:
         """Equal for models that can be measured as one stack."""
         assert data is not None
-        columns = data.test if request.on == "test" else data.columns
+        columns = {"test": data.test, "probe": data.probe, "own": data.columns}[request.on]
         return request.on, id(columns), shapes(request.model or {}), data.batch
 
     def first(self, signature: Hashable, request: Request) -> Program:

@@ -42,12 +42,14 @@ class Prepared:
     key: Tensor
     order: Tensor
     max_steps: int | None
+    row_table: int
     cohort: Cohort
     keys: Tensor
 
     def fits(self, request: Train) -> bool:
         """Is it the plan of this request?"""
         same = self.ids is request.ids and self.max_steps == request.max_steps
+        same = same and self.row_table == request.row_table
         return same and torch.equal(self.key, request.key) and torch.equal(self.order, request.order)
 
 
@@ -92,7 +94,7 @@ class Vector(LocalEngine):
     def prepare(self, ids: Tensor, key: Tensor, order: Tensor) -> None:
         if self.defers:
             cohort = self.data.population.cohort(ids, order)
-            self._prepared = Prepared(ids, key, order, None, cohort, step_keys(cohort, key, self.data.keyed))
+            self._prepared = Prepared(ids, key, order, None, 0, cohort, step_keys(cohort, key, self.data.keyed))
 
     def submit(self, request: Request) -> Pending[Any]:
         with cpu_threads(self.threads):
@@ -181,7 +183,8 @@ class Vector(LocalEngine):
         if ready is None or not ready.fits(request):
             cohort = self.data.plan(request)
             keys = step_keys(cohort, request.key, self.data.keyed)
-            ready = self._prepared = Prepared(request.ids, request.key, request.order, request.max_steps, cohort, keys)
+            asked = request.ids, request.key, request.order, request.max_steps, request.row_table
+            ready = self._prepared = Prepared(*asked, cohort, keys)
         return ready.cohort, ready.keys
 
     def _maybe_compile(self, seconds: float) -> None:

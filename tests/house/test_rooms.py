@@ -39,6 +39,7 @@ FLOORS = (
     ("report",),
     ("suites.sweeps",),
     ("attacks.membership",),
+    ("attacks.leakage",),
     ("suites",),
     ("analysis",),
     ("testing",),

@@ -15,7 +15,7 @@ from atoll.cli.remembered import load
 from atoll.errors import ConfigError
 
 if TYPE_CHECKING:
-    from atoll.attacks.leakage import Options
+    from atoll.attacks.leakage import AttackOptions
     from atoll.experiment import Experiment
 
 MEMBERSHIP = ("loss", "lira")
@@ -60,9 +60,9 @@ def attack(
         return
     experiment, name = _experiment(target, set_ or [], device)
     with imports():
-        from atoll.attacks.leakage import Options
+        from atoll.attacks.leakage import AttackOptions
 
-    options = Options(
+    options = AttackOptions(
         method, victims, clients, images, round_, view, labels, statistics, steps, seeds, among, label, share,
         seed=seed, stack=stack,
     )  # fmt: skip
@@ -94,7 +94,7 @@ def _membership(target: Path, method: Any, overrides: list[str] | None, device: 
     audit(target, attack=method, device=device, out=out)
 
 
-def _attack(experiment: Experiment, name: str, options: Options, device: Where, place: Path) -> None:
+def _attack(experiment: Experiment, name: str, options: AttackOptions, device: Where, place: Path) -> None:
     from atoll.attacks.leakage import attack as attack_
     from atoll.attacks.leakage import facts, knowledge, lead, write_finding
 
@@ -107,7 +107,7 @@ def _attack(experiment: Experiment, name: str, options: Options, device: Where, 
     say(f"Page: {write_finding(finding, name, place)}")
 
 
-def _compare(experiment: Experiment, name: str, options: Options, device: Where, place: Path) -> None:
+def _compare(experiment: Experiment, name: str, options: AttackOptions, device: Where, place: Path) -> None:
     from atoll.attacks.leakage import compare_defences, defence_table, usual_defences, write_defences
     from atoll.report import rich_table
 

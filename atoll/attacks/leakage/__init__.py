@@ -11,18 +11,18 @@ few_examples.py        clients with few examples     attack.py              one 
 defences.py            what lowers it                written.py             attack.json, pictures, a page
 """
 
-from atoll.attacks.leakage.attack import METHODS, Finding, Options, attack, opened
+from atoll.attacks.leakage.attack import METHODS, AttackOptions, Finding, attack, opened
 from atoll.attacks.leakage.defences import Defended, compare_defences, defence_table, usual_defences, write_defences
-from atoll.attacks.leakage.recipes import RECIPES, Recipe
+from atoll.attacks.leakage.recipes import RECIPES, InversionRecipe
 from atoll.attacks.leakage.written import facts, knowledge, lead, write_finding
 
 __all__ = [
     "METHODS",
     "RECIPES",
+    "AttackOptions",
     "Defended",
     "Finding",
-    "Options",
-    "Recipe",
+    "InversionRecipe",
     "attack",
     "compare_defences",
     "defence_table",

@@ -22,7 +22,7 @@ from atoll.attacks.leakage.observe import Observed, View, observe
 from atoll.attacks.leakage.pixels import Pixels01
 from atoll.attacks.leakage.property_inference import ClassShare, property_attack
 from atoll.attacks.leakage.recipes import RECIPES
-from atoll.attacks.leakage.reconstruct import Attack, Labels, Told, reconstruct
+from atoll.attacks.leakage.reconstruct import Inversion, Labels, Told, reconstruct
 from atoll.attacks.leakage.similarity import Similarity, compare
 from atoll.errors import ConfigError, RecordError
 from atoll.experiment import Device, Experiment, Setup, load, set_up, usual_partition
@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Options:
+class AttackOptions:
     """How to attack; every default is what a first look needs."""
 
     method: str = "fc"
@@ -89,7 +89,7 @@ def opened(path: Path | str, device: Device) -> tuple[Experiment, str]:
 
 
 def attack(
-    experiment: Experiment, options: Options, device: Device = "auto", told: Told = lambda n, of: None
+    experiment: Experiment, options: AttackOptions, device: Device = "auto", told: Told = lambda n, of: None
 ) -> Finding:
     """Attack the updates that this experiment's clients would send."""
     check_options(options)
@@ -104,7 +104,7 @@ def attack(
     return replace(finding, summary=clean({**_facts(seen, options), **finding.summary, "seconds": seconds}))
 
 
-def attacked_setup(experiment: Experiment, options: Options, device: Device) -> Setup:
+def attacked_setup(experiment: Experiment, options: AttackOptions, device: Device) -> Setup:
     """The experiment as it is attacked."""
     if options.images is None:
         return set_up(experiment, device)
@@ -114,7 +114,7 @@ def attacked_setup(experiment: Experiment, options: Options, device: Device) -> 
     return set_up(with_images(experiment, named, options.images), device, plain)
 
 
-def check_options(options: Options) -> None:
+def check_options(options: AttackOptions) -> None:
     """Mistakes, before anything is done."""
     if options.method not in METHODS:
         raise ConfigError(f"--method: there is no {options.method!r}. Use {', '.join(METHODS)}; or loss, lira.")
@@ -129,7 +129,7 @@ def check_options(options: Options) -> None:
         raise ConfigError(f"--share: must be above 0 and at most 1 (got {options.share}).")
 
 
-def _carried_out(seen: Observed, options: Options, told: Told) -> Finding:
+def _carried_out(seen: Observed, options: AttackOptions, told: Told) -> Finding:
     if options.method == "property":
         wanted = ClassShare(options.label, options.share)
         return Finding({"property": property_attack(seen, wanted, options.shadows, options.seed)})
@@ -144,7 +144,7 @@ def _carried_out(seen: Observed, options: Options, told: Told) -> Finding:
     else:
         recipe = RECIPES[options.method]
         recipe = replace(recipe, seeds=options.seeds or recipe.seeds)
-        how = Attack(
+        how = Inversion(
             recipe, options.steps or recipe.steps, options.labels, options.statistics, options.seed, options.stack
         )
         x, labels, distance = reconstruct(seen, how, pixels, told)
@@ -152,7 +152,7 @@ def _carried_out(seen: Observed, options: Options, told: Told) -> Finding:
 
 
 def _scored(
-    seen: Observed, x: Tensor, labels: Tensor, distance: Tensor | None, pixels: Pixels01, options: Options
+    seen: Observed, x: Tensor, labels: Tensor, distance: Tensor | None, pixels: Pixels01, options: AttackOptions
 ) -> Finding:
     v, G = seen.victims, len(seen.victims)
     held = v.held.reshape(G, -1)
@@ -175,7 +175,7 @@ def _scored(
     return Finding({"scores": scores, "identification": identified}, shown, made, y)
 
 
-def _candidates(seen: Observed, pixels: Pixels01, options: Options) -> Tensor:
+def _candidates(seen: Observed, pixels: Pixels01, options: AttackOptions) -> Tensor:
     """The victims' own examples, and others of the training data up to so many: (P, *inputs)."""
     own = torch.unique(seen.victims.rows[seen.victims.held.cpu()])
     rows = rng.permutation(rng.key(options.seed, "candidates"), seen.setup.dataset.examples)
@@ -216,7 +216,7 @@ def _classes(seen: Observed) -> bool:
     return seen.setup.dataset.kind == "classification"
 
 
-def _facts(seen: Observed, options: Options) -> dict[str, Any]:
+def _facts(seen: Observed, options: AttackOptions) -> dict[str, Any]:
     title, source = TITLES[options.method]
     G, m, n = seen.victims.held.shape
     return {

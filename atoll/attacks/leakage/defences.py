@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll import tree
-from atoll.attacks.leakage.attack import Options, attack, attacked_setup
+from atoll.attacks.leakage.attack import AttackOptions, attack, attacked_setup
 from atoll.attacks.leakage.observe import observe
 from atoll.errors import AtollError, ConfigError
 from atoll.experiment import Device, Experiment
@@ -45,7 +45,7 @@ class Defended:
     refused: str = ""
 
 
-def usual_defences(experiment: Experiment, options: Options, device: Device) -> list[Defence]:
+def usual_defences(experiment: Experiment, options: AttackOptions, device: Device) -> list[Defence]:
     """None, a clip, noise of clients and of the server, top-k, secret sums, more examples.
 
     Updates are clipped to the median length of the victims' own.
@@ -86,7 +86,7 @@ def _noisy(name: str, clip: list[Any], noise: str, epsilon: float, options: Mapp
 
 def compare_defences(
     experiment: Experiment,
-    options: Options,
+    options: AttackOptions,
     defences: Sequence[Defence],
     out: Path,
     device: Device = "auto",
@@ -106,7 +106,7 @@ def compare_defences(
     return found
 
 
-def _defended(experiment: Experiment, options: Options, defence: Defence, out: Path, device: Device) -> Defended:
+def _defended(experiment: Experiment, options: AttackOptions, defence: Defence, out: Path, device: Device) -> Defended:
     changed = Experiment.parse({**experiment.complete(), **defence.changes, "label": defence.name})
     how = replace(options, **defence.options)
     summary = attack(changed, how, device).summary

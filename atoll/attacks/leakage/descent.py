@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from atoll.attacks.leakage.recipes import Recipe
+from atoll.attacks.leakage.recipes import InversionRecipe
 
 Free = tuple[Tensor, ...]  # what is looked for, axes (G, ...)
 Step = Callable[[Free, Free, float], Free]
@@ -16,7 +16,7 @@ _BETAS, _EPS = (0.9, 0.999), 1e-8
 _HISTORY = 20  # of L-BFGS
 
 
-def descent_for(recipe: Recipe) -> Step:
+def descent_for(recipe: InversionRecipe) -> Step:
     """A new one of the recipe's kind: its memory starts empty."""
     if recipe.descent == "lbfgs":
         return StackedLbfgs()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.attacks.leakage.batch_norm import Statistics
-from atoll.attacks.leakage.recipes import Recipe
+from atoll.attacks.leakage.recipes import InversionRecipe
 from atoll.attacks.leakage.simulate import Simulation
 from atoll.tree import Tree
 
@@ -19,7 +19,7 @@ class Matching:
     """The objective of one group's examples (m, n, *inputs) and labels; `evidence` is what was seen of the group."""
 
     simulation: Simulation
-    recipe: Recipe
+    recipe: InversionRecipe
     statistics: Statistics | None = None  # of BatchNorm, of all examples of a group
 
     def distance(self, x: Tensor, y: Tensor, evidence: Tree) -> Tensor:

@@ -10,7 +10,7 @@ Descent = Literal["adam", "signed_adam", "lbfgs"]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class InversionRecipe:
     """Find x (and y) so that the simulated update is the one that was seen."""
 
     title: str
@@ -35,19 +35,19 @@ class Recipe:
         return lr * 0.1 ** sum(step >= share * steps for share in self.drops)  # type: ignore[no-any-return]
 
 
-RECIPES: dict[str, Recipe] = {
-    "dlg": Recipe(
+RECIPES: dict[str, InversionRecipe] = {
+    "dlg": InversionRecipe(
         "DLG",
         "Zhu, Liu and Han (2019); settings of FedEval (Chai et al., 2020)",
         "l2",
         joint_labels=True,
         decay=(0.98, 100),
     ),
-    "dlg_lbfgs": Recipe(
+    "dlg_lbfgs": InversionRecipe(
         "DLG with L-BFGS", "Zhu, Liu and Han (2019)", "l2", joint_labels=True, descent="lbfgs", lr=1.0, steps=300
     ),
-    "idlg": Recipe("iDLG", "Zhao, Mopuri and Bilen (2020)", "l2", decay=(0.98, 100)),
-    "inverting": Recipe(
+    "idlg": InversionRecipe("iDLG", "Zhao, Mopuri and Bilen (2020)", "l2", decay=(0.98, 100)),
+    "inverting": InversionRecipe(
         "inverting gradients",
         "Geiping et al. (2020)",
         "cosine",
@@ -56,7 +56,7 @@ RECIPES: dict[str, Recipe] = {
         drops=(3 / 8, 5 / 8, 7 / 8),
         boxed=True,
     ),
-    "gradinversion": Recipe(
+    "gradinversion": InversionRecipe(
         "GradInversion, the part without a generator",
         "Yin et al. (2021)",
         "l2",

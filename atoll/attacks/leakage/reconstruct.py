@@ -16,7 +16,7 @@ from atoll.attacks.leakage.labels import recovered_labels
 from atoll.attacks.leakage.matching import Matching
 from atoll.attacks.leakage.observe import Observed
 from atoll.attacks.leakage.pixels import Pixels01, dummies
-from atoll.attacks.leakage.recipes import Recipe
+from atoll.attacks.leakage.recipes import InversionRecipe
 from atoll.attacks.leakage.simulate import stacked
 from atoll.attacks.leakage.soft_labels import soft_algorithm
 from atoll.engines import arithmetic, default_budget
@@ -37,10 +37,10 @@ class Reconstruction(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Attack:
+class Inversion:
     """How a recipe is followed here."""
 
-    recipe: Recipe
+    recipe: InversionRecipe
     steps: int
     labels: Labels = "recovered"
     statistics: Known = "running"
@@ -48,7 +48,7 @@ class Attack:
     stack: int | None = None  # groups at a time; None: as many as fit in memory
 
 
-def reconstruct(seen: Observed, attack: Attack, pixels: Pixels01, told: Told) -> Reconstruction:
+def reconstruct(seen: Observed, attack: Inversion, pixels: Pixels01, told: Told) -> Reconstruction:
     """All groups, so many at a time as are asked for: what comes of one does not depend on the others."""
     _check(seen)
     labels = _labels(seen, attack, pixels)
@@ -63,14 +63,14 @@ def reconstruct(seen: Observed, attack: Attack, pixels: Pixels01, told: Told) ->
     return Reconstruction(x, found, distance)
 
 
-def _labels(seen: Observed, attack: Attack, pixels: Pixels01) -> Tensor | None:
+def _labels(seen: Observed, attack: Inversion, pixels: Pixels01) -> Tensor | None:
     if attack.recipe.joint_labels:
         return None
     return seen.victims.y if attack.labels == "known" else recovered_labels(seen, pixels, attack.seed)
 
 
 def _some(
-    seen: Observed, labels: Tensor | None, attack: Attack, pixels: Pixels01, told: Callable[[int], None]
+    seen: Observed, labels: Tensor | None, attack: Inversion, pixels: Pixels01, told: Callable[[int], None]
 ) -> Reconstruction:
     recipe, seeds = attack.recipe, attack.recipe.seeds
     matching, evidence = _matching(seen, attack)
@@ -109,7 +109,7 @@ class _Best:
         return _Best(tuple(shaped), torch.where(lower, value, self.value))
 
 
-def _matching(seen: Observed, attack: Attack) -> tuple[Matching, Tree]:
+def _matching(seen: Observed, attack: Inversion) -> tuple[Matching, Tree]:
     """The objective, and what was seen, leaves (G, ...)."""
     recipe, simulation = attack.recipe, seen.simulation
     if recipe.joint_labels:
@@ -121,7 +121,7 @@ def _matching(seen: Observed, attack: Attack) -> tuple[Matching, Tree]:
     return Matching(simulation, recipe, statistics_of(seen)), evidence
 
 
-def _start(seen: Observed, attack: Attack) -> Free:
+def _start(seen: Observed, attack: Inversion) -> Free:
     """Dummies from N(0, 1), and with them label logits where labels are looked for: seeds of a group side by side."""
     (m, n), inputs = seen.victims.held.shape[1:], seen.setup.dataset.inputs
 
@@ -155,7 +155,7 @@ def _picked(
     return Reconstruction(x.reshape(G, m * n, *x.shape[3:]), y.reshape(G, m * n), distance.amin(1))
 
 
-def _fitting(seen: Observed, recipe: Recipe) -> int:
+def _fitting(seen: Observed, recipe: InversionRecipe) -> int:
     """How many groups fit in memory at a time."""
     G, m = seen.weights.shape
     steps = seen.victims.plan.shape[2]
@@ -178,5 +178,5 @@ def _check(seen: Observed) -> None:
     if seen.round > 1 and tree.leaves(seen.simulation.own):
         raise ConfigError(
             f"--round: {setup.experiment.algorithm['name']} keeps something with its clients, which the attacker knows "
-            "only before it first took part. Attack round 1."
+            "only before it first took part. Inversion round 1."
         )

@@ -65,12 +65,8 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     few, many = summary["examples"]["least"], summary["examples"]["most"]
     held = f"{many}" if few == many else f"{few} to {many}"
     seen = "single updates" if summary["clients"] == 1 else f"means of {summary['clients']} clients"
-    rows.append(
-        (
-            "victims",
-            f"{summary['victims']} {seen}, examples of a client: {held}, {summary['steps_of_clients']} local step{'s' if summary['steps_of_clients'] > 1 else ''}",
-        )
-    )
+    steps = "1 local step" if summary["steps_of_clients"] == 1 else f"{summary['steps_of_clients']} local steps"
+    rows.append(("victims", f"{summary['victims']} {seen}; examples of a client: {held}; {steps}"))
     rows.append(("seen", "what arrives at the server" if summary["view"] == "server" else "what the server releases"))
     rows.append(("round", str(summary["round"])))
     rows += [(NAMES[name], _estimate(found)) for name, found in summary.get("scores", {}).items()]

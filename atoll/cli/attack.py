@@ -39,6 +39,9 @@ def attack(
     statistics: Annotated[
         Literal["running", "sent"], typer.Option(help="gradinversion: BatchNorm's, of the model or of the client.")
     ] = "running",
+    batch_norm: Annotated[
+        Literal["training", "frozen"], typer.Option(help="How the attacker takes clients' BatchNorm to work.")
+    ] = "training",
     steps: Annotated[int | None, typer.Option(help="Of the optimisation; default: the recipe's.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Dummies to start from; the best match is kept.")] = None,
     label: Annotated[int, typer.Option("--property", metavar="CLASS", help="property: which class.")] = 0,
@@ -62,10 +65,23 @@ def attack(
     with imports():
         from atoll.attacks.leakage import AttackOptions
 
+    known = (labels, statistics, batch_norm)
     options = AttackOptions(
-        method, victims, clients, images, round_, view, labels, statistics, steps, seeds, among, label, share,
-        seed=seed, stack=stack,
-    )  # fmt: skip
+        method,
+        victims,
+        clients,
+        images,
+        round_,
+        view,
+        *known,
+        steps,
+        seeds,
+        among,
+        label,
+        share,
+        seed=seed,
+        stack=stack,
+    )
     kind = f"{name}-defences" if defences else f"{name}-{method}"
     place = out or (target / f"attack-{method}" if target.is_dir() else Path("attacks") / kind)
     try:

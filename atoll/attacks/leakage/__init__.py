@@ -4,7 +4,7 @@ victims.py             whom: groups of clients       observe.py             what
 simulate.py            a client's program, unrolled  pixels.py              the range of inputs, and dummies
 first_layer.py         FC: rows of dW over db        labels.py              the sign rule, and counts of classes
 recipes.py             DLG, iDLG, inverting, ...     matching.py            how far updates are apart
-batch_norm.py          statistics of a batch         soft_labels.py         labels that can be looked for
+batch_norm.py          statistics of a batch         assumed_task.py        labels that can be looked for
 descent.py             Adam and L-BFGS, stacked      reconstruct.py         a recipe, followed
 property_inference.py  shadow clients                similarity.py          what a reconstruction is worth
 few_examples.py        clients with few examples     attack.py              one attack, from one to the other

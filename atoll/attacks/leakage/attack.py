@@ -14,6 +14,7 @@ from torch import Tensor
 
 from atoll import __version__, rng, tree
 from atoll.attacks import clopper_pearson
+from atoll.attacks.leakage.assumed_task import BatchNormMode
 from atoll.attacks.leakage.batch_norm import Known
 from atoll.attacks.leakage.few_examples import with_images
 from atoll.attacks.leakage.first_layer import fc_attack, first_dense
@@ -52,6 +53,7 @@ class AttackOptions:
     view: View = "server"
     labels: Labels = "recovered"
     statistics: Known = "running"
+    batch_norm: BatchNormMode = "training"
     steps: int | None = None  # None: the recipe's
     seeds: int | None = None
     among: int = 1000  # candidates of which an original is to be the nearest
@@ -144,9 +146,8 @@ def _carried_out(seen: Observed, options: AttackOptions, told: Told) -> Finding:
     else:
         recipe = RECIPES[options.method]
         recipe = replace(recipe, seeds=options.seeds or recipe.seeds)
-        how = Inversion(
-            recipe, options.steps or recipe.steps, options.labels, options.statistics, options.seed, options.stack
-        )
+        steps, known = options.steps or recipe.steps, (options.labels, options.statistics, options.batch_norm)
+        how = Inversion(recipe, steps, *known, options.seed, options.stack)
         x, labels, distance = reconstruct(seen, how, pixels, told)
     return _scored(seen, x, labels, distance, pixels, options)
 

@@ -87,20 +87,26 @@ def shadow_setup(seen: Observed, wanted: ClassShare, shadows: int, seed: int) ->
 
 
 def _shadow_rows(y: Tensor, wanted: ClassShare, size: int, count: int, key: Tensor) -> tuple[Tensor, Tensor]:
-    """(S, size) rows and who has the property: shares uniform on both sides of the threshold."""
+    """(S, size) rows and who has the property: its shares are uniform on both sides of the threshold.
+
+    Of the other classes every shadow has shares of its own, from Dirichlet(1/2): clients may be skewed in any way. Rows
+    are drawn by them without replacement (Efraimidis and Spirakis, 2006).
+    """
     of, others = (torch.nonzero(mask)[:, 0] for mask in (y == wanted.label, y != wanted.label))
     size = min(size, len(of), len(others))
     has = torch.arange(count) % 2 == 0
     u = rng.uniform(rng.fold_name(key, "share"), (count,)).numpy()
     least = max(1, int(np.ceil(wanted.share * size)))
     many = np.where(has.numpy(), least + np.floor(u * (size - least + 1)), np.floor(u * least)).astype(np.int64)
-    rows = []
-    for s in range(count):
-        own = rng.fold(key, s)
-        mine = of[rng.permutation(rng.fold_name(own, "of"), len(of))[: many[s]]]
-        rest = others[rng.permutation(rng.fold_name(own, "others"), len(others))[: size - many[s]]]
-        rows.append(torch.cat([mine, rest]))
-    return torch.stack(rows), has
+    classes = int(y.max()) + 1
+    shares = rng.dirichlet(rng.fold_name(key, "classes"), torch.full((count, classes), 0.5))
+    wait = -rng.uniform(rng.fold_name(key, "rows"), (count, len(y))).double().clamp(min=1e-12).log()
+    mine = of[wait[:, of].argsort(1)]
+    rest = others[(wait / shares[:, y].clamp(min=1e-9))[:, others].argsort(1)]
+    place = torch.arange(size).expand(count, size)
+    own = torch.from_numpy(many)[:, None]
+    rows = torch.where(place < own, mine[:, :size], rest.gather(1, (place - own).clamp(min=0)))
+    return rows, has
 
 
 def ridge_scores(shadows: Tree, has: Tensor, updates: Tree) -> Tensor:

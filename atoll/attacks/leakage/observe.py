@@ -53,6 +53,12 @@ class Observed:
         some = self.victims.part(groups)
         return replace(self, victims=some, target=target, buffers=buffers, weights=self.weights[groups])
 
+    def in_one_step(self) -> Observed:
+        """As an attacker takes it who does not unroll: one step on everything, as long as the mean step was."""
+        mean = self.victims.steps.float().mean(1)
+        target = tree.map(lambda x: x / mean.reshape(-1, *[1] * (x.dim() - 1)), self.target)
+        return replace(self, victims=self.victims.in_one_step(), target=target)
+
     def work(self) -> dict[str, Tensor]:
         """What is known of every client's work, axes (G, m, ...)."""
         v = self.victims

@@ -51,7 +51,7 @@ RECIPES: dict[str, InversionRecipe] = {
         "inverting gradients",
         "Geiping et al. (2020)",
         "cosine",
-        tv=1e-2,
+        tv=1e-4,
         descent="signed_adam",
         drops=(3 / 8, 5 / 8, 7 / 8),
         boxed=True,

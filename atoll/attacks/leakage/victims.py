@@ -42,6 +42,11 @@ class Victims:
         """Does every client take the same number of steps?"""
         return bool((self.count > 0).all())
 
+    def in_one_step(self) -> Victims:
+        """The same clients, taken to have made one step on all that they hold."""
+        places = torch.arange(self.held.shape[-1], device=self.plan.device).expand(*self.ids.shape, 1, -1)
+        return replace(self, plan=places, count=self.examples[..., None], steps=torch.ones_like(self.steps))
+
     def part(self, groups: slice) -> Victims:
         """Some of the groups."""
         return Victims(**{name: column[groups] for name, column in vars(self).items()})

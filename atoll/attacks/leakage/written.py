@@ -96,6 +96,8 @@ def knowledge(summary: Mapping[str, Any]) -> list[str]:
     method, options = summary["method"], summary["options"]
     lines = ["the model that was broadcast, and the update (or mean) as it arrived, after all transforms"]
     if method not in ("fc", "labels", "property"):
+        if options["one_step"]:
+            lines.append("not that clients make several steps: the update is taken for one")
         lines.append("the algorithm, its rates, batch size, epochs and number of examples; not their order")
         labels = "known" if options["labels"] == "known" else "recovered from the update"
         lines.append("labels: looked for with the examples" if method.startswith("dlg") else f"labels: {labels}")

@@ -142,3 +142,13 @@ def test_what_cannot_be_simulated_is_refused(changes: Any, options: Any, words: 
 def test_mistakes_are_refused_before_anything_is_done(options: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         attack(Experiment.parse(BASE), AttackOptions(**options), "cpu")
+
+
+def test_an_attacker_who_does_not_unroll_takes_all_for_one_step() -> None:
+    one = leaked(3, 2, algorithm={"name": "fedavg", "lr": 0.1})
+    torch.testing.assert_close(one.in_one_step().target["head.weight"], one.target["head.weight"])
+    assert torch.equal(one.in_one_step().victims.plan, one.victims.plan)
+    many = leaked(3, 2, algorithm={"name": "fedavg", "lr": 0.5}, local={"batch": 1, "epochs": 6})
+    right, naive = made(many, "inverting", 80), made(many.in_one_step(), "inverting", 80)
+    assert many.in_one_step().victims.steps.tolist() == [[1]] * 3
+    assert float(right.distance.mean()) < float(naive.distance.mean())

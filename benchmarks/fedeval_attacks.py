@@ -3,11 +3,12 @@
     python -m benchmarks.fedeval_attacks [--victims 8] [--steps 300] [--unrolled 10] [--only 6,7,8] [--data mnist]
                                          [--device cuda] [--json FILE]
 
-Settings of the paper (Chai et al., 2020): an MLP of 512 and 512, 100 clients, rate 0.5, DLG by Adam at 0.1 x
-0.98 every 100 steps. Clients are IID: with one class each there would be no labels to find. Dropout is off: the attacker does not know a client's masks. FedAvg takes the whole client as one
-batch (figures 6 and 7) or single images (figure 8: B = 1, E = 20). `dlg` takes an update for one step, as FedEval's
-does; `dlg, unrolled` simulates all of them, up to so many epochs (figures 7 and 8). Labels of FC are recovered from the update (FedEval
-asks a trained CNN). L2 is of pictures from 0 to 1.
+Settings of the paper (Chai et al., 2020): an MLP of 512 and 512, 100 clients, rate 0.5, DLG by Adam at 0.1 x 0.98 every
+100 steps. Clients are IID: with one class each there would be no labels to find. Dropout is off: the attacker does not
+know a client's masks. FedAvg takes the whole client as one batch (figures 6 and 7) or single images (figure 8: B = 1,
+E = 20). `dlg` takes an update for one step, as FedEval's does; `dlg, unrolled` simulates all of them, up to so many
+epochs (figures 7 and 8). Labels of FC are recovered from the update (FedEval asks a trained CNN). L2 is of pictures
+from 0 to 1.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from atoll.attacks.canaries import Canaries, without_noise
 from atoll.attacks.canary_audit import CanaryAudit, Planted
 from atoll.attacks.canary_sampling import drawn
 from atoll.attacks.lira import ENOUGH_SHADOWS, likelihood_ratio, logit_confidence
-from atoll.attacks.membership_metrics import CONFIDENCE, judge
+from atoll.attacks.membership_metrics import CONFIDENCE, clopper_pearson, judge
 from atoll.attacks.onerun import Bound, best_bound, lower_bound, p_value
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "CanaryAudit",
     "Planted",
     "best_bound",
+    "clopper_pearson",
     "drawn",
     "judge",
     "likelihood_ratio",

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from atoll.cli import common
+from atoll.cli.attack import attack
 from atoll.cli.audit import audit
 from atoll.cli.bench import bench
 from atoll.cli.check import check
@@ -32,7 +33,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, check, report, leaderboard, sweep, bench, compare, advise, audit, predict, replay, version):
+for command in (
+    run,
+    check,
+    report,
+    leaderboard,
+    sweep,
+    bench,
+    compare,
+    advise,
+    attack,
+    audit,
+    predict,
+    replay,
+    version,
+):
     app.command()(command)
 app.command(name="list")(list_)
 app.add_typer(data_app, name="data")

@@ -12,6 +12,7 @@
     render_html.py      it for a page                   terminal.py       the summary of runs
     duckdb_relation.py  many records as one relation    html.py           the page
     hover.py            what figures say when pointed at   profile_page.py   where a round's time went
+    reconstructions.py  what an attack made of updates
 
 A folder that cannot be read raises `atoll.errors.RecordError`.
 """
@@ -24,6 +25,7 @@ from atoll.report.privacy import group_claims
 from atoll.report.privacy_plots import epsilon_by_round
 from atoll.report.profile_page import profile_page
 from atoll.report.prose import counted, significant
+from atoll.report.reconstructions import LeakagePoint, attack_page, leakage_plot, reconstructions
 from atoll.report.render import rich_table
 from atoll.report.security import group_level
 from atoll.report.seed_groups import Group, group
@@ -33,10 +35,12 @@ from atoll.report.text_table import TextCell, TextRow, TextTable, number_columns
 
 __all__ = [
     "Group",
+    "LeakagePoint",
     "MetricInfo",
     "TextCell",
     "TextRow",
     "TextTable",
+    "attack_page",
     "counted",
     "differing",
     "epsilon_by_round",
@@ -47,9 +51,11 @@ __all__ = [
     "group_level",
     "is_fingerprint",
     "known_metric",
+    "leakage_plot",
     "number_columns",
     "primary",
     "profile_page",
+    "reconstructions",
     "rich_table",
     "row",
     "short",

@@ -2,6 +2,7 @@
 
 from atoll.tasks.dp_sgd import PrivateTask, leak_error, unsupported_parts
 from atoll.tasks.ghost import ghost_layers
+from atoll.tasks.layers import make_stackable
 from atoll.tasks.losses import BatchLoss, Loss, batch_loss, loss_of_one_logit
 from atoll.tasks.metrics import METRICS, USUAL, Better, Metric, ScoreFunction, better, metrics_for, spread
 from atoll.tasks.models import MODELS
@@ -31,6 +32,7 @@ __all__ = [
     "ghost_layers",
     "leak_error",
     "loss_of_one_logit",
+    "make_stackable",
     "metrics_for",
     "spread",
     "unsupported_parts",

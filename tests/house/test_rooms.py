@@ -40,6 +40,7 @@ FLOORS = (
     ("report",),
     ("suites.sweeps",),
     ("attacks.membership",),
+    ("attacks.leakage",),
     ("suites",),
     ("analysis",),
     ("testing",),

@@ -223,7 +223,7 @@ def assemble(
     chain = with_secure_sum(chain, experiment.secure)
     wanted = reports_wanted(experiment, population.size) or participation.size
     round = in_secret(_round(experiment, task, model, algorithm), experiment, algorithm, model, wanted)
-    round = in_virtual_time(round, experiment, population, training)
+    round = in_virtual_time(round, experiment, population, training, dataset.labels)
     clients: dict[str, Any] = {"population": partition.size, "client_names": partition.client_names}
     reducer = round.reducer(build(REDUCERS, experiment.reducer, where="reducer", **clients))
     who = (experiment, dataset, partition, training, held, population, sampler)

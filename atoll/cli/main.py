@@ -12,6 +12,7 @@ import typer
 from atoll.cli import common
 from atoll.cli.audit import audit
 from atoll.cli.bench import bench
+from atoll.cli.card import card
 from atoll.cli.check import check
 from atoll.cli.common import say
 from atoll.cli.compare import advise, compare
@@ -32,7 +33,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, check, report, leaderboard, sweep, bench, compare, advise, audit, predict, replay, version):
+COMMANDS = (run, check, report, leaderboard, sweep, bench, card, compare, advise, audit, predict, replay, version)
+for command in COMMANDS:
     app.command()(command)
 app.command(name="list")(list_)
 app.add_typer(data_app, name="data")

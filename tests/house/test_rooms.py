@@ -41,6 +41,7 @@ FLOORS = (
     ("attacks.membership",),
     ("suites",),
     ("analysis",),
+    ("card",),
     ("testing",),
     ("cli",),
     ("__main__",),

@@ -12,7 +12,7 @@ from typing import Any
 
 from atoll.card import attacks
 from atoll.card.card_budget import CardSize, chosen_size, measured_pace, remember, remembered, said
-from atoll.card.card_measures import Measured, last_value
+from atoll.card.card_measures import Measured, last_value, weighted_mean
 from atoll.card.card_plan import CardPlan, Method, make_plan, read_methods, signature
 from atoll.card.profiles import PROFILES
 from atoll.card.score_card import ScoreCard, score
@@ -104,6 +104,7 @@ def measure(plan: CardPlan, done: Sweep, options: CardOptions) -> list[Measured]
     if not own:
         return []
     metric = primary(own, options.metric)
+    records |= _strongest_yardsticks(plan, records, metric)
     aim = options.target if options.target is not None else _target(records, plan, metric)
     found = [_measured(plan, done, m, metric, aim, records, options.device) for m in plan.methods]
     return [one for one in found if one.own]
@@ -158,6 +159,30 @@ def _records(plan: CardPlan, done: Sweep) -> dict[tuple[str, str], dict[int, Rec
         if job.cell.digest in by_digest:
             found.setdefault((job.method, job.scenario.name), {})[job.seed] = by_digest[job.cell.digest]
     return found
+
+
+def _strongest_yardsticks(plan: CardPlan, records: Any, metric: MetricInfo) -> dict[tuple[str, str], Any]:
+    """Of what methods are compared with, the best that any of them brought, where they have the same clients.
+
+    Each comes with its method's learning rate: one that was badly chosen must not make its method look good.
+    """
+    sign, found = 1.0 if metric.higher_is_better else -1.0, {}
+    for name in ("local", "central", "fedsgd"):
+        known = {m.name: records[m.name, name] for m in plan.methods if (m.name, name) in records}
+        for method, mine in known.items():
+            alike = [other for other in known.values() if _splits(other) == _splits(mine)]
+            found[method, name] = max(alike, key=lambda one: sign * _reached(one, metric, own=name != "fedsgd"))
+    return found
+
+
+def _splits(by_seed: Mapping[int, Record]) -> list[tuple[int, str, str]]:
+    return [(seed, record.split, record.data) for seed, record in by_seed.items()]
+
+
+def _reached(by_seed: Mapping[int, Record], metric: MetricInfo, own: bool) -> float:
+    values = [weighted_mean(r, metric.key) if own else last_value(r, metric.key) for r in by_seed.values()]
+    finite = [v for v in values if v is not None and math.isfinite(v)]
+    return fmean(finite) if finite else math.inf * (-1 if metric.higher_is_better else 1)
 
 
 def _target(records: Any, plan: CardPlan, metric: MetricInfo) -> float:

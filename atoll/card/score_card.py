@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from atoll.card.card_measures import BySeed, Measured
-from atoll.card.profiles import ScoreProfile, ScorePart
+from atoll.card.profiles import ScorePart, ScoreProfile
 from atoll.card.scores import AXES, by_seed_mean
 from atoll.report import MetricInfo
 from atoll.stats import Estimate, t_interval
@@ -55,7 +55,9 @@ class ScoreCard:
         return [axis for axis in AXES if any(self.scores[m][axis].estimate for m in self.methods)]
 
 
-def score(title: str, profile: ScoreProfile, measured: Sequence[Measured], seeds: Sequence[int], **more: Any) -> ScoreCard:
+def score(
+    title: str, profile: ScoreProfile, measured: Sequence[Measured], seeds: Sequence[int], **more: Any
+) -> ScoreCard:
     """Score what was measured."""
     by_method = {m.method: {axis: tuple(profile.rules[axis](m)) for axis in profile.rules} for m in measured}
     counted = {axis: _everywhere([parts[axis] for parts in by_method.values()]) for axis in profile.rules}

@@ -16,6 +16,7 @@ from atoll.cli.card import card
 from atoll.cli.check import check
 from atoll.cli.common import say
 from atoll.cli.compare import advise, compare
+from atoll.cli.contribution import contribution
 from atoll.cli.data import app as data_app
 from atoll.cli.listing import list_, version
 from atoll.cli.predict import predict
@@ -33,8 +34,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-COMMANDS = (run, check, report, leaderboard, sweep, bench, card, compare, advise, audit, predict, replay, version)
-for command in COMMANDS:
+for command in (run, check, report, leaderboard, sweep, bench, card, compare, advise, audit, contribution):
+    app.command()(command)
+for command in (predict, replay, version):
     app.command()(command)
 app.command(name="list")(list_)
 app.add_typer(data_app, name="data")

@@ -12,7 +12,17 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import atoll.card.attacks as joint
-from atoll.card import CardOptions, CardOutcome, CardPlan, named_sources, plan_card, run_card, score_table, values, write
+from atoll.card import (
+    CardOptions,
+    CardOutcome,
+    CardPlan,
+    named_sources,
+    plan_card,
+    run_card,
+    score_table,
+    values,
+    write,
+)
 from atoll.card.card_budget import LADDER, CardSize, Pace, chosen_size
 from atoll.card.card_measures import Measured
 from atoll.card.card_tables import tables
@@ -183,7 +193,13 @@ def test_tables_say_what_was_measured(done: CardOutcome) -> None:
             console.print(rich_table(table))
     console.print(rich_table(score_table(done.card)))
     text = console.export_text()
-    for words in ("dropouts: 30%, correlation 0.8", "FedSGD (baseline)", "2 of 2 seeds never", "membership AUC", "Gini"):
+    for words in (
+        "dropouts: 30%, correlation 0.8",
+        "FedSGD (baseline)",
+        "2 of 2 seeds never",
+        "membership AUC",
+        "Gini",
+    ):
         assert words in text
 
 

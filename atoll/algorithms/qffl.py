@@ -35,7 +35,7 @@ class QFedAvg:
 
     task: Task
     lr: Positive
-    q: Unsigned
+    q: Unsigned = 1.0
     optimizer: Optimizer = SGD()
 
     def traits(self) -> Traits:

@@ -149,7 +149,7 @@ def test_afl_lowers_the_largest_loss(tmp_path: Path) -> None:
 
 def test_the_weight_of_a_change_is_the_loss_to_the_q() -> None:
     problem = quadratics()
-    change, weights = deltas(problem, FedAvg(problem.task, LR), range(6))
+    change, _ = deltas(problem, FedAvg(problem.task, LR), range(6))
     scaled, equal = deltas(problem, QFedAvg(problem.task, LR, q=1.0), range(6))
     assert (equal == 1).all()
     ratios = [

@@ -126,7 +126,9 @@ class Softmax:
     def __init__(self, experiment: Experiment) -> None:
         setup = set_up(experiment)
         self.setup, data = setup, setup.dataset
-        self.x, self.test_x = (np.asarray(part["x"], np.float64).reshape(len(part["x"]), -1) / 16 for part in (data.train, data.test))  # type: ignore[index]
+        self.x, self.test_x = (
+            np.asarray(part["x"], np.float64).reshape(len(part["x"]), -1) / 16 for part in (data.train, data.test)
+        )  # type: ignore[index]
         self.y, self.test_y = np.asarray(data.train["y"]), np.asarray(data.test["y"])  # type: ignore[index]
         params = {k: np.asarray(v, np.float64) for k, v in setup.model["params"].items()}
         self.w = next(v for v in params.values() if v.ndim == 2)

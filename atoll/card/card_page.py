@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,9 +47,19 @@ def write(card: ScoreCard, folder: Path, dcs: bool = False) -> dict[str, Path]:
     chart = radar(card)
     replace_text(places[VALUES], as_json(values(card, dcs), indent=1))
     replace_text(places[PAGE], page(card, dcs))
-    replace_bytes(places[PICTURE], chart.picture("png"))
+    replace_bytes(places[PICTURE], _fewer_colours(chart.picture("png")))
     replace_bytes(places[PAPER], chart.picture("pdf"))
     return places
+
+
+def _fewer_colours(png: bytes) -> bytes:
+    """The same picture in a third of the bytes: a chart has few colours."""
+    from PIL import Image
+
+    small = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as picture:
+        picture.convert("RGB").quantize(64).save(small, "png", optimize=True)
+    return small.getvalue()
 
 
 def page(card: ScoreCard, dcs: bool = False) -> str:

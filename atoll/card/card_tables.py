@@ -71,7 +71,7 @@ def _parts(card: ScoreCard, axis: str) -> TextTable | None:
 def _part(card: ScoreCard, method: str, axis: str, name: str) -> TextCell:
     part = next(p for p in card.scores[method][axis].parts if p.name == name)
     if not part.measured:
-        return TextCell("not measured", remarks=(part.why,) if part.why else ())
+        return TextCell("not measured", hint=part.why)
     found = t_interval(list(part.by_seed.values()))
     return TextCell(f"{found.mean:.2f}", "" if found.half is None else f"{found.half:.2f}", value=found.mean)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from atoll.algorithms.adafedprox import AdaFedProx
+from atoll.algorithms.afl import AgnosticFL
 from atoll.algorithms.centralised import Centralised
 from atoll.algorithms.ditto import Ditto
 from atoll.algorithms.fedavg import FedAvg
@@ -18,6 +19,7 @@ from atoll.algorithms.moon import Moon
 from atoll.algorithms.optimizers import OPTIMIZERS, Optimizer, sgd
 from atoll.algorithms.partial_sharing import fedbn, fedper
 from atoll.algorithms.published import scaffold
+from atoll.algorithms.qffl import QFedAvg
 from atoll.algorithms.reptile import reptile
 from atoll.algorithms.scaffold import Scaffold
 from atoll.algorithms.wrappers import LocalStatistics, Snapshot, Statistics, keep_statistics_local
@@ -35,6 +37,8 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "fedyogi": fedyogi,
     "feddyn": FedDyn,
     "moon": Moon,
+    "qffl": QFedAvg,
+    "afl": AgnosticFL,
     "reptile": reptile,
     "ditto": Ditto,
     "fedper": fedper,
@@ -47,6 +51,7 @@ __all__ = [
     "ALGORITHMS",
     "OPTIMIZERS",
     "AdaFedProx",
+    "AgnosticFL",
     "Centralised",
     "Ditto",
     "FedAvg",
@@ -58,6 +63,7 @@ __all__ = [
     "LocalStatistics",
     "Moon",
     "Optimizer",
+    "QFedAvg",
     "Scaffold",
     "Snapshot",
     "Statistics",

@@ -90,6 +90,23 @@ def check_divisor(name: str, value: object) -> None:
         )
 
 
+def no_loss_at_server(sent: Tree) -> Tree:
+    """What a carry holds of the server's model's loss before the first batch."""
+    return {"server_loss": zero(sent["params"]), "seen": zero(sent["params"])}
+
+
+def add_loss_at_server(task: Task, carry: Tree, sent: Tree, batch: Tree) -> Tree:
+    """The carry with the loss of one more batch at the server's model, whose buffers stay as they were sent."""
+    n = batch["mask"].sum()
+    loss, _ = task.loss(sent["params"], sent["buffers"], batch)
+    return {**carry, "server_loss": carry["server_loss"] + n * loss.detach(), "seen": carry["seen"] + n}
+
+
+def loss_at_server(carry: Tree) -> Tensor:
+    """The mean loss, at the server's model, of the examples that the steps read."""
+    return carry["server_loss"] / carry["seen"]  # type: ignore[no-any-return]
+
+
 def equal_weight(info: Info) -> Tensor:
     """The weight of a client where all count the same."""
     return torch.ones_like(info.examples)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +14,11 @@ from atoll.cli import common
 from atoll.cli.attack import attack
 from atoll.cli.audit import audit
 from atoll.cli.bench import bench
+from atoll.cli.card import card
 from atoll.cli.check import check
 from atoll.cli.common import say
 from atoll.cli.compare import advise, compare
+from atoll.cli.contribution import contribution
 from atoll.cli.data import app as data_app
 from atoll.cli.listing import list_, version
 from atoll.cli.predict import predict
@@ -33,21 +36,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (
-    run,
-    check,
-    report,
-    leaderboard,
-    sweep,
-    bench,
-    compare,
-    advise,
-    attack,
-    audit,
-    predict,
-    replay,
-    version,
-):
+COMMANDS: tuple[Callable[..., None], ...] = (
+    *(run, check, report, leaderboard, sweep, bench, card, compare, advise),
+    *(attack, audit, contribution, predict, replay, version),
+)
+for command in COMMANDS:
     app.command()(command)
 app.command(name="list")(list_)
 app.add_typer(data_app, name="data")

@@ -5,6 +5,7 @@ from atoll.clock.clock_table import ClockTable
 from atoll.clock.decomposition import RoundParts
 from atoll.clock.device_classes import DeviceClass, device_classes
 from atoll.clock.devices import DeviceProfile, Devices
+from atoll.clock.dropouts import by_labels, by_size, lost_clients
 from atoll.clock.quantities import (
     ConstantQuantity,
     LogNormalQuantity,
@@ -41,7 +42,10 @@ __all__ = [
     "Timeline",
     "UniformQuantity",
     "Wait",
+    "by_labels",
+    "by_size",
     "device_classes",
+    "lost_clients",
     "read_availability",
     "read_device_trace",
     "read_quantity",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from atoll.clock.clock_table import ClockTable, DropoutMoment
 from atoll.clock.devices import DeviceProfile, Devices
+from atoll.clock.dropouts import lost_clients
 from atoll.clock.quantities import Floats, Ints
 from atoll.clock.timeline import ABSENT, COUNTED, DROPPED, LATE, Overhead, Timeline
 from atoll.clock.traces import Intervals, read_availability
@@ -44,10 +45,18 @@ class Clock:
     patience: Patience = Patience()
     seed: int = 0
     seconds_to_compress: float | None = 0.0  # None: measured, when the run begins
+    dropout_correlation: float = 0.0
+    propensity: Floats | None = None  # (N,), mean 1: how much more than the mean client each is lost
 
     @classmethod
     def of(
-        cls, table: ClockTable, seed: int, population: int, names: Sequence[str] = (), wanted: int | None = None
+        cls,
+        table: ClockTable,
+        seed: int,
+        population: int,
+        names: Sequence[str] = (),
+        wanted: int | None = None,
+        propensity: Floats | None = None,
     ) -> Clock:
         """As a file asks for it. `wanted`: how many of those asked a server waits for, with over-selection."""
         devices = Devices.of(table, seed, population, names)
@@ -58,7 +67,8 @@ class Clock:
         deadline = np.inf if table.deadline is None else table.deadline
         patience = Patience(deadline, wanted, table.min_reports, table.grace)
         unreliable = available, table.dropout, table.dropout_moment
-        return cls(devices, seconds, table.slow_start, *unreliable, patience, seed, compressing)
+        together = table.dropout_correlation or 0.0, propensity
+        return cls(devices, seconds, table.slow_start, *unreliable, patience, seed, compressing, *together)
 
     def timeline(
         self,
@@ -118,10 +128,16 @@ class Clock:
         moment = self._moment(number, ids)[None]
         begin, end = (np.take_along_axis(t, moment, 0)[0] for t in (begins, ends))
         at = begin + self._draw(number, ids, _SHARE) * (end - begin)
-        drops = self._draw(number, ids, _DROPS) < self.dropout
+        drops = self._drops(number, ids)
         first = np.where(drops, np.minimum(until, at), until)
         phase = np.where(drops, np.minimum(phase, moment[0]), phase)
         return _Lost(np.maximum(first, start), phase, until <= start)
+
+    def _drops(self, number: int, ids: Ints) -> NDArray[np.bool_]:
+        more = np.ones(len(ids)) if self.propensity is None else self.propensity[ids]
+        probability = np.minimum(1.0, self.dropout * more)
+        common = uniform_at((self.seed, "clock", number, "common"), np.zeros(1, np.int64), _DROPS)
+        return lost_clients(probability, self._draw(number, ids, _DROPS), float(common[0]), self.dropout_correlation)
 
     def _reached_until(self, number: int, ids: Ints, start: float) -> Floats:
         if isinstance(self.availability, Intervals):

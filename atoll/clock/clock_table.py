@@ -32,6 +32,9 @@ class ClockTable(BaseModel):
     repeat: bool = False  # the intervals of availability begin again
     dropout: Annotated[float, Field(ge=0, le=1)] = 0.0  # probability of each client in each round
     dropout_moment: DropoutMoment = "any"
+    dropout_correlation: Annotated[float, Field(ge=0, le=1)] | None = None  # of clients in one round; None: 0
+    dropout_by_size: float | None = None  # probability in proportion to examples^this: 1: large clients are lost more
+    dropout_by_labels: Annotated[list[int], Field(min_length=1)] | None = None  # or to the share of these labels
     deadline: Positive | None = None  # seconds after which the server waits no longer
     over_selection: Annotated[float, Field(ge=1, le=10)] = 1.0  # clients asked for each that is waited for
     min_reports: Annotated[int, Field(ge=1)] = 1  # with fewer a round is void
@@ -45,5 +48,6 @@ class ClockTable(BaseModel):
 
     @property
     def selects_by_time(self) -> bool:
-        """Does it matter for the sum how long clients take?"""
-        return self.deadline is not None or self.over_selection > 1 or isinstance(self.availability, str)
+        """Does it matter for the sum how long clients take, or how many examples they have?"""
+        traced = isinstance(self.availability, str) or bool(self.dropout and self.dropout_by_size)
+        return self.deadline is not None or self.over_selection > 1 or traced

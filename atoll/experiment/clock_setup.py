@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from atoll.clock import Clock, ClockTable
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atoll.clock import Clock, ClockTable, by_labels, by_size
 from atoll.core import Round
 from atoll.data import SAMPLERS, Partition, Population
+from atoll.data.measures import label_counts
 from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.registry import build
@@ -46,7 +51,9 @@ def reports_wanted(experiment: Experiment, population: int) -> int | None:
     )
 
 
-def in_virtual_time(round: Round, experiment: Experiment, population: Population, training: Partition) -> Round:
+def in_virtual_time(
+    round: Round, experiment: Experiment, population: Population, training: Partition, labels: Tensor | None
+) -> Round:
     """The round with the clock around it, if the file has one."""
     table = experiment.clock
     if table is None:
@@ -65,10 +72,35 @@ def in_virtual_time(round: Round, experiment: Experiment, population: Population
         raise ConfigError(
             f"clock.min_reports: {table.min_reports} are more than the {most} that a round could have. Use fewer."
         )
-    return Clocked.around(round, make_clock(experiment, table, population.size, training), population.steps)
+    clock = make_clock(experiment, table, population.size, training, labels)
+    return Clocked.around(round, clock, population.steps)
 
 
-def make_clock(experiment: Experiment, table: ClockTable, population: int, training: Partition) -> Clock:
+def make_clock(
+    experiment: Experiment, table: ClockTable, population: int, training: Partition, labels: Tensor | None = None
+) -> Clock:
     """`population` is 1 where all data is pooled."""
-    names = training.client_names if population == training.size else ()
-    return Clock.of(table, experiment.seed, population, names, reports_wanted(experiment, population))
+    apart = population == training.size
+    names = training.client_names if apart else ()
+    more = _propensity(table, training, labels)
+    wanted = reports_wanted(experiment, population)
+    return Clock.of(table, experiment.seed, population, names, wanted, more if apart else None)
+
+
+def _propensity(table: ClockTable, training: Partition, labels: Tensor | None) -> NDArray[np.float64] | None:
+    """How much more than the mean client each is lost, by what it holds; None: all alike."""
+    if table.dropout_by_size is not None and table.dropout_by_labels is not None:
+        raise ConfigError("clock.dropout_by_size: and dropout_by_labels are both given. Keep one of them.")
+    if table.dropout_by_size is not None:
+        return by_size(training.sizes.numpy(), table.dropout_by_size)
+    if table.dropout_by_labels is None:
+        return None
+    if labels is None:
+        raise ConfigError("clock.dropout_by_labels: this data has no classes. Use dropout_by_size = 1.0.")
+    counts = label_counts(training, labels).numpy()
+    unknown = [label for label in table.dropout_by_labels if not 0 <= label < counts.shape[1]]
+    if unknown:
+        raise ConfigError(
+            f"clock.dropout_by_labels: there is no class {unknown[0]}. Use numbers from 0 to {counts.shape[1] - 1}."
+        )
+    return by_labels(counts, table.dropout_by_labels)

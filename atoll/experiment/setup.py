@@ -226,7 +226,7 @@ def assemble(
     chain = with_secure_sum(chain, experiment.secure)
     wanted = reports_wanted(experiment, population.size) or participation.size
     round = in_secret(_round(experiment, task, model, algorithm), experiment, algorithm, model, wanted)
-    round = in_virtual_time(round, experiment, population, training)
+    round = in_virtual_time(round, experiment, population, training, dataset.labels)
     given: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
     reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **given))
     check_cohort(reducer, wanted)

@@ -47,7 +47,8 @@ def _seconds(results: Results, cell: Cell) -> RoundSeconds:
     path = {**cell.path, **results.baseline}
     base = next((c for c in results.cells if c.path == path and c.block == cell.block and _timed(c)), None)
     parts = {name: fmean(run.times[name] for run in cell.runs) for name in cell.runs[0].times}
-    ratio = parts["federated"] / fmean(run.times["federated"] for run in base.runs) if base else None
+    whole = fmean(run.times["federated"] for run in base.runs) if base else 0.0
+    ratio = parts["federated"] / whole if whole > 0 else None  # a clock without steps and links takes no time
     return RoundSeconds(cell, parts, fmean(_overhead(run) for run in cell.runs), ratio)
 
 
@@ -56,7 +57,7 @@ def _timed(cell: Cell) -> bool:
 
 
 def _overhead(run: Trace) -> float:
-    return 1 - run.times["train"] / run.times["federated"]
+    return 1 - run.times["train"] / run.times["federated"] if run.times["federated"] > 0 else 0.0
 
 
 def _overheads(run: Trace) -> Trace:

@@ -3,6 +3,7 @@
     settings.py         a configuration, flat           seed_groups.py    runs that differ only in their seed
     metrics.py          what counts as better           estimates.py      means and intervals over seeds
     gains.py            gain over training alone        final_table.py    what was reached, and what it cost
+    harmed.py           who loses by it
     notes.py            what a reader must know         provenance.py     what was run, with what, where
     privacy.py          what holds, beside audits       privacy_plots.py  figures of epsilon and noise
     theme.py            colours, and SVG for a page     plots.py          the figures
@@ -19,51 +20,68 @@ A folder that cannot be read raises `atoll.errors.RecordError`.
 
 from atoll.report.attack_table import group_attack
 from atoll.report.duckdb_relation import table
+from atoll.report.harmed import ClientGain, gains_by_client, harmed_sentence, harmed_table, table_of_harmed
 from atoll.report.html import write
 from atoll.report.metrics import MetricInfo, known_metric, primary, suite_metric
+from atoll.report.plots import Plot
 from atoll.report.privacy import group_claims
 from atoll.report.privacy_plots import epsilon_by_round
 from atoll.report.profile_page import profile_page
-from atoll.report.prose import counted, significant
+from atoll.report.prose import MISSING, counted, first_up, listed, significant
 from atoll.report.reconstructions import LeakagePoint, attack_page, leakage_plot, reconstructions
 from atoll.report.render import rich_table
+from atoll.report.render_html import fact_table, template
 from atoll.report.security import group_level
 from atoll.report.seed_groups import Group, group
 from atoll.report.settings import differing, flatten, is_fingerprint, short, show
 from atoll.report.terminal import summary, write_table
-from atoll.report.text_table import TextCell, TextRow, TextTable, number_columns, row, text_columns
+from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, number_columns, row, text_columns
+from atoll.report.theme import line_style as series_style
 
 __all__ = [
+    "MISSING",
+    "ClientGain",
     "Group",
     "LeakagePoint",
     "MetricInfo",
+    "Plot",
     "TextCell",
+    "TextColumn",
     "TextRow",
     "TextTable",
     "attack_page",
     "counted",
     "differing",
     "epsilon_by_round",
+    "fact_table",
+    "first_up",
     "flatten",
+    "gains_by_client",
     "group",
     "group_attack",
     "group_claims",
     "group_level",
+    "harmed_sentence",
+    "harmed_table",
     "is_fingerprint",
     "known_metric",
     "leakage_plot",
+    "listed",
     "number_columns",
     "primary",
     "profile_page",
     "reconstructions",
     "rich_table",
     "row",
+    "series_style",
     "short",
     "show",
     "significant",
     "suite_metric",
     "summary",
     "table",
+    "table_of_harmed",
+    "template",
     "text_columns",
     "write",
     "write_table",

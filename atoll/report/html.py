@@ -15,6 +15,7 @@ from atoll.report.attack_table import attack_table
 from atoll.report.client_table import client_table
 from atoll.report.estimates import curve
 from atoll.report.final_table import Column, final, page_table
+from atoll.report.harmed import harmed_table
 from atoll.report.metrics import MetricInfo, central, primary
 from atoll.report.notes import lead, notes
 from atoll.report.notes import title as worded_title
@@ -71,6 +72,7 @@ def page(records: Sequence[Record], groups: Sequence[Group], metric: MetricInfo,
         reaching=reaching_table(groups, metric),
         virtual_time=virtual_time.section(groups),
         clients=client_table(groups, metric),
+        harmed=harmed_table(groups, metric),
         plots=_figures(groups, metric),
         different=provenance.different(groups),
         shared=provenance.shared(groups),

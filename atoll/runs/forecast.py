@@ -39,7 +39,7 @@ def virtual_time(setup: Setup, first: Timeline) -> Forecast:
     """Round by round, with the bytes and the pace of the first."""
     experiment, population = setup.experiment, setup.population
     assert experiment.clock is not None
-    clock = make_clock(experiment, experiment.clock, population.size, setup.training)
+    clock = make_clock(experiment, experiment.clock, population.size, setup.training, setup.dataset.labels)
     key, now, lines = rng.key(experiment.seed, "cohort"), 0.0, []
     for number in range(min(experiment.rounds, _MOST)):
         ids, _ = setup.sampler.sample(population.size, number, key)

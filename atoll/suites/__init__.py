@@ -11,6 +11,7 @@
 `atoll.bench.run("sixty-seconds", out="runs/bench/mine", size="smoke").results` is an `atoll.records.Results`.
 """
 
+from atoll.suites.experiments import folder_name, unique
 from atoll.suites.run import Work, command, default_folder, prepare, run
 from atoll.suites.skew import skew, skew_of
 from atoll.suites.suite import Suite, parse, read, shipped
@@ -26,6 +27,7 @@ __all__ = [
     "command",
     "default_folder",
     "describe_suites",
+    "folder_name",
     "parse",
     "plan_table",
     "prepare",
@@ -35,4 +37,5 @@ __all__ = [
     "shipped",
     "skew",
     "skew_of",
+    "unique",
 ]

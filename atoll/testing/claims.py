@@ -16,6 +16,8 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "fedyogi": {"exact": False, "alone": False},
     "feddyn": {"exact": True, "alone": False, "control": "h", "alpha": 1.0},
     "moon": {"exact": False, "alone": True},
+    "qffl": {"exact": False, "alone": False},
+    "afl": {"exact": False, "alone": True},
     "reptile": {"exact": False, "alone": False},
     "ditto": {"exact": False, "alone": True},
     "fedper": {"exact": False, "alone": False},

@@ -43,6 +43,7 @@ FLOORS = (
     ("attacks.leakage",),
     ("suites",),
     ("analysis",),
+    ("card",),
     ("testing",),
     ("cli",),
     ("__main__",),

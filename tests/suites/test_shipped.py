@@ -270,3 +270,11 @@ def test_the_command_expands_a_suite_as_the_simple_merge_does(name: str, size: s
         ours = Experiment.parse({**expanded[key].base, "seed": 0})
         assert ours == Experiment.parse({**place.base, "seed": 0}), key
         assert (expanded[key].stands_for or expanded[key].name) == place.stands_for
+
+
+def test_faults_asks_for_every_kind_of_fault_at_several_strengths() -> None:
+    clocks = [Experiment.parse(p.base).clock for p in places("faults")]
+    tables = [clock.model_dump(exclude_none=True) for clock in clocks if clock is not None]
+    assert {t["dropout"] for t in tables if "dropout_correlation" in t} == {0, 0.2, 0.4, 0.6, 0.8}
+    assert {t["dropout"] for t in tables if "dropout_by_labels" in t} == {0, 0.2, 0.4, 0.6, 0.8}
+    assert len({t["deadline"] for t in tables if "deadline" in t}) == 5

@@ -154,6 +154,11 @@ def _check_chain(setup: RunSetup, chain: Chain, bound: Chain) -> None:
             "clock: can leave clients out that were asked, and each adds a share of the noise that all rely on. "
             "Use gaussian_noise, or a [clock] without deadline, over_selection, min_reports, dropout and availability."
         )
+    if clock is not None and clock.dropout_by_labels is not None:
+        raise ConfigError(
+            "clock.dropout_by_labels: who is in the sum would depend on labels, which the noise is to protect. "
+            "Use dropout_by_size (sizes are then said to be public), or leave the noise out."
+        )
     secure = setup.experiment.secure
     if secure is not None and secure.dropout and rests_on_everybody(bound):
         raise ConfigError(

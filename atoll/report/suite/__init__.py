@@ -6,7 +6,7 @@ beside_published.py  against the paper                    critical.py      the p
 pairwise.py          how sure, row by row                 curves.py        learning curves
 client_spread.py     clients and costs                    tuning.py        how settings were found
 privacy_page.py      what every cell holds                exports.py       CSV, Markdown, LaTeX
-seconds_table.py     virtual time, and who saw what
+seconds_table.py     virtual time, and who saw what       severity.py      the metric as a function of a condition
 page.py              the page                             leaderboard.py   the leaderboard
 write.py             all files of a folder
 """

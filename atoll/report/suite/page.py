@@ -21,6 +21,7 @@ from atoll.report.suite import (
     privacy_page,
     ranking,
     seconds_table,
+    severity,
     tuning,
 )
 from atoll.report.suite.score_table import quirks, score_table
@@ -44,6 +45,7 @@ def page(results: Results) -> str:
         "times": [(b, table) for b in results.blocks() if (table := seconds_table.decomposed(results, b))],
         "times_published": seconds_table.published(results),
         "secured": [(b, table) for b in results.blocks() if (table := seconds_table.protocols(results, b))],
+        "severity": severity.severity_plots(results, curves.method_styles(results)),
         **_curves(results),
     }
     return template("suite").render(
@@ -104,6 +106,7 @@ def _sections(parts: Mapping[str, Any]) -> list[tuple[str, str]]:
         "secured": ("secured", "What the server sees"),
         "ranking": ("wins", "Which method wins"),
         "pairs": ("pairs", "How sure"),
+        "severity": ("severity", "By severity"),
         "curves": ("curves", "Learning curves"),
         "clients": ("clients", "Clients"),
     }

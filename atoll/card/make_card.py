@@ -1,0 +1,236 @@
+"""From experiments to a card: plan, run what is not done yet, measure, score."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from atoll.card import attacks
+from atoll.card.card_budget import CardSize, chosen_size, measured_pace, remember, remembered, said
+from atoll.card.card_measures import Measured, last_value, weighted_mean
+from atoll.card.card_plan import CardPlan, Method, make_plan, read_methods, signature
+from atoll.card.profiles import PROFILES
+from atoll.card.score_card import ScoreCard, score
+from atoll.card.scores import chance_level, target
+from atoll.errors import ConfigError
+from atoll.experiment import Device
+from atoll.records import INTERRUPTED, Record, SweepFolder, reached_end, read_runs
+from atoll.report import MetricInfo, counted, primary
+from atoll.suites.sweeps import Events, Sweep
+from atoll.suites.sweeps import run as sweep
+
+SHARE = 0.9  # of the way from chance to pooled data: the target of costs
+SEEDS = 3
+Sources = Sequence[tuple[str, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class CardOptions:
+    """How a card is made."""
+
+    seeds: int | None = None  # None: 3, or what the budget allows
+    rounds: int | None = None
+    budget: float | None = None  # seconds
+    attacks: tuple[str, ...] = attacks.WORST_OF
+    profile: str = "atoll"
+    target: float | None = None  # of the metric; None: SHARE of the way
+    metric: str | None = None
+    jobs: int = 1
+    device: Device = "auto"
+
+
+@dataclass(frozen=True)
+class CardOutcome:
+    """The card, as far as its runs came."""
+
+    card: ScoreCard | None  # None: not even the methods themselves were run
+    sweep: Sweep
+    late: bool  # the budget is used up
+
+    @property
+    def interrupted(self) -> bool:
+        return self.sweep.status == INTERRUPTED and not self.late
+
+
+def plan_card(sources: Sources, overrides: Sequence[str], folder: Path, options: CardOptions) -> CardPlan:
+    """What will run; a budget is measured on a few rounds, and what was chosen is remembered in the folder."""
+    _check(options)
+    tried = attacks.check_attacks(options.attacks)
+    methods = read_methods(sources, overrides, options.rounds)
+    if options.budget is None or options.seeds is not None:
+        return make_plan(methods, options.seeds or SEEDS, tried)
+    asked = signature(methods, {"budget": options.budget, "attacks": tried})
+    size = remembered(folder, asked)
+    if size is None:
+        pace = measured_pace(methods, options.device)
+        size = chosen_size(
+            lambda s: make_plan(_shorter(methods, s), s.seeds, tried), pace, options.budget, options.jobs
+        )
+        remember(folder, asked, size)
+    shorter = _shorter(methods, size)
+    words = said(size, shorter, {m.name: int(m.raw["rounds"]) for m in methods})
+    return replace(make_plan(shorter, size.seeds, tried), left_out=tuple(words))
+
+
+def run_card(
+    plan: CardPlan, folder: Path, options: CardOptions, title: str, events: Events | None = None, command: str = ""
+) -> CardOutcome:
+    """Run what is left of the plan, and score what there is; a card can always be gone on with."""
+    until = None if options.budget is None else time.monotonic() + options.budget
+    told, place = events or Events(), SweepFolder(folder)
+    cells = plan.cells
+    told.expect(cells, [cell for cell in cells if not place.done(cell)])
+    how: dict[str, Any] = {"jobs": options.jobs, "device": options.device, "events": told, "until": until}
+    done = sweep(plan.sweep(), folder, resume=True, **how)
+    late = until is not None and time.monotonic() >= until
+    measured = measure(plan, done, options)
+    if not measured:
+        return CardOutcome(None, done, late)
+    notes = tuple(note for m in plan.methods for note in m.notes)
+    left = (*plan.left_out, *_left(plan, done, late))
+    card = score(title, PROFILES[options.profile], measured, plan.seeds, notes=notes, left_out=left)
+    return CardOutcome(replace(card, command=command), done, late)
+
+
+def measure(plan: CardPlan, done: Sweep, options: CardOptions) -> list[Measured]:
+    """What the finished runs say of every method that has any."""
+    records = _records(plan, done)
+    own = [r for m in plan.methods for r in records.get((m.name, "own"), {}).values()]
+    if not own:
+        return []
+    metric = primary(own, options.metric)
+    records |= _strongest_yardsticks(plan, records, metric)
+    aim = options.target if options.target is not None else _target(records, plan, metric)
+    found = [_measured(plan, done, m, metric, aim, records, options.device) for m in plan.methods]
+    return [one for one in found if one.own]
+
+
+def _measured(
+    plan: CardPlan, done: Sweep, method: Method, metric: MetricInfo, aim: float, records: Any, device: Device
+) -> Measured:
+    mine = {name: by_seed for (owner, name), by_seed in records.items() if owner == method.name}
+    missing = {name: why for (owner, name), why in plan.missing.items() if owner == method.name}
+    failed = done.failed
+    for job in plan.jobs:
+        if job.method == method.name and job.scenario.name not in mine:
+            state = failed.get(_run_name(done, job.cell.digest), "was not run")
+            missing.setdefault(job.scenario.name, state)
+    if any(job.scenario.name.startswith("attack-") for job in plan.jobs if job.method == method.name):
+        missing.pop("attacks", None)
+    titles = {job.scenario.name: job.scenario.title for job in plan.jobs if job.method == method.name}
+    audits, leaks = {}, {}
+    for seed, record in mine.get("own", {}).items():
+        audits[seed], why = attacks.membership(record, device)
+        if why:
+            missing.setdefault("membership", why)
+    experiments = {job.seed: job.cell.experiment for job in plan.jobs if _is_own(job, method)}
+    for seed in mine.get("own", {}):
+        leaks[seed], why = attacks.leakage(experiments[seed], seed)
+        if why:
+            missing.setdefault("leakage", why)
+    return Measured(
+        method.name,
+        metric,
+        mine,
+        aim,
+        missing,
+        {s: a for s, a in audits.items() if a is not None},
+        {s: x for s, x in leaks.items() if x is not None},
+        titles,
+    )
+
+
+def _is_own(job: Any, method: Method) -> bool:
+    return bool(job.method == method.name and job.scenario.name == "own")
+
+
+def _records(plan: CardPlan, done: Sweep) -> dict[tuple[str, str], dict[int, Record]]:
+    """By method and condition; a run that two methods share is read once."""
+    folders = {cell.digest: done.folders[cell.name] for cell in done.cells if reached_end(done.states[cell.name])}
+    digests = list(dict.fromkeys(job.cell.digest for job in plan.jobs if job.cell.digest in folders))
+    by_digest = {digest: read_runs([folders[digest]])[0] for digest in digests}
+    found: dict[tuple[str, str], dict[int, Record]] = {}
+    for job in plan.jobs:
+        if job.cell.digest in by_digest:
+            found.setdefault((job.method, job.scenario.name), {})[job.seed] = by_digest[job.cell.digest]
+    return found
+
+
+def _strongest_yardsticks(plan: CardPlan, records: Any, metric: MetricInfo) -> dict[tuple[str, str], Any]:
+    """Of what methods are compared with, the best that any of them brought, where they have the same clients.
+
+    Each comes with its method's learning rate: one that was badly chosen must not make its method look good.
+    """
+    sign, found = 1.0 if metric.higher_is_better else -1.0, {}
+    for name in ("local", "central", "fedsgd"):
+        known = {m.name: records[m.name, name] for m in plan.methods if (m.name, name) in records}
+        for method, mine in known.items():
+            alike = [other for other in known.values() if _splits(other) == _splits(mine)]
+            found[method, name] = max(alike, key=lambda one: sign * _reached(one, metric, own=name != "fedsgd"))
+    return found
+
+
+def _splits(by_seed: Mapping[int, Record]) -> list[tuple[int, str, str]]:
+    return [(seed, record.split, record.data) for seed, record in by_seed.items()]
+
+
+def _reached(by_seed: Mapping[int, Record], metric: MetricInfo, own: bool) -> float:
+    values = [weighted_mean(r, metric.key) if own else last_value(r, metric.key) for r in by_seed.values()]
+    finite = [v for v in values if v is not None and math.isfinite(v)]
+    return fmean(finite) if finite else math.inf * (-1 if metric.higher_is_better else 1)
+
+
+def _target(records: Any, plan: CardPlan, metric: MetricInfo) -> float:
+    """SHARE of the way from chance to what pooled data reaches, in the mean; NaN where that is not known."""
+    central = [r for m in plan.methods for r in records.get((m.name, "central"), {}).values()]
+    reached = [v for r in central if math.isfinite(v := last_value(r, metric.key))]
+    if not reached or not central[0].series(metric.key).values.size:
+        return math.nan
+    chance = fmean(chance_level(metric.key, r.run.get("label_counts")) for r in central)
+    return float(f"{target(fmean(reached), chance, SHARE, metric.higher_is_better):.3g}")
+
+
+def _left(plan: CardPlan, done: Sweep, late: bool) -> list[str]:
+    """What was planned and is not there."""
+    waiting = [
+        cell.name for cell in done.cells if not reached_end(done.states[cell.name]) and cell.name not in done.failed
+    ]
+    words = []
+    if waiting:
+        why = "the budget is used up" if late else "the card was stopped"
+        words.append(
+            f"{counted(len(waiting), 'run')} of {len(done.cells)} not done, since {why}: the same command goes on."
+        )
+    if done.failed:
+        name, why = next(iter(done.failed.items()))
+        words.append(f"{counted(len(done.failed), 'run')} failed; the first: {name}: {why}")
+    missing = sorted(set(plan.missing.values()))
+    words += [f"Not measured: {why}." for why in missing]
+    return words
+
+
+def _run_name(done: Sweep, digest: str) -> str:
+    return next((cell.name for cell in done.cells if cell.digest == digest), "")
+
+
+def _shorter(methods: Sequence[Method], size: CardSize) -> tuple[Method, ...]:
+    """The methods with a share of their rounds."""
+    rounds = [max(min(2, int(m.raw["rounds"])), math.ceil(size.share * int(m.raw["rounds"]))) for m in methods]
+    return tuple(replace(m, raw={**m.raw, "rounds": r}) for m, r in zip(methods, rounds, strict=True))
+
+
+def _check(options: CardOptions) -> None:
+    problems = []
+    if options.profile not in PROFILES:
+        problems.append(f"--profile: {options.profile!r} is not known. Profiles: {', '.join(PROFILES)}.")
+    if options.seeds is not None and options.seeds < 1:
+        problems.append(f"--seeds: must be above 0 (got {options.seeds}).")
+    if options.rounds is not None and options.rounds < 1:
+        problems.append(f"--rounds: must be above 0 (got {options.rounds}).")
+    if problems:
+        raise ConfigError(problems)

@@ -1,0 +1,96 @@
+"""The card as a value: every axis of every method with its interval, what it is made of, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from atoll.card.card_measures import BySeed, Measured
+from atoll.card.profiles import ScorePart, ScoreProfile
+from atoll.card.scores import AXES, by_seed_mean
+from atoll.report import MetricInfo
+from atoll.stats import Estimate, t_interval
+
+
+@dataclass(frozen=True)
+class AxisScore:
+    """One axis of one method: the mean of those parts that every method of the card has."""
+
+    axis: str
+    parts: tuple[ScorePart, ...]
+    counted: tuple[str, ...]
+    by_seed: BySeed
+    estimate: Estimate | None  # within the scale; None: nothing of it was measured
+
+    @property
+    def why(self) -> str:
+        """What is missing, part by part."""
+        return "; ".join(
+            f"{p.title}: not measured ({p.why or 'no record of it'})" for p in self.parts if not p.measured
+        )
+
+
+@dataclass(frozen=True)
+class ScoreCard:
+    """Methods side by side."""
+
+    title: str
+    profile: ScoreProfile
+    metric: MetricInfo
+    measured: tuple[Measured, ...]
+    scores: Mapping[str, Mapping[str, AxisScore]]  # method -> axis -> score
+    seeds: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    command: str = ""
+
+    @property
+    def methods(self) -> list[str]:
+        return [one.method for one in self.measured]
+
+    @property
+    def axes(self) -> list[str]:
+        """Those that some method has."""
+        return [axis for axis in AXES if any(self.scores[m][axis].estimate for m in self.methods)]
+
+
+def score(
+    title: str, profile: ScoreProfile, measured: Sequence[Measured], seeds: Sequence[int], **more: Any
+) -> ScoreCard:
+    """Score what was measured."""
+    by_method = {m.method: {axis: tuple(profile.rules[axis](m)) for axis in profile.rules} for m in measured}
+    counted = {axis: _everywhere([parts[axis] for parts in by_method.values()]) for axis in profile.rules}
+    scores = {
+        name: {axis: _axis(axis, parts.get(axis, ()), counted.get(axis, ()), profile) for axis in AXES}
+        for name, parts in by_method.items()
+    }
+    return ScoreCard(title, profile, measured[0].metric, tuple(measured), scores, tuple(seeds), **more)
+
+
+def _everywhere(by_method: Sequence[Sequence[ScorePart]]) -> tuple[str, ...]:
+    """The parts that every method has."""
+    return tuple(p.name for p in by_method[0] if all(_has(parts, p.name) for parts in by_method))
+
+
+def _has(parts: Sequence[ScorePart], name: str) -> bool:
+    return any(part.name == name and part.measured for part in parts)
+
+
+def _axis(axis: str, parts: Sequence[ScorePart], counted: Sequence[str], profile: ScoreProfile) -> AxisScore:
+    by_seed = by_seed_mean([part.by_seed for part in parts if part.name in counted])
+    return AxisScore(axis, tuple(parts), tuple(counted), by_seed, estimate(by_seed, profile.scale))
+
+
+def estimate(by_seed: BySeed, scale: float) -> Estimate | None:
+    """Mean and 95 % t interval over seeds, cut to where scores can be.
+
+    >>> estimate({0: 0.98, 1: 1.0, 2: 1.0}, 1.0).high
+    1.0
+    """
+    if not by_seed:
+        return None
+    found = t_interval(list(by_seed.values()))
+    if found.low is None or found.high is None:
+        return found
+    return replace(found, low=max(0.0, found.low), high=min(scale, found.high))

@@ -62,7 +62,7 @@ class Accident(NamedTuple):
 
     @property
     def ours(self) -> bool:
-        """Whether a line of atoll itself raised an error of Python's: a parser of others has its own, or its own lines."""
+        """Whether a line of atoll itself raised one of Python's errors; others' parsers have their own."""
         known = vars(builtins).get(self.error)
         inside = Path(self.place).is_relative_to(Path(__file__).parent)
         return inside and known is not None and not issubclass(known, MemoryError | OSError)

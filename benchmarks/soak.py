@@ -5,9 +5,10 @@
 
 Every case has one good end or two: a killed run ends with the bits of an undisturbed one; a folder with a file that was
 cut does so too, or is refused; an experiment is set up or refused; a data file is read or refused. Refused means by an
-AtollError; "unforeseen" is a file that others' parser refused with an error of its own, in our words. Anything else is a
-fault: another error, other bits, a crash, no end within a minute, or an error of Python's in a line of atoll that was
-called damage ("OURS"). It is printed, and the program ends with 1. Children have limits on memory and time. Seeds count on from the first case's.
+AtollError; "unforeseen" is a file that others' parser refused with an error of its own, passed on in our words.
+Anything else is a fault: another error, other bits, a crash, no end within a minute, or a Python error in a line
+of atoll that was called damage ("OURS"). It is printed, and the program ends with 1. Children have limits on memory and
+time. Seeds count on from the first case's.
 """
 
 from __future__ import annotations

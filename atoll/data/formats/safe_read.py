@@ -53,7 +53,9 @@ def unforeseen(path: object, how: str, e: Exception | Accident) -> DataError:
     accident = Accident.of(e) if isinstance(e, Exception) else e
     what = f"{accident.error}: {accident.what or 'no more is known'}"
     if accident.ours:
-        blame = f"atoll's reader failed on it ({what}; {Path(accident.place).name}). It may be damaged: write or fetch it"
+        blame = (
+            f"atoll's reader failed on it ({what}; {Path(accident.place).name}). It may be damaged: write or fetch it"
+        )
         return UnforeseenError(f"{path}: cannot be read {how}; {blame} again. If it is well, report this.", accident)
     return UnforeseenError(
         f"{path}: cannot be read {how}; it is damaged, or something else ({what}). Write or fetch it again.", accident

@@ -29,6 +29,7 @@ from atoll.report.seed_groups import Group, group
 from atoll.report.settings import differing, flatten, is_fingerprint, short, show
 from atoll.report.terminal import summary, write_table
 from atoll.report.text_table import TextCell, TextRow, TextTable, number_columns, row, text_columns
+from atoll.report.theme import load_matplotlib
 
 __all__ = [
     "Group",
@@ -45,6 +46,7 @@ __all__ = [
     "group_level",
     "is_fingerprint",
     "known_metric",
+    "load_matplotlib",
     "number_columns",
     "primary",
     "profile_page",

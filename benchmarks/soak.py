@@ -5,8 +5,10 @@
 
 Every case has one good end or two: a killed run ends with the bits of an undisturbed one; a folder with a file that was
 cut does so too, or is refused; an experiment is set up or refused; a data file is read or refused. Refused means by an
-AtollError. Anything else (another error, other bits, a crash, no end within a minute) is a fault: it is printed, and
-the program ends with 1. Children have limits on memory and time. Seeds count on from the first case's.
+AtollError; "unforeseen" is a file that others' parser refused with an error of its own, passed on in our words.
+Anything else is a fault: another error, other bits, a crash, no end within a minute, or a Python error in a line
+of atoll that was called damage ("OURS"). It is printed, and the program ends with 1. Children have limits on memory and
+time. Seeds count on from the first case's.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from tests.support.mutated_files import samples
 PROCESSES = multiprocessing.get_context("forkserver")
 BATCH = 50  # cases in one child
 SECONDS, BYTES = 60, 6 << 30
-GOOD = {"same", "refused", "ready", "read", "killed", "ended before"}
+GOOD = {"same", "refused", "unforeseen", "ready", "read", "killed", "ended before"}
 VICTIM = {
     "rounds": 16,
     "data": "digits",
@@ -220,9 +222,10 @@ def summary(kind: str, counts: Counts) -> tuple[str, int]:
     for (of, _, end), count in counts.items():
         ends[end] += count if of == kind else 0
     good = ", ".join(f"{ends[end]:,} {end}" for end in sorted(GOOD) if ends[end])
-    raw, died = (sum(n for end, n in ends.items() if end.startswith(word)) for word in ("RAW", "DIED"))
+    kinds = ("RAW", "OURS", "DIED")
+    raw, ours, died = (sum(n for end, n in ends.items() if end.startswith(word)) for word in kinds)
     faults = sum(n for end, n in ends.items() if end not in GOOD)
-    other = f"{raw} raw errors, {died} crashes, {faults - raw - died} other faults"
+    other = f"{raw} raw errors, {ours} of ours called damage, {died} crashes, {faults - raw - ours - died} other faults"
     return f"{kind}: {ends.total():,} cases: {good}; {other}", faults
 
 

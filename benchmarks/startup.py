@@ -73,8 +73,23 @@ def commands(scratch: Path) -> dict[str, list[str]]:
     first_round(run)
     named = {f"`atoll {' '.join(words.split()[:2])}`": words.split() for words in COMMANDS}
     named["`atoll run` of a file with two mistakes"] = ["run", str(typo)]
-    named["`atoll report` of a run"] = ["report", str(run), "-o", str(scratch / "page.html")]
+    page = ["-o", str(scratch / "page.html")]
+    named["`atoll report` of a run"] = ["report", str(run), *page]
+    named["`atoll report` of ten runs, two settings"] = ["report", *ten_runs(scratch / "ten"), *page]
     return named
+
+
+def ten_runs(folder: Path) -> list[str]:
+    """Folders of two settings with five seeds each, two rounds long."""
+    example = str(files("atoll.experiment").joinpath("quickstart.toml"))
+    for mu in ("0.01", "1.0"):
+        for seed in range(5):
+            changes = ["rounds=2", f"seed={seed}", f"algorithm={{name='fedprox', lr=0.1, mu={mu}}}"]
+            options = [word for change in changes for word in ("--set", change)]
+            out = str(folder / f"{mu}-{seed}")
+            command = [sys.executable, "-m", "atoll", "run", example, *options, "--out", out, "--quiet"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return sorted(map(str, folder.iterdir()))
 
 
 def main() -> None:

@@ -17,13 +17,27 @@ _COLUMNS = {"suites": "what it is, and its sizes"}  # of other kinds: meaning an
 
 
 def list_(
-    kind: Annotated[str, typer.Argument(help="algorithms, transforms, engines, data, partitions, models, suites...")],
+    kind: Annotated[
+        str | None,
+        typer.Argument(help="algorithms, transforms, engines, data, partitions, suites... Left out: all kinds."),
+    ] = None,
 ) -> None:
     """Print names, options, defaults and meanings.
 
     From the same signatures that check a file.
     """
+    if kind is None:
+        console.print(_kinds())
+        return
     console.print(table(kind if kind == "data" or kind.endswith("s") else f"{kind}s"))
+
+
+def _kinds() -> Table:
+    """What there are lists of."""
+    grid = Table("kind", "names", title="atoll list KIND", title_justify="left")
+    for kind, rows in {**remembered("catalogue")["lists"], "suites": remembered("suites")}.items():
+        grid.add_row(kind, ", ".join(name for name, *_ in rows))
+    return grid
 
 
 def version() -> None:

@@ -27,7 +27,7 @@ from atoll.cli.replay import replay
 from atoll.cli.report import leaderboard, report
 from atoll.cli.run import run
 from atoll.cli.sweep import sweep
-from atoll.errors import AtollError, ConfigError
+from atoll.errors import AtollError, ConfigError, DataError
 
 app = typer.Typer(
     help="Simulate, benchmark and evaluate federated learning.",
@@ -78,7 +78,7 @@ def main() -> None:
         if not _rank_0_spoke():
             _show(e)
         _last_word()
-        sys.exit(2 if isinstance(e, ConfigError) else 1)
+        sys.exit(2 if isinstance(e, ConfigError | DataError) else 1)
     except SystemExit as e:
         if e.code:  # a rank that ends with an error ends the others: rank 0 goes first
             _rank_0_spoke()

@@ -45,10 +45,10 @@ def report(
         return
     folders = all_runs_at(runs)
     with imports():
-        from atoll.report import summary, write, write_table
+        from atoll.report import load_matplotlib, summary, write, write_table
 
-        if all(map(is_run, folders)):
-            import matplotlib.backends.backend_svg  # noqa: F401  there will be something to draw
+        if all(map(is_run, folders)):  # there will be something to draw
+            load_matplotlib()
 
     usual = runs[0] / REPORT if len(runs) == 1 and is_sweep(runs[0]) else Path(REPORT)
     page = write(folders, out or usual, figures or [], title, metric)  # type: ignore[arg-type]

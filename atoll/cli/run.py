@@ -51,11 +51,15 @@ def run(
 ) -> None:
     """Run an experiment, or the quickstart if no file is named. Under torchrun: one run, on all its processes."""
     overrides = [*with_metric(set_, metric), *([] if rounds is None else [f"rounds={rounds}"])]
-    with hushed(quiet or _another_rank()):
-        if file is None:
-            _quickstart(overrides, device, out, verbose)
-        else:
-            _run_file(file, overrides, device, out, resume, profile, verbose)
+    try:
+        with hushed(quiet or _another_rank()):
+            if file is None:
+                _quickstart(overrides, device, out, verbose)
+            else:
+                _run_file(file, overrides, device, out, resume, profile, verbose)
+    except KeyboardInterrupt:  # while torch was imported, or after the run
+        errors.print("Stopped while nothing was being run.")
+        sys.exit(130)
 
 
 def _another_rank() -> bool:

@@ -37,6 +37,7 @@ from atoll.report.settings import differing, flatten, is_fingerprint, short, sho
 from atoll.report.terminal import summary, write_table
 from atoll.report.text_table import TextCell, TextColumn, TextRow, TextTable, number_columns, row, text_columns
 from atoll.report.theme import line_style as series_style
+from atoll.report.theme import load_matplotlib
 
 __all__ = [
     "MISSING",
@@ -67,6 +68,7 @@ __all__ = [
     "known_metric",
     "leakage_plot",
     "listed",
+    "load_matplotlib",
     "number_columns",
     "primary",
     "profile_page",

@@ -19,6 +19,7 @@ from atoll.experiment import Device, Entry, Experiment, Setup, assemble, find_de
 from atoll.records import Info, RunFolder, ended
 from atoll.runs.callbacks import Callback, Callbacks, Watcher, checked
 from atoll.runs.lifecycle import claim, default_folder, run_all, same_device
+from atoll.runs.per_client_data import check_test, joined
 from atoll.runs.progress import shown
 from atoll.runs.python_data import make_dataset
 from atoll.runs.python_inputs import (
@@ -102,7 +103,7 @@ def simulate(
     data: tuple[Any, Any] | Any,
     test: tuple[Any, Any] | Any | None = None,
     *,
-    clients: Sequence[Any] | Mapping[str, Any] | Partition | str,
+    clients: Sequence[Any] | Mapping[str, Any] | Partition | str | None = None,
     algorithm: Entry | str,
     rounds: int = 10,
     cohort: int | Entry | str | None = None,
@@ -132,7 +133,8 @@ def simulate(
     `Dataset`; `kind` says what whole numbers in x are ("tokens", "pixels", "features"), `augment` changes a decoded
     training batch (draw from batch["key"]). `clients` is a list of index arrays, one per client, a dict of these by
     name, the id of each row's client, or a partition entry such as
-    `{"name": "dirichlet", "clients": 20, "alpha": 0.3}`. `cohort` is None (everyone), a number (that many, without
+    `{"name": "dirichlet", "clients": 20, "alpha": 0.3}`; it is left out where `data` is a list with one pair or torch
+    data set for each client, or a dict of these by name. `cohort` is None (everyone), a number (that many, without
     replacement) or an entry. `loss(outputs, targets)` replaces the usual one (cross-entropy for classes, squared error
     for numbers): torch's own or any function of a batch, or an entry as in a file,
     `{"name": "cross_entropy", "weight": "balanced"}`.
@@ -145,6 +147,8 @@ def simulate(
     told = Callbacks([*checked(callbacks, watch), *shown(progress)])
     world = join()
     module = make_module(model, seed)
+    check_test(test)
+    data, clients = joined(data, clients)
     dataset = make_dataset(data, test, kind, module, augment)
     partition = None if isinstance(clients, str) or is_entry(clients) else listed(clients, dataset)
     own = None if isinstance(loss, str | Mapping) else loss

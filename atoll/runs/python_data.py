@@ -37,10 +37,10 @@ def make_dataset(
                 "data: is a Dataset, which says its test data and its kind itself. Leave test and kind out."
             )
         return data.check() if augment is None else _augmented(data.check(), augment)
-    x, y, columns = _inputs(*_pair(data, "data"), None, "data x")
+    x, y, columns = _inputs(*pair(data, "data"), None, "data x")
     held = None
     if test is not None:
-        held = _inputs(*_pair(test, "test"), columns, "test x")[:2]
+        held = _inputs(*pair(test, "test"), columns, "test x")[:2]
     fields = None
     if isinstance(x, Mapping):
         x, fields = _packed(x, "data x")
@@ -75,9 +75,8 @@ def _augmented(dataset: Dataset, augment: Callable[[Tree], Tree]) -> Dataset:
 
 def _inputs(x: Any, y: Any, like: Preprocessing | None, where: str) -> tuple[Any, Any, Preprocessing | None]:
     """Inputs and targets as arrays; of a frame also what is done to its columns, which the test data must go by."""
-    pandas = sys.modules.get("pandas")  # who hands over a frame has imported it
-    if pandas is None or not isinstance(x, pandas.DataFrame):
-        return (_dense(x, where) if _is_sparse(x) else x), y, None
+    if not is_frame(x):
+        return (_dense(x, where) if is_sparse(x) else x), y, None
     columns = like or fitted_table(x)
     return columns.rows(columns_of(x, columns, where)), y, columns
 
@@ -110,12 +109,18 @@ def _dense(x: Any, where: str) -> Any:
     return x.to_dense() if isinstance(x, Tensor) else x.astype(np.float32).toarray()
 
 
-def _is_sparse(x: Any) -> bool:
+def is_frame(x: Any) -> bool:
+    pandas = sys.modules.get("pandas")  # who hands over a frame has imported it
+    return pandas is not None and isinstance(x, pandas.DataFrame)
+
+
+def is_sparse(x: Any) -> bool:
     scipy = sys.modules.get("scipy.sparse")
     return x.layout != torch.strided if isinstance(x, Tensor) else scipy is not None and bool(scipy.issparse(x))
 
 
-def _pair(data: Any, where: str) -> tuple[Any, Any]:
+def pair(data: Any, where: str) -> tuple[Any, Any]:
+    """Inputs and what is to be predicted, of whatever holds the two."""
     if isinstance(data, DataLoader):
         return _materialised(data.dataset, data.collate_fn, where)
     if isinstance(data, TorchDataset):
@@ -123,7 +128,7 @@ def _pair(data: Any, where: str) -> tuple[Any, Any]:
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise ConfigError(
             f"{where}: must be a pair of arrays (x, y), the inputs and what is to be predicted, a torch data set or "
-            "loader of such pairs, or an atoll.data.Dataset."
+            "loader of such pairs, an atoll.data.Dataset, or a list or dict with one of the first two for each client."
         )
     return data[0], data[1]
 

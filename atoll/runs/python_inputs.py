@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from atoll import rng, tree
 from atoll.data import Dataset, Partition
@@ -45,13 +46,23 @@ def _only_from_python(where: str) -> ConfigError:
 def make_module(model: Any, seed: int) -> nn.Module:
     """The module, or the one that the function makes, drawn from the seed and nothing else."""
     if isinstance(model, nn.Module):
-        return model
+        return _sized(model)
     if not callable(model):
         raise ConfigError(f"model: must be a torch module, or a function that makes one (got {type(model).__name__}).")
     with seeded_torch(rng.key(seed, "init")):
         module = model()
     if not isinstance(module, nn.Module):
         raise ConfigError(f"model: the function gave a {type(module).__name__}, but must give a torch module.")
+    return _sized(module)
+
+
+def _sized(module: nn.Module) -> nn.Module:
+    """The module, if the size of every weight is known: lazy layers draw theirs at the first batch."""
+    lazy = [name for name, p in [*module.named_parameters(), *module.named_buffers()] if is_lazy(p)]
+    if lazy:
+        raise ConfigError(
+            f"model: the size of {lazy[0]!r} is not known yet (a lazy layer). Give the layer its number of inputs."
+        )
     return module
 
 

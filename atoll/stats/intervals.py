@@ -23,6 +23,12 @@ Kind = Literal["t", "bca", "percentile", "none"]
 LEVEL = 0.95
 RESAMPLES = 9999
 _ALL = 7  # up to so many values, all n^n resamples are counted (1,716 different ones at 7), so nothing is random
+_USUAL_TAIL = (1 + LEVEL) / 2
+_USUAL_QUANTILES = (  # stdtrit(freedom, 0.975) for 1 to 12 degrees of freedom, to the last bit
+    12.706204736174694, 4.302652729749462, 3.1824463052837078, 2.7764451051977934, 2.5705818356363146,
+    2.4469118511449786, 2.364624251592784, 2.306004135204166, 2.262157162798205, 2.228138851986274,
+    2.200985160091639, 2.1788128296672284,
+)  # fmt: skip
 _SAME = 1e-12  # of the spread: resampled means that differ by less are equal, but for rounding
 
 
@@ -90,11 +96,18 @@ def half_width(values: Floats, level: float = LEVEL) -> Floats | None:
     n, tail = len(values), (1 + share(level, "level")) / 2
     if n < 2:
         return None
-    from scipy.special import stdtrit  # the quantile of Student's t, without the weight of scipy.stats
-
     with np.errstate(invalid="ignore"):  # a seed that diverged: the interval is NaN, as it should be
-        half: Floats = float(stdtrit(n - 1, tail)) * values.std(axis=0, ddof=1) / math.sqrt(n)
+        half: Floats = t_quantile(n - 1, tail) * values.std(axis=0, ddof=1) / math.sqrt(n)
     return half
+
+
+def t_quantile(freedom: int, tail: float) -> float:
+    """The quantile of Student's t. Usual ones stand here: importing scipy takes longer than all else of a table."""
+    if tail == _USUAL_TAIL and freedom <= len(_USUAL_QUANTILES):
+        return _USUAL_QUANTILES[freedom - 1]
+    from scipy.special import stdtrit  # without the weight of scipy.stats
+
+    return float(stdtrit(freedom, tail))
 
 
 def bootstrap_interval(values: Values, level: float = LEVEL, resamples: int = RESAMPLES) -> Estimate:

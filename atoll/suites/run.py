@@ -22,7 +22,16 @@ from atoll.suites.expand import places
 from atoll.suites.experiments import CellPlan, cell_plans, unique
 from atoll.suites.suite import FULL, Suite, read
 from atoll.suites.suite_outcome import Bench
-from atoll.suites.sweeps import Events, Executor, Resources, SweepCell, SweepPlan, SweepTable, terminable
+from atoll.suites.sweeps import (
+    Events,
+    Executor,
+    Resources,
+    SweepCell,
+    SweepPlan,
+    SweepTable,
+    leave_if_worker,
+    terminable,
+)
 from atoll.suites.sweeps import run as sweep
 
 
@@ -108,6 +117,7 @@ def run(
     and writes a checkpoint, as after Ctrl-C. results.json is written after every stage, whatever happened. Every run,
     trials included, has `callbacks` of its own: copies, made by pickle.
     """
+    leave_if_worker()
     until = None if budget is None else time.monotonic() + budget
     if budget is not None and threading.current_thread() is not threading.main_thread():
         raise ConfigError("budget: needs the main thread, which hears the alarm. Leave it out here.")

@@ -68,7 +68,9 @@ def _big(number: int | None) -> str:
 
 
 def _title(work: Work) -> str:
-    how = {"validation": f"{work.suite.trials} trials for every method", "paper": "the published grid", "none": "none"}
+    how = {"validation": f"{work.suite.trials} trials for every method", "paper": "the published grid"}
+    grids = any(job.place.grid and job.place.trials > 1 for job in work.chosen)
+    how["none"] = "none, so grids are not tried: --tuning validation" if grids else "none"
     return f"{work.suite.title} ({work.suite.size} size; tuning: {how[work.tuning]})"
 
 

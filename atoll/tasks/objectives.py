@@ -101,7 +101,8 @@ class Classification:
         if self.classes == 2 and is_one_logit(out):
             return None
         if out.dim() != 2 or out.shape[1] < self.classes:
-            return f"the model's outputs are {tuple(out.shape)}; {self.classes} classes need (batch, {self.classes})"
+            need = f"{self.classes} classes need (batch, {self.classes}), and labels count from 0"
+            return f"the model's outputs are {tuple(out.shape)}; {need}"
         return None
 
 

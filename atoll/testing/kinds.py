@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from atoll.core import Attack, Protocol, Reducer, Round, Transform
+from atoll.data import Dataset
 from atoll.errors import AtollError, ConfigError, ConformanceError
 from atoll.schedules import Schedule
 from atoll.testing.algorithm import check_algorithm
@@ -58,6 +59,8 @@ def _tried(made: Any) -> tuple[str, list[str]]:
         return "a cohort", check_sampler(made)
     if callable(made):
         return "a partition", check_partition(made, random=None)  # by ward or by date is a partition, too
+    if isinstance(made, Dataset):
+        raise ConformanceError("is data, which `atoll data show` checks and shows by the same name.")
     raise ConformanceError(
         f"is none of {_KINDS}: {type(made).__name__} derives from none of their contracts. Derive it from "
         "atoll.core.Transform, Reducer, Round, Protocol or Attack, or give it the hooks that CONTRIBUTING.md shows."

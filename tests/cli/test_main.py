@@ -84,7 +84,7 @@ def test_a_run_that_is_refused_shows_no_bar(sh: Shell, monkeypatch: pytest.Monke
     monkeypatch.setattr(common.console, "_force_terminal", True)
     assert "0:00" in sh("run e.toml --out here").out
     said = sh("run e.toml --set data.name=csv --set data.path=nowhere.csv --set data.label=y --out there")
-    assert (said.code, said.out) == (1, "")
+    assert (said.code, said.out) == (2, "")
 
 
 def test_a_note_is_printed(sh: Shell) -> None:
@@ -127,7 +127,8 @@ def test_a_run_that_stops_early_says_so(sh: Shell) -> None:
         ("run e.toml --set algorithm.name=fedavgg", 2, "Did you mean 'fedavg'?"),
         ("run e.toml --set cohort.name=fixed --set cohort.size=4", 2, "4 clients cannot be drawn from 3"),
         ("run e.toml --set stop.patience=1 --set stop.metric=mse", 2, "stop.metric: 'mse' is not measured"),
-        ("run e.toml --set partition.clients=5000", 1, "partition"),
+        ("run e.toml --set partition.clients=5000", 2, "partition"),
+        ('run e.toml --set \'data={name="csv",path="no.csv",label="y"}\'', 2, "there is no file no.csv"),
         ("run e.toml --out e.toml", 1, "e.toml: is a file. Name a folder with --out."),
         ("run e.toml --out e.toml/run", 1, "e.toml: is a file. Name a folder with --out."),
         ("run e.toml --resume", 1, "there is no run to resume"),
@@ -142,7 +143,6 @@ def test_a_run_that_stops_early_says_so(sh: Shell) -> None:
         ("report nowhere --figures gif", 2, "--figures: 'gif' is not known. Use png or pdf."),
         ("rnu e.toml", 2, "No such command 'rnu'"),
         ("run e.toml --sett a=b", 2, "No such option: --sett"),
-        ("list", 2, "Missing argument"),
         ("report", 2, "Missing argument"),
     ],
 )
@@ -156,6 +156,12 @@ def test_mistakes_go_to_stderr_with_a_code_and_leave_nothing(
     assert words in said.err
     assert words not in said.out
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_list_of_nothing_in_particular_says_what_there_are_lists_of(sh: Shell) -> None:
+    said = sh("list")
+    assert said.code == 0
+    assert all(word in said.out for word in ("algorithms", "fedprox", "partitions", "dirichlet", "sixty-seconds"))
 
 
 def test_several_mistakes_are_all_shown_and_markup_is_not_read(sh: Shell) -> None:

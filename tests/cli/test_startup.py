@@ -26,6 +26,7 @@ HEAVY = {
     "sympy",
     "torch",
 }
+SMALL = {"data": "digits", "partition": {"name": "iid", "clients": 2}, "algorithm": {"name": "fedavg", "lr": 0.1}}
 PRIVACY = "--delta 1e-6 --rounds 10 --population 1000 --cohort 10 --sampling poisson"
 NUMBERS = [
     ["report", "nowhere"],
@@ -182,6 +183,28 @@ except SystemExit as e:
     assert e.code == 7"""
     imported(code, tmp_path)
     after([["list", "models"]], "assert not heavy and code == 0", tmp_path)  # it has read signatures on the way
+
+
+def test_a_page_of_a_few_seeds_needs_neither_torch_nor_scipy_and_leaves_matplotlibs_help_alone(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        atoll.run(
+            {"rounds": 1, "seed": seed, "engine": "loop", "local": {"max_steps": 1}} | SMALL, tmp_path / str(seed)
+        )
+    words = ["report", *(str(tmp_path / str(seed)) for seed in (0, 1)), "-o", str(tmp_path / "page.html")]
+    code = f"""
+import sys
+from atoll.cli.main import main
+sys.argv = ["atoll", *{words!r}]
+try:
+    main()
+except SystemExit as e:
+    assert not e.code
+from matplotlib import artist, lines
+assert "linewidth" in artist.kwdoc(lines.Line2D)"""
+    found = imported(code, tmp_path)
+    assert "matplotlib.figure" in found
+    assert not found & {"torch", "scipy", "matplotlib.pyplot"}
+    assert "±" in (tmp_path / "page.html").read_text()  # there is an interval
 
 
 def test_the_collector_rests_only_while_torch_is_imported_for_the_first_time() -> None:

@@ -58,6 +58,15 @@ def test_ctrl_c_promises_no_checkpoint_that_is_not_there(
     assert ("before the first checkpoint: there is nothing to go on from" in said) is not made
 
 
+def test_ctrl_c_before_a_run_begins_says_so(sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("atoll.cli.run.load", interrupted)
+    done = sh("run e.toml")
+    assert (done.code, done.err.strip()) == (130, "Stopped while nothing was being run.")
+
+
 def test_a_table_of_a_regression_fits_eighty_columns(tmp_path: Path) -> None:
     x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
     y = 1000 * x.sum(1)

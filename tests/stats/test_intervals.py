@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.special import stdtrit
 
 from atoll.errors import ConfigError, DataError
 from atoll.stats import bootstrap_interval, half_width, t_interval
+from atoll.stats.intervals import t_quantile
 
 BOTH = (t_interval, bootstrap_interval)
 SKEWED = [0.61, 0.58, 0.66, 0.59, 0.91]
@@ -155,3 +157,9 @@ def test_a_bootstrap_stays_inside_the_values_and_a_higher_level_is_never_narrowe
     narrow, wide = bootstrap_interval(values, 0.8), bootstrap_interval(values, 0.95)
     assert min(values) - 1e-9 <= wide.low <= narrow.low + 1e-9
     assert narrow.high - 1e-9 <= wide.high <= max(values) + 1e-9
+
+
+def test_the_usual_quantiles_are_scipys_to_the_last_bit():
+    for freedom in range(1, 40):
+        for tail in (0.975, 0.95):
+            assert t_quantile(freedom, tail) == float(stdtrit(freedom, tail))

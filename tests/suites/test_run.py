@@ -426,6 +426,13 @@ def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
     return status, out.getvalue()
 
 
+def test_a_dry_run_says_that_grids_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, said = typed(monkeypatch, "bench", str(FILE), "--dry-run", "--tuning", "none")
+    assert "tuning: none, so grids are not tried: --tuning validation" in " ".join(said.split())
+    _, said = typed(monkeypatch, "bench", str(FILE), "--dry-run", "--tuning", "validation")
+    assert "grids are not tried" not in " ".join(said.split())
+
+
 def test_a_dry_run_says_what_would_run_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     status, said = typed(monkeypatch, "bench", str(FILE), "--dry-run")

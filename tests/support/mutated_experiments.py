@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from atoll.errors import AtollError
+from atoll.errors import Accident, AtollError
 from atoll.experiment import load
 from atoll.experiment.catalogue import CATALOGUE, GIVEN
 from atoll.experiment.setup import set_up
@@ -208,7 +208,10 @@ def _garbled(draw: random.Random, text: str) -> str:
 
 
 def tried(path: Path, scratch: Path) -> str:
-    """Do with a file what `atoll check` does: "ready", or "refused" in words of ours; anything else raises."""
+    """Do with a file what `atoll check` does: "ready", or "refused" in words of ours; anything else raises.
+
+    "OURS": an error of Python's that a line of atoll raised stands behind the refusal.
+    """
     try:
         setup = set_up(load(path), "cpu")
         loop = RunLoop(setup, RunFolder(scratch))
@@ -218,5 +221,7 @@ def tried(path: Path, scratch: Path) -> str:
         ):
             loop.next_round()
     except AtollError as e:
+        if isinstance(e.__cause__, Exception) and (accident := Accident.of(e.__cause__)).ours:
+            return f"OURS {accident.error} at {accident.place}"
         return "refused" if len(str(e)) > 20 else "REFUSED WITHOUT A REASON"
     return "ready"

@@ -18,7 +18,7 @@ from scipy.io import savemat
 
 from atoll.data import DATA, SAMPLERS
 from atoll.data.formats.leaf_shakespeare import ALPHABET
-from atoll.errors import AtollError
+from atoll.errors import AtollError, UnforeseenError
 
 _DRAW = np.random.default_rng(0)
 
@@ -36,7 +36,10 @@ class Sample:
     options: dict[str, Any] = field(default_factory=dict)
 
     def read(self, folder: Path, changed: dict[str, bytes]) -> str:
-        """Write the files and read them: "read", or "refused" in words of ours; anything else raises."""
+        """Write the files and read them; anything but an AtollError raises.
+
+        "read", "refused" in words of ours, "unforeseen" where a parser of others failed; "OURS": a bug called damage.
+        """
         for name, content in {**self.files, **changed}.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,6 +50,8 @@ class Sample:
         }
         try:
             self.builder(**places, **self.options)
+        except UnforeseenError as e:
+            return f"OURS {e.accident.error} at {e.accident.place}" if e.accident.ours else "unforeseen"
         except AtollError as e:
             return "refused" if len(str(e)) > 20 else "REFUSED WITHOUT A REASON"
         return "read"

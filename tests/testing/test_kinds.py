@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from atoll.core import Participation, Update
+from atoll.data import Dataset
 from atoll.data.partition import Iid, Partition
 from atoll.data.sampling import Fixed
 from atoll.protocols import AdditiveSharing
@@ -92,6 +94,11 @@ class Nothing:
     """Is nothing that a file could name."""
 
 
+def wards() -> Dataset:
+    """Data of one's own."""
+    return Dataset.from_arrays(np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]))
+
+
 GOOD = [
     (ClipL2, " --set max_norm=0.5", "a transform"),
     (Mean, "", "a reducer"),
@@ -114,6 +121,7 @@ BAD = [
     (Missing, "", "has every hook and traits: found no traits"),
     (AdditiveSharing, "", "is checked with insecure_seed = True"),
     (Nothing, "", "is none of an algorithm, a transform"),
+    (wards, "", "is data, which `atoll data show` checks"),
 ]
 
 

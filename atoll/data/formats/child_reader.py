@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atoll.errors import AtollError
+from atoll.errors import Accident, AtollError
 
 PLAIN, TEXTS = b"a", b"t"  # an array as it is; texts as bytes in a row and where each ends
 
@@ -61,7 +61,7 @@ def load(file: str, function: str) -> Callable[..., Iterator[NDArray[Any]]]:
 
 
 def main() -> dict[str, str]:
-    """What there is to say: nothing, a refusal in words of ours, or another error's name and words."""
+    """What there is to say: nothing, a refusal in words of ours, or an accident."""
     order = json.load(sys.stdin)
     read = load(order["file"], order["function"])
     limit(order["memory"], order["seconds"])
@@ -72,7 +72,7 @@ def main() -> dict[str, str]:
     except AtollError as e:
         return {"refused": str(e)}
     except Exception as e:
-        return {"error": type(e).__name__, "what": str(e)}
+        return Accident.of(e)._asdict()
     return {}
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from atoll.data.formats import child_reader, safe_read
 from atoll.data.memory import gib, machine_memory
-from atoll.errors import DataError
+from atoll.errors import Accident, DataError
 
 Array = NDArray[Any]
 _SLOWEST = 1_000_000  # bytes of a file that are read in a second, at least
@@ -91,8 +91,7 @@ def _check(path: Path, answer: dict[str, str], memory: int) -> None:
     if answer.get("error") == "MemoryError":
         safe_read.refuse(path, f"takes more than {gib(memory)} of memory to read", _INSTEAD)
     if "error" in answer:
-        what = answer["what"].strip().partition("\n")[0][:200]
-        safe_read.refuse(path, f"cannot be read: it is damaged, or something else ({what})", "Write or fetch it again")
+        raise safe_read.unforeseen(path, "in a child", Accident(**answer))
 
 
 def _arrays(content: Array) -> Iterator[Array]:

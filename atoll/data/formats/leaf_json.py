@@ -131,11 +131,10 @@ def _part(paths: Sequence[Path], convert: Convert, counted: bool) -> LeafExample
         safe_read.refuse(paths[0].parent, f"has user {twice!r} twice", "Give each user one entry in one file")
     if not sum(sizes):
         safe_read.refuse(paths[0].parent, "has no examples", "Run LEAF's preprocess.sh with a larger sample")
-    if len({x.shape[1:] for x in xs}) > 1:
-        shapes = sorted({x.shape[1:] for x in xs})[:2]
-        safe_read.refuse(
-            paths[0].parent, f"x has rows of different shapes ({shapes[0]}, {shapes[1]})", "Make them alike"
-        )
+    for name, columns in (("x", xs), ("y", ys)):
+        if len(shapes := sorted({column.shape[1:] for column in columns})) > 1:
+            what = f"{name} has rows of different shapes ({shapes[0]}, {shapes[1]})"
+            safe_read.refuse(paths[0].parent, what, "Make them alike")
     return LeafExamples(np.concatenate(xs), np.concatenate(ys), _each(users, sizes), _each(groups, sizes))
 
 
@@ -145,19 +144,28 @@ def _users(path: Path, counted: bool) -> Iterator[tuple[str, str | None, Any]]:
     if not isinstance(content, dict) or any(name not in content for name in wanted):
         safe_read.refuse(path, f"is not LEAF's JSON, which has {', '.join(wanted)}", "Run LEAF's preprocess.sh")
     users, counts, data = (content[name] for name in wanted)
+    lists = isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)
+    if not lists or not all(isinstance(user, str) for user in users):
+        what = "users is no list of names, num_samples no list, or user_data no table by name"
+        safe_read.refuse(path, what, "Use the files that LEAF's scripts write")
     if len(users) != len(counts):
         safe_read.refuse(path, f"has {len(users)} users and {len(counts)} num_samples", "Write it again")
     groups = content.get("hierarchies", [])
     # LEAF's split by sample drops users with too few examples, but not their hierarchies: then nothing is known.
-    groups = groups if len(groups) == len(users) else [None] * len(users)
+    groups = groups if isinstance(groups, list) and len(groups) == len(users) else [None] * len(users)
     for user, count, group in zip(users, counts, groups, strict=True):
         if user not in data:
             safe_read.refuse(path, f"lists user {user!r}, who has no user_data", "Write it again")
-        examples = data[user]
-        if counted and isinstance(examples, dict) and len(examples.get("y", [])) != count:
-            what = f"user {user!r} has {len(examples.get('y', []))} examples, and num_samples says {count}"
+        if counted and (there := _examples(data[user])) not in (count, None):
+            what = f"user {user!r} has {there} examples, and num_samples says {count}"
             safe_read.refuse(path, what, "It is damaged or was edited: write it again")
-        yield user, group, examples
+        yield user, group, data[user]
+
+
+def _examples(data: Any) -> int | None:
+    """How many a user has; None where y is no list, which is refused when they are read."""
+    y = data.get("y", []) if isinstance(data, dict) else None
+    return len(y) if isinstance(y, list) else None
 
 
 def _lists(data: Any, where: str) -> tuple[list[Any], list[Any]]:

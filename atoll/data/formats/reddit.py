@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -32,15 +33,9 @@ def reddit(
     all_words = Words(_PADDING)
 
     def convert(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
-        try:
-            inputs = [sequence for comment in x for sequence in comment]
-            targets = [sequence for comment in y for sequence in comment["target_tokens"]]
-            real = [sequence for comment in y for sequence in comment["count_tokens"]]
-        except (TypeError, KeyError):
-            safe_read.refuse(
-                where, "a comment is not sequences with target_tokens and count_tokens", "Use LEAF's files"
-            )
-        if not len(inputs) == len(targets) == len(real) or any(len(s) != _LENGTH for s in [*inputs, *targets, *real]):
+        inputs, targets, real = _sequences(x, y, where)
+        lengths = {len(sequence) for column in (inputs, targets, real) for sequence in column}
+        if not len(inputs) == len(targets) == len(real) or lengths - {_LENGTH}:
             safe_read.refuse(where, f"has sequences that are not {_LENGTH} tokens long, or too few", "Use LEAF's files")
         return all_words.rows(inputs, _LENGTH), np.where(np.array(real) > 0, all_words.rows(targets, _LENGTH), 0)
 
@@ -52,3 +47,20 @@ def reddit(
 
     dataset = leaf_dataset("reddit", "next_token", parts, columns, size, Tokens(), size)
     return replace(dataset, fitted="" if words else "vocabulary")
+
+
+def _sequences(x: list[Any], y: list[Any], where: str) -> tuple[list[list[str]], list[list[str]], list[list[float]]]:
+    """Of all comments the inputs, the targets, and which of these are words."""
+    try:
+        inputs = [sequence for comment in x for sequence in comment]
+        targets = [sequence for comment in y for sequence in comment["target_tokens"]]
+        real = [sequence for comment in y for sequence in comment["count_tokens"]]
+    except (TypeError, KeyError):
+        safe_read.refuse(where, "a comment is not sequences with target_tokens and count_tokens", "Use LEAF's files")
+    if not all(_all_are(str, s) for s in [*inputs, *targets]) or not all(_all_are(int | float, s) for s in real):
+        safe_read.refuse(where, "a sequence is no list of tokens, or count_tokens none of numbers", "Use LEAF's files")
+    return inputs, targets, real
+
+
+def _all_are(kind: type | UnionType, sequence: Any) -> bool:
+    return isinstance(sequence, list) and all(isinstance(token, kind) for token in sequence)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, ParamSpec, TypeVar
 
 from atoll.data.memory import gib, machine_memory
-from atoll.errors import AtollError, DataError
+from atoll.errors import Accident, AtollError, DataError, UnforeseenError
 
 _CHUNK = 1 << 24
 _PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
@@ -39,18 +39,26 @@ def at_the_door(name: str, read: Callable[P, T]) -> Callable[P, T]:
         except AtollError:
             raise
         except Exception as e:
-            raise DataError(_unforeseen(name, options.get("path", args[0] if args else "data.path"), e)) from e
+            raise unforeseen(options.get("path", args[0] if args else "data.path"), f"as {name!r}", e) from e
 
     return guarded
 
 
-def _unforeseen(name: str, path: object, e: Exception) -> str:
+def unforeseen(path: object, how: str, e: Exception | Accident) -> DataError:
+    """What to say of a file that made its reader fail, here or in a child."""
     if isinstance(e, MemoryError):
-        return f"{path}: needs more memory than there is ({e or gib(machine_memory())}). Use fewer or smaller examples."
-    what = (str(e).strip().partition("\n")[0] or "no more is known")[:200]
-    return (
-        f"{path}: cannot be read as {name!r}; it is damaged, or something else ({type(e).__name__}: {what}). "
-        "Write or fetch it again."
+        return DataError(
+            f"{path}: needs more memory than there is ({e or gib(machine_memory())}). Use fewer or smaller examples."
+        )
+    accident = Accident.of(e) if isinstance(e, Exception) else e
+    what = f"{accident.error}: {accident.what or 'no more is known'}"
+    if accident.ours:
+        blame = (
+            f"atoll's reader failed on it ({what}; {Path(accident.place).name}). It may be damaged: write or fetch it"
+        )
+        return UnforeseenError(f"{path}: cannot be read {how}; {blame} again. If it is well, report this.", accident)
+    return UnforeseenError(
+        f"{path}: cannot be read {how}; it is damaged, or something else ({what}). Write or fetch it again.", accident
     )
 
 

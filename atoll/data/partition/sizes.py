@@ -89,6 +89,10 @@ class PoissonLengths:
 
     def _sizes(self, examples: int, key: Tensor) -> Ints:
         assign.check_enough_rows(self.clients or 1, 1, examples)
+        if self.mean > examples:
+            raise PartitionError(
+                f"partition.mean: is {self.mean:g} examples for a client, and there are {examples} in all. Use less."
+            )
         sizes = _poisson(key, self.mean, self.clients or examples)  # nobody has less than one row
         total = np.cumsum(sizes)
         if self.clients is None:

@@ -28,6 +28,7 @@ from atoll.suites.sweeps.sweep import Executor, SweepPlan, default_folder, plan,
 from atoll.suites.sweeps.sweep_outcome import Sweep
 from atoll.suites.sweeps.sweep_progress import CellLines, CellsBar
 from atoll.suites.sweeps.sweep_table import Resources, SweepTable
+from atoll.suites.sweeps.worker import leave_if_worker
 
 __all__ = [
     "CellLines",
@@ -41,6 +42,7 @@ __all__ = [
     "SweepTable",
     "default_folder",
     "expand",
+    "leave_if_worker",
     "plan",
     "run",
     "stackable",

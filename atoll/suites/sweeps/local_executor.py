@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 
+from atoll.errors import ConfigError
 from atoll.records import INTERRUPTED, failed
 from atoll.suites.sweeps.cell_tasks import CellTask, Events, perform
 from atoll.suites.sweeps.signals import deadline, deaf, terminable
-from atoll.suites.sweeps.worker import work
+from atoll.suites.sweeps.worker import NAME, UNGUARDED, work
 
 
 def execute(tasks: Sequence[CellTask], jobs: int, events: Events, until: float | None = None) -> dict[str, str]:
@@ -122,6 +123,7 @@ class Pool:
         """The process died: its cells have failed, but for those that had ended; a new one takes the next task."""
         worker.process.join()
         code = worker.process.exitcode or 0
+        _check_guarded(code)
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit status {code}"
         self._give_up(worker, INTERRUPTED if self.stopping else failed(f"its worker process was ended {how}."))
         if self.left:
@@ -140,13 +142,15 @@ class Pool:
     def _renew(self, worker: Worker) -> None:
         worker.line.close()
         worker.process.join()
+        _check_guarded(worker.process.exitcode or 0)
         self.workers[self.workers.index(worker)] = self._start(self.workers.index(worker))
 
     def _start(self, number: int) -> Worker:
         """A process with its share of the cores, which a Ctrl-C on the terminal does not reach."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=work, args=(theirs, self.cores[number % len(self.cores or [0]) :: self.jobs]))
+        cores = self.cores[number % len(self.cores or [0]) :: self.jobs]
+        process = context.Process(target=work, name=NAME, args=(theirs, cores))
         with deaf():
             process.start()
         theirs.close()
@@ -160,3 +164,11 @@ class Pool:
             worker.line.close()
         for worker in self.workers:
             worker.process.join()
+
+
+def _check_guarded(exit_status: int) -> None:
+    if exit_status == UNGUARDED:
+        raise ConfigError(
+            "jobs: worker processes import this program, and came to the line that starts them. Put it under "
+            "`if __name__ == '__main__':`, or leave jobs out."
+        ) from None

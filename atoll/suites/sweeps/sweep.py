@@ -21,6 +21,7 @@ from atoll.suites.sweeps.cell_tasks import CellTask, Events
 from atoll.suites.sweeps.packed_callbacks import pack
 from atoll.suites.sweeps.stacking import halved, stacks
 from atoll.suites.sweeps.sweep_outcome import Sweep
+from atoll.suites.sweeps.worker import leave_if_worker
 
 Executor = Literal["local", "ray"]
 Source = str | Path | Mapping[str, Any]
@@ -67,6 +68,7 @@ def run(
     itself. A cell that fails does not stop the others: see `Sweep.failed`. Ctrl-C ends with checkpoints,
     and so does `until`, a moment of `time.monotonic()`. Every run has `callbacks` of its own: copies, made by pickle.
     """
+    leave_if_worker()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError(
             "sweep: torchrun spreads one run over processes; a sweep has many. Start it without torchrun, with jobs = "

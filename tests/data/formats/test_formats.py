@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import inspect
+import json
 import lzma
 import pickle
 
@@ -16,7 +17,7 @@ from atoll.data.formats.decoders import OneHot, Sparse
 from atoll.data.formats.label_encoding import kind_of, matched, numbered, targets
 from atoll.data.formats.split import held_out
 from atoll.data.formats.tokenise import Words, compact, read_words
-from atoll.errors import DataError
+from atoll.errors import DataError, UnforeseenError
 from atoll.experiment import check, schema
 
 
@@ -251,6 +252,25 @@ def test_whatever_a_parser_raises_is_a_refusal_of_the_file(accident, tmp_path):
     ) as e:
         guarded(path=tmp_path / "a.mine")
     assert e.value.__cause__ is accident
+
+
+def test_a_bug_of_ours_is_not_called_damage(tmp_path):
+    """libsvm's own reader is handed what it cannot be: a line of atoll raises, and the message says so."""
+    guarded = safe_read.at_the_door("libsvm", inspect.unwrap(FILES["libsvm"]))
+    with pytest.raises(UnforeseenError, match=r"atoll's reader failed on it \(\w+Error: .*; \w+\.py:\d+\)") as e:
+        guarded(7)
+    assert e.value.accident.ours
+    again = pickle.loads(pickle.dumps(e.value))  # a sweep's worker sends it home
+    assert (str(again), again.accident) == (str(e.value), e.value.accident)
+
+
+def test_an_error_in_others_lines_is_a_file_that_is_damaged(tmp_path):
+    def read(path: safe_read.Path) -> Dataset:
+        raise KeyError(json.loads("{"))
+
+    with pytest.raises(UnforeseenError, match=r"it is damaged, or something else \(JSONDecodeError") as e:
+        safe_read.at_the_door("mine", read)(tmp_path)
+    assert not e.value.accident.ours
 
 
 def test_a_refusal_of_ours_goes_through_the_door_as_it_is(tmp_path):

@@ -29,9 +29,9 @@ ENDS = {
     bad_readers.write_much: "File too large",
     bad_readers.loop: "takes more than 1 seconds of computing to read. Do not trust this file",
     bad_readers.leave: "its reader ended without a word (0: ). Do not trust this file",
-    bad_readers.raise_something: "(generator raised StopIteration). Write or fetch it again.",
+    bad_readers.raise_something: "(RuntimeError: generator raised StopIteration; child_reader.py",
     bad_readers.refuse: "is not ours. Take another.",
-    bad_readers.no_text: "cannot be read: it is damaged",
+    bad_readers.no_text: "atoll's reader failed on it (TypeError: sequence item 1: expected a bytes-like object",
 }
 
 

@@ -106,7 +106,14 @@ ONE = {"a": (numbers(1, 2), [0, 1])}
         (leaf(ONE, user_data={"a": {"x": [["?"], ["!"]], "y": [0, 1]}}), r"is not an even list of numbers"),
         (leaf({"a": (numbers(float("nan"), 2), [0, 1])}), r"user 'a': has numbers that are not finite"),
         (leaf({"a": (numbers(1), [0]), "b": ([[1.0]], [1])}), r"x has rows of different shapes"),
+        (leaf({"a": (numbers(1), [0]), "b": (numbers(1), [[1]])}), r"y has rows of different shapes"),
         (leaf({}), r"has no examples"),
+        ({**leaf(ONE), "users": 1}, r"users is no list of names"),
+        ({**leaf(ONE), "users": [["a"]]}, r"users is no list of names"),
+        (leaf(ONE, num_samples=2), r"num_samples no list"),
+        (leaf(ONE, user_data=["a"]), r"user_data no table by name"),
+        (leaf(ONE, user_data={"a": {"x": numbers(1), "y": 1}}), r"user 'a': has no lists x and y"),
+        (leaf(ONE, groups=["g"], hierarchies=7, num_samples=[3]), r"num_samples says 3"),
     ],
 )
 def test_json_that_is_not_leafs_is_refused_with_file_and_user(content, message, tmp_path):
@@ -267,8 +274,10 @@ def test_reddit_is_read_one_token_ahead(tmp_path):
 
 def test_reddit_that_is_not_in_sequences_of_ten_is_refused(tmp_path):
     x, y = comment("a b")
-    for bad in (([x], [{}]), ([[r[:9] for r in x]], [y]), ([[*x, *x]], [y]), ([1], [y])):
-        with pytest.raises(DataError, match=r"user '1': (a comment is not|has sequences that are not 10)"):
+    unlisted = [([[7]], [y]), ([[[["a"]] * 10]], [y]), ([x], [{**y, "count_tokens": [["a"] * 10]}])]
+    for bad in (([x], [{}]), ([[r[:9] for r in x]], [y]), ([[*x, *x]], [y]), ([1], [y]), *unlisted):
+        message = r"user '1': (a comment is not|has sequences that are not 10|a sequence is no list of tokens)"
+        with pytest.raises(DataError, match=message):
             FILES["reddit"](path=write(tmp_path, [leaf({"1": bad})]), test_share=0.0)
 
 

@@ -174,6 +174,11 @@ def test_poisson_lengths_are_the_quantiles_of_their_draws():
         assert PoissonLengths(mean, clients=2000)(None, {}, 1_000_000, KEY).sizes.tolist() == wanted.tolist()
 
 
+def test_a_poisson_mean_above_all_rows_is_refused_before_anything_is_drawn():
+    with pytest.raises(PartitionError, match=r"partition\.mean: is 1e\+20 examples for a client, and there are 40"):
+        PoissonLengths(1e20, clients=4)(None, {}, 40, KEY)
+
+
 def test_the_number_of_poisson_clients_may_be_given():
     p = PoissonLengths(16, clients=100)(None, {}, 5000, KEY)
     assert p.size == 100

@@ -160,6 +160,14 @@ def test_workers_do_the_same_with_their_share_of_the_threads_and_what_befalls_on
         assert [e["model"] for e in run.history] == [e["model"] for e in by_hand.history]
 
 
+def test_a_program_without_a_guard_is_told_so_and_begins_nothing_twice(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"import atoll\natoll.sweep.run({BASE!r}, 'runs', jobs=2)\n")
+    done = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1]
+    assert done.stderr.count("Traceback") == 1  # of the program, not of its workers
+    assert "another sweep is at work" not in done.stderr
+
+
 def test_cells_that_stop_early_are_done(tmp_path: Path) -> None:
     raw = {**BASE, "rounds": 9, "stop": {"patience": 1, "threshold": 0.9}, "sweep": {"seeds": 2}}
     done = atoll.sweep.run(raw, tmp_path / "sweep")

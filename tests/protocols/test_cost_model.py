@@ -43,6 +43,7 @@ def test_a_client_whose_vector_never_comes_sends_next_to_nothing() -> None:
     assert (half.own_up, half.own_seconds) == (whole.own_up, whole.own_seconds)  # of those who are there
 
 
+@pytest.mark.slow
 def test_what_some_do_for_all_is_predicted_apart() -> None:
     """Two of 24 decrypt: a mean over all would be a twelfth of what the others wait for."""
     protocol: SecureAggregation = PROTOCOLS["ckks"](bits=32, insecure_seed=False)

@@ -11,7 +11,9 @@ from atoll.protocols.protocol_costs import role_steps
 def counted(name: str, clients: int, lost: int = 0) -> tuple[ProtocolCosts, Transcript]:
     own = {id: {"vector": torch.arange(50)} for id in range(clients)}
     protocol = PROTOCOLS[name](bits=32, insecure_seed=False)
-    _, log = run_protocol(protocol, own, rng.key("x"), lambda step, id: id < lost, over_wire=True, keep_messages=False)
+    _, log = run_protocol(
+        protocol, own, rng.key("x"), lambda step, id: step > 1 and id < lost, over_wire=True, keep_messages=False
+    )
     return ProtocolCosts.of(log, clients), log
 
 

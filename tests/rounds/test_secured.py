@@ -225,3 +225,29 @@ def test_who_is_late_counts_towards_the_threshold(tmp_path: Path) -> None:
     came = [line["asked"] for line in lines(clocked)]
     assert [bool(line.get("void")) for line in lines(clocked)] == [n < 6 for n in came]
     assert min(came) < 6 <= max(came)
+
+
+@pytest.mark.slow
+def test_a_shuffled_run_says_which_share_of_numbers_was_cut(tmp_path: Path) -> None:
+    """Laplace's noise of scale 1 is beyond 1.5 in 22 % of numbers. Both modes send the same reports."""
+    clip = {"name": "clip_l1", "max_norm": 1.0}
+    noisy = {"transform": ["equal_weights", clip, {"name": "local_laplace", "epsilon": 2.0}], "rounds": 2}
+    shares = {}
+    for mode in ("real", "cost"):
+        secure = {"protocol": "shuffle", "mode": mode, "fixed_point": {"range": 1.5}}
+        made = run(tmp_path / mode, secure, **noisy)
+        shares[mode] = [line["diagnostics"]["clamped"] for line in RunFolder(made.folder).record()]
+    assert shares["real"] == shares["cost"]
+    assert shares["real"] == pytest.approx([np.exp(-1.5)] * 2, abs=0.03)
+
+
+@pytest.mark.slow
+def test_a_round_waits_for_who_decrypts_real_and_by_a_cost_model(tmp_path: Path) -> None:
+    """Two of twelve decrypt: what they take is in the record apart, and the round lasts at least as long."""
+    for mode in ("real", "cost"):
+        secure = {"protocol": "ckks", "mode": mode}
+        made = run(tmp_path / mode, secure, rounds=1, clock={"seconds_per_step": 0.0})
+        line = RunFolder(made.folder).record()[0]
+        assert line["secure"]["seconds"]["role"] > line["secure"]["seconds"]["client"] / 2
+        timed = made.history[0]["clock"]
+        assert timed["end"] - timed["start"] > line["secure"]["seconds"]["role"] / 10  # a model of a busy machine

@@ -12,6 +12,7 @@ from atoll import rng, tree
 from atoll.core import Chain, Spec, Total, Update
 from atoll.errors import SpecError
 from atoll.transforms import FixedPointFor, SecureSum
+from atoll.tree import Tree
 
 BOUNDED = Spec(l2=1.0, equal_weights=True, cohort=10, size=100)
 
@@ -88,9 +89,39 @@ def test_the_largest_sum_of_cut_numbers_is_read_rightly() -> None:
     for sign in (1.0, -1.0):
         update = Update({"w": torch.full((100,), 50.0 * sign)}, torch.ones(()))
         rows = [chain.client(update, state, own, rng.key(i))[0].value for i in range(10)]
-        total = Total({"w": sum(r["w"] for r in rows)}, torch.tensor(10.0), torch.tensor(10.0))
-        read = chain.server(total, state, rng.key("server"))[0].value["w"]
+        total, new = chain.server(summed(rows), state, rng.key("server"))
+        read = total.value["w"]
         assert torch.allclose(read, torch.full((100,), 20.0 * sign), atol=10 * chain.transforms[0].step)
+        assert total.value.keys() == {"w"}
+        assert chain.diagnostics(new)["clamped"] == pytest.approx(1.0, abs=1e-3)  # of 16 bits, 2^-10 are a step
+
+
+def summed(rows: list[Tree]) -> Total:
+    clients = torch.tensor(float(len(rows)))
+    return Total({name: sum(row[name] for row in rows) for name in rows[0]}, clients, clients)
+
+
+@pytest.mark.parametrize("beyond", [0, 1, 30])
+def test_the_share_of_cut_numbers_is_known_and_the_sum_is_that_without_it(beyond: int) -> None:
+    """Client i has i x `beyond` numbers beyond the range, above and below."""
+    chain, spec = Chain((FixedPointFor(32, 2.0, takes_local_noise=True), SecureSum(32))).bind(RANDOMISED)
+    assert spec.size == 101
+    state, own = chain.init({"w": torch.zeros(50), "b": torch.zeros(50)})
+    vectors = [torch.where(torch.arange(100) < i * beyond, 3.0 * (-1.0) ** i, 1.5) for i in range(4)]
+    updates = [Update({"w": x[:50], "b": x[50:]}, torch.ones(())) for x in vectors]
+    rows = [chain.client(update, state, own, rng.key(i))[0].value for i, update in enumerate(updates)]
+    total, new = chain.server(summed(rows), state, rng.key("server"))
+    cut = sum(int((x.abs() > 2).sum()) for x in vectors) / 400
+    assert chain.diagnostics(new)["clamped"] == pytest.approx(cut, abs=1e-7)
+    plain = sum(x.clamp(-2, 2) for x in vectors)
+    assert torch.allclose(torch.cat([total.value["w"], total.value["b"]]), plain, atol=4 * chain.transforms[0].step)
+
+
+def test_a_round_to_which_nobody_came_cut_nothing() -> None:
+    chain, _ = Chain((FixedPointFor(32, 2.0, takes_local_noise=True),)).bind(RANDOMISED)
+    state, _ = chain.init({"w": torch.zeros(3)})
+    nothing = Total({"w": torch.zeros(3), "clamped": torch.zeros(())}, torch.zeros(()), torch.zeros(()))
+    assert chain.diagnostics(chain.server(nothing, state, rng.key(0))[1])["clamped"] == 0
 
 
 def test_noise_of_every_clients_own_needs_a_range_and_one_is_named() -> None:

@@ -41,7 +41,14 @@ def test_levels_stand_beside_what_the_protocol_took() -> None:
     assert table is not None
     plain, shared = ([cell.text for cell in line.cells[2:]] for line in table.rows)
     assert plain[:2] == ["1", "—"]
-    assert shared == ["2", "additive", "80.0", "40.0", "2.00", "500", "counted"]
+    assert shared == ["2", "additive", "80.0", "40.0", "2.00", "—", "500", "counted"]  # nobody has a role
+
+
+def test_what_some_do_for_all_has_a_column() -> None:
+    decrypted = replace(SHARED, security={**SHARED.security, "role_seconds": 0.25})
+    table = protocols(results(PLAIN, decrypted), "all")
+    assert table is not None
+    assert [cell.text for cell in table.rows[1].cells[-4:]] == ["2.00", "250", "500", "counted"]
 
 
 def test_keys_from_a_seed_are_shouted_about() -> None:

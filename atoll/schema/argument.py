@@ -12,6 +12,7 @@ from pydantic import ConfigDict, TypeAdapter
 from atoll.schema.type_names import words
 
 REQUIRED: Any = object()
+_ONE = {"losses": "loss", "data": "data set"}  # of these kinds
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 
@@ -49,7 +50,7 @@ class Argument:
     def words(self) -> str:
         """What it takes, for people."""
         if self.kind:
-            one = self.kind.removesuffix("es" if self.kind == "losses" else "s")
+            one = _ONE.get(self.kind, self.kind.removesuffix("s"))
             return f"list of {self.kind}" if self.many else f"{'an' if one[0] in 'aeiou' else 'a'} {one}"
         return "a table" if self.table is not None else words(self.type) + (", or a schedule" if self.scheduled else "")
 

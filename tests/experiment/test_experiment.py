@@ -253,7 +253,7 @@ MISTAKES = [
         "algoritm=fedavg",
         "algoritm: is not an option of an experiment. Did you mean algorithm? Options: rounds, seed, on_divergence, "
         "label, metric, data, partition, cohort, task, local, algorithm, transform, broadcast, reducer, engine, round, "
-        "server, clock, secure, evaluate, stop, privacy, checkpoint.",
+        "server, clock, secure, attack, evaluate, stop, privacy, checkpoint.",
     ),
 ]
 
@@ -736,7 +736,7 @@ def test_every_builder_is_described_in_words(kind: str, name: str) -> None:
     [item] = [item for item in describe(kind) if item.name == name]
     assert item.meaning.endswith(".")
     assert 10 <= len(item.meaning) <= 120
-    said = r"(an? )?(number|whole number|text|path|list of|table|optimizer|true or false|'|anything).*"
+    said = r"(an? )?(number|whole number|text|path|list of|table|optimizer|data set|true or false|'|anything).*"
     assert all(re.fullmatch(said, option.type) for option in item.options), item.options
 
 

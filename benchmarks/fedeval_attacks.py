@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.attacks.leakage import AttackOptions, attack
-from atoll.experiment import Experiment
+from atoll.experiment import Experiment, find_device
 from atoll.runs import hardware
 
 IMAGES, EPOCHS, FEW = (1, 2, 5, 10, 20, 50), (1, 5, 10, 20, 50, 100), 10
@@ -91,7 +91,7 @@ def main() -> None:
             hit, seconds = found["identification"]["rate"], found["seconds"]["attack"]
             print(f"| {' | '.join(map(str, cells))} | {hit:.3f} | {seconds:.1f} |", flush=True)
     if given.json:
-        about = {"date": str(date.today()), "hardware": hardware(), "rows": rows}
+        about = {"date": str(date.today()), "hardware": hardware(find_device(given.device)), "rows": rows}
         given.json.write_text(json.dumps(about, indent=1) + "\n")
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from atoll.attacks.leakage import AttackOptions, attack
-from atoll.experiment import Experiment
+from atoll.experiment import Experiment, find_device
 from atoll.runs import hardware
 
 
@@ -78,7 +78,7 @@ def main() -> None:
     if given.json:
         about = {
             "date": str(date.today()),
-            "hardware": hardware(),
+            "hardware": hardware(find_device(given.device)),
             "options": vars(given) | {"json": None},
             "rows": rows,
         }

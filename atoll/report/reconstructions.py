@@ -98,10 +98,14 @@ def _draw_pairs(originals: Floats, found: Floats) -> Figure:
 
 def _draw_leakage(points: Sequence[LeakagePoint], leakage: str, utility: str) -> Figure:
     figure, axes = theme.canvas(_WIDTH, 3.6 + 0.2 * (len(points) // 2))
-    for number, point in enumerate(points):
+    for number, point in enumerate(points):  # colours come again after a few: a number tells them apart
         style = {**theme.line_style(number), "linestyle": "none"}
+        at, name = (point.leakage, point.utility), str(number + 1)
+        axes.annotate(name, at, (3, 3), textcoords="offset points", fontsize=8)
         error = [[point.leakage - point.interval[0]], [point.interval[1] - point.leakage]]
-        axes.errorbar([point.leakage], [point.utility], xerr=error, label=point.name, elinewidth=0.8, **style)
+        axes.errorbar(
+            [point.leakage], [point.utility], xerr=error, label=f"{name}: {point.name}", elinewidth=0.8, **style
+        )
     axes.set_xlim(-0.03, 1.03)
     axes.set_xlabel(f"{leakage} (leakage)")
     axes.set_ylabel(f"{utility} (utility)")

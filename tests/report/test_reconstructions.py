@@ -28,4 +28,5 @@ def test_every_defence_is_a_point_with_its_interval() -> None:
     plot = leakage_plot(points, "share identified", "accuracy")
     axes = plot.draw().axes[0]
     assert [tuple(map(float, line.get_xydata()[0])) for line in axes.lines[:2]] == [(0.9, 0.8), (0.1, 0.6)]
+    assert [text.get_text() for text in axes.texts] == ["1", "2"]
     assert "'none' (0.90)" in plot.alt

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from atoll import rng
+from atoll import rng, tree
 from atoll.attacks.leakage.observe import Observed
 from atoll.attacks.leakage.pixels import dummies
 from atoll.core import functional
@@ -21,51 +21,38 @@ _KINDS = ("running_mean", "running_var")
 
 
 def statistics_of(seen: Observed) -> Statistics:
-    """First two moments about the broadcast running mean, at every such layer, of all examples of a group."""
+    """Mean and unbiased variance at every such layer, of all examples of a group, named like the model's buffers."""
     task, sent, inputs = seen.setup.task, seen.simulation.sent, seen.setup.dataset.inputs
 
     def statistics(x: Tensor, y: Tensor) -> Tree:
         flat = x.reshape(-1, *inputs)
         batch = {"x": flat, "y": y.reshape(len(flat), *y.shape[2:]), "mask": torch.ones(len(flat), device=x.device)}
         batch["key"] = torch.zeros(2, dtype=torch.int64, device=x.device)
-        found = task.statistics(sent["params"], sent["buffers"], batch)
-        return {name: leaf for name, leaf in found.items() if name.endswith(_KINDS)}
+        moments = task.statistics(sent["params"], sent["buffers"], batch)
+        return _of_batches(task.renewed_buffers(moments, sent["buffers"], batch["mask"].sum()))
 
     return statistics
 
 
-def expected_moments(seen: Observed, known: Known) -> Tree:
-    """Leaves (G, ...): what those moments should be."""
+def expected_statistics(seen: Observed, known: Known) -> Tree:
+    """Leaves (G, ...): what those should be. GradInversion has the model's own.
+
+    A client that sends its running statistics sends those of its batch: they move `share` of the way to it in a step.
+    """
+    old = _of_batches(seen.simulation.sent["buffers"])
     if known == "running":
-        return _running(seen.simulation.sent, len(seen.victims))
+        return tree.stack(old, len(seen.victims))
     if not seen.buffers or seen.victims.plan.shape[2] > 1:
         raise ConfigError(
             "--statistics: 'sent' needs BatchNorm's statistics in the update, of one local step. "
             "Use --statistics running."
         )
-    return _sent(seen, running_share(seen))
+    share = running_share(seen)
+    return tree.map(lambda change, was: was + change / share, _of_batches(seen.buffers), old)  # type: ignore[no-any-return]
 
 
-def _running(sent: Tree, groups: int) -> Tree:
-    """As GradInversion has it: mean 0 about itself, and the broadcast variance."""
-    wanted = {}
-    for name, buffer in sent["buffers"].items():
-        if name.endswith(_KINDS):
-            value = torch.zeros_like(buffer) if name.endswith(_KINDS[0]) else buffer
-            wanted[name] = value.expand(groups, *buffer.shape)
-    return wanted
-
-
-def _sent(seen: Observed, share: float) -> Tree:
-    """Running statistics move `share` of the way to the batch's: mean = old + change / share, and so the variance."""
-    old, wanted = seen.simulation.sent["buffers"], {}
-    for name, change in seen.buffers.items():
-        if name.endswith(_KINDS[0]):
-            spread = name.replace(*_KINDS)
-            first = change / share
-            wanted[name] = first
-            wanted[spread] = (old[spread] + seen.buffers[spread] / share).clamp(min=0) + first**2
-    return wanted
+def _of_batches(buffers: Tree) -> Tree:
+    return {name: buffer for name, buffer in buffers.items() if name.endswith(_KINDS)}
 
 
 def running_share(seen: Observed) -> float:
@@ -76,6 +63,6 @@ def running_share(seen: Observed) -> float:
     work = {name: column[0, 0] for name, column in first.work().items()}
     with functional(), torch.no_grad():
         moved = seen.simulation.whole(x[0], first.victims.y[0, 0], work)["buffers"]
-        moments = statistics_of(seen)(x, first.victims.y[0, :1])
-    name = next(name for name in moments if name.endswith(_KINDS[0]))
-    return float((moved[name] * moments[name]).sum() / (moments[name] ** 2).sum())
+        whole = tree.sub(statistics_of(seen)(x, first.victims.y[0, :1]), _of_batches(seen.simulation.sent["buffers"]))
+    name = next(name for name in whole if name.endswith(_KINDS[0]))
+    return float((moved[name] * whole[name]).sum() / (whole[name] ** 2).sum())

@@ -41,7 +41,7 @@ class Matching:
         if recipe.norm:
             value = value + recipe.norm * (x * x).mean()
         if recipe.batch_norm and self.statistics is not None:
-            gaps = tree.map(lambda a, b: ((a - b) ** 2).mean(), self.statistics(x, y), evidence["moments"])
+            gaps = tree.map(lambda a, b: ((a - b) ** 2).mean(), self.statistics(x, y), evidence["statistics"])
             value = value + recipe.batch_norm * _sum(tree.leaves(gaps))
         if recipe.consistency and "centre" in evidence:
             value = value + recipe.consistency * ((x - evidence["centre"]) ** 2).mean()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.attacks.leakage.assumed_task import BatchNormMode, assumed_algorithm
-from atoll.attacks.leakage.batch_norm import Known, expected_moments, statistics_of
+from atoll.attacks.leakage.batch_norm import Known, expected_statistics, statistics_of
 from atoll.attacks.leakage.descent import Free, descent_for
 from atoll.attacks.leakage.labels import recovered_labels
 from atoll.attacks.leakage.matching import Matching
@@ -118,7 +118,7 @@ def _matching(seen: Observed, attack: Inversion) -> tuple[Matching, Tree]:
     evidence = {"target": seen.target, "work": seen.work(), "weights": seen.weights}
     if not recipe.batch_norm or not tree.leaves(simulation.sent["buffers"]):
         return Matching(simulation, recipe), evidence
-    evidence["moments"] = expected_moments(seen, attack.statistics)
+    evidence["statistics"] = expected_statistics(seen, attack.statistics)
     return Matching(simulation, recipe, statistics_of(seen)), evidence
 
 

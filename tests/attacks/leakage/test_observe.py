@@ -30,8 +30,9 @@ def simulated(seen: Any) -> Any:
 @pytest.mark.parametrize("changes", UNROLLED, ids=lambda c: c.get("algorithm", BASE["algorithm"])["name"])
 @pytest.mark.parametrize("clients", [1, 2])
 def test_simulating_the_true_examples_gives_the_update_that_was_seen(changes: dict[str, Any], clients: int) -> None:
-    ragged = {"partition": {"name": "dirichlet", "clients": 40, "alpha": 0.5}}
-    seen = leaked(3, 5, clients, **{**ragged, **changes})
+    ragged = {"partition": {"name": "quantity_dirichlet", "clients": 60, "alpha": 0.5, "short": "borrow", "minimum": 1}}
+    seen = leaked(10, 5, clients, **{**ragged, **changes})
+    assert int(seen.victims.examples.min()) < 3 < int(seen.victims.examples.max())
     for mine, theirs in zip(tree.leaves(simulated(seen)), tree.leaves(seen.target), strict=True):
         torch.testing.assert_close(mine, theirs, atol=2e-6, rtol=2e-4)
 

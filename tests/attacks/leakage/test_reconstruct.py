@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from atoll.attacks.leakage.attack import AttackOptions, attack
-from atoll.attacks.leakage.batch_norm import expected_moments, statistics_of
+from atoll.attacks.leakage.batch_norm import expected_statistics, statistics_of
 from atoll.attacks.leakage.matching import Matching, total_variation
 from atoll.attacks.leakage.observe import Observed
 from atoll.attacks.leakage.pixels import Pixels01
@@ -91,10 +91,10 @@ def test_total_variation_is_the_mean_step_between_neighbours() -> None:
 @pytest.mark.parametrize("known", ["running", "sent"])
 def test_statistics_that_a_client_sends_are_those_of_its_batch(known: Any) -> None:
     seen = leaked(3, 4, task=NORM)
-    expected = expected_moments(seen, known)
+    expected = expected_statistics(seen, known)
     with functional(), torch.no_grad():
         true = torch.func.vmap(statistics_of(seen))(seen.victims.x, seen.victims.y)
-    near = [torch.allclose(expected[name], x, atol=1e-3, rtol=2e-2) for name, x in true.items()]
+    near = [torch.allclose(expected[name], x, atol=1e-4, rtol=1e-3) for name, x in true.items()]
     assert all(near) == (known == "sent")
 
 

@@ -26,7 +26,7 @@ JSON, PAGE, PICTURE = "defences.json", "defences.html", "defences.png"
 
 
 @dataclass(frozen=True)
-class Defence:
+class Countermeasure:
     """A change of the experiment, of what the attacker sees, or of both."""
 
     name: str
@@ -45,7 +45,7 @@ class Defended:
     refused: str = ""
 
 
-def usual_defences(experiment: Experiment, options: AttackOptions, device: Device) -> list[Defence]:
+def usual_defences(experiment: Experiment, options: AttackOptions, device: Device) -> list[Countermeasure]:
     """None, a clip, noise of clients and of the server, top-k, secret sums, more examples.
 
     Updates are clipped to the median length of the victims' own.
@@ -70,24 +70,31 @@ def usual_defences(experiment: Experiment, options: AttackOptions, device: Devic
         )
     ]
     return [
-        Defence("none"),
-        Defence("clip", {"transform": clip}),
+        Countermeasure("none"),
+        Countermeasure("clip", {"transform": clip}),
         *local,
         *central,
-        *(Defence(f"top-k, {share:.0%}", {"transform": [{"name": "top_k", "share": share}]}) for share in (0.1, 0.01)),
-        Defence("secure sum", {"transform": clip, "secure": {"protocol": "secagg", "mode": "cost"}}),
-        *(Defence(f"{n} examples a client", {}, {"images": n}) for n in more),
+        *(
+            Countermeasure(f"top-k, {share:.0%}", {"transform": [{"name": "top_k", "share": share}]})
+            for share in (0.1, 0.01)
+        ),
+        Countermeasure("secure sum", {"transform": clip, "secure": {"protocol": "secagg", "mode": "cost"}}),
+        *(Countermeasure(f"{n} examples a client", {}, {"images": n}) for n in more),
     ]
 
 
-def _noisy(name: str, clip: list[Any], noise: str, epsilon: float, options: Mapping[str, Any] | None = None) -> Defence:
-    return Defence(name, {"transform": [*clip, {"name": noise, "epsilon": epsilon, "delta": DELTA}]}, options or {})
+def _noisy(
+    name: str, clip: list[Any], noise: str, epsilon: float, options: Mapping[str, Any] | None = None
+) -> Countermeasure:
+    return Countermeasure(
+        name, {"transform": [*clip, {"name": noise, "epsilon": epsilon, "delta": DELTA}]}, options or {}
+    )
 
 
 def compare_defences(
     experiment: Experiment,
     options: AttackOptions,
-    defences: Sequence[Defence],
+    defences: Sequence[Countermeasure],
     out: Path,
     device: Device = "auto",
     heard: Heard = lambda name, done, of: None,
@@ -106,7 +113,9 @@ def compare_defences(
     return found
 
 
-def _defended(experiment: Experiment, options: AttackOptions, defence: Defence, out: Path, device: Device) -> Defended:
+def _defended(
+    experiment: Experiment, options: AttackOptions, defence: Countermeasure, out: Path, device: Device
+) -> Defended:
     changed = Experiment.parse({**experiment.complete(), **defence.changes, "label": defence.name})
     how = replace(options, **defence.options)
     summary = attack(changed, how, device).summary

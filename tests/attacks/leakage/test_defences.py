@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from atoll.attacks.leakage.attack import AttackOptions, attack
-from atoll.attacks.leakage.defences import Defence, compare_defences, usual_defences, write_defences
+from atoll.attacks.leakage.defences import Countermeasure, compare_defences, usual_defences, write_defences
 from atoll.attacks.leakage.few_examples import FewExamples
 from atoll.attacks.leakage.written import write_finding
 from atoll.errors import ConfigError
@@ -19,9 +19,9 @@ TRANSFORMED: dict[str, Any] = {"transform": ["equal_weights", {"name": "clip_l2"
 def test_the_same_attack_is_made_under_each_defence_and_the_same_experiment_is_run(tmp_path: Path) -> None:
     noise = {"name": "local_gaussian", "epsilon": 1.0, "delta": 1e-4}
     some = [
-        Defence("none"),
-        Defence("noise", {"transform": [*TRANSFORMED["transform"], noise]}),
-        Defence("wrong", {"transform": [noise]}),
+        Countermeasure("none"),
+        Countermeasure("noise", {"transform": [*TRANSFORMED["transform"], noise]}),
+        Countermeasure("wrong", {"transform": [noise]}),
     ]
     none, noisy, wrong = compare_defences(Experiment.parse(BASE), OPTIONS, some, tmp_path, "cpu")
     assert none.summary is not None

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from atoll.cli import common
-from atoll.cli.attack import attack
 from atoll.cli.audit import audit
 from atoll.cli.bench import bench
 from atoll.cli.card import card
@@ -23,6 +22,7 @@ from atoll.cli.data import app as data_app
 from atoll.cli.listing import list_, version
 from atoll.cli.predict import predict
 from atoll.cli.privacy import app as privacy_app
+from atoll.cli.privacy_attack import attack
 from atoll.cli.replay import replay
 from atoll.cli.report import leaderboard, report
 from atoll.cli.run import run

@@ -7,12 +7,12 @@ recipes.py             DLG, iDLG, inverting, ...     matching.py            how 
 batch_norm.py          statistics of a batch         assumed_task.py        labels that can be looked for
 descent.py             Adam and L-BFGS, stacked      reconstruct.py         a recipe, followed
 property_inference.py  shadow clients                similarity.py          what a reconstruction is worth
-few_examples.py        clients with few examples     attack.py              one attack, from one to the other
+few_examples.py        clients with few examples     one_attack.py          one attack, from one to the other
 defences.py            what lowers it                written.py             attack.json, pictures, a page
 """
 
-from atoll.attacks.leakage.attack import METHODS, AttackOptions, Finding, attack, opened
 from atoll.attacks.leakage.defences import Defended, compare_defences, defence_table, usual_defences, write_defences
+from atoll.attacks.leakage.one_attack import METHODS, AttackOptions, Finding, attack, opened
 from atoll.attacks.leakage.recipes import RECIPES, InversionRecipe
 from atoll.attacks.leakage.written import facts, knowledge, lead, write_finding
 

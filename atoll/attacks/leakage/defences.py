@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from atoll import tree
-from atoll.attacks.leakage.attack import AttackOptions, attack, attacked_setup
 from atoll.attacks.leakage.observe import observe
+from atoll.attacks.leakage.one_attack import AttackOptions, attack, attacked_setup
 from atoll.errors import AtollError, ConfigError
 from atoll.experiment import Device, Experiment
 from atoll.records import replace_text

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from atoll.attacks.leakage.attack import Finding
+from atoll.attacks.leakage.one_attack import Finding
 from atoll.records import replace_text
 from atoll.report import attack_page, reconstructions
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from atoll.attacks.leakage.attack import AttackOptions, attack
 from atoll.attacks.leakage.defences import Countermeasure, compare_defences, usual_defences, write_defences
 from atoll.attacks.leakage.few_examples import FewExamples
+from atoll.attacks.leakage.one_attack import AttackOptions, attack
 from atoll.attacks.leakage.written import write_finding
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from atoll.attacks.leakage.attack import AttackOptions, attack
 from atoll.attacks.leakage.first_layer import _inputs, fc_attack, first_dense
+from atoll.attacks.leakage.one_attack import AttackOptions, attack
 from atoll.attacks.leakage.pixels import Pixels01
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment

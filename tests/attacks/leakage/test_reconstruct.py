@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 import torch
 
-from atoll.attacks.leakage.attack import AttackOptions, attack
 from atoll.attacks.leakage.batch_norm import expected_statistics, statistics_of
 from atoll.attacks.leakage.matching import Matching, total_variation
 from atoll.attacks.leakage.observe import Observed
+from atoll.attacks.leakage.one_attack import AttackOptions, attack
 from atoll.attacks.leakage.pixels import Pixels01
 from atoll.attacks.leakage.recipes import RECIPES
 from atoll.attacks.leakage.reconstruct import Inversion, Reconstruction, reconstruct

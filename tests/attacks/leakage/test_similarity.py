@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from atoll.attacks.leakage.attack import by_group, estimate
+from atoll.attacks.leakage.one_attack import by_group, estimate
 from atoll.attacks.leakage.similarity import compare, psnr, ssim
 
 

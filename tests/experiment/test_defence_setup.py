@@ -1,6 +1,7 @@
 """Reducers in reducers, cohorts that are too small, and a server that holds data of its own."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ class Spy(FLTrust):
     """Keeps what it is given."""
 
     def finish(self, partial: Stack, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
-        SEEN.append((partial, state["root"]))
+        own = tree.map(torch.clone, partial.updates.value)  # engines use their memory again
+        SEEN.append((replace(partial, updates=partial.updates._replace(value=own)), state["root"]))
         return super().finish(partial, state, key)
 
 

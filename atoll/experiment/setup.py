@@ -42,7 +42,7 @@ from atoll.engines.ranks import launched
 from atoll.errors import ConfigError
 from atoll.experiment.clock_setup import in_virtual_time, make_sampler, reports_wanted
 from atoll.experiment.defaults import usual_model, usual_partition
-from atoll.experiment.defence_setup import WithoutServer, check_cohort, in_trust, make_reducer, root_share, with_root
+from atoll.experiment.defence_setup import WithoutServer, certified, check_cohort, in_trust, make_reducer, root_share, with_root
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.measured import add_metrics, leading_metric
 from atoll.experiment.memory import fits_in_memory
@@ -228,7 +228,7 @@ def assemble(
     given: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
     reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **given))
     check_cohort(reducer, wanted)
-    round = in_trust(round, experiment, reducer, algorithm, clients)
+    round = certified(in_trust(round, experiment, reducer, algorithm, clients), experiment, algorithm)
     who = (experiment, dataset, partition, training, held, population, sampler)
     notes = [*_notes(dataset, training, local.batch, experiment.evaluate.rows, metrics), *said]
     others = tuple(second.tasks.values())

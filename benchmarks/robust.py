@@ -130,7 +130,9 @@ def measure(n: int, d: int, device: str, repeats: int) -> dict[str, dict[str, fl
         if name in theirs:
             rows[name] |= _beside(theirs[name], x, rows[name]["ms"])
         shown = [rows[name].get(k, float("nan")) for k in ("byzfl_ms", "byzfl_numpy_ms", "times_faster")]
-        print(f"{rows[name]['ms']:>9.2f} ms {shown[0]:>9.1f} ms {shown[1]:>9.1f} ms {shown[2]:>7.1f}x  {name}", flush=True)
+        print(
+            f"{rows[name]['ms']:>9.2f} ms {shown[0]:>9.1f} ms {shown[1]:>9.1f} ms {shown[2]:>7.1f}x  {name}", flush=True
+        )
     return rows
 
 
@@ -140,7 +142,11 @@ def _beside(rule: Callable[[Any], Any], x: Tensor, ours: float) -> dict[str, flo
     rule = copy.deepcopy(rule)  # one remembers the last aggregate
     by_numpy = milliseconds(partial(rule, x.numpy().copy()), "cpu", 1) if type(rule).__name__ in PLAIN else float("nan")
     slower = max(by_torch, 0.0 if math.isnan(by_numpy) else by_numpy)
-    found = {"byzfl_ms": by_torch, "times_faster": round(by_torch / ours, 1), "times_faster_at_most": round(slower / ours, 1)}
+    found = {
+        "byzfl_ms": by_torch,
+        "times_faster": round(by_torch / ours, 1),
+        "times_faster_at_most": round(slower / ours, 1),
+    }
     return found if math.isnan(by_numpy) else {**found, "byzfl_numpy_ms": by_numpy}
 
 

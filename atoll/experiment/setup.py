@@ -42,7 +42,15 @@ from atoll.engines.ranks import launched
 from atoll.errors import ConfigError
 from atoll.experiment.clock_setup import in_virtual_time, make_sampler, reports_wanted
 from atoll.experiment.defaults import usual_model, usual_partition
-from atoll.experiment.defence_setup import WithoutServer, certified, check_cohort, in_trust, make_reducer, root_share, with_root
+from atoll.experiment.defence_setup import (
+    WithoutServer,
+    certified,
+    check_cohort,
+    in_trust,
+    make_reducer,
+    root_share,
+    with_root,
+)
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.measured import add_metrics, leading_metric
 from atoll.experiment.memory import fits_in_memory

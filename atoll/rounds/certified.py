@@ -35,7 +35,9 @@ class Certified(RoundAround):
     def around(cls, inner: Round, algorithm: Algorithm, *numbers: float, threat: BackdoorThreat) -> Certified:
         """`numbers`: max_norm, std, votes, alpha. A ConfigError where no server holds a whole model."""
         if inner.per_client or algorithm.traits().partial:
-            raise ConfigError("server.crfl: clips the server's model, and here no server holds a whole one. Leave it out.")
+            raise ConfigError(
+                "server.crfl: clips the server's model, and here no server holds a whole one. Leave it out."
+            )
         max_norm, std, votes, alpha = numbers
         return cls(inner, max_norm, std, threat, int(votes), alpha)
 

@@ -42,10 +42,16 @@ def cross(value: Tree, one: Tree, clients: int) -> Tensor:
     total = torch.zeros(clients, dtype=torch.float64)
     for x, y in zip(matrices(value), tree.leaves(one), strict=True):
         y = y.flatten()
-        for at in range(0, x.shape[1], _BLOCK):
-            part = slice(at, at + _BLOCK)
+        width = block_width(x)
+        for at in range(0, x.shape[1], width):
+            part = slice(at, at + width)
             total += _finite(lambda u, v: torch.mv(u, v), x[:, part], y[part])
     return total
+
+
+def block_width(x: Tensor) -> int:
+    """Columns to look at together: on a GPU all, since every look at a result waits for it."""
+    return _BLOCK if x.device.type == "cpu" else max(1, x.shape[1])
 
 
 def lengths(value: Tree, clients: int) -> Tensor:

@@ -14,11 +14,9 @@ from atoll.core import Stack
 from atoll.reducers.bounded import shrunk
 from atoll.reducers.coordinates import by_blocks, reduced
 from atoll.reducers.defence import Defence, Weighing
-from atoll.reducers.gram import matrices
+from atoll.reducers.gram import block_width, matrices
 from atoll.reducers.rows import Rows
 from atoll.tree import Tree
-
-_BLOCK = 1 << 14  # columns whose signs are counted at a time
 
 
 @dataclass(frozen=True)
@@ -76,8 +74,9 @@ def sign_shares(rows: Rows) -> Tensor:
     """(C, 3): the share of positive, negative and zero numbers of each."""
     balance, there, size = torch.zeros(len(rows)), torch.zeros(len(rows)), 0
     for x in matrices(rows.value):
-        for at in range(0, x.shape[1], _BLOCK):
-            signs = torch.sign(x[:, at : at + _BLOCK]).float()
+        width = block_width(x)
+        for at in range(0, x.shape[1], width):
+            signs = torch.sign(x[:, at : at + width]).float()
             balance += signs.sum(1).cpu()
             there += signs.abs_().sum(1).cpu()
         size += x.shape[1]

@@ -62,7 +62,7 @@ def _read_catalogue() -> dict[str, Any]:
     with imports():
         from atoll.experiment import CATALOGUE, describe, plain_signatures
 
-    lists = {kind: [(i.name, i.meaning, [*map(str, i.options)]) for i in describe(kind)] for kind in CATALOGUE}
+    lists = {kind: [(i.name, i.meaning, i.lines()) for i in describe(kind)] for kind in CATALOGUE}
     return {"signatures": plain_signatures(), "lists": lists}
 
 

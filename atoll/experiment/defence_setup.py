@@ -15,8 +15,9 @@ from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.registry import build
 from atoll.reducers import REDUCERS
-from atoll.rounds import WithRoot
+from atoll.rounds import Certified, WithRoot
 from atoll.schema import Entry
+from atoll.stats import BackdoorThreat
 
 ROOT = "server"  # what the client is called that holds the server's rows
 
@@ -84,6 +85,15 @@ def in_trust(round: Round, experiment: Experiment, reducer: Reducer[Any], algori
     if algorithm.traits().pooled:
         raise ConfigError(f"server.root: {experiment.algorithm['name']} pools all data in one client. Leave it out.")
     return WithRoot.around(round, clients)
+
+
+def certified(round: Round, experiment: Experiment, algorithm: Algorithm) -> Round:
+    """The round with CRFL's clipping and noise on the model, if the file asks for it."""
+    table = None if experiment.server is None else experiment.server.crfl
+    if table is None:
+        return round
+    threat = BackdoorThreat(table.attackers, table.rate, table.lipschitz)
+    return Certified.around(round, algorithm, table.max_norm, table.std, table.votes, table.alpha, threat=threat)
 
 
 def check_cohort(reducer: Reducer[Any], clients: int | None) -> None:

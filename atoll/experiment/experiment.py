@@ -55,11 +55,24 @@ class EvaluateTable(Table):
     metrics: list[str] | None = None  # beside the usual ones: names, or functions of scores and targets by import path
 
 
+class CrflTable(Table):
+    """server.crfl: the model after every round, clipped and noisy, and against whom that is certified."""
+
+    max_norm: Annotated[float, Field(gt=0)]
+    std: Annotated[float, Field(gt=0)]
+    attackers: Count = 1
+    rate: Annotated[float, Field(gt=0)] = 1.0  # how far one moves its model at most, per unit of its backdoor
+    lipschitz: Annotated[float, Field(gt=0)] = 1.0
+    votes: Count = 1000  # of noisy models
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.001
+
+
 class ServerTable(Table):
     """[server]: what the server keeps beside its model."""
 
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of a moving average of the model
     root: Annotated[float, Field(gt=0, lt=1)] | None = None  # share of all examples that it holds itself
+    crfl: CrflTable | None = None  # clip and noise on the model, with a certificate
 
 
 class StopTable(Table):

@@ -34,6 +34,11 @@ class Item:
     name: str
     meaning: str
     options: list[Option]
+    assumes: str = ""  # of a defence: when it holds, and when it breaks
+
+    def lines(self) -> list[str]:
+        """What follows its meaning in a list."""
+        return ([f"Assumes: {self.assumes}."] if self.assumes else []) + [str(option) for option in self.options]
 
 
 def describe(kind: str) -> list[Item]:
@@ -45,15 +50,13 @@ weight_decay = 0.0: number >= 0, or a schedule
     """
     given = GIVEN.get(kind, frozenset())
     return [
-        Item(name, _with_assumption(b), [_option(a) for a in schema(b, given).values()])
+        Item(name, summary_line(b), [_option(a) for a in schema(b, given).values()], _assumption(b))
         for name, b in CATALOGUE[kind].items()
     ]
 
 
-def _with_assumption(builder: Builder) -> str:
-    """The first line; of a defence also what it assumes, and when it breaks."""
-    assumes = builder.assumes if isinstance(builder, type) and issubclass(builder, Reducer) else ""
-    return summary_line(builder) + (f" Assumes: {assumes}." if assumes else "")
+def _assumption(builder: Builder) -> str:
+    return builder.assumes if isinstance(builder, type) and issubclass(builder, Reducer) else ""
 
 
 def summary_line(builder: Builder) -> str:

@@ -43,7 +43,15 @@ from atoll.errors import ConfigError
 from atoll.experiment.attack_setup import AttackPlan, attack_notes, bounded, plan_attack
 from atoll.experiment.clock_setup import in_virtual_time, make_sampler, reports_wanted
 from atoll.experiment.defaults import usual_model, usual_partition
-from atoll.experiment.defence_setup import WithoutServer, check_cohort, in_trust, make_reducer, root_share, with_root
+from atoll.experiment.defence_setup import (
+    WithoutServer,
+    certified,
+    check_cohort,
+    in_trust,
+    make_reducer,
+    root_share,
+    with_root,
+)
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.measured import add_metrics, leading_metric
 from atoll.experiment.memory import fits_in_memory
@@ -230,7 +238,7 @@ def assemble(
     given: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
     reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **given))
     check_cohort(reducer, wanted)
-    round = in_trust(round, experiment, reducer, algorithm, clients)
+    round = certified(in_trust(round, experiment, reducer, algorithm, clients), experiment, algorithm)
     attack = plan_attack(experiment, dataset, training, clients, algorithm, round)
     if attack is not None:
         round, reducer, population = attack.around(round), attack.reducing(reducer), attack.reading(population)

@@ -52,16 +52,15 @@ class CentredClipping(Defence):
 
     def aggregate(self, stack: Stack, state: Tree, key: Tensor) -> tuple[Tree, Tree, Tree]:
         rows, n = Rows.of(stack), len(stack)
-        products = _with_centre(rows, state["centre"])
-        share = torch.zeros(n + 1, dtype=torch.float64)
-        share[n] = 1.0  # of the centre
-        away = share[:n]
-        for _ in range(self.steps):
+        beside, own = rows.products_with(state["centre"]), tree.dot(state["centre"], state["centre"]).cpu()
+        away = (rows.norms**2 - 2 * beside + own).clamp(min=0).sqrt()
+        share = _moved(torch.zeros(n + 1, dtype=torch.float64).index_fill(0, torch.tensor([n]), 1.0), away, self.radius)
+        products = _with_centre(rows, beside, own) if self.steps > 1 else None
+        for _ in range(self.steps - 1):
+            assert products is not None
             near = products @ share
             away = (products.diagonal() - 2 * near + share @ near)[:n].clamp(min=0).sqrt()
-            factors = shrunk(away, self.radius)
-            share = share * (1 - factors.mean())
-            share[:n] += factors / n
+            share = _moved(share, away, self.radius)
         value = tree.add_scaled(rows.combined(share[:n]), state["centre"], float(share[n]))
         said = {"clients": rows.ids, "weights": share[:n].float(), "scores": away.float()}
         return value, {"centre": value}, said
@@ -75,8 +74,15 @@ def shrunk(lengths: Tensor, most: float) -> Tensor:
     return (most / lengths.clamp(min=1e-300)).clamp(max=1.0)
 
 
-def _with_centre(rows: Rows, centre: Tree) -> Tensor:
+def _moved(share: Tensor, away: Tensor, radius: float) -> Tensor:
+    """How much of every update is in v, and last of the centre, after one more step."""
+    factors = shrunk(away, radius)
+    share = share * (1 - factors.mean())
+    share[: len(away)] += factors / len(away)
+    return share
+
+
+def _with_centre(rows: Rows, beside: Tensor, own: Tensor) -> Tensor:
     """Inner products of all updates and the centre, which stands last."""
-    beside, own = rows.products_with(centre), tree.dot(centre, centre).cpu()
     top = torch.cat([rows.gram, beside[:, None]], 1)
     return torch.cat([top, torch.cat([beside, own[None]])[None]], 0)

@@ -48,7 +48,7 @@ def mean_of_ranks(x: Tensor, first: int, last: int) -> Tensor:
         return _launched(x, _kernels().mean_of_ranks, first, last)
     if first == 0 and last == len(x) - 1:
         return x.mean(0)
-    return _by_blocks(x, lambda block: _mean(_ordered(block, first, last)[first : last + 1]))
+    return by_blocks(x, lambda block: _mean(_ordered(block, first, last)[first : last + 1]))
 
 
 def median(x: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def mean_around_median(x: Tensor, count: int) -> Tensor:
         return x.new_zeros(x.shape[1])
     if _in_kernel(x):
         return _launched(x, _kernels().mean_around_median, count, 0)
-    return _by_blocks(x, lambda block: _around(torch.stack(_ordered(block, 0, len(block) - 1)), count))
+    return by_blocks(x, lambda block: _around(torch.stack(_ordered(block, 0, len(block) - 1)), count))
 
 
 def _around(ordered: Tensor, count: int) -> Tensor:
@@ -89,7 +89,8 @@ def _ordered(block: Tensor, first: int, last: int) -> list[Tensor]:
     return sorted_rows(block, first, last)
 
 
-def _by_blocks(x: Tensor, f: Columnwise) -> Tensor:
+def by_blocks(x: Tensor, f: Columnwise) -> Tensor:
+    """`f` of all columns; on a host of so many at a time that they stay in its caches."""
     if x.device.type != "cpu":
         return f(x)
     out, width = x.new_empty(x.shape[1]), columns_of_block(len(x))

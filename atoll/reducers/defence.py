@@ -93,9 +93,11 @@ class Around(Defence):
 
     def finish(self, partial: Stack, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
         if not len(partial):
-            return _of_stack(self.inner, partial, state, key)
-        changed, said = self.changed(partial, key)
-        total, state, inner = _of_stack(self.inner, changed, state, key)
+            like = tree.map(lambda x: x.new_zeros(x.shape[1:]), partial.updates.value)
+            return self.inner.finish(self.inner.zero(like), state, key)
+        changed, factors, said = self.changed(partial, key)
+        lifted = self.inner.lift_scaled(changed.updates, factors, changed.info, key)
+        total, state, inner = self.inner.finish(lifted, state, key)
         weight, count = total.weight, partial.updates.weight.new_full((), float(len(partial)))
         return Total(total.value, weight, count), state, {**inner, **said}
 
@@ -104,8 +106,8 @@ class Around(Defence):
         return total.mean(), state, said
 
     @abstractmethod
-    def changed(self, stack: Stack, key: Tensor) -> tuple[Stack, Tree]:
-        """What the inner reducer is given, and diagnostics."""
+    def changed(self, stack: Stack, key: Tensor) -> tuple[Stack, Tree, Tree]:
+        """What the inner reducer is given, what each tensor of it is still to be multiplied by, and diagnostics."""
 
 
 def restacked(stack: Stack, value: Tree, rows: Tensor | None = None) -> Stack:
@@ -115,14 +117,6 @@ def restacked(stack: Stack, value: Tree, rows: Tensor | None = None) -> Stack:
         info = type(info)(*(x[rows.to(x.device)] for x in info))
     weight = torch.ones(len(info.id), device=stack.updates.weight.device)
     return Stack(stack.updates._replace(value=value, weight=weight), info)
-
-
-def _of_stack(inner: Reducer[Any], stack: Stack, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
-    """Any reducer's total of a stack."""
-    if not len(stack):
-        like = tree.map(lambda x: x.new_zeros(x.shape[1:]), stack.updates.value)
-        return inner.finish(inner.zero(like), state, key)
-    return inner.finish(inner.lift(stack.updates, stack.info, key), state, key)
 
 
 def check_inner(inner: Reducer[Any], clients: int) -> None:

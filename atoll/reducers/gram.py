@@ -17,7 +17,9 @@ from torch import Tensor
 from atoll import tree
 from atoll.tree import Tree
 
-_BLOCK = 2048  # columns whose products are summed in float32
+_BLOCK = 1 << 14  # columns whose products are summed in float32
+_TILE = 16  # rows
+_SIDE = 1 << 12  # columns of the products that are made side by side
 _PIECE = 1 << 24  # numbers that are turned into float64 at a time
 _NEAR = 0.05  # of |x|^2 + |y|^2: a squared distance below loses too many digits
 
@@ -39,10 +41,31 @@ def cross(value: Tree, one: Tree, clients: int) -> Tensor:
     """The inner product of every update with one vector, (C,)."""
     total = torch.zeros(clients, dtype=torch.float64)
     for x, y in zip(matrices(value), tree.leaves(one), strict=True):
-        for at in range(0, x.shape[1], _piece(x)):
-            part = slice(at, at + _piece(x))
-            total += torch.mv(x[:, part].double(), y.flatten()[part].double()).cpu()
+        y = y.flatten()
+        width = block_width(x)
+        for at in range(0, x.shape[1], width):
+            part = slice(at, at + width)
+            total += _finite(lambda u, v: torch.mv(u, v), x[:, part], y[part])
     return total
+
+
+def block_width(x: Tensor) -> int:
+    """Columns to look at together: on a GPU all, since every look at a result waits for it."""
+    return _BLOCK if x.device.type == "cpu" else max(1, x.shape[1])
+
+
+def lengths(value: Tree, clients: int) -> Tensor:
+    """The length of every update, (C,)."""
+    total = torch.zeros(clients, dtype=torch.float64)
+    for x in matrices(value):
+        total += _finite(lambda u: torch.linalg.vector_norm(u, dim=1), x) ** 2
+    return total.sqrt()
+
+
+def _finite(f: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """In float32, on the host; where squares are too large for that, in float64: liars may send any numbers."""
+    found = f(*(x if x.is_floating_point() else x.float() for x in tensors)).double().cpu()
+    return found if bool(found.isfinite().all()) else f(*(x.double() for x in tensors)).cpu()
 
 
 def squared_distances(value: Tree, products: Tensor) -> Tensor:
@@ -66,13 +89,16 @@ def squared_distances(value: Tree, products: Tensor) -> Tensor:
 def _products(x: Tensor) -> Tensor:
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return _in_pieces(x, lambda part: part.double())
-    n, whole = len(x), x.shape[1] // _BLOCK * _BLOCK
-    blocks = x[:, :whole].reshape(n, whole // _BLOCK, _BLOCK).transpose(0, 1)
-    rest = x[:, whole:].double()
+    n = len(x)
     found = torch.zeros(n, n, dtype=torch.float64)
-    for block in blocks:
-        found += block @ block.T
-    return found + rest @ rest.T
+    for at in range(0, x.shape[1], _BLOCK):
+        block = x[:, at : at + _BLOCK]
+        for row in range(0, n, _TILE):  # the lower half, in tiles that a processor likes
+            tile = slice(row, row + _TILE)
+            found[tile, : row + _TILE] += block[tile] @ block[: row + _TILE].T
+    if not bool(found.isfinite().all()):  # liars may send any numbers
+        return _in_pieces(x, lambda part: part.double())
+    return found.tril() + found.tril(-1).T
 
 
 def _centred_products(x: Tensor, members: Tensor) -> Tensor:
@@ -91,8 +117,8 @@ def _in_pieces(x: Tensor, doubled: Callable[[Tensor], Tensor]) -> Tensor:
     total: Tensor | None = None
     for at in range(0, max(1, x.shape[1]), _piece(x)):
         y = doubled(x[:, at : at + _piece(x)])
-        whole = y.shape[1] // _BLOCK * _BLOCK
-        blocks = y[:, :whole].reshape(len(y), whole // _BLOCK, _BLOCK).transpose(0, 1)
+        whole = y.shape[1] // _SIDE * _SIDE
+        blocks = y[:, :whole].reshape(len(y), whole // _SIDE, _SIDE).transpose(0, 1)
         part = torch.bmm(blocks, blocks.mT).sum(0) + y[:, whole:] @ y[:, whole:].T
         total = part if total is None else total + part
     assert total is not None

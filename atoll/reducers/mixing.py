@@ -28,12 +28,12 @@ class NearestNeighbourMixing(Sized, Around):
 
     byzantine: Byzantine = 1
 
-    def changed(self, stack: Stack, key: Tensor) -> tuple[Stack, Tree]:
+    def changed(self, stack: Stack, key: Tensor) -> tuple[Stack, Tree, Tree]:
         rows = Rows.of(stack)
         count = len(rows) - self.allowed(len(rows))
         mixing = torch.zeros(len(rows), len(rows), dtype=torch.float64)
         mixing.scatter_(1, rows.distances.argsort(dim=1, stable=True)[:, :count], 1.0 / count)
-        return restacked(stack, rows.mixed(mixing), rows.order), {}
+        return restacked(stack, rows.mixed(mixing), rows.order), {}, {}
 
     def tolerates(self, clients: int) -> int:
         return min(self.allowed(clients), self.inner.tolerates(clients))
@@ -55,12 +55,12 @@ class AdaptiveClipping(Sized, Around):
 
     byzantine: Byzantine = 1
 
-    def changed(self, stack: Stack, key: Tensor) -> tuple[Stack, Tree]:
+    def changed(self, stack: Stack, key: Tensor) -> tuple[Stack, Tree, Tree]:
         rows = Rows.of(stack)
         bound = rows.norms.sort().values[len(rows) - self.clipped(len(rows)) - 1]
         factors = shrunk(rows.norms, float(bound))
         said = {"clip": {"clients": rows.ids, "norms": rows.norms.float(), "bound": bound.float()}}
-        return restacked(stack, rows.scaled(factors)), said
+        return restacked(stack, stack.updates.value), rows.factors(factors), said
 
     def clipped(self, clients: int) -> int:
         """How many are clipped."""
@@ -90,7 +90,7 @@ class Bucketing(Around):
 
     size: Count = 2
 
-    def changed(self, stack: Stack, key: Tensor) -> tuple[Stack, Tree]:
+    def changed(self, stack: Stack, key: Tensor) -> tuple[Stack, Tree, Tree]:
         rows, n = Rows.of(stack), len(stack)
         order = rng.permutation(rng.fold_name(key.cpu(), "buckets"), n)
         bucket = torch.empty_like(order)
@@ -100,7 +100,7 @@ class Bucketing(Around):
         first = mixing.argmax(1)  # the lowest id of each stands for it
         value = rows.mixed(mixing / mixing.sum(1, keepdim=True))
         said = {"buckets": {"clients": rows.ids, "bucket": bucket}}
-        return restacked(stack, value, rows.order[first]), said
+        return restacked(stack, value, rows.order[first]), {}, said
 
     def buckets(self, clients: int) -> int:
         return -(-clients // self.size)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Stack
-from atoll.reducers.gram import cross, gram, squared_distances
+from atoll.reducers.gram import cross, gram, lengths, squared_distances
 from atoll.tree import Tree
 
 
@@ -44,7 +44,7 @@ class Rows:
     @cached_property
     def norms(self) -> Tensor:
         """(C,) lengths."""
-        return self.gram.diagonal().clamp(min=0).sqrt()
+        return lengths(self.value, len(self))[self.order]
 
     def products_with(self, one: Tree) -> Tensor:
         """(C,) inner products with one vector."""
@@ -63,10 +63,10 @@ class Rows:
         placed[:, self.order] = matrix
         return tree.map(lambda x: _product(placed, x), self.value)  # type: ignore[no-any-return]
 
-    def scaled(self, factors: Tensor) -> Tree:
-        """Every row times its number, as they came."""
-        by = self._placed(factors)
-        return tree.map(lambda x: _real(x) * _beside(by, x), self.value)  # type: ignore[no-any-return]
+    def factors(self, numbers: Tensor) -> Tree:
+        """For every tensor what its rows are to be multiplied by, as they came."""
+        by = self._placed(numbers).to(tree.device(self.value), torch.float32)
+        return tree.map(lambda _: by, self.value)  # type: ignore[no-any-return]
 
     def columns(self, chosen: Tensor) -> Tensor:
         """(C, B) in float64: some of all numbers of every update, counted through."""
@@ -105,7 +105,3 @@ def _product(matrix: Tensor, x: Tensor) -> Tensor:
     if x.device.type != "cpu":  # never in TF32
         return (matrix.to(x.device) @ rows.double()).to(rows.dtype).reshape(len(matrix), *x.shape[1:])
     return (matrix.to(rows.dtype) @ rows).reshape(len(matrix), *x.shape[1:])
-
-
-def _beside(by: Tensor, x: Tensor) -> Tensor:
-    return by.to(x.device, _real(x).dtype).reshape(-1, *[1] * (x.dim() - 1))

@@ -12,8 +12,9 @@ from torch import Tensor
 from atoll import tree
 from atoll.core import Stack
 from atoll.reducers.bounded import shrunk
+from atoll.reducers.coordinates import by_blocks, reduced
 from atoll.reducers.defence import Defence, Weighing
-from atoll.reducers.gram import matrices
+from atoll.reducers.gram import block_width, matrices
 from atoll.reducers.rows import Rows
 from atoll.tree import Tree
 
@@ -31,18 +32,16 @@ class RobustLearningRate(Defence):
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.4
 
     def aggregate(self, stack: Stack, state: Tree, key: Tensor) -> tuple[Tree, Tree, Tree]:
-        least = self.threshold * len(stack)
-        value = tree.map(lambda x: _turned(x, least), stack.updates.value)
-        turned = [torch.sign(x).sum(0).abs() < least for x in matrices(stack.updates.value)]
-        size = sum(x.numel() for x in turned)
-        share = torch.stack([x.sum() for x in turned]).sum() / size if size else torch.zeros(())
-        return value, state, {"turned": share}
+        least, turned = self.threshold * len(stack), []
 
+        def judged(x: Tensor) -> Tensor:
+            mean, agreed = x.mean(0), torch.sign(x).sum(0).abs() >= least
+            turned.append((~agreed).sum())
+            return torch.where(agreed, mean, -mean)
 
-def _turned(x: Tensor, least: float) -> Tensor:
-    agreed = torch.sign(x).sum(0).abs() >= least
-    mean = (x if x.is_floating_point() else x.float()).mean(0)
-    return torch.where(agreed, mean, -mean)
+        value = reduced(stack.updates.value, lambda x: by_blocks(x, judged))
+        size = max(1, tree.count(value))
+        return value, state, {"turned": torch.stack(turned).sum() / size if turned else torch.zeros(())}
 
 
 @dataclass(frozen=True)
@@ -73,13 +72,16 @@ class SignGuard(Weighing):
 
 def sign_shares(rows: Rows) -> Tensor:
     """(C, 3): the share of positive, negative and zero numbers of each."""
-    counts = torch.zeros(len(rows), 3, dtype=torch.float64)
-    size = 0
+    balance, there, size = torch.zeros(len(rows)), torch.zeros(len(rows)), 0
     for x in matrices(rows.value):
-        up, down = (x > 0).sum(1).cpu(), (x < 0).sum(1).cpu()
-        counts += torch.stack([up, down, x.shape[1] - up - down], 1)
+        width = block_width(x)
+        for at in range(0, x.shape[1], width):
+            signs = torch.sign(x[:, at : at + width]).float()
+            balance += signs.sum(1).cpu()
+            there += signs.abs_().sum(1).cpu()
         size += x.shape[1]
-    return counts[rows.order] / max(1, size)
+    shares = torch.stack([(there + balance) / 2, (there - balance) / 2, size - there], 1).double()
+    return shares[rows.order] / max(1, size)
 
 
 def largest_cluster(points: Tensor, steps: int = 100) -> Tensor:

@@ -38,9 +38,10 @@ class CovarianceFilter(Sized, Weighing):
             variance, along = first_component(rows.distances, share)
             if variance < least:
                 best, least = share, variance
-            if variance <= 0 or float(along.max()) <= 0:
+            furthest = float(along[weights > 0].max())  # of those who count at all, or others hide behind who does not
+            if variance <= 0 or furthest <= 0:
                 break
-            weights = weights * (1 - along / along.max())
+            weights = weights * (1 - along / furthest).clamp(min=0)
         return best, {"variance": torch.tensor(least if f else 0.0)}
 
     def breaks_at(self, clients: int) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 
 from atoll.rounds.averaged import Averaged
 from atoll.rounds.central import Central
+from atoll.rounds.certified import Certified, smoothed_votes
 from atoll.rounds.clocked import Clocked
 from atoll.rounds.compressed_broadcast import CompressedBroadcast
 from atoll.rounds.gossip import Gossip
@@ -21,6 +22,7 @@ __all__ = [
     "ROUNDS",
     "Averaged",
     "Central",
+    "Certified",
     "Clocked",
     "CompressedBroadcast",
     "Gossip",
@@ -33,4 +35,5 @@ __all__ = [
     "client_key",
     "server_state",
     "server_step",
+    "smoothed_votes",
 ]

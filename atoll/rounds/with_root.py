@@ -42,7 +42,9 @@ class WithRoot(RoundAround):
         request = ctx.train(sent, chain, ids, own)
         trained = yield replace(request, program=_collecting(ctx.program))
         stack = trained.partial
-        root = tree.rows(stack.updates.value, 0) if len(stack) else tree.zeros_like(ctx.program.like)
+        root = tree.zeros_like(ctx.program.like)
+        if len(stack):  # copied, since engines use their memory again
+            root = tree.map(lambda x: x[0].clone(), stack.updates.value)
         known = {**state, "reducer": {**state["reducer"], "root": root}}
         state, outcome = yield from self.inner.run(ctx, known, key)
         return state, outcome

@@ -7,6 +7,7 @@
     ranks.py         average ranks over the rows of a table, Friedman's test, the critical difference
     stability.py     does leaving out a seed change the order?
     sample_size.py   how many seeds would settle it?
+    smoothed_models.py  CRFL's certificate against backdoors
     validate.py      what all of them take: finite numbers
 
 Values that no statistic can use raise `atoll.errors.DataError`, arguments `ConfigError`.
@@ -22,12 +23,14 @@ from atoll.stats.paired import Aligned, align, pair
 from atoll.stats.ranks import Friedman, average_ranks, critical_difference, friedman, not_different, row_ranks
 from atoll.stats.sample_size import MOST_SEEDS, chance_to_settle, power, seeds_for_power, seeds_to_settle
 from atoll.stats.signed_rank import Wilcoxon, holm, wilcoxon
+from atoll.stats.smoothed_models import BackdoorThreat, certified_radius, vote_bounds
 from atoll.stats.stability import Stability, Swap, rank_stability
 
 __all__ = [
     "MOST_SEEDS",
     "SURE",
     "Aligned",
+    "BackdoorThreat",
     "Estimate",
     "Friedman",
     "Posterior",
@@ -37,6 +40,7 @@ __all__ = [
     "align",
     "average_ranks",
     "bootstrap_interval",
+    "certified_radius",
     "chance_to_settle",
     "correlated_t",
     "critical_difference",
@@ -51,5 +55,6 @@ __all__ = [
     "seeds_for_power",
     "seeds_to_settle",
     "t_interval",
+    "vote_bounds",
     "wilcoxon",
 ]

@@ -716,7 +716,8 @@ def test_the_clients_follow_from_a_single_natural_key() -> None:
 def example_entry(kind: str, name: str) -> dict[str, Any]:
     """An entry with an example for everything that is required."""
     arguments = schema(CATALOGUE[kind][name], GIVEN.get(kind, ()))
-    return {"name": name, **{n: advice.example(a) for n, a in arguments.items() if a.required}}
+    first = {n: next(iter(CATALOGUE[a.kind])) for n, a in arguments.items() if a.kind}
+    return {"name": name, **{n: first.get(n) or advice.example(a) for n, a in arguments.items() if a.required}}
 
 
 @pytest.mark.parametrize(("kind", "name"), BUILDERS)
@@ -736,7 +737,7 @@ def test_every_builder_is_described_in_words(kind: str, name: str) -> None:
     [item] = [item for item in describe(kind) if item.name == name]
     assert item.meaning.endswith(".")
     assert 10 <= len(item.meaning) <= 120
-    said = r"(an? )?(number|whole number|text|path|list of|table|optimizer|data set|true or false|'|anything).*"
+    said = r"(an? )?(number|whole number|text|path|list of|table|optimizer|reducer|data set|true or false|'|anything).*"
     assert all(re.fullmatch(said, option.type) for option in item.options), item.options
 
 

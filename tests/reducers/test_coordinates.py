@@ -124,5 +124,5 @@ def test_rows_are_in_the_order_of_ids_whatever_order_they_came_in() -> None:
     assert torch.allclose(rows.combined(torch.tensor([0.0, 1.0, 0.0, 0.0]))["w"], ordered[1])
     mixing = torch.rand(3, 4, generator=torch.Generator().manual_seed(0)).double()
     assert torch.allclose(rows.mixed(mixing)["w"], mixing.float() @ ordered, atol=1e-6)
-    assert torch.allclose(rows.scaled(weights)["w"][[1, 3, 0, 2]], weights[:, None] * ordered)
+    assert torch.equal(rows.factors(weights)["w"][[1, 3, 0, 2]], weights)
     assert torch.equal(rows.columns(torch.tensor([0, 5])), ordered[:, [0, 5]].double())

@@ -281,6 +281,14 @@ def test_as_many_as_break_it_do(name: str, options: dict[str, Any]) -> None:
         assert max(moved(reducer, attacked(n, liars, how), liars) for how in hows) > FAR / 200, n
 
 
+@pytest.mark.parametrize(("name", "options"), LIMITS)
+def test_numbers_whose_squares_are_no_floats_do_not_blind_it(name: str, options: dict[str, Any]) -> None:
+    reducer: Reducer[Any] = REDUCERS[name](**options)
+    x = attacked(12, 1, "together")
+    x[0] *= 1e25
+    assert moved(reducer, x, 1) < 20
+
+
 def test_one_liar_that_is_like_nobody_breaks_foolsgold_and_many_that_are_alike_do_not() -> None:
     reducer = REDUCERS["foolsgold"](population=12)
     assert reducer.breaks_at(12) == 1

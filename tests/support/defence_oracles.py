@@ -84,7 +84,7 @@ def caf(x: Floats, byzantine: int) -> Floats:
         if values[-1] < least:
             least, best = values[-1], mean
         along = (away @ vectors[:, -1]) ** 2
-        c = c * (1 - along / along.max())
+        c = c * np.maximum(0, 1 - along / along[c > 0].max())
     return best
 
 

@@ -34,9 +34,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (run, check, report, leaderboard, sweep, bench, card, compare, advise, audit, contribution):
-    app.command()(command)
-for command in (predict, replay, version):
+_JUDGING = (report, leaderboard, card, compare, advise, audit, contribution)
+for command in (run, check, sweep, bench, *_JUDGING, predict, replay, version):
     app.command()(command)
 app.command(name="list")(list_)
 app.add_typer(data_app, name="data")

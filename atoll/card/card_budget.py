@@ -19,7 +19,7 @@ from atoll.runs import run
 PILOT = 3  # rounds
 SPARE = 0.8  # of the budget is planned with: the rest is for the page, and for what takes longer than thought
 FEWEST = 2  # rounds
-_PLAN = "card-plan.json"
+_PLAN = ".card-plan.json"  # hidden: a sweep takes a folder that holds nothing else
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from atoll.suites.sweeps import run as sweep
 
 SHARE = 0.9  # of the way from chance to pooled data: the target of costs
 SEEDS = 3
+SHORT = 60.0  # seconds of a budget in which processes of their own do not pay
 Sources = Sequence[tuple[str, Mapping[str, Any]]]
 
 
@@ -42,6 +43,11 @@ class CardOptions:
     metric: str | None = None
     jobs: int = 1
     device: Device = "auto"
+
+    @property
+    def workers(self) -> int:
+        """Tasks at once: none beside this process where starting others would take most of the budget."""
+        return 1 if self.budget is not None and self.budget < SHORT else self.jobs
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ def plan_card(sources: Sources, overrides: Sequence[str], folder: Path, options:
     if size is None:
         pace = measured_pace(methods, options.device)
         size = chosen_size(
-            lambda s: make_plan(_shorter(methods, s), s.seeds, tried), pace, options.budget, options.jobs
+            lambda s: make_plan(_shorter(methods, s), s.seeds, tried), pace, options.budget, options.workers
         )
         remember(folder, asked, size)
     shorter = _shorter(methods, size)
@@ -85,7 +91,7 @@ def run_card(
     told, place = events or Events(), SweepFolder(folder)
     cells = plan.cells
     told.expect(cells, [cell for cell in cells if not place.done(cell)])
-    how: dict[str, Any] = {"jobs": options.jobs, "device": options.device, "events": told, "until": until}
+    how: dict[str, Any] = {"jobs": options.workers, "device": options.device, "events": told, "until": until}
     done = sweep(plan.sweep(), folder, resume=True, **how)
     late = until is not None and time.monotonic() >= until
     measured = measure(plan, done, options)

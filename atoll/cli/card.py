@@ -119,7 +119,10 @@ def _print(done: CardOutcome, folder: Path, dcs: bool) -> None:
     from atoll.report import rich_table
 
     if done.card is None:
-        say("No method has a finished run yet, so there is no card.", "red", errors)
+        late = (
+            "The budget was used up before a method had a finished run" if done.late else "No method has a finished run"
+        )
+        say(f"{late}, so there is no card yet. The same command goes on.", "red", errors)
         for name, why in done.sweep.failed.items():
             say(f"  {name}: {why}", to=errors)
         return

@@ -24,8 +24,8 @@ def command(folder: Path) -> list[str]:
     return [sys.executable, "-m", "atoll", "card", "mine.toml", "--seeds", "1", "--jobs", "2", "--out", str(folder)]
 
 
-def finished(folder: Path) -> int:
-    return sum('"finished"' in p.read_text() for p in folder.glob("cells/*/run.json"))
+def finished(folder: Path) -> list[Path]:
+    return [p.parent for p in folder.glob("cells/*/run.json") if '"finished"' in p.read_text()]
 
 
 def scores(folder: Path) -> dict[str, Any]:
@@ -39,11 +39,11 @@ def test_a_killed_card_goes_on_where_it_was(tmp_path: Path) -> None:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     first = subprocess.Popen(command(tmp_path / "a"), cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
     until = time.monotonic() + 120
-    while finished(tmp_path / "a") < 3 and time.monotonic() < until and first.poll() is None:
+    while len(finished(tmp_path / "a")) < 3 and time.monotonic() < until and first.poll() is None:
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "a").glob("cells/*/model.pt")}
+    before = {p / "model.pt": (p / "model.pt").stat().st_mtime_ns for p in finished(tmp_path / "a")}
     assert len(before) >= 3
     assert not (tmp_path / "a" / "card.json").exists()
     subprocess.run(command(tmp_path / "a"), cwd=tmp_path, env=env, check=True, capture_output=True)

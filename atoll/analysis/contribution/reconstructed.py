@@ -19,7 +19,7 @@ from torch.func import vmap
 
 from atoll import rng, tree
 from atoll.algorithms import model_of
-from atoll.analysis.diff import Recording
+from atoll.analysis.diff.recording_engine import Recording
 from atoll.core import Algorithm, Model, Total
 from atoll.engines import measure_each
 from atoll.errors import ConfigError

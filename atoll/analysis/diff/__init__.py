@@ -11,6 +11,5 @@ diff_text.py         the same in plain English
 
 from atoll.analysis.diff.diff_text import words
 from atoll.analysis.diff.find_difference import Parting, must_agree, parting
-from atoll.analysis.diff.recording_engine import Recording
 
-__all__ = ["Parting", "Recording", "must_agree", "parting", "words"]
+__all__ = ["Parting", "must_agree", "parting", "words"]

@@ -31,7 +31,7 @@ class SeverityLine:
 
 
 def severity_plots(results: Results, styles: Mapping[str, int]) -> list[Plot]:
-    """A figure for every family of rows with at least three numbers."""
+    """A figure for every block that is one family of rows, with at least three numbers."""
     return [
         _plot(results, block, number, stem, lines, styles)
         for block in results.blocks()
@@ -43,8 +43,11 @@ def _families(results: Results, block: str) -> list[tuple[str, list[SeverityLine
     by_stem: dict[str, dict[float, Mapping[str, Cell]]] = {}
     for row, cells in results.rows(block).items():
         numbered = split_name(row)
-        if numbered is not None:
-            by_stem.setdefault(numbered[0], {})[numbered[1]] = cells
+        if numbered is None:
+            return []  # a table of other things: its rows are no function
+        by_stem.setdefault(numbered[0], {})[numbered[1]] = cells
+    if len(by_stem) > 1:
+        return []
     found = [(stem, _lines(results, rows)) for stem, rows in by_stem.items() if len(rows) >= FEWEST]
     return [(stem, lines) for stem, lines in found if lines]
 

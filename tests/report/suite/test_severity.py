@@ -25,12 +25,17 @@ LOST = [cell(f"lost({x:g})", m, (0.9 - x, 0.8 - x)) for x in (0.4, 0.0, 0.2) for
 
 
 def test_rows_that_differ_in_a_number_are_a_line_in_its_order() -> None:
-    ((stem, lines),) = _families(results(*LOST, cell("iid", "fedavg", (0.9,))), "faults")
+    ((stem, lines),) = _families(results(*LOST), "faults")
     assert stem == "lost"
     assert [one.method for one in lines] == list(STYLES)
     assert lines[0].x.tolist() == [0.0, 0.2, 0.4]
     assert lines[0].mean == pytest.approx([85.0, 65.0, 45.0])
     assert np.isfinite(lines[0].half).all()
+
+
+def test_a_block_of_several_kinds_of_rows_is_no_function() -> None:
+    assert severity_plots(results(*LOST, cell("iid", "fedavg", (0.9,))), STYLES) == []
+    assert severity_plots(results(*LOST, cell("late(1)", "fedavg", (0.9,))), STYLES) == []
 
 
 def test_two_numbers_are_no_function() -> None:

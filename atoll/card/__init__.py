@@ -9,7 +9,7 @@ card_tables.py   the tables behind the axes     radar.py           the chart
 card_page.py     page, pictures, JSON           make_card.py       all of it in one call
 """
 
-from atoll.card.attacks import WORST_OF, MeasureLeakage
+from atoll.card.attacks import WORST_OF
 from atoll.card.card_page import PAGE, PAPER, PICTURE, VALUES, lead, page, values, write
 from atoll.card.card_plan import CardPlan, named_sources
 from atoll.card.card_tables import score_table
@@ -27,7 +27,6 @@ __all__ = [
     "CardOptions",
     "CardOutcome",
     "CardPlan",
-    "MeasureLeakage",
     "ScoreCard",
     "lead",
     "named_sources",

@@ -1,49 +1,30 @@
 """Where attacks are joined to the card: on the model, on membership, and on the inputs behind an update.
 
-What is not there yet, or cannot be done to a run, is `not measured` with its reason; nothing here raises for it.
+What cannot be done to a run is `not measured` with its reason; nothing here raises for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from atoll.attacks.leakage import AttackOptions, attack
 from atoll.attacks.membership import audit
+from atoll.attacks.model import ATTACKS
 from atoll.errors import AtollError, ConfigError
-from atoll.experiment import CATALOGUE, Device, Experiment, did_you_mean, schema
+from atoll.experiment import Device, Experiment, did_you_mean
 from atoll.records import Record
 
 WORST_OF = ("sign_flip", "alie", "ipm", "label_flip")  # the attacks that a card tries unless told otherwise
 SHARE = 0.2  # of the clients that attack
 VICTIMS = 32
-KEY, KIND = "attack", "attacks"  # of an experiment, and of the catalogue
-
-
-class MeasureLeakage(Protocol):
-    """What an attack on the inputs behind an update gets back, each from 0 to 1 but for the PSNR in dB."""
-
-    def __call__(
-        self, experiment: Experiment, method: str, victims: int, seed: int
-    ) -> Mapping[str, float]:  # identification, label_accuracy, psnr
-        ...
-
-
-measure_leakage: MeasureLeakage | None = None  # set where reconstruction attacks are installed
-
-
-def why_no_model_attacks() -> str | None:
-    """Why experiments cannot be attacked here; None if they can."""
-    if KEY in schema(Experiment) and KIND in CATALOGUE:
-        return None
-    return "this version has no attacks on the model (an experiment has no key `attack`)"
+KEY = "attack"  # of an experiment
 
 
 def check_attacks(names: Sequence[str]) -> tuple[str, ...]:
     """The attacks to try; a name that nobody knows is refused."""
-    if why_no_model_attacks() is not None:
-        return tuple(names)
-    known = list(CATALOGUE[KIND])
+    known = list(ATTACKS)
     problems = [
         f"--attacks: {name!r} is not known.{did_you_mean(name, known)} Attacks: {', '.join(known)}."
         for name in names
@@ -59,12 +40,6 @@ def attacked(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {**raw, KEY: {"name": name, "share": SHARE}}
 
 
-def attack_success(record: Record) -> float | None:
-    """What a targeted attack reached at the end; None where the run says nothing of it."""
-    values = record.series("attack_success").values
-    return float(values[-1]) if values.size else None
-
-
 def membership(record: Record, device: Device = "auto") -> tuple[Mapping[str, Any] | None, str]:
     """The loss threshold on the run's own model (Yeom et al., 2018), done once; or why it cannot be."""
     there = _entry(record.attacks)
@@ -77,14 +52,16 @@ def membership(record: Record, device: Device = "auto") -> tuple[Mapping[str, An
     return _entry(found["attacks"]), ""
 
 
-def leakage(experiment: Experiment, seed: int) -> tuple[Mapping[str, float] | None, str]:
-    """What inversion of an update gives away, or why that is not measured."""
-    if measure_leakage is None:
-        return None, "this version has no reconstruction attacks (atoll.attacks.inversion)"
+def leakage(experiment: Experiment, seed: int, device: Device = "auto") -> tuple[Mapping[str, float] | None, str]:
+    """What the FC attack gets back from the first round's updates, or why that is not measured.
+
+    `identification` is the share of inputs that are the nearest of 1,000 to what was made of them.
+    """
     try:
-        return measure_leakage(experiment, "inverting_gradients", VICTIMS, seed), ""
+        summary = attack(experiment, AttackOptions(victims=VICTIMS, seed=seed), device).summary
     except AtollError as e:
         return None, str(e).splitlines()[0]
+    return {"identification": float(summary["identification"]["rate"])}, ""
 
 
 def _entry(attacks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -106,9 +106,6 @@ def make_plan(methods: Sequence[Method], seeds: int, tried: Sequence[str]) -> Ca
             jobs += _cells(method, scenario, numbers)
         except ConfigError as e:
             missing[_key(method, scenario)] = e.problems[0]
-    why = attacks.why_no_model_attacks()
-    if why and tried:
-        missing |= {(m.name, "attacks"): why for m in methods}
     for m in methods:
         if m.known.deadline is None:
             missing[m.name, "stragglers"] = "this experiment cannot be timed"
@@ -117,7 +114,7 @@ def make_plan(methods: Sequence[Method], seeds: int, tried: Sequence[str]) -> Ca
 
 def _wanted(methods: Sequence[Method], tried: Sequence[str]) -> list[tuple[Method, Scenario]]:
     """The most telling first: where a budget ends, what comes later is left out."""
-    attacked = [] if attacks.why_no_model_attacks() else [_attack(name) for name in tried]
+    attacked = [_attack(name) for name in tried]
     stages: list[Sequence[Scenario]] = [(OWN, *YARDSTICKS), DATA, FAULTS, attacked]
     pairs = [(m, s) for stage in stages for m in methods for s in stage]
     return [(m, s) for m, s in pairs if s.name != "stragglers" or m.known.deadline is not None]

@@ -126,8 +126,6 @@ def _measured(
         if job.method == method.name and job.scenario.name not in mine:
             state = failed.get(_run_name(done, job.cell.digest), "was not run")
             missing.setdefault(job.scenario.name, state)
-    if any(job.scenario.name.startswith("attack-") for job in plan.jobs if job.method == method.name):
-        missing.pop("attacks", None)
     titles = {job.scenario.name: job.scenario.title for job in plan.jobs if job.method == method.name}
     audits, leaks = {}, {}
     for seed, record in mine.get("own", {}).items():
@@ -136,7 +134,7 @@ def _measured(
             missing.setdefault("membership", why)
     experiments = {job.seed: job.cell.experiment for job in plan.jobs if _is_own(job, method)}
     for seed in mine.get("own", {}):
-        leaks[seed], why = attacks.leakage(experiments[seed], seed)
+        leaks[seed], why = attacks.leakage(experiments[seed], seed, device)
         if why:
             missing.setdefault("leakage", why)
     return Measured(

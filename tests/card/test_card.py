@@ -30,6 +30,7 @@ from atoll.card.profiles import PROFILES
 from atoll.card.score_card import score
 from atoll.cli.main import app
 from atoll.errors import ConfigError
+from atoll.experiment import Experiment
 from atoll.records import SweepFolder
 from atoll.report import rich_table
 
@@ -123,30 +124,31 @@ def test_numbers_are_those_of_the_records(done: CardOutcome) -> None:
     assert one.spent("own", "bytes")[0] == whole
 
 
-def test_what_cannot_be_measured_says_why_and_counts_for_nobody(done: CardOutcome) -> None:
+def test_updates_are_attacked_and_what_is_identified_lowers_the_score(done: CardOutcome) -> None:
     assert done.card is not None
-    axis = done.card.scores["quick"]["privacy"]
-    leak = next(p for p in axis.parts if p.name == "leakage")
-    assert "no reconstruction attacks" in leak.why
-    assert "leakage" not in axis.counted
-    assert axis.why.startswith("reconstruction attack: not measured")
+    one = by_method(done)["quick"]
+    leak = next(p for p in done.card.scores["quick"]["privacy"].parts if p.name == "leakage")
+    assert set(one.leakage) == {0, 1}
+    assert all(0 < found["identification"] < 1 for found in one.leakage.values())
+    assert leak.by_seed == {seed: 1 - found["identification"] for seed, found in one.leakage.items()}
 
 
-def test_a_leakage_hook_is_asked_for_every_seed(
-    plan: CardPlan, folder: Path, done: CardOutcome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
+def test_the_worst_attack_counts(done: CardOutcome) -> None:
+    assert done.card is not None
+    one = by_method(done)["quick"]
+    assert one.attacks == [f"attack-{name}" for name in joint.WORST_OF]
+    part = next(p for p in done.card.scores["quick"]["robustness"].parts if p.name == "attacks")
+    worst = min(one.attacks, key=lambda name: one.quality(name)[0])
+    assert one.quality(worst)[0] < one.quality("own")[0]
+    assert part.by_seed[0] < 1
+    assert one.records[worst][0].run["attack"]["count"] == 2  # a fifth of twelve clients
 
-    def leak(experiment: Any, method: str, victims: int, seed: int) -> dict[str, float]:
-        asked.append((experiment.seed, seed))
-        return {"identification": 0.25, "label_accuracy": 1.0, "psnr": 20.0}
 
-    monkeypatch.setattr(joint, "measure_leakage", leak)
-    again = run_card(plan, folder, OPTIONS, "Two methods").card
-    assert again is not None
-    assert asked == [(0, 0), (1, 1)] * 2
-    part = next(p for p in again.scores["quick"]["privacy"].parts if p.name == "leakage")
-    assert part.by_seed == {0: 0.75, 1: 0.75}
+def test_what_cannot_be_measured_says_why(tmp_path: Path) -> None:
+    first = {**RAW, "task": {"model": {"name": "cnn"}}, "data": "digits"}
+    found, why = joint.leakage(Experiment.parse(first), 0)
+    assert found is None
+    assert "dense" in why
 
 
 def test_nothing_is_run_twice(plan: CardPlan, folder: Path, done: CardOutcome) -> None:

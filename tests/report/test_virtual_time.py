@@ -66,6 +66,8 @@ def test_who_never_gets_there_counts_with_all_it_spent(tmp_path: Path) -> None:
     seeds = [[0.1, 0.9, 0.9, 0.9], [0.1, 0.1, 0.1, 0.2]]
     found = cells([clocked(tmp_path, values, seed=i) for i, values in enumerate(seeds)])
     assert found[0] == ["accuracy 32.5", "fedavg", *(f"> {x} (1 of 2 seeds never)" for x in ("3.00", "12.0", "15.0"))]
+    written = write([tmp_path / name for name in sorted(p.name for p in tmp_path.iterdir())], tmp_path / "page.html")
+    assert "td.number small { display: block;" in written.read_text()  # beside it "3.00" and "1 of 2" would be 3.001
     other = clocked(tmp_path, [0.1, 0.11, 0.12], label="slow")
     assert cells([clocked(tmp_path, [0.1, 0.9]), other])[1][2:] == ["not reached"] * 3
 

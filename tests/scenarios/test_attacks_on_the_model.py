@@ -258,3 +258,41 @@ def test_runs_in_one_stack_have_attackers_of_their_own(tmp_path: Path) -> None:
         assert [x["loss"] for x in lines] == pytest.approx([x["loss"] for x in others], rel=1e-5)
     poisoned = [Experiment.parse(experiment(seed=s, attack={"name": "label_flip", "share": 0.25})) for s in (0, 1)]
     assert "poisoned examples belong to the clients of one seed" in str(why_not_stackable(poisoned))
+
+
+DEFENDED: list[dict[str, Any]] = [
+    {"name": "fltrust"},
+    {"name": "krum", "byzantine": 2},
+    {"name": "nnm", "byzantine": 2, "inner": {"name": "trimmed_mean", "share": 0.25}},
+    {"name": "foolsgold"},
+    {"name": "centred_clipping", "radius": 0.5},
+]
+
+
+@pytest.mark.parametrize("reducer", DEFENDED, ids=lambda r: str(r["name"]))
+@pytest.mark.parametrize("attack", ["alie_search", "backdoor"])
+def test_attacked_defences_run_and_resume_to_the_same_bits(
+    reducer: dict[str, Any], attack: str, tmp_path: Path
+) -> None:
+    root = {"server": {"root": 0.05}} if reducer["name"] == "fltrust" else {}
+    raw = experiment(reducer=reducer, attack={"name": attack, "share": 0.25}, checkpoint={"every": 1}, **root)
+    whole = atoll.run(raw, tmp_path / "whole")
+    atoll.run({**raw, "rounds": 2}, tmp_path / "half")
+    longer = atoll.run({**raw, "rounds": 3}, tmp_path / "half", resume=True)
+    assert models(longer) == models(whole)
+    told = json.loads((whole.folder / "run.json").read_text())["attack"]
+    assert told["population"] == 8  # the server's own data is nobody's
+
+
+def test_a_server_with_data_of_its_own_withstands_what_a_mean_does_not(tmp_path: Path) -> None:
+    attack = {"name": "sign_flip", "share": 0.25, "factor": 20.0}
+    raw = experiment(rounds=8, attack=attack, local={"epochs": 1})
+    trusted = {"reducer": "fltrust", "server": {"root": 0.05}}
+    helpless, safe = atoll.run(raw, tmp_path / "mean"), atoll.run({**raw, **trusted}, tmp_path / "trust")
+    assert safe.final["accuracy"] > helpless.final["accuracy"] + 0.3
+
+
+def test_the_servers_data_cannot_be_made_to_attack() -> None:
+    raw = experiment(reducer="fltrust", server={"root": 0.05}, attack={"name": "sign_flip", "clients": [8]})
+    with pytest.raises(AtollError, match=r"attack\.clients: there is no client 8\. Use 0 to 7"):
+        set_up(Experiment.parse(raw), "cpu")

@@ -20,7 +20,7 @@ def _tile(x, n, d, stride, ROWS: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit
 def _mean_of(ordered, client, first, last):
     kept = (client >= first) & (client <= last)
-    return tl.sum(tl.where(kept[None, :], ordered, 0.0), 1) / (last - first + 1).to(tl.float32)
+    return tl.sum(tl.where(kept[None, :], ordered, 0.0), 1) / (last - first + 1)
 
 
 @triton.jit
@@ -42,4 +42,4 @@ def mean_around_median(x, out, n, d, stride, count, unused, ROWS: tl.constexpr, 
     spare = count - tl.sum(inside.to(tl.int32), 1)
     shared = tl.sum(tl.where(tied, tile, 0.0), 1) / tl.sum(tied.to(tl.float32), 1)
     total = tl.sum(tl.where(inside, tile, 0.0), 1) + spare.to(tl.float32) * shared
-    tl.store(out + at, total / count.to(tl.float32), mask=at < d)
+    tl.store(out + at, total / count, mask=at < d)

@@ -100,7 +100,7 @@ def by_blocks(x: Tensor, f: Columnwise) -> Tensor:
 
 
 def _in_kernel(x: Tensor) -> bool:
-    fits = x.dtype == torch.float32 and len(x) <= _KERNEL_ROWS
+    fits = x.dtype == torch.float32 and 1 < len(x) <= _KERNEL_ROWS
     return _FOUND and x.device.type in DEVICES and fits and x.stride(1) == 1
 
 

@@ -55,7 +55,7 @@ def attack(
     device: Where = "auto",
     out: Annotated[Path | None, typer.Option(help="Where attack.json and the page go.")] = None,
 ) -> None:
-    """Attack the privacy of clients: what do their updates give away?
+    """Attack clients' privacy: what do updates give away?
 
     The updates are those that the experiment's own algorithm and transforms make. Prints a table; writes attack.json
     and a page with pictures.

@@ -69,6 +69,11 @@ class Attacked(Reducer[Stack]):
         ids = partial.info.id[attacks] if active else partial.info.id[:0]
         return total, {"inner": inner, "attack": kept, "round": state["round"]}, {**said, NAME: {"attackers": ids}}
 
+    @property
+    def assumes(self) -> str:  # type: ignore[override]
+        """What the inner reducer does."""
+        return self.inner.assumes
+
     def tolerates(self, clients: int) -> int:
         return self.inner.tolerates(clients)
 

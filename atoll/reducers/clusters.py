@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from atoll.core import Count, Stack
@@ -54,6 +52,9 @@ def larger_cluster(rows: Rows) -> Tensor:
     apart = (1 - rows.gram / lengths[:, None] / lengths[None, :]).clamp(min=0).fill_diagonal_(0.0)
     if float(apart.max()) < 1e-9:
         return torch.ones(n, dtype=torch.bool)
+    from scipy.cluster.hierarchy import fcluster, linkage  # slow to import
+    from scipy.spatial.distance import squareform
+
     labels = fcluster(linkage(squareform(apart.numpy(), checks=False), "average"), 2, "maxclust")
     first = torch.from_numpy(labels == labels[0])
     return first if 2 * int(first.sum()) >= n else ~first

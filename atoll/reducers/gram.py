@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from atoll import tree
@@ -134,6 +132,9 @@ def _groups(near: Tensor) -> list[Tensor]:
     """Updates that are near to each other, step by step; nobody who is near to nobody."""
     if not bool(near.any()):
         return []
+    from scipy.sparse import coo_array  # slow to import, and few updates are so near to each other
+    from scipy.sparse.csgraph import connected_components
+
     _, labels = connected_components(coo_array(near.numpy()), directed=False)
     groups = [torch.from_numpy((labels == k).nonzero()[0]) for k in range(labels.max() + 1)]
     return [members for members in groups if len(members) > 1]

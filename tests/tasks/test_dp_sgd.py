@@ -223,8 +223,8 @@ def test_noise_is_there_when_nobody_was_drawn_and_no_other_when_somebody_was() -
 class NobodyDrawn(Population):
     """As many steps as ever, and no example in any of them."""
 
-    def cohort(self, ids: Tensor, key: Tensor) -> Cohort:
-        cohort = super().cohort(ids, key)
+    def cohort(self, ids: Tensor, key: Tensor, table: int = 0) -> Cohort:
+        cohort = super().cohort(ids, key, table)
         return replace(cohort, count=torch.zeros_like(cohort.count))
 
 

@@ -44,8 +44,8 @@ def alike(a: Tensor, b: Tensor) -> bool:
 class Blank(Population):
     """Clients that take their steps on batches which drew nobody."""
 
-    def cohort(self, ids: Tensor, key: Tensor) -> Cohort:
-        cohort = super().cohort(ids, key)
+    def cohort(self, ids: Tensor, key: Tensor, table: int = 0) -> Cohort:
+        cohort = super().cohort(ids, key, table)
         return replace(cohort, count=torch.zeros_like(cohort.count))
 
 

@@ -123,6 +123,7 @@ class Results:
     references: Mapping[str, str] = field(default_factory=dict)  # of blocks that have their own; "" for none
     baseline: Mapping[str, str] = field(default_factory=dict)  # what bytes are compared with: values of some axes
     reach: float | None = None  # bytes until this share of what the baseline has at the end; None: until `Trace.kept`
+    worst_over: str | None = None  # the axis whose worst value counts: the worst attack for every defence
     deviates: str = ""  # how a smaller size differs from the published settings, where it is judged all the same
 
     def blocks(self) -> tuple[str, ...]:

@@ -70,6 +70,7 @@ def collect(
         references=references,
         baseline=suite.baseline,
         reach=suite.reach,
+        worst_over=suite.worst_over,
         deviates=suite.deviates,
         missing={m.cells: m.why for m in suite.missing},
     )

@@ -73,6 +73,7 @@ class Cell:
     quirk: str | None = None  # a published mistake that this cell repeats on purpose, in words
     wanted: int = 0  # seeds that the suite asks for
     stands_for: str | None = None  # the published cell that it is compared with, where its name is another
+    diverged: int = 0  # seeds whose numbers stopped being numbers: no runs, and worse than any
     untuned: str | None = None  # why it was tried with fewer settings than others, in words
 
     @property

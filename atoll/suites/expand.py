@@ -59,7 +59,8 @@ def _place(suite: Suite, block: Block, path: dict[str, str], overrides: Sequence
     for value in values:
         base = merged(base, value.changes)
     base = override(merged(base, suite.last), [o.removeprefix("base.") for o in overrides])
-    base = filled(base, {name: number for value in values for name, number in value.let.items()}, "/".join(path.values()))
+    numbers = {name: number for value in values for name, number in value.let.items()}
+    base = filled(base, numbers, "/".join(path.values()))
     first, last = base.pop("seed", 0), values[-1]
     number = seeds or block.seeds or suite.seeds
     plain = isinstance(first, int) and not isinstance(first, bool)

@@ -11,7 +11,7 @@
     audits.py            what attacks say against it             published.py        what papers report
     versus_published.py  ours and theirs, with a verdict     traffic.py          bytes per round and until an aim
     security_level.py    what was seen of its clients            round_seconds.py    virtual seconds of a round
-    attack_outcome.py    what attackers made of its model
+    attack_outcome.py    what attackers made of its model        worst_case.py       the worst over an axis of a suite
 
 >>> run = Trace(0, "digest", rounds=(1, 2, 3), values=(0.5, 0.8, 0.7), bytes=(9, 18, 27), seconds=(1.0, 2.0, 3.0))
 >>> run.last, run.best(higher=True)
@@ -73,6 +73,15 @@ from atoll.records.sweep_folder import SweepFolder, keep_traceback
 from atoll.records.traffic import CellTraffic, Spent, aim, baseline_of, traffic, traffic_versus_published
 from atoll.records.upgrade import experiment_digest, renamed_option
 from atoll.records.versus_published import MeanOverSeeds, VersusPublished, compare_with_published
+from atoll.records.worst_case import (
+    BestSetting,
+    ScoreGrid,
+    WorstCase,
+    best_settings,
+    grids,
+    worst_by_method,
+    worst_case,
+)
 
 __all__ = [
     "CLAIM_KINDS",
@@ -87,6 +96,7 @@ __all__ = [
     "WAITING",
     "AttackBound",
     "AttackOutcome",
+    "BestSetting",
     "Cell",
     "CellTraffic",
     "Claim",
@@ -101,6 +111,7 @@ __all__ = [
     "Results",
     "RoundSeconds",
     "RunFolder",
+    "ScoreGrid",
     "SecurityLevel",
     "Series",
     "Spent",
@@ -111,6 +122,7 @@ __all__ = [
     "Tuning",
     "VersusPublished",
     "When",
+    "WorstCase",
     "aim",
     "alarm",
     "all_runs_at",
@@ -122,6 +134,7 @@ __all__ = [
     "audit_for_results",
     "audit_path",
     "baseline_of",
+    "best_settings",
     "cell_claims",
     "claims",
     "claims_for_results",
@@ -133,6 +146,7 @@ __all__ = [
     "failed",
     "find",
     "finite_or_none",
+    "grids",
     "has",
     "is_results",
     "is_run",
@@ -168,6 +182,8 @@ __all__ = [
     "weakest_claims",
     "weakest_level",
     "why_failed",
+    "worst_by_method",
+    "worst_case",
     "write_audit",
     "write_results",
 ]

@@ -73,6 +73,7 @@ class Cell:
     quirk: str | None = None  # a published mistake that this cell repeats on purpose, in words
     wanted: int = 0  # seeds that the suite asks for
     stands_for: str | None = None  # the published cell that it is compared with, where its name is another
+    diverged: int = 0  # seeds whose numbers stopped being numbers: no runs, and worse than any
     untuned: str | None = None  # why it was tried with fewer settings than others, in words
 
     @property
@@ -123,6 +124,7 @@ class Results:
     references: Mapping[str, str] = field(default_factory=dict)  # of blocks that have their own; "" for none
     baseline: Mapping[str, str] = field(default_factory=dict)  # what bytes are compared with: values of some axes
     reach: float | None = None  # bytes until this share of what the baseline has at the end; None: until `Trace.kept`
+    worst_over: str | None = None  # the axis whose worst value counts: the worst attack for every defence
     deviates: str = ""  # how a smaller size differs from the published settings, where it is judged all the same
 
     def blocks(self) -> tuple[str, ...]:

@@ -70,6 +70,7 @@ def collect(
         references=references,
         baseline=suite.baseline,
         reach=suite.reach,
+        worst_over=suite.worst_over,
         deviates=suite.deviates,
         missing={m.cells: m.why for m in suite.missing},
     )
@@ -99,6 +100,7 @@ class Reader:
             skew=self._skew(job, option),
             quirk=place.quirk,
             wanted=len(place.seeds),
+            diverged=sum(map(self.folder.diverged, option.finals)) if option else 0,
             stands_for=place.stands_for,
             untuned=place.why if self.tuning == "validation" and not job.tuned else None,
         )

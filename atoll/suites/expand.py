@@ -10,7 +10,7 @@ from typing import Any
 
 from atoll.errors import ConfigError
 from atoll.experiment import closest_name, override
-from atoll.suites.merge_tables import merged
+from atoll.suites.merge_tables import filled, merged
 from atoll.suites.suite import Block, Suite, Value, listed
 
 
@@ -59,6 +59,8 @@ def _place(suite: Suite, block: Block, path: dict[str, str], overrides: Sequence
     for value in values:
         base = merged(base, value.changes)
     base = override(merged(base, suite.last), [o.removeprefix("base.") for o in overrides])
+    numbers = {name: number for value in values for name, number in value.let.items()}
+    base = filled(base, numbers, "/".join(path.values()))
     first, last = base.pop("seed", 0), values[-1]
     number = seeds or block.seeds or suite.seeds
     plain = isinstance(first, int) and not isinstance(first, bool)

@@ -34,6 +34,7 @@ class Value:
     published_grid: Mapping[str, list[Any]] = field(default_factory=dict)
     quirk: str | None = None
     stands_for: str | None = None
+    let: Mapping[str, float] = field(default_factory=dict)  # numbers that other values may name: "$f"
     trials: int | None = None  # fewer than the suite's, and
     why: str | None = None  # the reason
 
@@ -97,6 +98,7 @@ class Suite:
     deviates: str = ""  # of the size
     baseline: Mapping[str, str] = field(default_factory=dict)  # what bytes are compared with: values of some axes
     reach: float | None = None  # bytes until this share of what the baseline has at the end
+    worst_over: str | None = None  # the axis whose worst value counts: the worst attack for every defence
 
     @property
     def higher(self) -> bool:
@@ -163,6 +165,7 @@ def parse(raw: Mapping[str, Any], name: str) -> Suite:
         missing=tuple(Missing(**m) for m in clean["missing"]),
         sizes=sizes,
         reach=clean.get("reach"),
+        worst_over=clean.get("worst_over"),
     )
 
 

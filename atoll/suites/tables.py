@@ -34,6 +34,7 @@ class SuiteTable(Table):
     axes: Words
     baseline: dict[str, str] = Field(default_factory=dict)
     reach: Annotated[float, Field(gt=0, le=1)] | None = None
+    worst_over: str | None = None
     base: dict[str, Any] = Field(default_factory=dict)
     value: dict[str, Any]
     block: list[Any] = Field(default_factory=list)
@@ -42,10 +43,11 @@ class SuiteTable(Table):
 
 
 class ValueTable(Table):
-    """What [value.axis.name] holds beside parts of an experiment; all but the first two only on the last axis."""
+    """What [value.axis.name] holds beside parts of an experiment; all but the first three only on the last axis."""
 
     quirk: str | None = None
     stands_for: str | None = None
+    let: dict[str, int | float] = Field(default_factory=dict)
     grid: Grid = Field(default_factory=dict)
     published_grid: Grid = Field(default_factory=dict)
     trials: Count | None = None
@@ -81,7 +83,7 @@ class MissingTable(Table):
     why: str
 
 
-_EVERY_AXIS = ("quirk", "stands_for")
+_EVERY_AXIS = ("quirk", "stands_for", "let")
 
 
 def check(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,7 +99,7 @@ def check(raw: Mapping[str, Any]) -> dict[str, Any]:
     problems += _axes(axes, clean["value"]) + _metric(clean["metric"]) + _reference("reference", clean.get("reference"))
     problems += part(clean["base"], "base")
     clean["value"], wrong = _values(axes, clean["value"])
-    problems += _baseline(clean["baseline"], clean["value"])
+    problems += _baseline(clean["baseline"], clean["value"]) + _worst_over(clean.get("worst_over"), axes)
     clean["block"], more = _blocks(axes, clean["block"], clean["value"])
     clean["missing"], lost = _each(MissingTable, clean["missing"], "missing", "a missing cell")
     clean["size"], sizes = _sizes(clean["size"], [b["name"] for b in clean["block"] if "name" in b])
@@ -162,6 +164,15 @@ def _baseline(baseline: Mapping[str, str], values: Mapping[str, Any]) -> list[st
             guess = did_you_mean(name, values[axis])
             problems.append(f"baseline.{axis}: {name!r} is no value of it.{guess} Known: {', '.join(values[axis])}.")
     return problems
+
+
+def _worst_over(axis: str | None, axes: Sequence[str]) -> list[str]:
+    """The last axis holds what is compared, so the worst is over another one."""
+    rows = axes[:-1]
+    if axis is None or axis in rows:
+        return []
+    what = "holds what is compared" if axis in axes else f"is none of the axes.{did_you_mean(axis, rows)}"
+    return [f"worst_over: {axis!r} {what} Use one of {', '.join(rows) or 'two axes or more'}."]
 
 
 def _reference(at: str, name: str | None) -> list[str]:

@@ -21,7 +21,7 @@ FOLDER = resources.files("atoll") / "suites" / "shipped"
 SUITES = sorted(f.name.removesuffix(".toml") for f in FOLDER.iterdir() if f.name.endswith(".toml"))
 SIZES = ("full", "smoke")
 ALWAYS_THERE = ("digits", "synthetic", "fcube")
-ABOUT_A_VALUE = ("grid", "published_grid", "quirk", "stands_for", "trials", "why")
+ABOUT_A_VALUE = ("grid", "published_grid", "quirk", "stands_for", "trials", "why", "let")
 
 
 class Place(NamedTuple):
@@ -74,8 +74,16 @@ def _products(found: dict[str, Any], block: dict[str, Any], last: dict[str, Any]
         tables = [values[axis][value] for axis, value in zip(axes, pick, strict=True)]
         for one in tables:
             base = merged(base, {k: v for k, v in one.items() if k not in ABOUT_A_VALUE})
+        base = filled(base, {k: number for one in tables for k, number in one.get("let", {}).items()})
         stands_for = "/".join(one.get("stands_for", value) for one, value in zip(tables, pick, strict=True))
         yield Place(block["name"], dict(zip(axes, pick, strict=True)), merged(base, last), tables[-1], stands_for)
+
+
+def filled(part: Any, numbers: Mapping[str, Any]) -> Any:
+    """Numbers in place of the words that name them."""
+    if isinstance(part, dict):
+        return {k: filled(v, numbers) for k, v in part.items()}
+    return numbers[part[1:]] if isinstance(part, str) and part.startswith("$") else part
 
 
 def put(base: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
@@ -102,7 +110,7 @@ def test_all_suites_are_there() -> None:
     private = {"pfl-cifar10-dp", "oarf-dp", "digits-dp"}
     traffic = {"oarf-communication", "oarf-hybrid", "fedeval-efficiency"}
     secure = {"oarf-secure", "fedeval-secure"}
-    assert wanted | private | traffic | secure <= set(SUITES)
+    assert wanted | private | traffic | secure | {"faults", "byzantine-grid"} <= set(SUITES)
 
 
 @pytest.mark.parametrize("size", slow_but(SIZES, "smoke"))

@@ -8,7 +8,7 @@ client_spread.py     clients and costs                    tuning.py        how s
 privacy_page.py      what every cell holds                exports.py       CSV, Markdown, LaTeX
 seconds_table.py     virtual time, and who saw what       severity.py      the metric as a function of a condition
 page.py              the page                             leaderboard.py   the leaderboard
-write.py             all files of a folder
+write.py             all files of a folder                worst_attack.py  heat maps, and the worst over an axis
 """
 
 from atoll.report.suite.leaderboard import leaderboard

@@ -10,7 +10,7 @@ from atoll.records import Cell, Results, Trace, When, claims
 from atoll.report import prose
 from atoll.report.metrics import suite_metric
 from atoll.report.render import csv, latex, literal, markdown, one_line
-from atoll.report.suite import bytes_table, seconds_table
+from atoll.report.suite import bytes_table, seconds_table, worst_attack
 from atoll.report.suite.score_table import quirks, score_table
 from atoll.report.text_table import TextTable, row, text_columns
 
@@ -47,7 +47,7 @@ def as_latex(results: Results) -> str:
 
 
 def tables(results: Results) -> Iterator[TextTable]:
-    """Every block at the last round, then at the best one, then what it sent, how long it took, and who saw it."""
+    """Every block at the last and the best round, what it sent, how long it took, and who saw it; then the worst."""
     for block in results.blocks():
         for when, words in WHENS.items():
             table = score_table(results, block, when, split=True)
@@ -58,6 +58,10 @@ def tables(results: Results) -> Iterator[TextTable]:
             yield replace(times, title=f"{block}, virtual seconds")
         if secured := seconds_table.protocols(results, block):
             yield replace(secured, title=f"{block}, what the server sees")
+    if worst := worst_attack.section(results):
+        yield replace(worst.worst, title=f"The worst {results.worst_over}")
+        if worst.best:
+            yield replace(worst.best, title=f"The best setting against the worst {results.worst_over}")
 
 
 def _run(results: Results, cell: Cell, run: Trace) -> list[object]:

@@ -23,6 +23,7 @@ from atoll.report.suite import (
     seconds_table,
     severity,
     tuning,
+    worst_attack,
 )
 from atoll.report.suite.score_table import quirks, score_table
 from atoll.report.text_table import TextCell, TextRow, TextTable, number_columns, row, text_columns
@@ -35,6 +36,7 @@ def page(results: Results) -> str:
     """The whole page as text."""
     metric = suite_metric(results)
     parts: dict[str, Any] = {
+        "worst_over": results.worst_over,
         "privacy": privacy_page.section(results),
         "paper": beside_published.comparison(results),
         "ranking": ranking.ranking(results),
@@ -45,6 +47,7 @@ def page(results: Results) -> str:
         "times": [(b, table) for b in results.blocks() if (table := seconds_table.decomposed(results, b))],
         "times_published": seconds_table.published(results),
         "secured": [(b, table) for b in results.blocks() if (table := seconds_table.protocols(results, b))],
+        "worst": worst_attack.section(results),
         "severity": severity.severity_plots(results, curves.method_styles(results)),
         **_curves(results),
     }
@@ -101,6 +104,7 @@ def _sections(parts: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = {
         "privacy": ("privacy", "Privacy"),
         "paper": ("paper", "Against the paper"),
+        "worst": ("worst", f"The worst {parts['worst_over']}"),
         "sent": ("sent", "Bytes"),
         "times": ("times", "Virtual time"),
         "secured": ("secured", "What the server sees"),

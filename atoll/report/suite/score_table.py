@@ -71,7 +71,8 @@ def _entry(results: Results, when: When, places: int, brief: bool, cell: Cell | 
     score = of_cell(cell, results, when)
     if score is None:
         style = "soft" if brief and not cell.failed else "failed"
-        return TextCell("failed" if cell.failed else "not run", detail="" if brief else prose.why(cell), style=style)
+        state = "diverged" if cell.diverged else "failed" if cell.failed else "not run"
+        return TextCell(state, detail="" if brief else prose.why(cell), style=style)
     seeds, same = _seeds(cell), score.all_equal
     style = " ".join(filter(None, ["quirk" if cell.quirk else "", "few" if score.n == 1 else ""]))
     return TextCell(

@@ -62,7 +62,7 @@ def holds(round: str, reducer: str, policy: str, transform: str) -> bool:
 
 
 FIRST = ("mean", "client_weights", "median", "trimmed_mean")  # one of every kind
-# Its residuals are divided by their scale plus 1e-7, as in its authors' code: near zero, four times as long is not alike.
+# Its residuals are divided by their scale plus 1e-7, as in its authors' code: near zero four times as long is not alike
 ABSOLUTE = ("residual_reweighting",)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from atoll.clock import Overhead, Timeline
+from atoll.clock import Clock, Overhead, Timeline
 from atoll.core.algorithm import Algorithm
 from atoll.core.reducer import Reducer
 from atoll.core.requests import Columns, Program, Request, Train
@@ -103,6 +103,13 @@ class Round(ABC):
 
     def check(self, algorithm: Algorithm) -> None:
         """Refuse (ConfigError) an algorithm that cannot run in this round."""
+
+    def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round | None:
+        """This round timed by a clock, where it knows better than a server that sends to all and waits; else None.
+
+        `steps` are those of each of these clients in a round.
+        """
+        return None
 
     @abstractmethod
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:

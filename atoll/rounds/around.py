@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
-from atoll.clock import Overhead
+from atoll.clock import Clock, Overhead
 from atoll.core import Algorithm, Context, Model, Reducer, Round
 from atoll.tree import Tree
 
@@ -28,6 +28,10 @@ class RoundAround(Round):
 
     def check(self, algorithm: Algorithm) -> None:
         self.inner.check(algorithm)
+
+    def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round | None:
+        inner = self.inner.in_virtual_time(clock, steps)
+        return None if inner is None else replace(self, inner=inner)
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         return self.inner.init(ctx, model, key)

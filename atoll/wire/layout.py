@@ -91,8 +91,9 @@ class Layout:
             raise WireError("layout: coders have no formula for their length. Use wire.lengths, which encodes.")
         tensors = self.tensors(values)
         variable = [code_bytes(x, p.limit) for p, x in zip(self.parts, tensors, strict=True) if not p.fixed]
-        start = torch.full((), self._constant, dtype=torch.int64, device=tree.device(values))
-        return sum(variable, start)
+        if not variable:
+            return torch.full((), self._constant, dtype=torch.int64, device=tree.device(values))
+        return torch.stack(variable).sum() + self._constant
 
     def tensors(self, values: Tree) -> list[Tensor]:
         """The tensors of a tree in the order of the parts, which they must fit."""

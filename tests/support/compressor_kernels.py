@@ -15,6 +15,7 @@ from atoll.transforms.compress.largest import entries, largest
 from atoll.transforms.compress.low_rank import outer, power_step
 from atoll.transforms.compress.rotation import rotated, rotated_back
 from atoll.transforms.compress.sparse import random_places
+from atoll.wire import positions
 
 CLIENTS = 3
 LEAFWISE: list[Leafwise] = [
@@ -26,11 +27,14 @@ LEAFWISE: list[Leafwise] = [
 def compare(device: str, longest: int) -> None:
     """An AssertionError where a kernel and torch differ by more than rounding may."""
     keys = torch.stack([rng.key("client", i) for i in range(CLIENTS)]).to(device)
+    small = updates(700).to(device)
     for n in (1, 7, 300, 5000, 33_000, longest):
         x = updates(n).to(device)
         selection(device, x)
+        lengths(device, n)
         if n > 1:
             splits(device, x)
+            together(device, x, small)
             leaves(device, x, keys)
     products(device)
     folds(device, keys)
@@ -96,6 +100,31 @@ def splits(device: str, x: Tensor) -> None:
         wanted = torch.zeros_like(x).scatter(1, places, values)
         alike(sent, wanted, 1e-5, 0, f"sent {c}")
         assert torch.equal(held, x - sent * arrives[:, None]), c
+
+
+def together(device: str, x: Tensor, small: Tensor) -> None:
+    """Several tensors of an update come apart as each alone, whatever their sizes and the order of what is held."""
+    arrives, c = torch.ones(CLIENTS, device=device), Ternary()
+
+    def split(value: dict[str, Tensor], memory: dict[str, Tensor]) -> Any:
+        return vmap(lambda v, m, a: c.split(v, m, 1.0, a))(value, memory, arrives)
+
+    with patch.object(fused, "DEVICES", {device}):
+        value, held = {"a": small, "b": x, "c": -small}, {"c": 0.5 * small, "b": -2 * x, "a": small}
+        joint = split(value, held)
+        for name in value:
+            alone = split({name: value[name]}, {name: held[name]})
+            assert torch.equal(joint.sent[name], alone.sent[name]), (name, x.shape)
+            assert torch.equal(joint.held[name], alone.held[name]), (name, x.shape)
+
+
+def lengths(device: str, n: int) -> None:
+    """Bytes of position codes, as wire makes them."""
+    for k in sorted({1, max(1, n // 100), max(1, n // 3), n}):
+        places = torch.stack([random_places(rng.key("codes", i), n, k).sort().values for i in range(CLIENTS)])
+        with patch.object(positions, "DEVICES", {device}):
+            ours = vmap(lambda p: positions.code_bytes(p, n))(places.to(device))
+        assert ours.tolist() == [len(positions.encode_positions(p.numpy(), n)) for p in places], (n, k)
 
 
 def first_largest(x: Tensor, share: float) -> Tensor:

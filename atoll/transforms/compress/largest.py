@@ -19,6 +19,7 @@ from atoll.tree import Tree
 
 ShareSent = Annotated[float, Field(gt=0, le=1)]
 Feedback = Annotated[float, Field(ge=0, le=1)]
+_Split = Callable[[list[Tensor], list[Tensor], float, list[int], Tensor, bool], list[selection.Parts]]
 
 
 def entries(share: float, numbers: int) -> int:
@@ -66,7 +67,7 @@ class LargestEntries(Leafwise):
     def split(self, value: Tree, memory: Tree, part: float, arrives: Tensor) -> Split | None:
         if not self._by_kernels(value):
             return None
-        apart = self._apart(value, memory, part, arrives, selection.split_largest)
+        apart = self._apart(value, memory, part, arrives, selection.split_one)
         return Split(self._message(apart), *_halves(apart))
 
     def sent_and_held(self, value: Tree, memory: Tree) -> tuple[Tree, Tree]:
@@ -81,15 +82,20 @@ class LargestEntries(Leafwise):
     def _by_kernels(self, value: Tree) -> bool:
         return all(selection.selects(x) for x in tree.leaves(value) if self.takes(x))
 
-    def _apart(self, x: Any, memory: Any, part: float, arrives: Tensor, by: Callable[..., Any]) -> Any:
-        if isinstance(x, dict):
-            return {name: self._apart(leaf, memory[name], part, arrives, by) for name, leaf in x.items()}
-        if not self.takes(x):
-            full = x + (memory * part).to(x.dtype)
+    def _apart(self, value: Tree, memory: Tree, part: float, arrives: Tensor, by: _Split) -> Tree:
+        """The parts of every tensor; all that are packed go together."""
+        pairs = [pair for pair in tree.leaves(tree.map(_pair, value, memory)) if self.takes(pair[0])]
+        flat = [x.flatten() for x, _ in pairs], [m.flatten() for _, m in pairs]
+        packed = iter(by(*flat, part, [entries(self.share, x.numel()) for x, _ in pairs], arrives, self.signs))
+
+        def parts(x: Tensor, m: Tensor) -> selection.Parts:
+            if self.takes(x):
+                places, mean, sent, held = next(packed)
+                return selection.Parts(places, mean, sent.reshape(x.shape), held.reshape(x.shape))
+            full = x + (m * part).to(x.dtype)
             return selection.Parts(None, None, full, (full - full * arrives).to(x.dtype))
-        k = entries(self.share, x.numel())
-        places, mean, sent, held = by(x.flatten(), memory.flatten(), part, k, arrives, self.signs)
-        return selection.Parts(places, mean, sent.reshape(x.shape), held.reshape(x.shape))
+
+        return tree.map(parts, value, memory)  # type: ignore[no-any-return]
 
     def _message(self, apart: Any) -> Packed:
         if isinstance(apart, dict):
@@ -99,6 +105,10 @@ class LargestEntries(Leafwise):
         if apart.places is None:
             return Packed(apart.sent, {})
         return Packed(*self.message_leaf(apart.sent.flatten().gather(0, apart.places), apart.places, apart.mean))
+
+
+def _pair(x: Tensor, memory: Tensor) -> Any:
+    return x, memory
 
 
 def _halves(apart: Tree) -> tuple[Tree, Tree]:

@@ -7,7 +7,9 @@ called once, with a client axis in front.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -123,45 +125,100 @@ def _(info: Any, in_dims: tuple[Any, ...], x: Tensor, k: int) -> tuple[Tensor, i
     return largest_places(x.movedim(in_dims[0], 0), k), 0
 
 
-def split(x: Tensor, memory: Tensor, part: float, k: int, arrives: Tensor, signs: bool) -> Parts:
-    """Takes y = x + part * memory, (..., n), apart: y - sent * arrives is held back; `arrives` is a number of each.
+@contextmanager
+def _beside(device: torch.device, wanted: bool) -> Iterator[None]:
+    """What is launched in here runs beside what this stream is given next, until it is joined."""
+    if not wanted or device.type != "cuda":
+        yield
+        return
+    here, side = torch.cuda.current_stream(device), _side_stream(device)
+    side.wait_stream(here)
+    with torch.cuda.stream(side):
+        yield
 
-    Sent are the k largest entries; with `signs` their signs times their mean size.
+
+def _join(device: torch.device, wanted: bool) -> None:
+    if wanted and device.type == "cuda":
+        torch.cuda.current_stream(device).wait_stream(_side_stream(device))
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def split(
+    xs: Sequence[Tensor], memories: Sequence[Tensor], part: float, ks: Sequence[int], arrives: Tensor, signs: bool
+) -> list[Parts]:
+    """Takes each y = x + part * memory, (..., n), apart: y - sent * arrives is held back, `arrives` one number each.
+
+    Sent are the k largest entries; with `signs` their signs times their mean size. Small tensors leave most of a GPU
+    idle, so they go beside the large ones.
     """
-    x, memory, arrives, n = x.contiguous(), memory.contiguous(), arrives.contiguous(), x.shape[-1]
-    chosen, sent, held = _room_for(x, k), torch.empty_like(x), torch.empty_like(x)
-    if n <= _FEW:
-        _of_few(x, memory, part, chosen, (arrives, sent, held), signs)
-    else:
-        full = _of_many(x, memory, part, chosen)
-        _kernels().split_chosen[(-(-n // _BLOCK), x.numel() // n)](
-            full, chosen.known, chosen.mean, arrives, sent, held, n, SIGNS=signs, BLOCK=_BLOCK, num_warps=8
+    arrives, device = arrives.contiguous(), arrives.device
+    updates = [_Whole(x.contiguous(), memory.contiguous(), k) for x, memory, k in zip(xs, memories, ks, strict=True)]
+    few, many = ([u for u in updates if (u.x.shape[-1] <= _FEW) is small] for small in (True, False))
+    apart = bool(few and many)
+    with _beside(device, apart):
+        for u in few:
+            _of_few(u.x, u.memory, part, u.chosen, (arrives, u.sent, u.held), signs)
+    for u in many:
+        full = _of_many(u.x, u.memory, part, u.chosen)
+        n = full.shape[-1]
+        _kernels().split_chosen[(-(-n // _BLOCK), full.numel() // n)](
+            full, u.chosen.known, u.chosen.mean, arrives, u.sent, u.held, n, SIGNS=signs, BLOCK=_BLOCK, num_warps=8
         )
-    return Parts(chosen.places, chosen.mean, sent, held)
+    _join(device, apart)
+    return [Parts(u.chosen.places, u.chosen.mean, u.sent, u.held) for u in updates]
+
+
+class _Whole:
+    """An update and room for what becomes of it, all of which the stream that asks for it owns."""
+
+    def __init__(self, x: Tensor, memory: Tensor, k: int) -> None:
+        self.x, self.memory, self.chosen = x, memory, _room_for(x, k)
+        self.sent, self.held = torch.empty_like(x), torch.empty_like(x)
 
 
 @torch.library.custom_op("atoll::split_largest", mutates_args=())
-def split_largest(
-    x: Tensor, memory: Tensor, part: float, k: int, arrives: Tensor, signs: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`split`, for vmap."""
-    places, mean, sent, held = split(x, memory, part, k, arrives, signs)
-    assert places is not None
-    assert mean is not None
-    return places, mean, sent, held
+def _split_largest(
+    xs: list[Tensor], memories: list[Tensor], part: float, ks: list[int], arrives: Tensor, signs: bool
+) -> list[Tensor]:
+    """`split`, for vmap: the parts of each, one after the other."""
+    return [x for parts in split(xs, memories, part, ks, arrives, signs) for x in parts if x is not None]
 
 
-@split_largest.register_fake
+@_split_largest.register_fake
 def _(
-    x: Tensor, memory: Tensor, part: float, k: int, arrives: Tensor, signs: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    places = x.new_empty((*x.shape[:-1], k), dtype=torch.int64)
-    return places, x.new_empty(x.shape[:-1]), x.new_empty(x.shape), x.new_empty(x.shape)
+    xs: list[Tensor], memories: list[Tensor], part: float, ks: list[int], arrives: Tensor, signs: bool
+) -> list[Tensor]:
+    rooms = [x.new_empty((*x.shape[:-1], k), dtype=torch.int64) for x, k in zip(xs, ks, strict=True)]
+    pairs = zip(xs, rooms, strict=True)
+    return [
+        y for x, room in pairs for y in (room, x.new_empty(x.shape[:-1]), x.new_empty(x.shape), x.new_empty(x.shape))
+    ]
 
 
-@split_largest.register_vmap
+@_split_largest.register_vmap
 def _(
-    info: Any, in_dims: tuple[Any, ...], x: Tensor, memory: Tensor, part: float, k: int, arrives: Tensor, signs: bool
+    info: Any,
+    in_dims: tuple[Any, ...],
+    xs: list[Tensor],
+    memories: list[Tensor],
+    part: float,
+    ks: list[int],
+    arrives: Tensor,
+    signs: bool,
 ) -> tuple[Any, Any]:
-    x, memory, arrives = in_front(info, (in_dims[0], in_dims[1], in_dims[4]), x, memory, arrives)
-    return split_largest(x, memory, part, k, arrives, signs), (0, 0, 0, 0)
+    xs, memories = in_front(info, in_dims[0], *xs), in_front(info, in_dims[1], *memories)
+    (arrives,) = in_front(info, (in_dims[4],), arrives)
+    return _split_largest(xs, memories, part, ks, arrives, signs), [0] * (len(Parts._fields) * len(xs))
+
+
+def split_one(
+    xs: list[Tensor], memories: list[Tensor], part: float, ks: list[int], arrives: Tensor, signs: bool
+) -> list[Parts]:
+    """`split` of one client's updates, (n,) each; under vmap all clients' in one call."""
+    flat = _split_largest(xs, memories, part, ks, arrives, signs)
+    step = len(Parts._fields)
+    return [Parts(*flat[i : i + step]) for i in range(0, len(flat), step)]

@@ -1,6 +1,8 @@
-"""Triton kernels that sort the clients' values of a few coordinates in registers: one read of the stack in all.
+"""Triton kernels that find the clients' values of given ranks in registers: one read of the stack in all.
 
-Only `coordinates` imports this, and only where Triton is there. The stack lies client after client, `stride` apart.
+Only `coordinates` imports this, and only where Triton is there. The stack lies client after client, `stride` apart. A
+program is one warp with a few columns, so that every thread counts clients of its own: a rank is found bit by bit, by
+counting who is below, which no sort of so few is as quick as.
 """
 # mypy: ignore-errors
 
@@ -10,36 +12,79 @@ import triton.language as tl
 
 @triton.jit
 def _tile(x, n, d, stride, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """The values of BLOCK coordinates, one row each; infinity where there is no client."""
+    """The values of BLOCK coordinates, a row of them for each client; infinity where there is no client."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     client = tl.arange(0, ROWS)
-    there = (at[:, None] < d) & (client[None, :] < n)
-    return tl.load(x + client[None, :].to(tl.int64) * stride + at[:, None], mask=there, other=float("inf")), at, client
+    there = (client[:, None] < n) & (at[None, :] < d)
+    return tl.load(x + client[:, None].to(tl.int64) * stride + at[None, :], mask=there, other=float("inf")), at, there
 
 
 @triton.jit
-def _mean_of(ordered, client, first, last):
-    kept = (client >= first) & (client <= last)
-    return tl.sum(tl.where(kept[None, :], ordered, 0.0), 1) / (last - first + 1)
+def _turned(bits):
+    """Whole numbers in the order of the floats with these bits; and back."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def _float(keys):
+    return _turned(keys).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _of_rank(keys, rank, BLOCK: tl.constexpr):
+    """The key of this rank in every column, counted from 0: bit by bit the largest with at most `rank` below it."""
+    least = tl.full((BLOCK,), -0x80000000, tl.int32)
+    for i in range(32):
+        tried = least + (tl.full((BLOCK,), 1, tl.int32) << (31 - i))
+        below = tl.sum((keys < tried[None, :]).to(tl.int32), 0)
+        least = tl.where(below <= rank, tried, least)
+    return least
+
+
+@triton.jit
+def _of_next_rank(keys, low, at_most, rank):
+    """The key of `rank`, from that of the rank before, which `at_most` keys do not exceed."""
+    above = tl.min(tl.where(keys > low[None, :], keys, 0x7FFFFFFF), 0)
+    return tl.where(at_most > rank, low, above)
+
+
+@triton.jit
+def _mean_of_ranks(tile, keys, first, last, BLOCK: tl.constexpr):
+    """The mean of the values of these ranks. Sums in float64: the order of clients does not show."""
+    low = _of_rank(keys, first, BLOCK)
+    at_most = tl.sum((keys <= low[None, :]).to(tl.int32), 0)
+    if last - first > 1:
+        high = _of_rank(keys, last, BLOCK)
+    else:
+        high = _of_next_rank(keys, low, at_most, last)
+    below = tl.sum((keys < high[None, :]).to(tl.int32), 0)
+    inside = (keys > low[None, :]) & (keys < high[None, :])
+    total = tl.sum(tl.where(inside, tile, 0.0).to(tl.float64), 0)
+    lows = tl.minimum(at_most, last + 1) - first
+    highs = tl.where(high > low, last + 1 - below, 0)
+    total += lows * _float(low).to(tl.float64) + highs * _float(high).to(tl.float64)
+    return (total / (last - first + 1)).to(tl.float32)
 
 
 @triton.jit
 def mean_of_ranks(x, out, n, d, stride, first, last, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """The mean of the values of these ranks."""
-    tile, at, client = _tile(x, n, d, stride, ROWS, BLOCK)
-    tl.store(out + at, _mean_of(tl.sort(tile, 1), client, first, last), mask=at < d)
+    tile, at, _ = _tile(x, n, d, stride, ROWS, BLOCK)
+    keys = _turned(tile.to(tl.int32, bitcast=True))
+    tl.store(out + at, _mean_of_ranks(tile, keys, first, last, BLOCK), mask=at < d)
 
 
 @triton.jit
 def mean_around_median(x, out, n, d, stride, count, unused, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """The mean of the `count` values next to the median; those equally far share what is left."""
-    tile, at, client = _tile(x, n, d, stride, ROWS, BLOCK)
-    middle = _mean_of(tl.sort(tile, 1), client, (n - 1) // 2, n // 2)
-    there = (client[None, :] < n) & (at[:, None] < d)
-    away = tl.where(there, tl.abs(tile - middle[:, None]), float("inf"))
-    furthest = tl.sum(tl.where((client == count - 1)[None, :], tl.sort(away, 1), 0.0), 1)
-    inside, tied = there & (away < furthest[:, None]), there & (away == furthest[:, None])
-    spare = count - tl.sum(inside.to(tl.int32), 1)
-    shared = tl.sum(tl.where(tied, tile, 0.0), 1) / tl.sum(tied.to(tl.float32), 1)
-    total = tl.sum(tl.where(inside, tile, 0.0), 1) + spare.to(tl.float32) * shared
-    tl.store(out + at, total / count, mask=at < d)
+    tile, at, there = _tile(x, n, d, stride, ROWS, BLOCK)
+    keys = _turned(tile.to(tl.int32, bitcast=True))
+    middle = _mean_of_ranks(tile, keys, (n - 1) // 2, n // 2, BLOCK)
+    away = tl.where(there, tl.abs(tile - middle[None, :]), float("inf"))
+    furthest = _float(_of_rank(away.to(tl.int32, bitcast=True), count - 1, BLOCK))  # sizes are in order as they are
+    inside, tied = there & (away < furthest[None, :]), there & (away == furthest[None, :])
+    spare = count - tl.sum(inside.to(tl.int32), 0)
+    ties = tl.maximum(tl.sum(tied.to(tl.int32), 0), 1)
+    shared = tl.sum(tl.where(tied, tile, 0.0).to(tl.float64), 0) / ties
+    total = tl.sum(tl.where(inside, tile, 0.0).to(tl.float64), 0) + spare * shared
+    tl.store(out + at, (total / count).to(tl.float32), mask=at < d)

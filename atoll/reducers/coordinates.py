@@ -20,8 +20,8 @@ from atoll.tree import Tree
 DEVICES = {"cuda"}  # where kernels can be launched
 _FOUND = importlib.util.find_spec("triton") is not None
 _ROWS = 1024  # clients up to which a network is quicker than a sort
-_KERNEL_ROWS = 128  # that one program sorts in registers
-_TILE = 4096  # numbers that one program holds
+_KERNEL_ROWS = 128  # that one warp holds in registers
+_WIDTH = 32  # columns of a warp: one for each thread
 _SMALL = 1 << 15  # columns of a tensor that is joined with others
 
 Columnwise = Callable[[Tensor], Tensor]  # (C, B) to (B,)
@@ -113,9 +113,8 @@ def _kernels() -> Any:
 def _launched(x: Tensor, kernel: Any, a: int, b: int) -> Tensor:
     n, d = x.shape
     rows = max(2, 1 << (n - 1).bit_length())
-    width = max(16, _TILE // rows)
     out = torch.empty(d, dtype=x.dtype, device=x.device)
-    kernel[(-(-d // width),)](x, out, n, d, x.stride(0), a, b, ROWS=rows, BLOCK=width)
+    kernel[(-(-d // _WIDTH),)](x, out, n, d, x.stride(0), a, b, ROWS=rows, BLOCK=_WIDTH, num_warps=1)
     return out
 
 

@@ -1,12 +1,13 @@
 """Inner products and distances between the updates of a stack: one pass over all numbers, (C, C) in float64.
 
 On a host products are float32 in blocks whose sums are float64; where two updates are so near to each other that
-their difference is lost in that, it is taken again from the differences themselves. A GPU multiplies in float64: its
-float32 may be TF32.
+their difference is lost in that, it is taken again from the differences themselves. On a GPU a kernel does the same,
+each float32 as parts of TF32; without Triton, and for many clients, products there are of float64.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 
 import torch
@@ -19,6 +20,10 @@ _BLOCK = 1 << 14  # columns whose products are summed in float32
 _TILE = 16  # rows
 _SIDE = 1 << 12  # columns of the products that are made side by side
 _PIECE = 1 << 24  # numbers that are turned into float64 at a time
+DEVICES = {"cuda"}  # where a kernel can be launched
+_FOUND = importlib.util.find_spec("triton") is not None
+_KERNEL_ROWS = 128  # clients whose products one program holds
+_COLUMNS, _STEPS = 64, 64  # that a program multiplies at a time, and how often
 _NEAR = 0.05  # of |x|^2 + |y|^2: a squared distance below loses too many digits
 
 
@@ -85,6 +90,8 @@ def squared_distances(value: Tree, products: Tensor) -> Tensor:
 
 
 def _products(x: Tensor) -> Tensor:
+    if _in_kernel(x):
+        return _by_kernel(x)
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return _in_pieces(x, lambda part: part.double())
     n = len(x)
@@ -97,6 +104,24 @@ def _products(x: Tensor) -> Tensor:
     if not bool(found.isfinite().all()):  # liars may send any numbers
         return _in_pieces(x, lambda part: part.double())
     return found.tril() + found.tril(-1).T
+
+
+def _in_kernel(x: Tensor) -> bool:
+    fits = x.dtype == torch.float32 and 1 < len(x) <= _KERNEL_ROWS and x.shape[1] > 0 and x.stride(1) == 1
+    return fits and _FOUND and x.device.type in DEVICES
+
+
+def _by_kernel(x: Tensor) -> Tensor:
+    """Stretch by stretch in float32, and these added up in float64."""
+    from atoll.reducers import gram_kernels
+
+    n, d = x.shape
+    rows, steps = max(16, 1 << (n - 1).bit_length()), min(_STEPS, -(-d // _COLUMNS))
+    stretches = -(-d // (steps * _COLUMNS))
+    parts = torch.empty((stretches, rows, rows), dtype=torch.float32, device=x.device)
+    gram_kernels.products[(stretches,)](x, parts, n, d, x.stride(0), ROWS=rows, BLOCK=_COLUMNS, STEPS=steps)
+    total = parts.sum(0, dtype=torch.float64)[:n, :n].cpu()
+    return total if bool(total.isfinite().all()) else _in_pieces(x, lambda part: part.double())
 
 
 def _centred_products(x: Tensor, members: Tensor) -> Tensor:

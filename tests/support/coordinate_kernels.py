@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from atoll.reducers import coordinates
+from atoll.reducers import coordinates, gram
 
 
 def compare(device: str, clients: tuple[int, ...], columns: int) -> None:
@@ -16,6 +16,7 @@ def compare(device: str, clients: tuple[int, ...], columns: int) -> None:
         _agree(x, device, coordinates.median)
         _agree(x[:, columns // 4 : -3], device, lambda x: coordinates.mean_of_ranks(x, len(x) // 5, len(x) - 1))
         _agree(x, device, lambda x: coordinates.mean_around_median(x, len(x) - len(x) // 5))
+        _distances(x, device)
 
 
 def _agree(x: Tensor, device: str, f: Callable[[Tensor], Tensor]) -> None:
@@ -23,3 +24,13 @@ def _agree(x: Tensor, device: str, f: Callable[[Tensor], Tensor]) -> None:
     by_torch = f(x)
     coordinates.DEVICES.add(device)
     torch.testing.assert_close(f(x), by_torch, rtol=1e-5, atol=1e-6)
+
+
+def _distances(x: Tensor, device: str) -> None:
+    """As float64 has them; also of updates that are nearly alike, and beside one whose squares float32 cannot hold."""
+    near = torch.cat([x, x[:1] * (1 + 1e-5)])
+    for rows in (x, x[:, 1:], near, torch.cat([near, torch.full_like(x[:1], 1e30)])):
+        gram.DEVICES.add(device)
+        found = gram.squared_distances({"w": rows}, gram.gram({"w": rows}, len(rows)))
+        exact = ((rows.double()[:, None] - rows.double()[None]) ** 2).sum(2).cpu()
+        torch.testing.assert_close(found, exact, rtol=1e-5, atol=0.0)

@@ -1,7 +1,7 @@
 """Triton kernels that find the clients' values of given ranks in registers: one read of the stack in all.
 
 Only `coordinates` imports this, and only where Triton is there. The stack lies client after client, `stride` apart. A
-program is one warp with a few columns, so that every thread counts clients of its own: a rank is found bit by bit, by
+program is one warp with a few columns, so that every thread counts clients of its own: a rank is found by halving, and
 counting who is below, which no sort of so few is as quick as.
 """
 # mypy: ignore-errors
@@ -31,14 +31,19 @@ def _float(keys):
 
 
 @triton.jit
-def _of_rank(keys, rank, BLOCK: tl.constexpr):
-    """The key of this rank in every column, counted from 0: bit by bit the largest with at most `rank` below it."""
-    least = tl.full((BLOCK,), -0x80000000, tl.int32)
-    for i in range(32):
-        tried = least + (tl.full((BLOCK,), 1, tl.int32) << (31 - i))
-        below = tl.sum((keys < tried[None, :]).to(tl.int32), 0)
-        least = tl.where(below <= rank, tried, least)
-    return least
+def _of_rank(keys, rank):
+    """The key of this rank in every column, counted from 0: by halves, until a bound has exactly `rank` below it."""
+    least, beyond = tl.min(keys, 0), tl.max(keys, 0) + 1
+    reached = tl.sum((keys < least[None, :]).to(tl.int32), 0)
+    unsettled = (reached != rank) & (beyond - 1 > least)
+    while tl.max(unsettled.to(tl.int32), 0) > 0:
+        middle = (least >> 1) + (beyond >> 1) + (least & beyond & 1)
+        below = tl.sum((keys < middle[None, :]).to(tl.int32), 0)
+        up = unsettled & (below <= rank)
+        beyond = tl.where(unsettled & (below > rank), middle, beyond)
+        least, reached = tl.where(up, middle, least), tl.where(up, below, reached)
+        unsettled = (reached != rank) & (beyond - 1 > least)
+    return tl.min(tl.where(keys >= least[None, :], keys, 0x7FFFFFFF), 0)
 
 
 @triton.jit
@@ -49,12 +54,12 @@ def _of_next_rank(keys, low, at_most, rank):
 
 
 @triton.jit
-def _mean_of_ranks(tile, keys, first, last, BLOCK: tl.constexpr):
+def _mean_of_ranks(tile, keys, first, last):
     """The mean of the values of these ranks. Sums in float64: the order of clients does not show."""
-    low = _of_rank(keys, first, BLOCK)
+    low = _of_rank(keys, first)
     at_most = tl.sum((keys <= low[None, :]).to(tl.int32), 0)
     if last - first > 1:
-        high = _of_rank(keys, last, BLOCK)
+        high = _of_rank(keys, last)
     else:
         high = _of_next_rank(keys, low, at_most, last)
     below = tl.sum((keys < high[None, :]).to(tl.int32), 0)
@@ -71,7 +76,7 @@ def mean_of_ranks(x, out, n, d, stride, first, last, ROWS: tl.constexpr, BLOCK: 
     """The mean of the values of these ranks."""
     tile, at, _ = _tile(x, n, d, stride, ROWS, BLOCK)
     keys = _turned(tile.to(tl.int32, bitcast=True))
-    tl.store(out + at, _mean_of_ranks(tile, keys, first, last, BLOCK), mask=at < d)
+    tl.store(out + at, _mean_of_ranks(tile, keys, first, last), mask=at < d)
 
 
 @triton.jit
@@ -79,9 +84,9 @@ def mean_around_median(x, out, n, d, stride, count, unused, ROWS: tl.constexpr, 
     """The mean of the `count` values next to the median; those equally far share what is left."""
     tile, at, there = _tile(x, n, d, stride, ROWS, BLOCK)
     keys = _turned(tile.to(tl.int32, bitcast=True))
-    middle = _mean_of_ranks(tile, keys, (n - 1) // 2, n // 2, BLOCK)
+    middle = _mean_of_ranks(tile, keys, (n - 1) // 2, n // 2)
     away = tl.where(there, tl.abs(tile - middle[None, :]), float("inf"))
-    furthest = _float(_of_rank(away.to(tl.int32, bitcast=True), count - 1, BLOCK))  # sizes are in order as they are
+    furthest = _float(_of_rank(away.to(tl.int32, bitcast=True), count - 1))  # sizes are in order as they are
     inside, tied = there & (away < furthest[None, :]), there & (away == furthest[None, :])
     spare = count - tl.sum(inside.to(tl.int32), 0)
     ties = tl.maximum(tl.sum(tied.to(tl.int32), 0), 1)

@@ -16,5 +16,5 @@ def rice_bytes(positions, lengths, count, r, BLOCK: tl.constexpr):
         here = tl.load(positions + client * count + i, mask=inside, other=0)
         before = tl.load(positions + client * count + i - 1, mask=inside & (i > 0), other=-1)
         quotients += tl.where(inside, (here - before - 1) >> r, 0)
-    bits = tl.sum(quotients, 0) + count.to(tl.int64) * (r + 1)
+    bits = tl.sum(quotients, 0) + (client * 0 + count) * (r + 1)  # Triton makes a count of one a plain number
     tl.store(lengths + client, (bits + 7) // 8)

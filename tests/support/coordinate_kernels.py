@@ -14,6 +14,8 @@ def compare(device: str, clients: tuple[int, ...], columns: int) -> None:
         x = torch.randn(n, columns, generator=torch.Generator().manual_seed(n)).to(device)
         x[: n // 2, ::3] = x[-1, ::3]
         _agree(x, device, coordinates.median)
+        wild = torch.cat([x, x[:1] * 1e30, -x[:1] * 1e37])
+        _agree(wild, device, lambda x: coordinates.mean_of_ranks(x, 1, max(1, len(x) - 2)))
         _agree(x[:, columns // 4 : -3], device, lambda x: coordinates.mean_of_ranks(x, len(x) // 5, len(x) - 1))
         _agree(x, device, lambda x: coordinates.mean_around_median(x, len(x) - len(x) // 5))
         _distances(x, device)

@@ -7,6 +7,9 @@ moves nine times the bytes for a 3x3 kernel.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -87,3 +90,54 @@ def out_size(size: Pair, kernel: Pair, geometry: ConvGeometry) -> Pair:
 def _flat(geometry: ConvGeometry) -> tuple[list[int], list[int], list[int]]:
     (sh, sw), (ph, pw), (dh, dw) = geometry
     return [sh, sw], [ph, pw], [dh, dw]
+
+
+# Whoever differentiates outside of vmap, as attacks by optimisation do, finds operators and not `convolution`'s rules.
+
+
+def _keep_output(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, w, bias, *ctx.geometry = inputs
+    ctx.save_for_backward(x, w)
+    ctx.biased = bias is not None
+
+
+def _output_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    x, w = ctx.saved_tensors
+    g, how = _channels_second(gradient), _pairs(ctx.geometry)
+    by_weight, by_bias = weight_gradient(g, x, (w.shape[-2], w.shape[-1]), how)
+    by_input = input_gradient(g, w, (x.shape[-2], x.shape[-1]), how)
+    return by_input, by_weight, by_bias if ctx.biased else None, None, None, None
+
+
+def _keep_factors(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs[:2])
+    ctx.geometry = inputs[3:]
+
+
+def _input_gradient_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    g, w = ctx.saved_tensors
+    x, how = _channels_second(gradient), _pairs(ctx.geometry)
+    by_weight, _ = weight_gradient(g, x, (w.shape[-2], w.shape[-1]), how)
+    return output(x, w, None, how), by_weight, None, None, None, None
+
+
+def _weight_gradient_backward(ctx: Any, rows: Tensor, bias: Tensor) -> tuple[Tensor | None, ...]:
+    g, x = ctx.saved_tensors
+    how, kernel = _pairs(ctx.geometry), ctx.kernel
+    w = rows.reshape(len(rows), *kernel, x.shape[2], g.shape[2]).permute(0, 4, 3, 1, 2)
+    return output(x, w, bias, how), input_gradient(g, w, (x.shape[-2], x.shape[-1]), how), None, None, None, None
+
+
+def _keep_kernel(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    _keep_factors(ctx, inputs, output)
+    ctx.kernel = inputs[2]
+
+
+def _pairs(geometry: Sequence[list[int]]) -> ConvGeometry:
+    (sh, sw), (ph, pw), (dh, dw) = geometry
+    return (sh, sw), (ph, pw), (dh, dw)
+
+
+operators.output.register_autograd(_output_backward, setup_context=_keep_output)
+operators.input_gradient.register_autograd(_input_gradient_backward, setup_context=_keep_factors)
+operators.weight_gradient.register_autograd(_weight_gradient_backward, setup_context=_keep_kernel)

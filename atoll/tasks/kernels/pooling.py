@@ -138,3 +138,32 @@ def _is_argmax(places: Tensor, k: int) -> Tensor:
     b, oh, ow, c = places.shape
     own = torch.arange(k * k, device=places.device, dtype=torch.uint8).reshape(k, 1, k, 1)
     return places.reshape(b, oh, 1, ow, 1, c) == own
+
+
+# Whoever differentiates outside of vmap, as attacks by optimisation do, finds operators and not the rules above.
+
+
+def _keep_places(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, ctx.size = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(output[1])
+    ctx.plane = tuple(x.shape[-2:])
+
+
+def _pool_backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None]:
+    (places,) = ctx.saved_tensors
+    return _scatter(gradient.permute(0, 3, 1, 2), places, ctx.plane, ctx.size), None
+
+
+def _keep_window(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, places, _, _, ctx.size = inputs
+    ctx.save_for_backward(places)
+
+
+def _pool_gradient_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    (places,) = ctx.saved_tensors
+    return _gather(gradient.permute(0, 3, 1, 2), places, ctx.size), None, None, None, None
+
+
+operators.max_pool.register_autograd(_pool_backward, setup_context=_keep_places)
+operators.max_pool_gradient.register_autograd(_pool_gradient_backward, setup_context=_keep_window)

@@ -193,6 +193,17 @@ for size, x in ((2, torch.randint(0, 5, (3, 4, 7, 6)).float()), (3, torch.randn(
         found.append([out, places, pooling._scatter(g, places, (7, 6), size)])
     torch.testing.assert_close(*found, atol=0, rtol=0)
 
+slopes = []
+start = torch.randn(2, 3, 1, 9, 8), torch.randn(2, 4, 1, 3, 2), torch.randn(2, 4)
+for devices in ({"cpu"}, set()):
+    kernels.DEVICES = devices
+    x, w, b = (each.clone().requires_grad_() for each in start)
+    pooled = pooling._pooled(products.output(x, w, b, ((1, 1), (1, 1), (1, 1))).flatten(0, 1), 2)[0].sin()
+    first = torch.autograd.grad((pooled**2).sum(), (x, w, b), create_graph=True)
+    second = torch.autograd.grad(sum((g**2).sum() for g in first), (x, w, b))
+    slopes.append([*first, *second])
+torch.testing.assert_close(*slopes, atol=2e-3, rtol=1e-3)
+
 gpu.DEVICES = {"cpu"}
 for n in (0, 1, 2, 4097):
     key = rng.key(n)

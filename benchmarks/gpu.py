@@ -1,11 +1,11 @@
 """Milliseconds per round on a GPU, as a user runs it: `atoll.run` of an experiment, records and progress included.
 
-    python benchmarks/gpu.py [pfl silo bare sweep] [--rounds 60] [--precision tf32] [--compile] [--json FILE]
+    python -m benchmarks.gpu [pfl resnet transformer lstm silo sweep] [--bare] [--rounds 60] [--precision tf32]
+                             [--compile] [--kernels] [--json FILE]
 
-pfl: pfl-research's CIFAR-10 round, 50 of 1,000 clients x 5 steps of 10, its CNN with dropout (1.63 M parameters).
-silo: NIID-Bench's, 10 clients x 940 steps of 64, LeNet. bare: the pfl round in a plain PyTorch loop on the same GPU.
-sweep: 12 silo runs (3 seeds x 4 values of mu) as one job, against one alone. Pictures are random bytes in the shapes
-of CIFAR-10 and MNIST: a round's time does not depend on what they show.
+The first four are in `gpu_rows.py`; `--bare` runs each as a plain PyTorch loop over clients on the same GPU, too.
+silo: NIID-Bench's, 10 clients x 940 steps of 64, LeNet. sweep: 12 silo runs (3 seeds x 4 values of mu) as one job,
+against one alone. Pictures are random bytes, texts random tokens: a round's time does not depend on what they show.
 """
 
 from __future__ import annotations
@@ -21,26 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 import atoll
-from atoll.data import Dataset, Pixels
 from atoll.experiment import Experiment
 from atoll.runs import Bar, run_together, silent
-from atoll.tasks import MODELS
+from benchmarks.gpu_rows import ROWS, bare
 
-PFL: dict[str, Any] = {
-    "data": {"name": "benchmarks.gpu:pictures", "channels": 3, "side": 32, "examples": 50_000},
-    "partition": {"name": "iid", "clients": 1000},
-    "cohort": {"name": "fixed", "size": 50},
-    "task": {"model": "cnn"},
-    "local": {"batch": 10, "epochs": 1},
-    "algorithm": {"name": "fedavg", "lr": 0.1},
-    "evaluate": {"every": 10, "clients": 0},
-    "checkpoint": {"every": 0},
-}
 SILO: dict[str, Any] = {
-    "data": {"name": "benchmarks.gpu:pictures", "channels": 1, "side": 28, "examples": 60_000},
+    "data": {"name": "benchmarks.gpu_rows:pictures", "channels": 1, "side": 28, "examples": 60_000},
     "partition": {"name": "iid", "clients": 10},
     "task": {"model": "lenet"},
     "local": {"batch": 64, "epochs": 10},
@@ -48,19 +36,6 @@ SILO: dict[str, Any] = {
     "evaluate": {"clients": 0},
     "checkpoint": {"every": 0},
 }
-
-
-def pictures(channels: int, side: int, examples: int) -> Dataset:
-    """Random bytes in the shape of a well-known set."""
-    g = torch.Generator().manual_seed(0)
-
-    def part(n: int) -> dict[str, torch.Tensor]:
-        x = torch.randint(0, 256, (n, channels, side, side), generator=g, dtype=torch.uint8)
-        return {"x": x, "y": torch.randint(0, 10, (n,), generator=g)}
-
-    return Dataset(
-        "pictures", "classification", part(examples), part(10_000), (channels, side, side), 10, Pixels()
-    ).check()
 
 
 class Stamps:
@@ -126,36 +101,6 @@ def sweep(rounds: int, precision: str, compile: bool) -> dict[str, Any]:
     }
 
 
-def bare(rounds: int) -> dict[str, Any]:
-    """The pfl round as a plain loop over clients."""
-    torch.set_float32_matmul_precision("high")
-    data = pictures(3, 32, 50_000).train
-    x, y = data["x"].cuda().float() / 255, data["y"].cuda()
-    model = MODELS["cnn"](inputs=(3, 32, 32), outputs=10).cuda()
-    server = [p.detach().clone() for p in model.parameters()]
-    times = []
-    for _ in range(rounds):
-        torch.cuda.synchronize()
-        before = time.perf_counter()
-        total = [torch.zeros_like(p) for p in server]
-        for c in torch.randperm(1000)[:50].tolist():
-            with torch.no_grad():
-                for p, s in zip(model.parameters(), server, strict=True):
-                    p.copy_(s)
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            for rows in (torch.randperm(50, device="cuda") + 50 * c).split(10):
-                optimizer.zero_grad()
-                F.cross_entropy(model(x[rows]), y[rows]).backward()
-                optimizer.step()
-            with torch.no_grad():
-                for t, p in zip(total, model.parameters(), strict=True):
-                    t.add_(p, alpha=1 / 50)
-        server = total
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - before)
-    return {"round_ms": round(1e3 * statistics.median(times), 3)}
-
-
 def kernels(experiment: dict[str, Any], precision: str, compile: bool) -> None:
     """Where a round's time goes on the GPU."""
     from torch.profiler import ProfilerActivity, profile
@@ -167,34 +112,35 @@ def kernels(experiment: dict[str, Any], precision: str, compile: bool) -> None:
         print(f"{e.self_device_time_total / 1e3:10.2f} ms {e.count:6d} x {e.key[:100]}")
 
 
+def one(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    if name == "sweep":
+        return sweep(8, options.precision, options.compile)
+    how = options.precision, options.compile
+    if name == "silo":
+        figures = timed(SILO, max(7, options.rounds // 8), *how)
+        return figures | {"step_ms": round(figures["phases_ms"]["train"] / 940, 4)}
+    figures = timed(ROWS[name].experiment, options.rounds, *how)
+    return figures | ({"bare_ms": bare(ROWS[name], 3)["round_ms"]} if options.bare else {})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", default=["pfl", "silo", "bare"])
+    parser.add_argument("what", nargs="*", default=[*ROWS], choices=[*ROWS, "silo", "sweep"])
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--precision", default="tf32")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--bare", action="store_true")
     parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {options.precision}, {date.today()}", flush=True)
     found: dict[str, Any] = {}
     for name in options.what:
-        if name == "bare":
-            found[name] = bare(3)
-        elif name == "pfl":
-            found[name] = timed(PFL, options.rounds, options.precision, options.compile)
-        elif name == "sweep":
-            found[name] = sweep(8, options.precision, options.compile)
-        elif name == "silo":
-            found[name] = timed(SILO, max(7, options.rounds // 8), options.precision, options.compile)
-            found[name]["step_ms"] = round(found[name]["phases_ms"]["train"] / 940, 4)
+        found[name] = one(name, options)
         print(name, json.dumps(found[name], indent=1), flush=True)
-        if options.kernels and name in ("pfl", "silo"):
-            kernels(
-                PFL if name == "pfl" else {**SILO, "local": {"batch": 64, "epochs": 1}},
-                options.precision,
-                options.compile,
-            )
+        if options.kernels and name != "sweep":
+            experiment = {**SILO, "local": {"batch": 64, "epochs": 1}} if name == "silo" else ROWS[name].experiment
+            kernels(experiment, options.precision, options.compile)
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))
 

@@ -1,8 +1,9 @@
 """Triton kernels that find the clients' values of given ranks in registers: one read of the stack in all.
 
-Only `coordinates` imports this, and only where Triton is there. The stack lies client after client, `stride` apart. A
-program is one warp with a few columns, so that every thread counts clients of its own: a rank is found by halving, and
-counting who is below, which no sort of so few is as quick as.
+For more clients than a thread could hold (`network_kernels`), and for means around the median. Only `coordinates`
+imports this, and only where Triton is there. The stack lies client after client, `stride` apart. A program is one warp
+with a few columns, so that every thread counts clients of its own: a rank is found by halving, and counting who is
+below, which `tl.sort` is several times slower than.
 """
 # mypy: ignore-errors
 
@@ -32,29 +33,17 @@ def _float(keys):
 
 @triton.jit
 def _of_rank(keys, rank):
-    """The key of this rank in every column, counted from 0: by a bound with exactly `rank` below it.
-
-    It is looked for where it would be if values were spread evenly; every third time in the middle of the keys that are
-    left, so that wild values do not make it slow.
-    """
-    least = tl.min(keys, 0)
-    beyond = tl.max(tl.where(keys < 0x7F800000, keys, least[None, :]), 0) + 1  # nobody's rows are infinity
+    """The key of this rank in every column, counted from 0: by halves, until a bound has exactly `rank` below it."""
+    least, beyond = tl.min(keys, 0), tl.max(keys, 0) + 1
     reached = tl.sum((keys < least[None, :]).to(tl.int32), 0)
-    covered = tl.sum((keys < beyond[None, :]).to(tl.int32), 0)
     unsettled = (reached != rank) & (beyond - 1 > least)
-    tries = tl.max(reached, 0) * 0
     while tl.max(unsettled.to(tl.int32), 0) > 0:
-        low, high = _float(least), _float(beyond - 1)
-        share = (rank - reached + 0.5) / tl.maximum(covered - reached, 1)
-        likely = _turned((low + (high - low) * share).to(tl.int32, bitcast=True))
         middle = (least >> 1) + (beyond >> 1) + (least & beyond & 1)
-        middle = tl.where(tries % 3 == 2, middle, tl.maximum(tl.minimum(likely, beyond - 1), least + 1))
         below = tl.sum((keys < middle[None, :]).to(tl.int32), 0)
-        up, down = unsettled & (below <= rank), unsettled & (below > rank)
-        beyond, covered = tl.where(down, middle, beyond), tl.where(down, below, covered)
+        up = unsettled & (below <= rank)
+        beyond = tl.where(unsettled & (below > rank), middle, beyond)
         least, reached = tl.where(up, middle, least), tl.where(up, below, reached)
         unsettled = (reached != rank) & (beyond - 1 > least)
-        tries += 1
     return tl.min(tl.where(keys >= least[None, :], keys, 0x7FFFFFFF), 0)
 
 

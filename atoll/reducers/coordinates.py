@@ -1,7 +1,8 @@
 """What becomes of a stack coordinate by coordinate: means of values in order, and of those next to the median.
 
-A network of comparators does it on a host, a kernel on a GPU (`coordinate_kernels`), and `torch.sort` where there is
-neither. All three are one function of the values, not of their order.
+A network of comparators does it on a host and, as a kernel, on a GPU (`network_kernels`; for many clients
+`coordinate_kernels`), and `torch.sort` where there is neither. All are one function of the values, not of their
+order.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ DEVICES = {"cuda"}  # where kernels can be launched
 _FOUND = importlib.util.find_spec("triton") is not None
 _ROWS = 1024  # clients up to which a network is quicker than a sort
 _KERNEL_ROWS = 128  # that one warp holds in registers
+_NETWORK = 64  # of which a thread sorts those of one column
+_COLUMNS = 128  # of a program with such threads
 _WIDTH = 32  # columns of a warp: one for each thread
 _SMALL = 1 << 15  # columns of a tensor that is joined with others
 
@@ -45,7 +48,9 @@ def mean_of_ranks(x: Tensor, first: int, last: int) -> Tensor:
     if not x.numel():
         return x.new_zeros(x.shape[1])
     if _in_kernel(x):
-        return _launched(x, _kernels().mean_of_ranks, first, last)
+        return (
+            _by_network(x, first, last) if len(x) <= _NETWORK else _launched(x, _kernels().mean_of_ranks, first, last)
+        )
     if first == 0 and last == len(x) - 1:
         return x.mean(0)
     return by_blocks(x, lambda block: _mean(_ordered(block, first, last)[first : last + 1]))
@@ -108,6 +113,14 @@ def _kernels() -> Any:
     from atoll.reducers import coordinate_kernels
 
     return coordinate_kernels
+
+
+def _by_network(x: Tensor, first: int, last: int) -> Tensor:
+    from atoll.reducers import network_kernels
+
+    (n, d), out = x.shape, torch.empty(x.shape[1], dtype=x.dtype, device=x.device)
+    network_kernels.mean_of_ranks(n, first, last)[(-(-d // _COLUMNS),)](x, out, d, x.stride(0), BLOCK=_COLUMNS)
+    return out
 
 
 def _launched(x: Tensor, kernel: Any, a: int, b: int) -> Tensor:

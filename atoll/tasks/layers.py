@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from atoll.errors import ConfigError
-from atoll.tasks.kernels import Conv2d, MaxPool2d, is_replaceable_conv, is_replaceable_pool
+from atoll.tasks.kernels import ChannelsLastGroupNorm, Conv2d, MaxPool2d, is_replaceable_conv, is_replaceable_pool
 
 BatchNormPolicy = Literal["average", "local", "recompute", "freeze", "group"]
 
@@ -128,7 +128,7 @@ class BatchNorm(nn.Module):
         return 1.0 / self.num_batches_tracked.clamp(min=1)  # noise on updates may bring it below zero
 
 
-class GroupNorm(nn.GroupNorm):
+class GroupNorm(ChannelsLastGroupNorm):
     """In place of a BatchNorm, with its weights: each example by itself, in groups of features (Wu and He, 2018).
 
     As many groups as there can be, 32 at most, with 8 features or more in each; one group, where there are fewer than
@@ -193,6 +193,8 @@ def _replacement(layer: nn.Module, index: int, name: str, policy: BatchNormPolic
         layer.__class__ = Conv2d  # a copy of ours to change: its weights, hooks and settings stay as they are
     if is_replaceable_pool(layer):
         layer.__class__ = MaxPool2d
+    if type(layer) is nn.GroupNorm:
+        layer.__class__ = ChannelsLastGroupNorm
     return layer
 
 

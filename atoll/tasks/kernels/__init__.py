@@ -1,10 +1,12 @@
-"""Convolutions and pooling of many clients at once, each with weights of its own."""
+"""Convolutions, pooling and normalisation of many clients at once, each with weights of its own."""
 
 from atoll.tasks.kernels.batched_conv import ConvGeometry, Pair, out_size
 from atoll.tasks.kernels.convolution import Conv2d, conv_geometry, is_replaceable_conv
+from atoll.tasks.kernels.normalisation import ChannelsLastGroupNorm
 from atoll.tasks.kernels.pooling import MaxPool2d, is_replaceable_pool, max_pool2d
 
 __all__ = [
+    "ChannelsLastGroupNorm",
     "Conv2d",
     "ConvGeometry",
     "MaxPool2d",

@@ -50,8 +50,11 @@ def output(
 ) -> Tensor:
     """(C, B, in, H, W) and (C, out, in, h, w) to (C, B, oh, ow, out)."""
     out = _empty_output(x, w, stride, padding, dilation)
-    flat = w.permute(0, 3, 4, 2, 1).contiguous()
     bias = None if b is None else b.contiguous()
+    if in_wide_tiles(x, w.shape[2], w.shape[1]):
+        _wide_product(x, w.permute(0, 1, 3, 4, 2), bias, out, (stride, padding, dilation), False)
+        return out
+    flat = w.permute(0, 3, 4, 2, 1).contiguous()
     _gather(x, flat, bias, out, w.shape[2], (w.shape[3], w.shape[4]), (stride, padding, dilation), False)
     return out
 
@@ -72,6 +75,9 @@ def input_gradient(
 ) -> Tensor:
     """(C, B, out, oh, ow) and (C, out, in, h, w) to (C, B, H, W, in)."""
     out = g.new_empty((g.shape[0], g.shape[1], size[0], size[1], w.shape[2]))
+    if in_wide_tiles(g, w.shape[1], w.shape[2]):
+        _wide_product(g, w.permute(0, 2, 3, 4, 1), None, out, (stride, padding, dilation), True)
+        return out
     flat = w.permute(0, 3, 4, 1, 2).contiguous()
     _gather(g, flat, None, out, w.shape[1], (w.shape[3], w.shape[4]), (stride, padding, dilation), True)
     return out
@@ -89,20 +95,27 @@ def weight_gradient(
     """(C, B, out, oh, ow) and (C, B, in, H, W) to (C, h * w * in, out) and (C, out)."""
     clients, batch, out, oh, ow = g.shape
     inner, pixels = kernel[0] * kernel[1] * x.shape[2], batch * oh * ow
+    aligned = in_wide_tiles(x, x.shape[2], out) and g.stride(2) == 1
     wide = g.element_size() == 4
     bm, bk, stages = (32, 32, 1) if wide else (_tile(inner, 64), 64, 3)  # measured on an H200
     bn = _tile(out, 64)
+    if aligned:
+        bm, bn, bk, stages = WEIGHT_TILE[:4]
+        bm, bn = min(bm, x.shape[2]), _tile(out, bn)
     tiles = -(-inner // bm) * -(-out // bn)
     splits = max(1, min(-(-pixels // 256), -(-(_PROGRAMS << wide) // (tiles * clients))))
     rows = torch.empty((splits, clients, inner, out), dtype=torch.float32, device=g.device)
     bias = torch.empty((splits, clients, out), dtype=torch.float32, device=g.device)
-    grid = (tiles, splits, clients)
-    _kernels().weight_gradient[grid](
-        g, x, rows, bias, clients, pixels, *g.stride(), *x.stride(),
+    grid, strides = (tiles, splits, clients), [*g.stride(), *x.stride()]
+    if aligned:  # channels are next to each other
+        del strides[7], strides[2]
+    launched = _wide_kernels().wide_weight_gradient if aligned else _kernels().weight_gradient
+    launched[grid](
+        g, x, rows, bias, clients, pixels, *strides,
         OUT=out, CHANNELS=x.shape[2], INNER=inner, KW=kernel[1], OH=oh, OW=ow, H=x.shape[3], W=x.shape[4],
         SH=stride[0], SW=stride[1], PH=padding[0], PW=padding[1], DH=dilation[0], DW=dilation[1],
         EACH=-(-pixels // splits), BM=bm, BN=bn, BK=bk, PRECISION=_precision(),
-        num_warps=4, num_stages=stages,
+        num_warps=WEIGHT_TILE[4] if aligned else 4, num_stages=stages,
     )  # fmt: skip
     if splits == 1:
         return rows[0].to(g.dtype), bias[0].to(g.dtype)
@@ -115,6 +128,43 @@ def _(
 ) -> tuple[Tensor, Tensor]:
     inner = kernel[0] * kernel[1] * x.shape[2]
     return g.new_empty((g.shape[0], inner, g.shape[2])), g.new_empty((g.shape[0], g.shape[2]))
+
+
+def in_wide_tiles(x: Tensor, channels: int, n: int) -> bool:
+    """Do whole tiles of channels belong to one tap, next to each other in memory?"""
+    return x.stride(2) == 1 and channels % 64 == 0 and n % 64 == 0
+
+
+def _wide_kernels() -> Any:
+    from atoll.tasks.kernels import wide_kernels
+
+    return wide_kernels
+
+
+# Rows, columns, depth, stages and warps of a tile: measured on an H200.
+PRODUCT_TILE = {64: (128, 64, 32, 3, 4), 128: (128, 128, 32, 3, 8)}
+WEIGHT_TILE = (64, 128, 32, 3, 4)
+
+
+def _wide_product(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    out: Tensor,
+    geometry: tuple[list[int], list[int], list[int]],
+    back: bool,
+) -> None:
+    """`w` (C, n, rows, columns, channels)."""
+    (clients, batch, oh, ow, n), (kh, kw, channels), w = out.shape, w.shape[2:], w.contiguous()
+    bm, bn, bk, stages, warps = PRODUCT_TILE[64 if n == 64 else 128]
+    (sh, sw), (ph, pw), (dh, dw) = geometry
+    pixels, strides = batch * oh * ow, [x.stride(d) for d in (0, 1, 3, 4)]
+    _wide_kernels().wide_product[(-(-pixels // bm), -(-n // bn), clients)](
+        x, w, out if bias is None else bias, out, pixels, *strides,
+        N=n, CHANNELS=channels, TAPS=kh * kw, KW=kw, OH=oh, OW=ow, H=x.shape[3], W=x.shape[4],
+        SH=sh, SW=sw, PH=ph, PW=pw, DH=dh, DW=dw, BACK=back, BIASED=bias is not None,
+        BM=bm, BN=bn, BK=bk, PRECISION=_precision(), num_warps=warps, num_stages=stages,
+    )  # fmt: skip
 
 
 def _gather(

@@ -184,6 +184,18 @@ for how in (((1, 1), (0, 0), (1, 1)), ((2, 1), (1, 2), (1, 2))):
         found.append([out, products.input_gradient(g, w, (9, 8), how), *products.weight_gradient(g, x, (3, 2), how)])
     torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)
 
+for channels, out, size, how in ((64, 64, 3, ((1, 1), (1, 1), (1, 1))), (64, 128, 3, ((2, 2), (1, 1), (1, 1)))):
+    x, w = torch.randn(2, 3, 5, 6, channels).permute(0, 1, 4, 2, 3), 0.1 * torch.randn(2, out, channels, size, size)
+    found = []
+    for devices in ({"cpu"}, set()):
+        kernels.DEVICES = devices
+        y = products.output(x, w, torch.ones(2, out), how)
+        g = y.sin()
+        assert kernels.in_wide_tiles(x, channels, out) and kernels.in_wide_tiles(g, out, channels)
+        by_weight = products.weight_gradient(g, x, (size, size), how)
+        found.append([y, products.input_gradient(g, w, (5, 6), how), *by_weight])
+    torch.testing.assert_close(*found, atol=2e-3, rtol=1e-3)
+
 for size, x in ((2, torch.randint(0, 5, (3, 4, 7, 6)).float()), (3, torch.randn(2, 7, 6, 3).permute(0, 3, 1, 2))):
     found = []
     for devices in ({"cpu"}, set()):

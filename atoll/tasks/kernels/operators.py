@@ -95,27 +95,20 @@ def weight_gradient(
     """(C, B, out, oh, ow) and (C, B, in, H, W) to (C, h * w * in, out) and (C, out)."""
     clients, batch, out, oh, ow = g.shape
     inner, pixels = kernel[0] * kernel[1] * x.shape[2], batch * oh * ow
-    aligned = in_wide_tiles(x, x.shape[2], out) and g.stride(2) == 1
     wide = g.element_size() == 4
     bm, bk, stages = (32, 32, 1) if wide else (_tile(inner, 64), 64, 3)  # measured on an H200
     bn = _tile(out, 64)
-    if aligned:
-        bm, bn, bk, stages = WEIGHT_TILE[:4]
-        bm, bn = min(bm, x.shape[2]), _tile(out, bn)
     tiles = -(-inner // bm) * -(-out // bn)
     splits = max(1, min(-(-pixels // 256), -(-(_PROGRAMS << wide) // (tiles * clients))))
     rows = torch.empty((splits, clients, inner, out), dtype=torch.float32, device=g.device)
     bias = torch.empty((splits, clients, out), dtype=torch.float32, device=g.device)
-    grid, strides = (tiles, splits, clients), [*g.stride(), *x.stride()]
-    if aligned:  # channels are next to each other
-        del strides[7], strides[2]
-    launched = _wide_kernels().wide_weight_gradient if aligned else _kernels().weight_gradient
-    launched[grid](
-        g, x, rows, bias, clients, pixels, *strides,
+    grid = (tiles, splits, clients)
+    _kernels().weight_gradient[grid](
+        g, x, rows, bias, clients, pixels, *g.stride(), *x.stride(),
         OUT=out, CHANNELS=x.shape[2], INNER=inner, KW=kernel[1], OH=oh, OW=ow, H=x.shape[3], W=x.shape[4],
         SH=stride[0], SW=stride[1], PH=padding[0], PW=padding[1], DH=dilation[0], DW=dilation[1],
         EACH=-(-pixels // splits), BM=bm, BN=bn, BK=bk, PRECISION=_precision(),
-        num_warps=WEIGHT_TILE[4] if aligned else 4, num_stages=stages,
+        num_warps=4, num_stages=stages,
     )  # fmt: skip
     if splits == 1:
         return rows[0].to(g.dtype), bias[0].to(g.dtype)
@@ -142,8 +135,7 @@ def _wide_kernels() -> Any:
 
 
 # Rows, columns, depth, stages and warps of a tile: measured on an H200.
-PRODUCT_TILE = {64: (128, 64, 32, 3, 4), 128: (128, 128, 32, 3, 8)}
-WEIGHT_TILE = (64, 128, 32, 3, 4)
+_WIDE_TILES = {64: (128, 64, 32, 3, 4), 128: (128, 128, 32, 4, 8)}
 
 
 def _wide_product(
@@ -156,7 +148,7 @@ def _wide_product(
 ) -> None:
     """`w` (C, n, rows, columns, channels)."""
     (clients, batch, oh, ow, n), (kh, kw, channels), w = out.shape, w.shape[2:], w.contiguous()
-    bm, bn, bk, stages, warps = PRODUCT_TILE[64 if n == 64 else 128]
+    bm, bn, bk, stages, warps = _WIDE_TILES[64 if n == 64 else 128]
     (sh, sw), (ph, pw), (dh, dw) = geometry
     pixels, strides = batch * oh * ow, [x.stride(d) for d in (0, 1, 3, 4)]
     _wide_kernels().wide_product[(-(-pixels // bm), -(-n // bn), clients)](

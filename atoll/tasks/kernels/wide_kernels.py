@@ -1,6 +1,6 @@
-"""Triton kernels for convolutions with many channels that lie next to each other: whole tiles belong to one tap.
+"""A Triton kernel for convolutions with many channels that lie next to each other: whole tiles belong to one tap.
 
-What `triton_kernels` computes for any convolution, without an index of its own for every number: which pixel a row sees
+What `triton_kernels.gather_product` computes for any convolution, without an index of its own for every number: which pixel a row sees
 is said once for a tile of channels, and weights lie with the summed axis in front, as newer tensor cores want them.
 Only `operators` imports this, and only where Triton is there.
 """
@@ -49,47 +49,3 @@ def wide_product(
         total += tl.load(bias + client * N + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
     to = out + (client * pixels + m[:, None]) * N + n[None, :]
     tl.store(to, total.to(out.dtype.element_ty), mask=(m < pixels)[:, None] & (n < N)[None, :])
-
-
-@triton.jit
-def wide_weight_gradient(
-    g, x, rows, bias, clients, pixels, gc, gb, gh, gw, sc, sb, sh, sw,
-    OUT: tl.constexpr, CHANNELS: tl.constexpr, INNER: tl.constexpr, KW: tl.constexpr, OH: tl.constexpr,
-    OW: tl.constexpr, H: tl.constexpr, W: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr,
-    PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, EACH: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """rows[s, c, k, n] = sum of x[c, source(p, k)] g[c, p, n] over the pixels p of part s; bias: the sum of g alone."""
-    client, part = tl.program_id(2).to(tl.int64), tl.program_id(1)
-    wide: tl.constexpr = (OUT + BN - 1) // BN
-    tile = tl.program_id(0)
-    first = tile // wide * BM
-    tap = first // CHANNELS
-    channel = first % CHANNELS + tl.arange(0, BM)
-    n = tile % wide * BN + tl.arange(0, BN)
-    down, right = tap // KW * DH - PH, tap % KW * DW - PW
-    x += client * sc
-    g += client * gc
-    total = tl.zeros((BM, BN), tl.float32)
-    alone = tl.zeros((BN,), tl.float32)
-    for start in range(0, EACH, BK):
-        i = start + tl.arange(0, BK)
-        p = part * EACH + i
-        real = (p < pixels) & (i < EACH)
-        b, r, q = p // (OH * OW), p % (OH * OW) // OW, p % OW
-        row, column = r * SH + down, q * SW + right
-        inside = real & (row >= 0) & (row < H) & (column >= 0) & (column < W)
-        seen = tl.load(
-            x + (b * sb + row * sh + column * sw)[:, None] + channel[None, :], mask=inside[:, None], other=0.0
-        )
-        slope = tl.load(
-            g + (b * gb + r * gh + q * gw)[:, None] + n[None, :], mask=real[:, None] & (n < OUT)[None, :], other=0.0
-        )
-        total = tl.dot(tl.trans(seen), slope, total, input_precision=PRECISION)
-        if tile < wide:  # the bias sees what the first row of tiles sees
-            alone += tl.sum(slope.to(tl.float32), 0)
-    place = part * clients + client
-    k = first + tl.arange(0, BM)
-    tl.store(rows + (place * INNER + k[:, None]) * OUT + n[None, :], total, mask=(n < OUT)[None, :])
-    if tile < wide:
-        tl.store(bias + place * OUT + n, alone, mask=n < OUT)

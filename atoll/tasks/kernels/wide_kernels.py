@@ -1,8 +1,8 @@
 """A Triton kernel for convolutions with many channels that lie next to each other: whole tiles belong to one tap.
 
-What `triton_kernels.gather_product` computes for any convolution, without an index of its own for every number: which pixel a row sees
-is said once for a tile of channels, and weights lie with the summed axis in front, as newer tensor cores want them.
-Only `operators` imports this, and only where Triton is there.
+What `gather_product` computes for any convolution, without an index of its own for every number: which pixel a row
+sees is said once for a tile of channels, and weights lie with the summed axis in front, as newer tensor cores want
+them. Only `operators` imports this, and only where Triton is there.
 """
 # mypy: ignore-errors
 

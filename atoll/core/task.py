@@ -58,6 +58,10 @@ class Task(Protocol):
         """The names of the parameters and buffers of the last layer ("head") or of normalisation ("norm")."""
         ...
 
+    def head_shape(self) -> tuple[int, int]:
+        """How many classes the last layer tells apart (1: none), and how many features enter it."""
+        ...
+
 
 class SecondModel(Task, Protocol):
     """A model that an algorithm owns beside the one it learns: a teacher, a smaller copy for slow devices.

@@ -119,6 +119,9 @@ class PrivateTask:
     def names(self, kind: str) -> tuple[str, ...]:
         return self.task.names(kind)
 
+    def head_shape(self) -> tuple[int, int]:
+        return self.task.head_shape()
+
     def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
         raise leak_error("the loss of a batch")
 

@@ -15,7 +15,7 @@ from atoll import rng, tree
 from atoll.core import Model, StepNeeds
 from atoll.errors import ConfigError
 from atoll.tasks.layers import BatchNorm, BatchNormPolicy, forward_pass, keyed, last_linear, make_stackable, norm_names
-from atoll.tasks.objectives import Objective
+from atoll.tasks.objectives import Classification, Objective
 from atoll.tree import Tree
 
 
@@ -171,6 +171,13 @@ class Supervised:
         if last is None:
             raise ConfigError("task.model: has no linear layer. Name what should stay with clients in algorithm.keep.")
         return tuple(f"{last[0]}.{k}" if last[0] else k for k in last[1].state_dict())
+
+    def head_shape(self) -> tuple[int, int]:
+        last = last_linear(self.model)
+        if last is None:
+            raise ConfigError("task.model: has no linear layer, so there are no features that enter the last one.")
+        classes = self.objective.classes if isinstance(self.objective, Classification) else 1
+        return classes, last[1].in_features
 
     def state(self, model: Model) -> Tree:
         """A model keyed like the module's own state, so that `module.load_state_dict` takes it."""

@@ -83,6 +83,9 @@ class Quadratics:
     def names(self, kind: str) -> tuple[str, ...]:
         return (kind,)
 
+    def head_shape(self) -> tuple[int, int]:
+        return 1, self.WIDTH
+
     def _each(self, params: Tree, batch: Tree) -> Tensor:
         off = flat(params) - batch["y"]
         return 0.5 * torch.einsum("bi,bij,bj->b", off, self._curvature(batch), off)

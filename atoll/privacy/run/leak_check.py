@@ -43,6 +43,9 @@ class NoiseOnlyTask:
     def names(self, kind: str) -> tuple[str, ...]:
         return self.private.names(kind)
 
+    def head_shape(self) -> tuple[int, int]:
+        return self.private.head_shape()
+
     def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
         return self.private.loss(params, buffers, batch)
 

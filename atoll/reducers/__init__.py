@@ -10,6 +10,7 @@ from atoll.reducers.clusters import ClippedClustering
 from atoll.reducers.collect import Collect
 from atoll.reducers.coordinatewise import Meamed, Median, TrimmedMean
 from atoll.reducers.geometric_median import GeometricMedian
+from atoll.reducers.gradient_mask import GradientMask
 from atoll.reducers.krum import Bulyan, Krum, MultiKrum
 from atoll.reducers.mean import Mean
 from atoll.reducers.minimum_diameter import MinimumDiameter
@@ -24,6 +25,7 @@ from atoll.reducers.trust import FLTrust, FoolsGold, Zeno
 REDUCERS: dict[str, Callable[..., Any]] = {
     "mean": Mean,
     "client_weights": client_weights,
+    "fedgma": GradientMask,
     "median": Median,
     "trimmed_mean": TrimmedMean,
     "meamed": Meamed,
@@ -65,6 +67,7 @@ __all__ = [
     "FLTrust",
     "FoolsGold",
     "GeometricMedian",
+    "GradientMask",
     "Krum",
     "Meamed",
     "Mean",

@@ -19,6 +19,7 @@ from atoll.algorithms.fedsgd import FedSGD
 from atoll.algorithms.local import model_of
 from atoll.algorithms.local_only import LocalOnly
 from atoll.algorithms.mimelite import MimeLite
+from atoll.algorithms.model_losses import ModelLosses
 from atoll.algorithms.moon import Moon
 from atoll.algorithms.optimizers import OPTIMIZERS, Optimizer, sgd
 from atoll.algorithms.partial_sharing import fedbn, fedper
@@ -77,6 +78,7 @@ __all__ = [
     "LocalOnly",
     "LocalStatistics",
     "MimeLite",
+    "ModelLosses",
     "Moon",
     "Optimizer",
     "PFedMe",

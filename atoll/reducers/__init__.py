@@ -9,6 +9,7 @@ from atoll.reducers.client_weights import ScaledMean, client_weights
 from atoll.reducers.clusters import ClippedClustering
 from atoll.reducers.collect import Collect
 from atoll.reducers.coordinatewise import Meamed, Median, TrimmedMean
+from atoll.reducers.deferred import Deferred
 from atoll.reducers.geometric_median import GeometricMedian
 from atoll.reducers.gradient_mask import GradientMask
 from atoll.reducers.krum import Bulyan, Krum, MultiKrum
@@ -19,6 +20,7 @@ from atoll.reducers.outliers import ThreeSigma
 from atoll.reducers.residual_reweighting import ResidualReweighting
 from atoll.reducers.secure_mean import SECURE, SecureMean
 from atoll.reducers.sign_agreement import RobustLearningRate, SignGuard
+from atoll.reducers.similarity import cosine_similarities, mean_and_largest_length
 from atoll.reducers.spectral import CovarianceFilter, DivideAndConquer
 from atoll.reducers.trust import FLTrust, FoolsGold, Zeno
 
@@ -63,6 +65,7 @@ __all__ = [
     "ClippedClustering",
     "Collect",
     "CovarianceFilter",
+    "Deferred",
     "DivideAndConquer",
     "FLTrust",
     "FoolsGold",
@@ -85,4 +88,6 @@ __all__ = [
     "TrimmedMean",
     "Zeno",
     "client_weights",
+    "cosine_similarities",
+    "mean_and_largest_length",
 ]

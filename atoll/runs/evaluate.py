@@ -79,7 +79,7 @@ class Evaluator:
         traits = setup.algorithm.traits()
         self.after = self.table.after and not traits.pooled
         self.personal = traits.personal or setup.round.per_client
-        self.partial = traits.partial
+        self.partial = traits.partial or setup.round.partial
         self.better = {k: m.better for k, m in setup.metrics.items()}
         self.snapshot = Program(setup.snapshot, Chain(), Collect(), setup.model)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.algorithms.local import model_of
 from atoll.core import Algorithm, Info, Model, Task, Total, Traits, Update
+from atoll.errors import ConfigError
 from atoll.tree import Tree
 
 _NOT_FINITE = 1e30  # the loss of a model that has diverged: nobody chooses it
@@ -47,6 +48,11 @@ class ModelLosses:
         for k in range(len(carry["losses"])):
             model = self._model(tree.rows(sent, k), own)
             columns = self.task.measure(model["params"], model["buffers"], batch)
+            if "loss" not in columns:
+                raise ConfigError(
+                    "round.name: clients choose a model by the loss of their examples, and this loss has no value "
+                    "for single ones. Use round.name = 'clustered_fl', or a loss of single examples."
+                )
             sums.append(columns["loss"].sum())
         losses = carry["losses"] + torch.stack(sums)
         return {**carry, "losses": losses, "seen": carry["seen"] + columns["weight"].sum()}

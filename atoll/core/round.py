@@ -149,6 +149,10 @@ class Round(ABC):
         """Other models of the server by name, measured on the test data and saved like the first: an average, say."""
         return {}
 
+    def ensembles(self, state: Tree) -> dict[str, Model]:
+        """Stacks of models by name, each measured on the test data as one: by the mean of its models' probabilities."""
+        return {}
+
     def download(self, ctx: Context, state: Tree, ids: Tensor) -> int:
         """Bytes of what each of these clients would be sent now."""
         sent, _ = self.broadcast(ctx, state, ids)

@@ -58,6 +58,9 @@ class RoundAround(Round):
     def beside(self, state: Tree) -> dict[str, Model]:
         return self.inner.beside(state)
 
+    def ensembles(self, state: Tree) -> dict[str, Model]:
+        return self.inner.ensembles(state)
+
     def download(self, ctx: Context, state: Tree, ids: Tensor) -> int:
         return self.inner.download(ctx, state, ids)
 

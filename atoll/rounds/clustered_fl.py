@@ -55,9 +55,6 @@ class ClusteredFL(Clustered):
                 "of this model; see diagnostics.clusters in the record of a run for what they are."
             )
 
-    def tells(self) -> str | None:
-        return "by its update alone with whom it is in a cluster" if self.clusters > 1 else None
-
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         everybody = torch.zeros(ctx.population, dtype=torch.int64)
         return {**stacked_servers(ctx, [model] * self.clusters, key), CLUSTER: everybody}

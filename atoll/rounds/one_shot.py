@@ -66,6 +66,11 @@ class OneShot(Round):
 
         return tree.map(mean, model_of(state["server"]))  # type: ignore[no-any-return]
 
+    def ensembles(self, state: Tree) -> dict[str, Model]:
+        """All who have trained, each alike."""
+        there = self._weights(state).nonzero()[:, 0].to(device_of(state))
+        return {"ensemble": tree.rows(model_of(state["server"]), there)}
+
     def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
         """What they have."""
         return sent_rows(ctx, state, ids)

@@ -128,6 +128,9 @@ class PrivateTask:
     def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         raise leak_error("the predictions of a batch")
 
+    def measure_together(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
+        raise leak_error("the predictions of a batch")
+
     def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
         raise leak_error("the logits of a batch")
 

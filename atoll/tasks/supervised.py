@@ -60,6 +60,12 @@ class Supervised:
         out, _ = self._forward(params, buffers, batch, training=False)
         return tree.map(lambda x: x * batch["mask"], self.objective.columns(out, batch["y"]))  # type: ignore[no-any-return]
 
+    def measure_together(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
+        models = range(len(tree.leaves(params)[0]))
+        each = [self._forward(tree.rows(params, m), tree.rows(buffers, m), batch, training=False)[0] for m in models]
+        columns = self.objective.columns(self.objective.together(torch.stack(each)), batch["y"])
+        return tree.map(lambda x: x * batch["mask"], columns)  # type: ignore[no-any-return]
+
     def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
         return self._forward(params, buffers, batch, training)[0]
 

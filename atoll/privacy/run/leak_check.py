@@ -52,6 +52,9 @@ class NoiseOnlyTask:
     def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         return self.private.measure(params, buffers, batch)
 
+    def measure_together(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
+        return self.private.measure_together(params, buffers, batch)
+
     def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
         return self.private.logits(params, buffers, batch, training)
 

@@ -309,7 +309,7 @@ CLIP = ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}]
     ("changes", "words"),
     [
         ({"clock": {"seconds_per_step": 0.1}}, r"clock: times a server .* use round.name = 'central'"),
-        ({"reducer": "median"}, r"reducer.name: in a \w+ round no two updates come together .* Leave reducer out"),
+        ({"reducer": "median"}, r"reducer.name: in a \w+ round no two updates come together.* Leave reducer out"),
         ({"algorithm": {"name": "scaffold", "lr": 0.1}}, r"round.name: Scaffold keeps a mean .* such as fedavg"),
         ({"algorithm": {"name": "centralised", "lr": 0.1}}, r"round.name: Centralised trains on all data"),
         ({"transform": [*CLIP, {"name": "gaussian_noise", "noise_multiplier": 1.0}]}, r"protects a sum"),

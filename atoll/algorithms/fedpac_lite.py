@@ -87,7 +87,8 @@ class FedPACLite:
             )
         classes = torch.zeros_like(batch["mask"], dtype=torch.int64) if len(like) == 1 else y.long()
         number = torch.arange(len(like), device=like.device)
-        return (classes[:, None] == number).to(like.dtype) * batch["mask"][:, None]
+        of_class: Tensor = (classes[:, None] == number).to(like.dtype) * batch["mask"][:, None]
+        return of_class
 
     def _head(self, model: Model) -> Model:
         names = self.task.names("head")

@@ -148,7 +148,7 @@ def choose(
     assert ctx.task is not None, "whoever runs a round that measures says what is learned"
     sent = all_sent(ctx, tree.select(state, PARTS))
     clusters = len(tree.leaves(sent["params"])[0])
-    program = _measuring(ctx.program, ctx.task, clusters)
+    program = _measuring(ctx.program, ctx.task, clusters)  # type: ignore[arg-type]  # tasks hash by what they are
     settings = {"algorithm": {"inner": ctx.settings["algorithm"]}, "chain": {}}
     more: dict[str, Any] = {"client_state": "read", "row_table": ctx.row_table, "max_steps": max_steps}
     asked = Train(program, settings, sent, {}, ids, rng.fold_name(key, "choose"), ctx.order, **more)

@@ -72,13 +72,13 @@ class ClusteredFL(Clustered):
         sizes, order = self.sizes(state), trained.order.cpu()
         used = int((sizes > 0).sum())
         means, largest = torch.zeros(self.clusters), torch.zeros(self.clusters)
-        for number in which.unique().tolist():
+        for number in sorted(set(which.tolist())):
             inside = order[which[order] == number]
             part = _of_rows(trained.partial, (which[order] == number).nonzero()[:, 0])
             if not len(part):
                 continue
             means[number], largest[number] = mean_and_largest_length(part, _PART)
-            whole = len(ids[inside].unique()) == len(part) == int(sizes[number])
+            whole = len(set(ids[inside].tolist())) == len(part) == int(sizes[number])
             split = self._decided(part, float(means[number]), float(largest[number])) if whole else None
             if split is not None and used < self.clusters:
                 parent = tree.map(lambda x, n=number: x[n], tree.select(state, PARTS))

@@ -60,7 +60,7 @@ def moved_on(state: Tree, ids: Tensor) -> Tree:
     """Each of these clients has what the one before it had, by their numbers."""
     if len(ids) < 2:
         return state
-    here = ids.unique().to(device_of(state))
+    here = torch.tensor(sorted(set(ids.tolist())), device=device_of(state))
     return tree.map(lambda x: x.index_copy(0, here, x[here.roll(1)]), state)  # type: ignore[no-any-return]
 
 

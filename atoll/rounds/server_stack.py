@@ -44,8 +44,9 @@ def all_sent(ctx: Context, state: Tree) -> Tree:
 
 def step_groups(ctx: Context, state: Tree, trained: Trained, which: Tensor, key: Tensor) -> StackStep:
     """Each server steps on the updates of its clients, `which` in the order of the request; the others stay."""
-    of_row, said, changed = which[trained.order.cpu()], {}, False
-    for number in which.unique().tolist():
+    of_row, changed = which[trained.order.cpu()], False
+    said: Tree = {}
+    for number in sorted(set(which.tolist())):
         inside = (of_row == number).nonzero()[:, 0]
         alone = _of_some(trained, inside, which == number)
         row = tree.map(lambda x, n=number: x[n], tree.select(state, PARTS))

@@ -9,7 +9,7 @@ from atoll.rounds.certified import Certified, smoothed_votes
 from atoll.rounds.clocked import Clocked
 from atoll.rounds.clustered_fl import ClusteredFL
 from atoll.rounds.compressed_broadcast import CompressedBroadcast
-from atoll.rounds.cyclic import Cyclic
+from atoll.rounds.cyclic import CyclicTransfer
 from atoll.rounds.gossip import Gossip
 from atoll.rounds.hypcluster import HypCluster
 from atoll.rounds.ifca import Ifca
@@ -27,7 +27,7 @@ ROUNDS: dict[str, Callable[..., Any]] = {
     "central": Central,
     "gossip": Gossip,
     "swarm": Swarm,
-    "cyclic": Cyclic,
+    "cyclic": CyclicTransfer,
     "ring": Ring,
     "one_shot": OneShot,
     "ifca": Ifca,
@@ -43,7 +43,7 @@ __all__ = [
     "Clocked",
     "ClusteredFL",
     "CompressedBroadcast",
-    "Cyclic",
+    "CyclicTransfer",
     "Gossip",
     "HypCluster",
     "Ifca",

@@ -24,7 +24,7 @@ _PART = "delta"  # of an update: what directions are read from
 Above0 = Annotated[float, Field(gt=0)]
 
 
-class Split(NamedTuple):
+class Bipartition(NamedTuple):
     """Who leaves a cluster."""
 
     leaving: NDArray[np.bool_]
@@ -87,14 +87,14 @@ class ClusteredFL(Clustered):
                 used += 1
         return state, which, {"mean_length": means, "largest_length": largest}
 
-    def _decided(self, part: Stack, mean: float, largest: float) -> Split | None:
+    def _decided(self, part: Stack, mean: float, largest: float) -> Bipartition | None:
         if len(part) < 2 or mean >= self.mean_below or largest <= self.largest_above:
             return None
         split = bipartition(cosine_similarities({_PART: part.updates.value[_PART]}, len(part)).numpy())
         return split if np.sqrt((1 - split.across) / 2) > self.gamma else None
 
 
-def bipartition(similar: NDArray[np.float64]) -> Split:
+def bipartition(similar: NDArray[np.float64]) -> Bipartition:
     """The two parts between which the largest similarity is smallest; the first row stays.
 
     Found by leaving out the weakest link of the maximum spanning tree: every other cut has a stronger one across it.
@@ -115,7 +115,7 @@ def bipartition(similar: NDArray[np.float64]) -> Split:
     leaving = np.zeros(n, bool)
     for i, (new, above, _) in enumerate(order):
         leaving[new] = i == weakest or leaving[above]
-    return Split(leaving, order[weakest][2])
+    return Bipartition(leaving, order[weakest][2])
 
 
 def _of_rows(stack: Stack, rows: Tensor) -> Stack:

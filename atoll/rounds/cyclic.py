@@ -18,7 +18,7 @@ from atoll.tree import Tree
 
 
 @dataclass(frozen=True)
-class Cyclic(Round):
+class CyclicTransfer(Round):
     """One client after the other trains what the one before it had (Chang et al., 2018: cyclic weight transfer).
 
     A round is one cycle over the cohort, by nature one training after the other. With `rings` > 1 so many copies

@@ -22,7 +22,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "mimelite": {"exact": False, "alone": False},
     "per_fedavg": {"exact": False, "alone": False},
     "apfl": {"exact": False, "alone": True},
-    "pfedme": {"exact": False, "alone": False},
+    "pfedme": {"exact": False, "alone": False, "inner_steps": 2},
     "fedrep": {"exact": False, "alone": False},
     "fedpac_lite": {"exact": False, "alone": False},
     "ditto": {"exact": False, "alone": True},

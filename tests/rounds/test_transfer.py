@@ -17,7 +17,7 @@ from atoll.engines import Loop, Vector
 from atoll.errors import ConfigError, SpecError
 from atoll.experiment import Experiment, set_up
 from atoll.records import RunFolder
-from atoll.rounds import Central, Cyclic, OneShot, Ring, Swarm
+from atoll.rounds import Central, CyclicTransfer, OneShot, Ring, Swarm
 from atoll.runs.checkpoint import read_checkpoint
 from atoll.tasks import Classification, Regression
 from atoll.testing.assertions import distance
@@ -52,7 +52,7 @@ def test_each_client_trains_what_the_one_before_it_had(engine: Any) -> None:
     problem, params = quadratics(), quadratics().model["params"]
     for client in (0, 2, 3, 5):
         params = after(problem, params, client)
-    made = played(problem, Cyclic(), 1, lambda r: [3, 0, 5, 2], engine)
+    made = played(problem, CyclicTransfer(), 1, lambda r: [3, 0, 5, 2], engine)
     assert distance(made.server["params"], params) < 1e-6
 
 
@@ -61,10 +61,12 @@ def test_each_client_trains_what_the_one_before_it_had(engine: Any) -> None:
 def test_a_ring_for_every_client_is_fedavg(rings: int, engine: Any) -> None:
     problem = network()
     truth = played(problem, Central(), 3, some(4), engine)
-    assert distance(played(problem, Cyclic(rings), 3, some(4), engine).server, truth.server) < 1e-6
+    assert distance(played(problem, CyclicTransfer(rings), 3, some(4), engine).server, truth.server) < 1e-6
 
 
-@pytest.mark.parametrize("round", [Cyclic(), Cyclic(3), Ring(), OneShot(), Swarm()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize(
+    "round", [CyclicTransfer(), CyclicTransfer(3), Ring(), OneShot(), Swarm()], ids=lambda r: type(r).__name__
+)
 def test_one_client_alone_is_local_training(round: Round) -> None:
     problem = plain(perceptron()).only(3)
     made = played(problem, round, 3)
@@ -85,12 +87,12 @@ def test_rings_go_round_apart_and_are_averaged_by_examples() -> None:
     n = problem.partition.sizes.float()
     shares = torch.stack([n[[0, 2, 4]].sum(), n[[1, 3, 5]].sum()]) / n.sum()
     want = tree.map(lambda a, b: shares[0] * a + shares[1] * b, *ends)
-    assert distance(played(problem, Cyclic(2), 1).server["params"], want) < 1e-6
+    assert distance(played(problem, CyclicTransfer(2), 1).server["params"], want) < 1e-6
 
 
 def test_a_shuffled_order_is_another_one_in_every_round() -> None:
     problem = quadratics()
-    made = federation(problem, FedAvg(problem.task, LR), round=Cyclic(order="shuffled"))
+    made = federation(problem, FedAvg(problem.task, LR), round=CyclicTransfer(order="shuffled"))
     orders = [made.run(range(6)).ids.tolist() for _ in range(3)]
     assert all(sorted(order) == [0, 1, 2, 3, 4, 5] for order in orders)
     assert len({tuple(order) for order in orders}) == 3

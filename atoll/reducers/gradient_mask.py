@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -24,6 +24,8 @@ class GradientMask(StackReducer):
     a = |mean of sign(u_k)| in every coordinate, all clients alike; m = 1 where a >= threshold, else a. With
     threshold = 0 it is the mean. Statistics (BatchNorm's) are averaged as they are.
     """
+
+    assumes: ClassVar[str] = "clients differ and do not lie: it is no defence, and one unbounded liar breaks it"
 
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.4
 

@@ -219,19 +219,24 @@ def test_the_second_order_makes_a_difference() -> None:
     assert distance(a, b) > 1e-3
 
 
-def test_fedrep_takes_turns() -> None:
+@pytest.mark.parametrize(("head_steps", "momentum"), [(2, 0.0), (1, 0.9)])
+def test_fedrep_takes_turns(head_steps: int, momentum: float) -> None:
     problem = plain(perceptron())
-    made = train(problem, FedRep(problem.task, LR, head_steps=2, body_steps=1), ROUNDS)
+    optimizer = sgd(momentum=momentum)
+    made = train(problem, FedRep(problem.task, LR, head_steps, body_steps=1, optimizer=optimizer), ROUNDS)
     truth = ByTorch(problem)
     for _ in range(ROUNDS):
         for c in range(6):
-            truth.own[c][0].load_state_dict(truth.server[0].state_dict())
+            model = truth.own[c]
+            model[0].load_state_dict(truth.server[0].state_dict())
+            head, body = (torch.optim.SGD(part.parameters(), LR, momentum) for part in (model[2], model[0]))
             for t, (x, y) in enumerate(truth.batches(c)):
-                g, on_head = gradients(truth.own[c], x, y), t % 3 < 2
-                moved(truth.own[c], [a * float((i >= 2) == on_head) for i, a in enumerate(g)], -LR)
-        head = copy.deepcopy(truth.server[2])
+                model.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                (head if t % (head_steps + 1) < head_steps else body).step()
+        last = copy.deepcopy(truth.server[2])
         truth.average(truth.own, truth.sizes())
-        truth.server[2].load_state_dict(head.state_dict())
+        truth.server[2].load_state_dict(last.state_dict())
         for c in range(6):
             truth.own[c][0].load_state_dict(truth.server[0].state_dict())
     agree(made, truth, own=True)

@@ -23,6 +23,7 @@ from atoll.records import RunFolder
 from atoll.reducers import Median
 from atoll.rounds import Central, ClusteredFL, HypCluster, Ifca
 from atoll.rounds.clustered_fl import bipartition
+from atoll.runs import run_together
 from atoll.runs.checkpoint import read_checkpoint
 from atoll.testing.assertions import distance
 from atoll.testing.harness import Federation, federation, some
@@ -271,6 +272,27 @@ def test_engines_agree_on_who_is_where(name: str, tmp_path: Path) -> None:
     for one, other in zip(lines(a), lines(b), strict=True):
         assert one["diagnostics"]["clusters"]["members"] == other["diagnostics"]["clusters"]["members"]
         assert one["accuracy"] == pytest.approx(other["accuracy"], abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["ifca", "clustered_fl"])
+def test_runs_that_share_a_stack_are_the_runs_alone(name: str, tmp_path: Path) -> None:
+    files = [{**GIVEN, "rounds": 2, "round": ROUNDS[name], "seed": seed} for seed in (0, 1)]
+    together = run_together([Experiment.parse(file) for file in files], [tmp_path / "s0", tmp_path / "s1"])
+    for file, stacked in zip(files, together, strict=True):
+        alone = atoll.run(file, tmp_path / f"alone{file['seed']}")
+        for a, b in zip(lines(alone), lines(stacked), strict=True):
+            assert a["diagnostics"]["clusters"]["members"] == b["diagnostics"]["clusters"]["members"]
+            assert a["clients"]["loss"]["mean"] == pytest.approx(b["clients"]["loss"]["mean"], rel=1e-4)
+
+
+def test_a_client_predicts_with_the_model_of_its_cluster(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", "ifca", rounds=2)
+    members = lines(done)[-1]["diagnostics"]["clusters"]["members"]
+    models = read_checkpoint(RunFolder(done.folder)).round["server"]["params"]
+    for client in (0, 5):
+        own = done.model(client=client).state_dict()
+        for name, value in own.items():
+            assert torch.equal(value, models[name][members[client]])
 
 
 def test_clients_are_measured_with_the_models_of_their_clusters(tmp_path: Path) -> None:

@@ -5,19 +5,26 @@ from typing import Any
 
 from atoll.algorithms.adafedprox import AdaFedProx
 from atoll.algorithms.afl import AgnosticFL
+from atoll.algorithms.apfl import APFL
 from atoll.algorithms.centralised import Centralised
 from atoll.algorithms.ditto import Ditto
 from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.feddyn import FedDyn
 from atoll.algorithms.fednova import FedNova
 from atoll.algorithms.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
+from atoll.algorithms.fedpac_lite import FedPACLite
 from atoll.algorithms.fedprox import FedProx
+from atoll.algorithms.fedrep import FedRep
 from atoll.algorithms.fedsgd import FedSGD
 from atoll.algorithms.local import model_of
 from atoll.algorithms.local_only import LocalOnly
+from atoll.algorithms.mimelite import MimeLite
+from atoll.algorithms.model_losses import ModelLosses
 from atoll.algorithms.moon import Moon
 from atoll.algorithms.optimizers import OPTIMIZERS, Optimizer, sgd
 from atoll.algorithms.partial_sharing import fedbn, fedper
+from atoll.algorithms.per_fedavg import PerFedAvg
+from atoll.algorithms.pfedme import PFedMe
 from atoll.algorithms.published import scaffold
 from atoll.algorithms.qffl import QFedAvg
 from atoll.algorithms.reptile import reptile
@@ -35,13 +42,19 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "fedadagrad": fedadagrad,
     "fedadam": fedadam,
     "fedyogi": fedyogi,
+    "mimelite": MimeLite,
     "feddyn": FedDyn,
     "moon": Moon,
     "qffl": QFedAvg,
     "afl": AgnosticFL,
     "reptile": reptile,
+    "per_fedavg": PerFedAvg,
     "ditto": Ditto,
+    "apfl": APFL,
+    "pfedme": PFedMe,
     "fedper": fedper,
+    "fedrep": FedRep,
+    "fedpac_lite": FedPACLite,
     "fedbn": fedbn,
     "local": LocalOnly,
     "centralised": Centralised,
@@ -49,6 +62,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
 
 __all__ = [
     "ALGORITHMS",
+    "APFL",
     "OPTIMIZERS",
     "AdaFedProx",
     "AgnosticFL",
@@ -57,12 +71,18 @@ __all__ = [
     "FedAvg",
     "FedDyn",
     "FedNova",
+    "FedPACLite",
     "FedProx",
+    "FedRep",
     "FedSGD",
     "LocalOnly",
     "LocalStatistics",
+    "MimeLite",
+    "ModelLosses",
     "Moon",
     "Optimizer",
+    "PFedMe",
+    "PerFedAvg",
     "QFedAvg",
     "Scaffold",
     "Snapshot",

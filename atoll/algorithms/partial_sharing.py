@@ -31,7 +31,7 @@ class PartialSharing:
         return model
 
     def client_state(self, model: Model) -> Tree:
-        _check_known(model, self.keep)
+        check_known(model, self.keep)
         return self._kept(model)
 
     def send(self, server: Tree) -> Tree:
@@ -84,7 +84,7 @@ def fedbn(
     return PartialSharing(task, lr, "norm", tuple(keep), optimizer, server_lr)
 
 
-def _check_known(model: Model, keep: tuple[str, ...]) -> None:
+def check_known(model: Model, keep: tuple[str, ...]) -> None:
     there = {**model["params"], **model["buffers"]}
     missing = [name for name in keep if name not in there]
     if missing:

@@ -114,6 +114,7 @@ class Evaluate:
     ids: Tensor  # (C,) whose examples, or whose models
     model: Model | None = None
     snapshot: Train | None = None
+    together: bool = False  # `model` is a stack of models, which predict by the mean of their probabilities
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from atoll import tree
 from atoll.clock import Clock, Overhead, Timeline
 from atoll.core.algorithm import Algorithm
 from atoll.core.reducer import Reducer
 from atoll.core.requests import Columns, Program, Request, Train
-from atoll.core.task import Model
+from atoll.core.task import Model, Task
 from atoll.core.transform import Transform
 from atoll.core.types import Participation
 from atoll.tree import Tree
@@ -48,6 +49,7 @@ class Context:
     sample: Callable[[], tuple[Tensor, Participation]]  # who takes part, and how they were drawn
     order: Tensor  # key: what the order of clients' examples is drawn from
     row_table: int = 0  # which of the population's tables of rows clients read
+    task: Task | None = None  # what is learned; None where nobody who runs the round knows
 
     def train(self, sent: Tree, state: Tree, ids: Tensor, key: Tensor, **more: Any) -> Train:
         """A request for this round's program."""
@@ -101,8 +103,20 @@ class Round(ABC):
         """The reducer that engines use; a ConfigError for a named one that this round would not use."""
         return named
 
+    @property
+    def partial(self) -> bool:
+        """Is no model of a server one for all? Then central metrics are the mean over clients' own models."""
+        return False
+
     def check(self, algorithm: Algorithm) -> None:
         """Refuse (ConfigError) an algorithm that cannot run in this round."""
+
+    def check_population(self, clients: int) -> None:
+        """Refuse (ConfigError) so many clients, if they are too few for it."""
+
+    def tells(self) -> str | None:
+        """What clients say beside their updates, which no noise on these covers: "which model fits it"; else None."""
+        return None
 
     def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round | None:
         """This round timed by a clock, where it knows better than a server that sends to all and waits; else None.
@@ -134,6 +148,15 @@ class Round(ABC):
     def beside(self, state: Tree) -> dict[str, Model]:
         """Other models of the server by name, measured on the test data and saved like the first: an average, say."""
         return {}
+
+    def ensembles(self, state: Tree) -> dict[str, Model]:
+        """Stacks of models by name, each measured on the test data as one: by the mean of its models' probabilities."""
+        return {}
+
+    def download(self, ctx: Context, state: Tree, ids: Tensor) -> int:
+        """Bytes of what each of these clients would be sent now."""
+        sent, _ = self.broadcast(ctx, state, ids)
+        return wire_bytes(tree.rows(sent, 0)) if self.per_client and len(ids) else wire_bytes(sent)
 
     def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
         """What these clients would be sent now, and the chain's state as they see it (rows with `per_client`)."""

@@ -25,6 +25,7 @@ Positive = Annotated[float, Field(gt=0), Scheduled()]
 Unsigned = Annotated[float, Field(ge=0), Scheduled()]
 Share = Annotated[float, Field(gt=0, le=1), Scheduled()]
 Fraction = Annotated[float, Field(ge=0, lt=1), Scheduled()]
+Proportion = Annotated[float, Field(ge=0, le=1), Scheduled()]
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,10 @@ class Task(Protocol):
         """One column per statistic, one row per example, so that any group of examples can be summed."""
         ...
 
+    def measure_together(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
+        """The same of several models, rows of the trees, that predict together: by the mean of their probabilities."""
+        ...
+
     def features(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
         """What enters the last layer, (B, features); as in training, or as when the model predicts."""
         ...
@@ -56,6 +60,10 @@ class Task(Protocol):
 
     def names(self, kind: str) -> tuple[str, ...]:
         """The names of the parameters and buffers of the last layer ("head") or of normalisation ("norm")."""
+        ...
+
+    def head_shape(self) -> tuple[int, int]:
+        """How many classes the last layer tells apart (1: none), and how many features enter it."""
         ...
 
 

@@ -32,6 +32,7 @@ class Measurement:
     rows: Tensor
     owner: Owners
     groups: int
+    together: bool = False
 
 
 def measurement(data: EvaluationData, request: Evaluate) -> Measurement:
@@ -39,11 +40,12 @@ def measurement(data: EvaluationData, request: Evaluate) -> Measurement:
     assert request.model is not None
     if request.on != "own":
         columns, rows = _common_rows(data, request.on)
-        return Measurement(columns, request.model, rows, np.zeros(len(rows), np.int64), 1)
+        return Measurement(columns, request.model, rows, np.zeros(len(rows), np.int64), 1, request.together)
     cohort = data.own_rows(request.ids)
     real = torch.arange(cohort.plan.shape[2]) < cohort.count[..., None]
     owner = torch.arange(len(request.ids))[:, None, None].expand(cohort.plan.shape)[real]
-    return Measurement(data.columns, request.model, cohort.plan[real], owner.numpy(), len(request.ids))
+    own = data.columns, request.model, cohort.plan[real], owner.numpy(), len(request.ids)
+    return Measurement(*own, request.together)
 
 
 def evaluate(data: EvaluationData | None, request: Evaluate, models: Models, stacked: bool) -> Evaluated:
@@ -81,7 +83,7 @@ def metrics_by_group(data: EvaluationData, columns: Columns, owner: Owners, grou
 def measure_rows(data: EvaluationData, asked: Measurement, rows: Tensor) -> Columns:
     """Some rows of a measurement; of none, the names of the columns."""
     if len(rows):
-        return measure(data.task, data.decode, asked.columns, asked.model, rows, data.batch)
+        return measure(data.task, data.decode, asked.columns, asked.model, rows, data.batch, asked.together)
     one = measure_rows(data, asked, torch.zeros(1, dtype=torch.int64))
     return {k: v[:0] for k, v in one.items()}
 
@@ -99,15 +101,24 @@ def measure_side_by_side(data: EvaluationData, asked: Sequence[Measurement]) -> 
     return [{k: v[owner == c] for k, v in columns.items()} for c in range(len(asked))]
 
 
-def measure(task: Task, decode: Decode, columns: Tree, model: Model, rows: Tensor | None, batch: int) -> Columns:
-    """One model on some rows of the data (None: all), a batch at a time."""
+def measure(
+    task: Task,
+    decode: Decode,
+    columns: Tree,
+    model: Model,
+    rows: Tensor | None,
+    batch: int,
+    together: bool = False,
+) -> Columns:
+    """One model, or several that predict together, on some rows of the data (None: all), a batch at a time."""
     device = tree.leaves(model["params"])[0].device
     n = len(columns["y"]) if rows is None else len(rows)
     rows = torch.arange(n) if rows is None else rows
     parts = []
     with torch.no_grad():
         for part in torch.split(rows.to(device), batch):  # type: ignore[no-untyped-call]
-            parts.append(_measured(task, decode, columns, model, part, torch.tensor(len(part), device=device)))
+            real = torch.tensor(len(part), device=device)
+            parts.append(_measured(task, decode, columns, model, part, real, together))
     return _arrays(parts, torch.ones(n, dtype=torch.bool))
 
 
@@ -187,9 +198,12 @@ def _test_plan(data: EvaluationData, on: str, clients: int) -> tuple[Tree, Tenso
     return columns, plan.expand(clients, -1, -1), count.expand(clients, -1)
 
 
-def _measured(task: Task, decode: Decode, columns: Tree, model: Model, rows: Tensor, n: Tensor) -> Tree:
+def _measured(
+    task: Task, decode: Decode, columns: Tree, model: Model, rows: Tensor, n: Tensor, together: bool = False
+) -> Tree:
     key = torch.zeros(2, dtype=torch.int64, device=rows.device)
-    return task.measure(model["params"], model["buffers"], batch_of(decode, columns, rows, n, key))
+    batch = batch_of(decode, columns, rows, n, key)
+    return (task.measure_together if together else task.measure)(model["params"], model["buffers"], batch)
 
 
 def _arrays(parts: list[Any], keep: Tensor) -> Columns:

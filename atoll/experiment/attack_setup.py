@@ -142,7 +142,7 @@ def _check_place(experiment: Experiment, attack: Attack, algorithm: Algorithm, r
     if round.per_client:
         raise ConfigError(
             f"attack.name: {name} replaces what a server receives, and in this round neighbours mix models without "
-            f"one. {instead}, or round.name = 'central'."
+            f"one, or the server has several. {instead}, or round.name = 'central'."
         )
     if experiment.secure is not None:
         raise SpecError(

@@ -233,7 +233,9 @@ def assemble(
     chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
     chain = with_secure_sum(chain, experiment.secure)
     wanted = reports_wanted(experiment, population.size) or participation.size
-    round = in_secret(_round(experiment, task, model, algorithm), experiment, algorithm, model, wanted)
+    topology = _round(experiment, task, model, algorithm, clients)
+    _check_told(topology, chain, private is not None)
+    round = in_secret(topology, experiment, algorithm, model, wanted)
     round = in_virtual_time(round, experiment, population, training, dataset.labels)
     given: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
     reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **given))
@@ -278,10 +280,11 @@ def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple
     return population, WithoutServer(make_sampler(experiment, population.size - 1))
 
 
-def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Algorithm) -> Round:
+def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Algorithm, clients: int) -> Round:
     """The topology, with what goes around it: a second pass for BatchNorm's statistics, an average of models."""
     round: Round = build(ROUNDS, experiment.round, where="round")
     round.check(algorithm)
+    round.check_population(clients)
     if model["buffers"] and experiment.task.batch_norm == "recompute":
         round = Recompute.around(round, Statistics(task), model["buffers"])
     if experiment.broadcast:
@@ -289,6 +292,16 @@ def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Al
         round = CompressedBroadcast.around(round, codecs)
     decay = None if experiment.server is None else experiment.server.ema
     return round if decay is None else Averaged.around(round, decay, algorithm)
+
+
+def _check_told(round: Round, chain: Chain, private: bool) -> None:
+    """What clients say beside their updates has no noise on it."""
+    told = round.tells()
+    if told is not None and (private or chain.mechanisms()):
+        raise ConfigError(
+            f"round.name: in this round a client tells the server {told}, which noise on its updates or gradients does "
+            "not cover: there is no epsilon. Leave the noise out, or use round.name = 'central'."
+        )
 
 
 def _whole(experiment: Experiment, algorithm: Algorithm) -> Algorithm:

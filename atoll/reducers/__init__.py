@@ -9,7 +9,9 @@ from atoll.reducers.client_weights import ScaledMean, client_weights
 from atoll.reducers.clusters import ClippedClustering
 from atoll.reducers.collect import Collect
 from atoll.reducers.coordinatewise import Meamed, Median, TrimmedMean
+from atoll.reducers.deferred import Deferred
 from atoll.reducers.geometric_median import GeometricMedian
+from atoll.reducers.gradient_mask import GradientMask
 from atoll.reducers.krum import Bulyan, Krum, MultiKrum
 from atoll.reducers.mean import Mean
 from atoll.reducers.minimum_diameter import MinimumDiameter
@@ -18,12 +20,14 @@ from atoll.reducers.outliers import ThreeSigma
 from atoll.reducers.residual_reweighting import ResidualReweighting
 from atoll.reducers.secure_mean import SECURE, SecureMean
 from atoll.reducers.sign_agreement import RobustLearningRate, SignGuard
+from atoll.reducers.similarity import cosine_similarities, mean_and_largest_length
 from atoll.reducers.spectral import CovarianceFilter, DivideAndConquer
 from atoll.reducers.trust import FLTrust, FoolsGold, Zeno
 
 REDUCERS: dict[str, Callable[..., Any]] = {
     "mean": Mean,
     "client_weights": client_weights,
+    "fedgma": GradientMask,
     "median": Median,
     "trimmed_mean": TrimmedMean,
     "meamed": Meamed,
@@ -61,10 +65,12 @@ __all__ = [
     "ClippedClustering",
     "Collect",
     "CovarianceFilter",
+    "Deferred",
     "DivideAndConquer",
     "FLTrust",
     "FoolsGold",
     "GeometricMedian",
+    "GradientMask",
     "Krum",
     "Meamed",
     "Mean",
@@ -82,4 +88,6 @@ __all__ = [
     "TrimmedMean",
     "Zeno",
     "client_weights",
+    "cosine_similarities",
+    "mean_and_largest_length",
 ]

@@ -7,16 +7,33 @@ from atoll.rounds.averaged import Averaged
 from atoll.rounds.central import Central
 from atoll.rounds.certified import Certified, smoothed_votes
 from atoll.rounds.clocked import Clocked
+from atoll.rounds.clustered_fl import ClusteredFL
 from atoll.rounds.compressed_broadcast import CompressedBroadcast
+from atoll.rounds.cyclic import CyclicTransfer
 from atoll.rounds.gossip import Gossip
+from atoll.rounds.hypcluster import HypCluster
+from atoll.rounds.ifca import Ifca
+from atoll.rounds.one_shot import OneShot
 from atoll.rounds.recompute import Recompute
+from atoll.rounds.ring import Ring
 from atoll.rounds.secure_record import SecureRecord
 from atoll.rounds.secured import Secured
 from atoll.rounds.server_step import ServerStep, client_key, server_state, server_step
+from atoll.rounds.swarm import Swarm
 from atoll.rounds.under_attack import UnderAttack
 from atoll.rounds.with_root import WithRoot
 
-ROUNDS: dict[str, Callable[..., Any]] = {"central": Central, "gossip": Gossip}
+ROUNDS: dict[str, Callable[..., Any]] = {
+    "central": Central,
+    "gossip": Gossip,
+    "swarm": Swarm,
+    "cyclic": CyclicTransfer,
+    "ring": Ring,
+    "one_shot": OneShot,
+    "ifca": Ifca,
+    "hypcluster": HypCluster,
+    "clustered_fl": ClusteredFL,
+}
 
 __all__ = [
     "ROUNDS",
@@ -24,12 +41,19 @@ __all__ = [
     "Central",
     "Certified",
     "Clocked",
+    "ClusteredFL",
     "CompressedBroadcast",
+    "CyclicTransfer",
     "Gossip",
+    "HypCluster",
+    "Ifca",
+    "OneShot",
     "Recompute",
+    "Ring",
     "SecureRecord",
     "Secured",
     "ServerStep",
+    "Swarm",
     "UnderAttack",
     "WithRoot",
     "client_key",

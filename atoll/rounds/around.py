@@ -26,8 +26,18 @@ class RoundAround(Round):
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         return self.inner.reducer(named)
 
+    @property
+    def partial(self) -> bool:
+        return self.inner.partial
+
     def check(self, algorithm: Algorithm) -> None:
         self.inner.check(algorithm)
+
+    def check_population(self, clients: int) -> None:
+        self.inner.check_population(clients)
+
+    def tells(self) -> str | None:
+        return self.inner.tells()
 
     def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round | None:
         inner = self.inner.in_virtual_time(clock, steps)
@@ -47,6 +57,12 @@ class RoundAround(Round):
 
     def beside(self, state: Tree) -> dict[str, Model]:
         return self.inner.beside(state)
+
+    def ensembles(self, state: Tree) -> dict[str, Model]:
+        return self.inner.ensembles(state)
+
+    def download(self, ctx: Context, state: Tree, ids: Tensor) -> int:
+        return self.inner.download(ctx, state, ids)
 
     def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
         return self.inner.broadcast(ctx, state, ids)

@@ -68,7 +68,7 @@ class Clocked(RoundAround):
     def _timeline(self, ctx: Context, state: Tree) -> Timeline:
         ids, _ = ctx.sample()
         inner = tree.without(state, (NAME,))
-        down, up = bytes_of(ctx, self.inner.broadcast(ctx, inner, ids)[0])
+        down, up = float(self.inner.download(ctx, inner, ids)), bytes_of(ctx, {})[1]
         overhead = self.inner.overhead(ctx, inner, ids)
         if overhead is not None:
             down, up = down + overhead.down, overhead.up

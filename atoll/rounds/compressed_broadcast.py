@@ -34,7 +34,10 @@ class CompressedBroadcast(RoundAround):
     def around(cls, inner: Round, transforms: Sequence[Transform]) -> CompressedBroadcast:
         """A ConfigError where there is no server, or where something is no codec."""
         if inner.per_client:
-            raise ConfigError("broadcast: compresses what a server sends, and here is none. Leave it out.")
+            raise ConfigError(
+                "broadcast: compresses what a server sends to all, and here is none that sends all the same. "
+                "Leave it out."
+            )
         codec, _ = Chain(tuple(transforms)).bind(Spec())
         for i, transform in enumerate(codec.transforms):
             if type(transform) is not Transform and type(transform).layout is Transform.layout:

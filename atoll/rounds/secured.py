@@ -61,7 +61,8 @@ class Secured(RoundAround):
         """A ConfigError where there is no server that could sum."""
         if inner.per_client:
             raise ConfigError(
-                "secure: lets a server learn a sum and nothing else, and in this round there is no server. "
+                "secure: lets a server learn a sum and nothing else, and in this round there is no server that sums "
+                "all of them. "
                 "Leave [secure] out, or use round.name = 'central'."
             )
         return cls(inner, *options)

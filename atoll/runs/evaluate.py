@@ -79,7 +79,7 @@ class Evaluator:
         traits = setup.algorithm.traits()
         self.after = self.table.after and not traits.pooled
         self.personal = traits.personal or setup.round.per_client
-        self.partial = traits.partial
+        self.partial = traits.partial or setup.round.partial
         self.better = {k: m.better for k, m in setup.metrics.items()}
         self.snapshot = Program(setup.snapshot, Chain(), Collect(), setup.model)
 
@@ -110,11 +110,14 @@ class Evaluator:
         return found
 
     def _beside(self, state: Tree) -> Asking[dict[str, dict[str, float]]]:
-        models = {} if self.setup.dataset.test is None else self.setup.round.beside(state)
-        measured = {}
-        for name, model in models.items():
-            table = yield from self._one_model(model, "test")
-            measured[name] = {k: float(v[0]) for k, v in table.items()}
+        measured: dict[str, dict[str, float]] = {}
+        if self.setup.dataset.test is None:
+            return measured
+        round = self.setup.round
+        for models, together in ((round.beside(state), False), (round.ensembles(state), True)):
+            for name, model in models.items():
+                table = yield from self._one_model(model, "test", together)
+                measured[name] = {k: float(v[0]) for k, v in table.items()}
         return measured
 
     def _central(self, ctx: Context, state: Tree, key: Tensor) -> Asking[dict[str, float]]:
@@ -135,8 +138,8 @@ class Evaluator:
             return (yield from self._own_models(ctx, state, key, "own", self.ids, trained=False))
         return (yield from self._one_model(self.setup.round.model(state), "own"))
 
-    def _one_model(self, model: Model, on: Literal["test", "own", "probe"]) -> Asking[Table]:
-        pending = yield Evaluate(on, self.ids, model)
+    def _one_model(self, model: Model, on: Literal["test", "own", "probe"], together: bool = False) -> Asking[Table]:
+        pending = yield Evaluate(on, self.ids, model, together=together)
         answer: Evaluated = pending.result()
         return answer.metrics
 

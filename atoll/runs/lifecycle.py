@@ -220,7 +220,7 @@ def about(loop: RunLoop) -> Info:
         "engine": {"name": engine.name, "reason": reason, "choice": choice, "together": loop.together},
         "metric": setup.metric,
         "better": {name: metric.better for name, metric in setup.metrics.items()},
-        "personal": setup.algorithm.traits().personal or setup.algorithm.traits().partial,
+        "personal": setup.algorithm.traits().personal or setup.algorithm.traits().partial or setup.round.partial,
         "security": security_of(setup).written(),
         **({} if setup.attack is None else {"attack": setup.attack.written()}),
         "notes": setup.notes,

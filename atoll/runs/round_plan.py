@@ -82,6 +82,7 @@ class RoundPlan:
             None if self.template.silent() else self.upload.fixed_bytes,
             lambda: self.sample(number),
             self.order(number),
+            task=self.setup.training_task,
         )
 
     def settings(self, algorithm: Algorithm, before: Tree) -> dict[str, float]:

@@ -119,10 +119,16 @@ class PrivateTask:
     def names(self, kind: str) -> tuple[str, ...]:
         return self.task.names(kind)
 
+    def head_shape(self) -> tuple[int, int]:
+        return self.task.head_shape()
+
     def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
         raise leak_error("the loss of a batch")
 
     def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
+        raise leak_error("the predictions of a batch")
+
+    def measure_together(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         raise leak_error("the predictions of a batch")
 
     def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:

@@ -3,6 +3,7 @@
 `losses` gives a sum and a weight per example, so that a masked mean over any group is sum / weight.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -53,6 +54,10 @@ class Objective(Protocol):
         """What metrics are made of: (B,) each."""
         ...
 
+    def together(self, outs: Tensor) -> Tensor:
+        """(M, B, ...) of several models as one's (B, ...): the mean of their probabilities, or of their outputs."""
+        ...
+
     def refuse(self, out: Tensor, y: Tensor) -> str | None:
         """Why these outputs cannot be scored against these targets, if they cannot."""
         ...
@@ -97,6 +102,9 @@ class Classification:
         }
         return known if "out0" in self.extra else {k: v for k, v in known.items() if k in self.extra}
 
+    def together(self, outs: Tensor) -> Tensor:
+        return _mean_chance(outs) if self.classes == 2 and is_one_logit(outs[0]) else _mean_chances(outs)
+
     def refuse(self, out: Tensor, y: Tensor) -> str | None:
         if self.classes == 2 and is_one_logit(out):
             return None
@@ -127,6 +135,9 @@ class Regression:
         usual |= {"squared": _rowwise((out - y) ** 2), "absolute": _rowwise((out - y).abs())}
         return {**usual, **_families(out, y)} if "out0" in self.extra else usual
 
+    def together(self, outs: Tensor) -> Tensor:
+        return _mean_chance(outs) if self.labels else outs.mean(0)
+
     def refuse(self, out: Tensor, y: Tensor) -> str | None:
         if out.numel() != y.numel() or out.shape[0] != y.shape[0]:
             return f"the model's outputs are {tuple(out.shape)}, the targets {tuple(y.shape)}; they must agree"
@@ -154,11 +165,25 @@ class NextToken:
         hits = ((out.argmax(-1) == y) & (y != self.ignored)).float().sum(1)
         return {"weight": weight, "loss": sums, "correct": hits}
 
+    def together(self, outs: Tensor) -> Tensor:
+        return _mean_chances(outs)
+
     def refuse(self, out: Tensor, y: Tensor) -> str | None:
         if out.dim() != 3 or out.shape[:2] != y.shape or out.shape[2] < self.vocabulary:
             wanted = (*y.shape, self.vocabulary)
             return f"the model's outputs are {tuple(out.shape)}; next-token targets need {wanted}"
         return None
+
+
+def _mean_chances(outs: Tensor) -> Tensor:
+    """The logarithm of the mean of softmax, whose softmax is that mean."""
+    return torch.logsumexp(outs.float().log_softmax(-1), 0) - math.log(len(outs))
+
+
+def _mean_chance(outs: Tensor) -> Tensor:
+    """The logit of the mean of sigmoid."""
+    yes, no = (torch.logsumexp(F.logsigmoid(z.float()), 0) for z in (outs, -outs))
+    return yes - no
 
 
 def _families(out: Tensor, y: Tensor) -> Tree:

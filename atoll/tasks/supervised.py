@@ -15,7 +15,7 @@ from atoll import rng, tree
 from atoll.core import Model, StepNeeds
 from atoll.errors import ConfigError
 from atoll.tasks.layers import BatchNorm, BatchNormPolicy, forward_pass, keyed, last_linear, make_stackable, norm_names
-from atoll.tasks.objectives import Objective
+from atoll.tasks.objectives import Classification, Objective
 from atoll.tree import Tree
 
 
@@ -59,6 +59,12 @@ class Supervised:
     def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         out, _ = self._forward(params, buffers, batch, training=False)
         return tree.map(lambda x: x * batch["mask"], self.objective.columns(out, batch["y"]))  # type: ignore[no-any-return]
+
+    def measure_together(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
+        models = range(len(tree.leaves(params)[0]))
+        each = [self._forward(tree.rows(params, m), tree.rows(buffers, m), batch, training=False)[0] for m in models]
+        columns = self.objective.columns(self.objective.together(torch.stack(each)), batch["y"])
+        return tree.map(lambda x: x * batch["mask"], columns)  # type: ignore[no-any-return]
 
     def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
         return self._forward(params, buffers, batch, training)[0]
@@ -171,6 +177,13 @@ class Supervised:
         if last is None:
             raise ConfigError("task.model: has no linear layer. Name what should stay with clients in algorithm.keep.")
         return tuple(f"{last[0]}.{k}" if last[0] else k for k in last[1].state_dict())
+
+    def head_shape(self) -> tuple[int, int]:
+        last = last_linear(self.model)
+        if last is None:
+            raise ConfigError("task.model: has no linear layer, so there are no features that enter the last one.")
+        classes = self.objective.classes if isinstance(self.objective, Classification) else 1
+        return classes, last[1].in_features
 
     def state(self, model: Model) -> Tree:
         """A model keyed like the module's own state, so that `module.load_state_dict` takes it."""

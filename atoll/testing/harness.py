@@ -93,6 +93,7 @@ class Federation:
             wire_bytes({"weight": torch.ones(()), "value": self.update_like}),
             lambda: (who, participation),
             rng.key("order", self.number),
+            task=self.problem.task,
         )
 
     def request(self, ids: Sequence[int], **more: Any) -> Train:

@@ -67,6 +67,9 @@ class Quadratics:
     def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         return {"loss": self._each(params, batch) * batch["mask"], "weight": batch["mask"]}
 
+    def measure_together(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
+        return self.measure(tree.map(lambda x: x.mean(0), params), buffers, batch)
+
     def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
         return self.features(params, buffers, batch)
 
@@ -82,6 +85,9 @@ class Quadratics:
 
     def names(self, kind: str) -> tuple[str, ...]:
         return (kind,)
+
+    def head_shape(self) -> tuple[int, int]:
+        return 1, self.WIDTH
 
     def _each(self, params: Tree, batch: Tree) -> Tensor:
         off = flat(params) - batch["y"]

@@ -108,7 +108,8 @@ def check_transforms(
     calls = [x for p, x in tree.paths(marked.state) if p.endswith("calls")]
     need(bool(calls), f"{name}: state of transforms is in the round's state", "none", "a leaf", "state that is dropped")
     cause = "the chain's new state is not returned"
-    need(float(calls[0].max()) == 2.0, f"{name}: state of transforms is kept", float(calls[0].max()), 2.0, cause)
+    most = float(calls[0].max())  # once a round; more where a model passes several clients in one
+    need(most >= 2.0, f"{name}: state of transforms is kept", most, "at least 2", cause)
     return True
 
 

@@ -89,6 +89,7 @@ TRANSFORM_OPTIONS: dict[str, dict[str, Any]] = {
 REDUCER_OPTIONS: dict[str, dict[str, Any]] = {
     "mean": {},
     "client_weights": {"weights": {"1": 2.0, "3": 0.5}, "population": 100},
+    "fedgma": {},
     "median": {},
     "trimmed_mean": {"share": 0.2},
     "meamed": {"byzantine": 2},

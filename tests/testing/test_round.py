@@ -52,11 +52,17 @@ def chain(name: str) -> tuple[Any, ...]:
     return tuple(TRANSFORMS[n](**o) for n, o in (*before, (name, OPTIONS[name])))
 
 
+NO_SERVER = ("gossip", "cyclic", "ring", "one_shot")  # nobody holds two updates
+CLUSTERS = ("ifca", "hypcluster", "clustered_fl")  # a server with several models
+
+
 def holds(round: str, reducer: str, policy: str, transform: str) -> bool:
     """What is expected to hold together."""
-    if round == "gossip" and (reducer != "mean" or policy == "recompute"):
+    if round in NO_SERVER and reducer != "mean":
         return False
-    if transform in SUMS and (round == "gossip" or reducer != "mean"):
+    if round in NO_SERVER + CLUSTERS and (policy == "recompute" or transform in SUMS):
+        return False
+    if transform in SUMS and reducer != "mean":
         return False
     return not (policy == "local" and transform == "joint_clip")  # no buffers are left for "rest"
 
@@ -64,15 +70,21 @@ def holds(round: str, reducer: str, policy: str, transform: str) -> bool:
 FIRST = ("mean", "client_weights", "median", "trimmed_mean")  # one of every kind
 # Its residuals are divided by their scale plus 1e-7, as in its authors' code: near zero four times as long is not alike
 ABSOLUTE = ("residual_reweighting",)
+TWO = ("mean", "median")
+ONCE = ("central", "gossip")  # with every reducer; others with two
+OWN_WAY = ("cyclic", "ring", "one_shot", "ifca", "clustered_fl")  # swarm steps as central does, hypcluster as ifca
+OTHERS = [r for r in REDUCERS if r not in FIRST + ABSOLUTE]
 
 
 @pytest.mark.parametrize("policy", BATCH_NORM)
 @pytest.mark.parametrize("transform", TRANSFORMS)
-@pytest.mark.parametrize("name", ROUNDS)
 @pytest.mark.parametrize(
-    "reducers",
-    [FIRST, pytest.param([r for r in REDUCERS if r not in FIRST + ABSOLUTE], marks=pytest.mark.slow)],
-    ids=["first", "others"],
+    ("name", "reducers"),
+    [
+        *(pytest.param(name, FIRST, id=f"first-{name}") for name in ONCE),
+        *(pytest.param(name, OTHERS, id=f"others-{name}", marks=pytest.mark.slow) for name in ONCE),
+        *(pytest.param(name, TWO, id=f"two-{name}", marks=pytest.mark.slow) for name in OWN_WAY),
+    ],
 )
 def test_the_server_side_of_every_transform_is_run_by_every_round_that_takes_it(
     name: str, transform: str, policy: str, reducers: list[str]
@@ -83,12 +95,12 @@ def test_the_server_side_of_every_transform_is_run_by_every_round_that_takes_it(
         assert ran == holds(name, reducer, policy, transform), (reducer, ran)
 
 
-@pytest.mark.parametrize("name", ROUNDS)
+@pytest.mark.parametrize("name", slow_but(ROUNDS, "central", "gossip", "cyclic", "ifca"))
 def test_every_registered_round_conforms(name: str) -> None:
     assert check_round(ROUNDS[name]())[-1] == "both halves of every transform"
 
 
-@pytest.mark.parametrize("name", ROUNDS)
+@pytest.mark.parametrize("name", slow_but(ROUNDS, "central", "gossip", "cyclic", "ifca"))
 def test_every_registered_round_is_the_same_on_every_engine(name: str) -> None:
     agrees_on_engines(ROUNDS[name](), [Loop, Vector, Threads])
 

@@ -109,7 +109,7 @@ class Vector(LocalEngine):
     def signature(self, request: Request) -> Hashable:
         if isinstance(request, Train):
             return self._signatures.train(request, self.store, self._planned(request)[0].plan.shape[2])
-        if isinstance(request, Evaluate) and request.model is not None and self.defers:
+        if isinstance(request, Evaluate) and request.model is not None and not request.together and self.defers:
             return self._signatures.evaluate(request, self.data.evaluation)
         return None
 

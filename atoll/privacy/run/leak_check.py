@@ -43,11 +43,17 @@ class NoiseOnlyTask:
     def names(self, kind: str) -> tuple[str, ...]:
         return self.private.names(kind)
 
+    def head_shape(self) -> tuple[int, int]:
+        return self.private.head_shape()
+
     def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
         return self.private.loss(params, buffers, batch)
 
     def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
         return self.private.measure(params, buffers, batch)
+
+    def measure_together(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
+        return self.private.measure_together(params, buffers, batch)
 
     def logits(self, params: Tree, buffers: Tree, batch: Tree, training: bool = True) -> Tensor:
         return self.private.logits(params, buffers, batch, training)

@@ -104,6 +104,13 @@ class Round(ABC):
     def check(self, algorithm: Algorithm) -> None:
         """Refuse (ConfigError) an algorithm that cannot run in this round."""
 
+    def check_population(self, population: int) -> None:
+        """Refuse (ConfigError) so many clients, if this round cannot be made of them."""
+
+    def facts(self, population: int) -> dict[str, Any]:
+        """What run.json says of the topology: {"topology": ...}, or nothing."""
+        return {}
+
     def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round | None:
         """This round timed by a clock, where it knows better than a server that sends to all and waits; else None.
 

@@ -233,7 +233,9 @@ def assemble(
     chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
     chain = with_secure_sum(chain, experiment.secure)
     wanted = reports_wanted(experiment, population.size) or participation.size
-    round = in_secret(_round(experiment, task, model, algorithm), experiment, algorithm, model, wanted)
+    topology = _round(experiment, task, model, algorithm)
+    topology.check_population(population.size)
+    round = in_secret(topology, experiment, algorithm, model, wanted)
     round = in_virtual_time(round, experiment, population, training, dataset.labels)
     given: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
     reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **given))

@@ -8,7 +8,19 @@ from atoll.rounds.central import Central
 from atoll.rounds.certified import Certified, smoothed_votes
 from atoll.rounds.clocked import Clocked
 from atoll.rounds.compressed_broadcast import CompressedBroadcast
-from atoll.rounds.gossip import Gossip
+from atoll.rounds.decentralised import (
+    DECENTRALISED,
+    GRAPHS,
+    AllReduce,
+    Choco,
+    Decentralised,
+    Epidemic,
+    ExactDiffusion,
+    Gossip,
+    GradientTracking,
+    PeerGraph,
+    PushSum,
+)
 from atoll.rounds.recompute import Recompute
 from atoll.rounds.secure_record import SecureRecord
 from atoll.rounds.secured import Secured
@@ -16,16 +28,26 @@ from atoll.rounds.server_step import ServerStep, client_key, server_state, serve
 from atoll.rounds.under_attack import UnderAttack
 from atoll.rounds.with_root import WithRoot
 
-ROUNDS: dict[str, Callable[..., Any]] = {"central": Central, "gossip": Gossip}
+ROUNDS: dict[str, Callable[..., Any]] = {"central": Central, **DECENTRALISED}
 
 __all__ = [
+    "DECENTRALISED",
+    "GRAPHS",
     "ROUNDS",
+    "AllReduce",
     "Averaged",
     "Central",
     "Certified",
+    "Choco",
     "Clocked",
     "CompressedBroadcast",
+    "Decentralised",
+    "Epidemic",
+    "ExactDiffusion",
     "Gossip",
+    "GradientTracking",
+    "PeerGraph",
+    "PushSum",
     "Recompute",
     "SecureRecord",
     "Secured",

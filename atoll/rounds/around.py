@@ -29,6 +29,12 @@ class RoundAround(Round):
     def check(self, algorithm: Algorithm) -> None:
         self.inner.check(algorithm)
 
+    def check_population(self, population: int) -> None:
+        self.inner.check_population(population)
+
+    def facts(self, population: int) -> dict[str, Any]:
+        return self.inner.facts(population)
+
     def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round | None:
         inner = self.inner.in_virtual_time(clock, steps)
         return None if inner is None else replace(self, inner=inner)

@@ -41,6 +41,9 @@ OPTIONS = {  # for the kit's models
 # What a round takes; everything else it must refuse. A reducer that looks at single updates has no noisy sum.
 SUMS = {"gaussian_noise", "laplace_noise", "banded_noise", "tree_noise", "discrete_gaussian", "skellam", "secure_sum"}
 SUMS |= {"approximate_local", "adaptive_clip", "shared_mask", "sketch"}
+# What partial sums make large again.
+SMALLER = {"top_k", "rand_k", "low_rank", "qsgd", "uniform_quantise", "drive", "half", "sign", "ternary", "mask_layers"}
+SMALLER |= {"shared_mask", "sketch", "relevance", "entropy"}
 
 
 # Updates come four times as long once: a bound between the two would make a difference that is none of the round's.
@@ -54,9 +57,12 @@ def chain(name: str) -> tuple[Any, ...]:
 
 def holds(round: str, reducer: str, policy: str, transform: str) -> bool:
     """What is expected to hold together."""
-    if round == "gossip" and (reducer != "mean" or policy == "recompute"):
+    alone = round not in ("central", "all_reduce")
+    if round != "central" and (reducer != "mean" or (alone and policy == "recompute")):
         return False
-    if transform in SUMS and (round == "gossip" or reducer != "mean"):
+    if round == "all_reduce" and transform in SMALLER:
+        return False
+    if transform in SUMS and (alone or reducer != "mean"):
         return False
     return not (policy == "local" and transform == "joint_clip")  # no buffers are left for "rest"
 

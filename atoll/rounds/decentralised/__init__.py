@@ -22,7 +22,7 @@ from atoll.rounds.decentralised.gossip import Gossip
 from atoll.rounds.decentralised.gradient_tracking import GradientTracking
 from atoll.rounds.decentralised.graph_file import FileGraph
 from atoll.rounds.decentralised.mixing_matrix import MixingMatrix
-from atoll.rounds.decentralised.mixing_weights import mixing_matrix
+from atoll.rounds.decentralised.mixing_weights import mixing_of
 from atoll.rounds.decentralised.nodes import consensus_distance
 from atoll.rounds.decentralised.peer_graph import PeerGraph
 from atoll.rounds.decentralised.push_sum import PushSum
@@ -97,6 +97,6 @@ __all__ = [
     "WattsStrogatzGraph",
     "consensus_distance",
     "execute",
-    "mixing_matrix",
+    "mixing_of",
     "schedule",
 ]

@@ -48,7 +48,9 @@ class AllReduce(Round):
         return PlanClocked(self, clock, steps)
 
     def facts(self, population: int) -> dict[str, Any]:
-        return {"topology": {"nodes": population, "plan": self.plan, "steps": len(_schedule(self.plan, population).steps)}}
+        return {
+            "topology": {"nodes": population, "plan": self.plan, "steps": len(_schedule(self.plan, population).steps)}
+        }
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         chain = ctx.program.chain

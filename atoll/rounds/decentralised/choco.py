@@ -54,7 +54,7 @@ class Choco(OnGraph):
         if type(bound).layout is Transform.layout or bound.reshapes or bound.has_server_side():
             raise ConfigError(
                 f"round.compressor: {transform_name(self.compressor)} is no compressor that a neighbour could undo by "
-                "itself. Use top_k, rand_k, qsgd, sign, half or another one (atoll list transforms)."
+                "itself, without a server. Use top_k, rand_k, qsgd, half, or ternary with both_ways = false."
             )
 
     def start(self, models: Model) -> Tree:

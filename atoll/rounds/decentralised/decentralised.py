@@ -25,7 +25,7 @@ from atoll.rounds.decentralised.mixing_weights import (
     WeightRule,
     check_connected,
     check_promise,
-    mixing_matrix,
+    mixing_of,
 )
 from atoll.rounds.decentralised.node_clock import NodeClocked
 from atoll.rounds.decentralised.nodes import consensus_distance, node_copies, node_device, node_steps
@@ -36,6 +36,7 @@ from atoll.tree import Tree
 from atoll.wire import wire_bytes
 
 _MOST_LINKS = 2_000  # in run.json
+_MOST_NODES = 100  # of which each has a number of its own in a line of the record
 
 
 class MixResult(NamedTuple):
@@ -122,11 +123,8 @@ class Decentralised(Round):
         with torch.no_grad():
             mixed = self.mix(ctx, NodeStep(state, after, nodes.to(node_device(state))), matrix, key)
         sent = _sent(matrix.topology, mixed.message)
-        said = {
-            "consensus_distance": consensus_distance(mixed.state["server"]["params"]),
-            "edges": torch.tensor(matrix.topology.edges),
-            "bytes_per_edge": torch.as_tensor(mixed.message),
-        }
+        distance = consensus_distance(mixed.state["server"]["params"])
+        said = {"consensus_distance": distance, **_traffic(matrix.topology, mixed.message, sent)}
         columns = trained.examples, trained.columns, Traffic(sent, sent)
         return mixed.state, Outcome(ids, participation, *columns, bool(trained.rows), said)
 
@@ -185,7 +183,14 @@ def _matrix(round: OnGraph, nodes: int, epoch: int) -> MixingMatrix:
     """Rounds ask for the same one again and again. `epoch` stands for a round's number: those of one epoch are alike."""
     graph = round.graph
     graph.check(nodes)
-    return mixing_matrix(graph.build(nodes, epoch), round.weights, round.stochastic)
+    return mixing_of(graph.build(nodes, epoch), round.weights, round.stochastic)
+
+
+def _traffic(topology: Topology, message: int | Tensor, sent: int) -> Tree:
+    """What a line of the record says of the edges; of each node's messages where they differ, unless they are many."""
+    edges = {"edges": torch.tensor(topology.edges), "bytes_per_edge": torch.tensor(sent / max(1, topology.edges))}
+    differ = not isinstance(message, int) and topology.nodes <= _MOST_NODES
+    return edges | ({"message_bytes": torch.as_tensor(message)} if differ else {})
 
 
 def _sent(topology: Topology, message: int | Tensor) -> int:

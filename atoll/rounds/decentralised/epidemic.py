@@ -14,7 +14,7 @@ from atoll.core import Context
 from atoll.rounds.decentralised.changing_graphs import random_pushes
 from atoll.rounds.decentralised.decentralised import Decentralised, MixResult, NodeStep
 from atoll.rounds.decentralised.mixing_matrix import MixingMatrix
-from atoll.rounds.decentralised.mixing_weights import mixing_matrix
+from atoll.rounds.decentralised.mixing_weights import mixing_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Epidemic(Decentralised):
     fanout: Annotated[int, Field(ge=1)] = 2
 
     def matrix(self, nodes: int, number: int, key: Tensor) -> MixingMatrix:
-        return mixing_matrix(random_pushes(rng.fold_name(key, "pushes"), nodes, self.fanout), "uniform")
+        return mixing_of(random_pushes(rng.fold_name(key, "pushes"), nodes, self.fanout), "uniform")
 
     def mix(self, ctx: Context, stepped: NodeStep, matrix: MixingMatrix, key: Tensor) -> MixResult:
         state = stepped.after

@@ -17,7 +17,7 @@ Promise = Literal["columns", "doubly", "symmetric"]
 _ROUNDING = 1e-9
 
 
-def mixing_matrix(topology: Topology, rule: WeightRule, stochastic: Stochastic = "rows") -> MixingMatrix:
+def mixing_of(topology: Topology, rule: WeightRule, stochastic: Stochastic = "rows") -> MixingMatrix:
     """W of a graph: `rows` that sum to 1 (a node takes a mean), or `columns` (a node gives away all that it has).
 
     metropolis: W_ij = 1 / (1 + max(d_i, d_j)), symmetric on every undirected graph (Xiao and Boyd, 2004).

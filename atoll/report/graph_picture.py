@@ -90,14 +90,15 @@ def draw_graph(nodes: int, links: NDArray[np.int64], values: NDArray[np.float64]
 
     at = places(nodes, links)
     figure, axes = theme.canvas(WIDTH, HEIGHT)
-    axes.add_collection(
-        LineCollection([at[pair] for pair in links], colors=theme.PHASES[6], alpha=0.6, linewidths=0.8, zorder=1)
-    )
+    style: dict[str, Any] = {"colors": theme.PHASES[6], "alpha": 0.6, "linewidths": 0.8, "zorder": 1}
+    axes.add_collection(LineCollection([at[pair] for pair in links], **style))
     size = float(np.clip(2400 / max(1, nodes), 12, 90))
     known = np.isfinite(values)
-    axes.scatter(*at[~known].T, s=size, facecolors=theme.PAPER, edgecolors=theme.INK, linewidths=0.6, zorder=2)
+    axes.scatter(
+        at[~known, 0], at[~known, 1], s=size, facecolors=theme.PAPER, edgecolors=theme.INK, linewidths=0.6, zorder=2
+    )
     if known.any():
-        dots = axes.scatter(*at[known].T, s=size, c=values[known], cmap="viridis", zorder=3)
+        dots = axes.scatter(at[known, 0], at[known, 1], s=size, c=values[known], cmap="viridis", zorder=3)
         figure.colorbar(dots, ax=axes, label=unit, shrink=0.85)
     axes.set_aspect("equal", adjustable="datalim")
     axes.grid(visible=False)

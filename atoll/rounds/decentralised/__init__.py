@@ -6,7 +6,7 @@ from typing import Any
 from atoll.rounds.decentralised.all_reduce import AllReduce
 from atoll.rounds.decentralised.changing_graphs import OnePeerExponentialGraph, RandomMatchingGraph
 from atoll.rounds.decentralised.choco import Choco
-from atoll.rounds.decentralised.decentralised import Decentralised, MixResult, OnGraph, NodeStep
+from atoll.rounds.decentralised.decentralised import Decentralised, MixResult, NodeStep, OnGraph
 from atoll.rounds.decentralised.epidemic import Epidemic
 from atoll.rounds.decentralised.exact_diffusion import ExactDiffusion
 from atoll.rounds.decentralised.fixed_graphs import (
@@ -82,6 +82,7 @@ __all__ = [
     "HypercubeGraph",
     "MixResult",
     "MixingMatrix",
+    "NodeStep",
     "OnGraph",
     "OnePeerExponentialGraph",
     "PeerGraph",
@@ -91,7 +92,6 @@ __all__ = [
     "RingGraph",
     "SendSchedule",
     "StarGraph",
-    "NodeStep",
     "Topology",
     "TorusGraph",
     "WattsStrogatzGraph",

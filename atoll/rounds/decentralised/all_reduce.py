@@ -29,8 +29,8 @@ from atoll.wire import wire_bytes
 class AllReduce(Round):
     """Everybody holds the model; updates and weights are summed by a plan of sends, and all apply the same sum.
 
-    w <- apply(w, sum_k n_k delta_k / sum_k n_k): the model of round.name = 'central', bit for bit; bytes and seconds are
-    those of the plan. "ring" sends least, "tree" takes the fewest steps per byte of latency, "full" one step.
+    w <- apply(w, sum_k n_k delta_k / sum_k n_k): the model of round.name = 'central', bit for bit; bytes and seconds
+    are those of the plan: "ring" sends least, "tree" takes few steps, "full" one.
     """
 
     plan: Plan = "ring"
@@ -57,8 +57,8 @@ class AllReduce(Round):
         for i, transform in enumerate(chain.transforms):
             if transform.layout(ctx.update_like) is not None:
                 raise ConfigError(
-                    f"transform.{i}: {transform_name(transform)} makes messages smaller that partial sums make large again: "
-                    "an all-reduce sends those. Leave it out, or use round.name = 'central'."
+                    f"transform.{i}: {transform_name(transform)} makes messages smaller that partial sums make large "
+                    "again, and an all-reduce sends those. Leave it out, or use round.name = 'central'."
                 )
         return server_state(ctx, model, key)
 

@@ -11,7 +11,7 @@ from atoll import rng
 from atoll.errors import ConfigError
 from atoll.rounds.decentralised.peer_graph import PeerGraph, graph_key
 from atoll.rounds.decentralised.random_graphs import Seed
-from atoll.rounds.decentralised.topology import Topology
+from atoll.rounds.decentralised.topology import Floats, Ints, Topology
 
 
 class EveryRound(PeerGraph):
@@ -67,11 +67,11 @@ def random_pushes(key: Tensor, nodes: int, fanout: int) -> Topology:
     return Topology.of(nodes, np.stack([np.repeat(source, fanout), chosen.reshape(-1)], 1))
 
 
-def _others(uniform: np.ndarray, source: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+def _others(uniform: Floats, source: Ints, chosen: Ints) -> Ints:
     """One more of those that are neither the node itself nor chosen: each as likely as any other."""
     taken = np.sort(np.concatenate([source[:, None], chosen], 1), 1)
     free = len(source) - taken.shape[1]
-    place = np.minimum((uniform * free).astype(np.int64), free - 1)
+    place: Ints = np.minimum((uniform * free).astype(np.int64), free - 1)
     for column in range(taken.shape[1]):
         place += place >= taken[:, column]
     return place

@@ -13,7 +13,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.core import Chain, Context, Model, Spec, Transform, Update, transform_name
 from atoll.errors import ConfigError
-from atoll.rounds.decentralised.decentralised import MixResult, OnGraph, NodeStep
+from atoll.rounds.decentralised.decentralised import MixResult, NodeStep, OnGraph
 from atoll.rounds.decentralised.mixing_matrix import MixingMatrix
 from atoll.rounds.decentralised.mixing_weights import Promise
 from atoll.transforms import TopK

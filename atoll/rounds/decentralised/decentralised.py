@@ -87,8 +87,8 @@ class Decentralised(Round):
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         if not isinstance(named, Mean):
             raise ConfigError(
-                f"reducer.name: {self.title} mixes neighbours by its graph, so {type(named).__name__} would not be used. "
-                "Leave reducer out, or use round.name = 'central'."
+                f"reducer.name: {self.title} mixes neighbours by its graph, so {type(named).__name__} would not be "
+                "used. Leave reducer out, or use round.name = 'central'."
             )
         return Collect()
 
@@ -172,7 +172,8 @@ class OnGraph(Decentralised):
     def facts(self, population: int) -> dict[str, Any]:
         matrix = _matrix(self, population, self.graph.epoch(0))
         graph, links = matrix.topology, matrix.topology.edges
-        said = {"nodes": population, "edges": links, "directed": not graph.symmetric, "changes": self.graph.changes}
+        said: dict[str, Any] = {"nodes": population, "edges": links, "directed": not graph.symmetric}
+        said["changes"] = self.graph.changes
         if not self.graph.changes:
             said["spectral_gap"] = matrix.spectral_gap
         return {"topology": said | ({"links": graph.pairs()} if links <= _MOST_LINKS else {})}
@@ -180,7 +181,7 @@ class OnGraph(Decentralised):
 
 @lru_cache(maxsize=8)
 def _matrix(round: OnGraph, nodes: int, epoch: int) -> MixingMatrix:
-    """Rounds ask for the same one again and again. `epoch` stands for a round's number: those of one epoch are alike."""
+    """Rounds ask for the same one again and again; those of one epoch are alike."""
     graph = round.graph
     graph.check(nodes)
     return mixing_of(graph.build(nodes, epoch), round.weights, round.stochastic)

@@ -19,7 +19,7 @@ from atoll.rounds.decentralised.mixing_weights import mixing_of
 
 @dataclass(frozen=True)
 class Epidemic(Decentralised):
-    """Each node pushes its model to `fanout` others, drawn in every round, and averages what came (De Vos et al., 2023).
+    """Nodes push their models to `fanout` others, drawn in every round, and average what came (De Vos et al., 2023).
 
     x_i <- (x_i + delta_i + sum of those received) / (1 + number received): their EL-Local. The mean over nodes is kept
     only on average. EL-Oracle, with as many received as sent, is gossip on random_regular with every = 1.

@@ -11,7 +11,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.core import Context, Model
 from atoll.errors import ConfigError
-from atoll.rounds.decentralised.decentralised import MixResult, OnGraph, NodeStep
+from atoll.rounds.decentralised.decentralised import MixResult, NodeStep, OnGraph
 from atoll.rounds.decentralised.mixing_matrix import MixingMatrix
 from atoll.rounds.decentralised.mixing_weights import Promise
 from atoll.tree import Tree

@@ -64,8 +64,8 @@ class TorusGraph(PeerGraph):
         if nodes > 1 and (rows < 2 or nodes % rows or nodes // rows < 2):
             asked = "" if self.rows is None else f" of {self.rows}"
             raise ConfigError(
-                f"round.graph: a torus needs rows{asked} of two nodes or more that are all full, and {nodes} nodes give "
-                f"none. Use a number of nodes such as {_square_near(nodes)}, or graph = 'grid', which takes any number."
+                f"round.graph: a torus needs rows{asked} of two nodes or more that are all full, and {nodes} nodes "
+                f"give none. Use a number of nodes such as {_square_near(nodes)}, or graph = 'grid', which takes any."
             )
 
     def build(self, nodes: int, epoch: int) -> Topology:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from atoll.algorithms import model_of
 from atoll.core import Context
-from atoll.rounds.decentralised.decentralised import MixResult, OnGraph, NodeStep
+from atoll.rounds.decentralised.decentralised import MixResult, NodeStep, OnGraph
 from atoll.rounds.decentralised.mixing_matrix import MixingMatrix
 
 

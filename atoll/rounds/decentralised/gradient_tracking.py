@@ -11,7 +11,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.algorithms import model_of
 from atoll.core import Context, Model
-from atoll.rounds.decentralised.decentralised import MixResult, OnGraph, NodeStep
+from atoll.rounds.decentralised.decentralised import MixResult, NodeStep, OnGraph
 from atoll.rounds.decentralised.mixing_matrix import MixingMatrix
 from atoll.tree import Tree
 from atoll.wire import wire_bytes

@@ -18,7 +18,7 @@ from atoll.rounds.decentralised.topology import Topology
 
 @dataclass(frozen=True)
 class FileGraph(PeerGraph):
-    """Nodes are numbers of clients, from 0. By suffix: .graphml, .gexf, .json (networkx's adjacency), else an edge list.
+    """From a file whose nodes are numbers of clients: .graphml, .gexf, .json (networkx's adjacency), else an edge list.
 
     An edge list has two nodes in a line, and perhaps a weight; # begins a comment. `directed` says how to read it: the
     first node sends to the second. Other files say so themselves.
@@ -43,8 +43,8 @@ class FileGraph(PeerGraph):
             return _READERS.get(path.suffix.lower(), self._edge_list)(path)
         except (ValueError, KeyError, TypeError, IndexError, ParseError) as e:
             raise ConfigError(
-                f"round.graph.path: {self.path} cannot be read as {path.suffix or 'an edge list'} ({e}). Use an edge list "
-                "(two numbers of clients in a line), GraphML, GEXF, or networkx's adjacency JSON."
+                f"round.graph.path: {self.path} cannot be read as {path.suffix or 'an edge list'} ({e}). Use an edge "
+                "list (two numbers of clients in a line), GraphML, GEXF, or networkx's adjacency JSON."
             ) from e
 
     def _edge_list(self, path: Path) -> Any:

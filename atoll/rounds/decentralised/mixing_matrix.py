@@ -42,7 +42,7 @@ class MixingMatrix:
     def kept(self) -> Floats:
         """(N,) W_ii."""
         whose = self.topology.source if self.by_columns else self.topology.target
-        return 1.0 - np.bincount(whose, self.weights, minlength=self.nodes)
+        return np.asarray(1.0 - np.bincount(whose, self.weights, minlength=self.nodes), np.float64)
 
     @cached_property
     def sparse(self) -> csr_array:
@@ -78,8 +78,9 @@ class MixingMatrix:
         key = (x.device, x.dtype)
         if key not in self._devices:
             with _without_beta_warning():
-                parts = (torch.from_numpy(a) for a in (self.sparse.indptr, self.sparse.indices, self.sparse.data))
-                csr = torch.sparse_csr_tensor(*parts, size=(self.nodes, self.nodes), dtype=x.dtype)
+                rows, columns = torch.from_numpy(self.sparse.indptr), torch.from_numpy(self.sparse.indices)
+                values = torch.from_numpy(self.sparse.data).to(x.dtype)
+                csr = torch.sparse_csr_tensor(rows, columns, values, (self.nodes, self.nodes))
             self._devices[key] = csr.to(x.device)
         return self._devices[key]
 

@@ -38,7 +38,7 @@ def edge_weights(topology: Topology, rule: WeightRule, stochastic: Stochastic) -
     else:
         own = topology.in_degree
         most = np.maximum(own[source], own[target]) if rule == "metropolis" else own[target]
-    return 1.0 / (1.0 + most)
+    return np.asarray(1.0 / (1.0 + most), np.float64)
 
 
 def check_promise(matrix: MixingMatrix, promise: Promise, method: str) -> None:
@@ -62,8 +62,8 @@ def check_connected(topology: Topology, method: str) -> None:
     if not topology.connected:
         way = "" if topology.symmetric else ", or only one way"
         raise ConfigError(
-            f"round.graph: {topology.components} parts of it do not hear of each other{way}, so {method} cannot agree on "
-            "one model. Add links, or use a connected graph such as 'ring'; for nodes that learn alone there is "
+            f"round.graph: {topology.components} parts of it do not hear of each other{way}, so {method} cannot agree "
+            "on one model. Add links, or use a connected graph such as 'ring'; for nodes that learn alone there is "
             "algorithm.name = 'local'."
         )
 
@@ -71,14 +71,14 @@ def check_connected(topology: Topology, method: str) -> None:
 def _given(topology: Topology, keeper: np.ndarray) -> Floats:
     if topology.given is None:
         raise ConfigError(
-            "round.weights: 'given' takes the weights of a file, and this graph has none. Use weights = 'metropolis', or "
-            "graph = { name = 'file', path = ... } with a weight on every edge."
+            "round.weights: 'given' takes the weights of a file, and this graph has none. Use weights = 'metropolis', "
+            "or graph = { name = 'file', path = ... } with a weight on every edge."
         )
     spent = np.bincount(keeper, topology.given, minlength=topology.nodes)
     if (topology.given < 0).any() or (spent > 1 + _ROUNDING).any():
         node = int(np.argmax(np.where(spent > 1 + _ROUNDING, spent, -1)))
         raise ConfigError(
-            f"round.weights: the given ones must be 0 or more and leave something of 1, and those of node {node} sum to "
-            f"{spent[node]:.6g}. Scale them down, or use weights = 'metropolis'."
+            f"round.weights: the given ones must be 0 or more and leave something of 1, and those of node {node} sum "
+            f"to {spent[node]:.6g}. Scale them down, or use weights = 'metropolis'."
         )
     return topology.given

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ def schedule(plan: Plan, nodes: int) -> SendSchedule:
     return SendSchedule(nodes, max(1, nodes) if plan == "ring" else 1, tuple(steps))
 
 
-def execute(plan: SendSchedule, vectors: NDArray[np.generic]) -> NDArray[np.generic]:
+def execute(plan: SendSchedule, vectors: NDArray[Any]) -> NDArray[Any]:
     """What every node holds after it, from what each held: (n, d) both."""
     held = vectors.copy()
     bounds = part_bounds(plan, vectors.shape[1])

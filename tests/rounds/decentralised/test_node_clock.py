@@ -9,7 +9,7 @@ import torch
 
 import atoll
 from atoll.algorithms.fedavg import FedAvg
-from atoll.clock import Clock, Devices, DeviceProfile, transfer_seconds
+from atoll.clock import Clock, DeviceProfile, Devices, transfer_seconds
 from atoll.errors import ConfigError, RecordError
 from atoll.records import Record, read_runs
 from atoll.rounds import Gossip

@@ -97,6 +97,11 @@ class Round(ABC):
         """Has every client a model of its own, with no common server?"""
         return False
 
+    @property
+    def has_server(self) -> bool:
+        """Is there somebody in the middle, who receives every update, may keep data and sends the model to all?"""
+        return not self.per_client
+
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         """The reducer that engines use; a ConfigError for a named one that this round would not use."""
         return named

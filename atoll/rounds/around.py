@@ -23,6 +23,10 @@ class RoundAround(Round):
     def per_client(self) -> bool:
         return self.inner.per_client
 
+    @property
+    def has_server(self) -> bool:
+        return self.inner.has_server
+
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         return self.inner.reducer(named)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.clock import COUNTED, Clock, DeviceProfile, Timeline, transfer_seconds
-from atoll.core import Context, Model, Outcome, Play, Reducer, Round, Traffic, transform_name
+from atoll.core import Context, Model, Outcome, Play, Reducer, Round, Traffic, Transform, transform_name
 from atoll.errors import ConfigError
 from atoll.reducers import Mean
 from atoll.rounds.clocked import NAME, Clocked
@@ -35,6 +35,10 @@ class AllReduce(Round):
 
     plan: Plan = "ring"
 
+    @property
+    def has_server(self) -> bool:
+        return False
+
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         if not isinstance(named, Mean):
             raise ConfigError(
@@ -53,13 +57,8 @@ class AllReduce(Round):
         }
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
-        chain = ctx.program.chain
-        for i, transform in enumerate(chain.transforms):
-            if transform.layout(ctx.update_like) is not None:
-                raise ConfigError(
-                    f"transform.{i}: {transform_name(transform)} makes messages smaller that partial sums make large "
-                    "again, and an all-reduce sends those. Leave it out, or use round.name = 'central'."
-                )
+        for i, transform in enumerate(ctx.program.chain.transforms):
+            _check_transform(f"transform.{i}: {transform_name(transform)}", transform, ctx.update_like)
         return server_state(ctx, model, key)
 
     def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
@@ -101,6 +100,20 @@ class PlanClocked(Clocked):
         status = np.full(len(ids), COUNTED, np.int8)
         columns = (steps, np.full(len(ids), now), done, ends, status)
         return Timeline(now, float(ends.max(initial=now)), ids.numpy(), *columns, False, each, each, pace)
+
+
+def _check_transform(what: str, transform: Transform, like: Tree) -> None:
+    """Refuse (ConfigError) what partial sums undo, or what promises something of a sum that only a server sees."""
+    if transform.layout(like) is not None:
+        raise ConfigError(
+            f"{what} has messages of its own, which partial sums turn into plain numbers again, and an all-reduce sends "
+            "those. Leave it out, or use round.name = 'central'."
+        )
+    if any(mechanism.has_server_side() for mechanism in transform.mechanisms()):
+        raise ConfigError(
+            f"{what} is accounted for a sum that only a server sees without noise, and in an all-reduce everybody sees "
+            "parts of it. Use round.name = 'central', or noise of every client's own (local_gaussian)."
+        )
 
 
 def plan_seconds(plan: SendSchedule, sizes: Floats, device: DeviceProfile, begun: Floats, slow_start: bool) -> Floats:

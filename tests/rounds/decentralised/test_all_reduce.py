@@ -120,7 +120,7 @@ def test_a_file_switches_to_it_and_its_clock_goes_on(tmp_path: Path) -> None:
 
 def test_compressors_and_medians_are_refused(tmp_path: Path) -> None:
     given = {**GIVEN, "round": "all_reduce"}
-    with pytest.raises(ConfigError, match=r"transform.0: .* partial sums make large again, .* 'central'"):
+    with pytest.raises(ConfigError, match=r"transform.0: .* partial sums turn into plain numbers again, .* 'central'"):
         atoll.run({**given, "transform": [{"name": "top_k", "share": 0.1}]}, tmp_path / "a")
     with pytest.raises(ConfigError, match=r"an all-reduce adds up, and Median"):
         atoll.run({**given, "reducer": "median"}, tmp_path / "b")

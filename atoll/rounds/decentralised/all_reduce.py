@@ -106,8 +106,8 @@ def _check_transform(what: str, transform: Transform, like: Tree) -> None:
     """Refuse (ConfigError) what partial sums undo, or what promises something of a sum that only a server sees."""
     if transform.layout(like) is not None:
         raise ConfigError(
-            f"{what} has messages of its own, which partial sums turn into plain numbers again, and an all-reduce sends "
-            "those. Leave it out, or use round.name = 'central'."
+            f"{what} has messages of its own, which partial sums turn into plain numbers again, and these travel. "
+            "Leave it out, or use round.name = 'central'."
         )
     if any(mechanism.has_server_side() for mechanism in transform.mechanisms()):
         raise ConfigError(

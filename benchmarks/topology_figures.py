@@ -2,8 +2,8 @@
 
     python benchmarks/topology_figures.py [--out docs/topologies]
 
-`graphs.png` draws 16 nodes of every kind; `curve.png` has the consensus distance and the test loss by round of gossip, and of
-gradient tracking on the ring, on digits with 16 clients (Dirichlet 0.1), and prints what they reach.
+`graphs.png` draws 16 nodes of every kind; `curve.png` has the consensus distance and the test loss by round of gossip,
+and of gradient tracking on the ring, on digits with 16 clients (Dirichlet 0.1), and prints what they reach.
 """
 
 from __future__ import annotations

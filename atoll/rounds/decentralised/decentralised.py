@@ -157,8 +157,9 @@ class OnGraph(Decentralised):
     def check_population(self, population: int) -> None:
         if self.graph.changes and not self.takes_changes:
             raise ConfigError(
-                f"round.graph: {self.title} keeps copies of its neighbours' models, and this graph has others in other "
-                "rounds. Use a fixed one such as 'ring' or 'random_regular' without `every`, or round.name = 'gossip'."
+                f"round.graph: {self.title} builds on what neighbours sent in the round before, and this graph has "
+                "others in other rounds. Use a fixed one such as 'ring' or 'random_regular' without `every`, or "
+                "round.name = 'gossip'."
             )
         matrix = _matrix(self, population, self.graph.epoch(0))
         if not self.graph.changes:

@@ -20,6 +20,7 @@ from atoll.rounds.decentralised import (
     CompleteGraph,
     ExponentialGraph,
     FileGraph,
+    PeerGraph,
     RandomMatchingGraph,
     RingGraph,
     StarGraph,
@@ -84,9 +85,8 @@ def gossip(plain: Plain, rounds: int) -> Floats:
     return x
 
 
-def push_sum(plain: Plain, rounds: int) -> Floats:
-    out = ExponentialGraph().topology(N, 0)
-    p = mixing_of(out, "uniform", "columns").sparse.toarray()
+def push_sum(plain: Plain, rounds: int, graph: PeerGraph = ExponentialGraph()) -> Floats:
+    p = mixing_of(graph.topology(N, 0), "uniform", "columns").sparse.toarray()
     x, w = plain.start, np.ones((N, 1))
     for _ in range(rounds):
         z = x / w
@@ -158,6 +158,8 @@ def test_every_method_is_its_formula_in_plain_numpy(name: str) -> None:
 def test_push_sum_is_right_on_a_directed_graph_that_is_not_regular(tmp_path: Path) -> None:
     (tmp_path / "d.txt").write_text("0 1\n1 2\n2 3\n3 4\n4 5\n5 0\n0 3\n")
     graph = FileGraph(str(tmp_path / "d.txt"), directed=True)
+    expected = push_sum(Plain(quadratics()), 6, graph)
+    assert np.abs(nodes(played(PushSum(graph), 6)) - expected).max() < 1e-5
     made = federation(quadratics(), FedAvg(quadratics().task, 1e-12), engine=stack, round=PushSum(graph))
     spread = torch.arange(6.0)[:, None]
     made.state["server"]["params"] = tree.map(lambda x: x + spread, made.server["params"])

@@ -85,8 +85,8 @@ def gossip(plain: Plain, rounds: int) -> Floats:
     return x
 
 
-def push_sum(plain: Plain, rounds: int, graph: PeerGraph = ExponentialGraph()) -> Floats:
-    p = mixing_of(graph.topology(N, 0), "uniform", "columns").sparse.toarray()
+def push_sum(plain: Plain, rounds: int, graph: PeerGraph | None = None) -> Floats:
+    p = mixing_of((graph or ExponentialGraph()).topology(N, 0), "uniform", "columns").sparse.toarray()
     x, w = plain.start, np.ones((N, 1))
     for _ in range(rounds):
         z = x / w

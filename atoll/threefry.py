@@ -15,8 +15,12 @@ _SHIFTS = [[(np.uint32(r), np.uint32(32 - r)) for r in rs] for rs in ((13, 15, 2
 
 def key_words(path: tuple[int | str, ...]) -> Words:
     """The two words of the key that a path of names and numbers stands for."""
-    digest = hashlib.blake2b(repr(path).encode(), digest_size=8).digest()
-    return np.frombuffer(digest, ">u4").astype(np.uint32)
+    return np.frombuffer(key_digest(path), ">u4").astype(np.uint32)
+
+
+def key_digest(path: tuple[int | str, ...]) -> bytes:
+    """The same as eight bytes, the first word first."""
+    return hashlib.blake2b(repr(path).encode(), digest_size=8).digest()
 
 
 def uniform_at(path: tuple[int | str, ...], ids: NDArray[np.int64], place: int) -> NDArray[np.float64]:

@@ -47,6 +47,12 @@ def _table(folder: RunFolder, info: Info, lines: Sequence[Any], changes: list[st
 
     if info["experiment"].get("clock") is None or not lines:
         raise RecordError(f"{folder.path}: has no [clock], so it does not say who did how much. Run it with one.")
+    if (topology := info.get("topology")) is not None:
+        what = f"all_reduce of {topology['plan']}" if "plan" in topology else "a graph"
+        raise RecordError(
+            f"{folder.path}: its times follow {what}, and only rounds of one server can be timed again without "
+            "training. Run the experiment again with the new [clock]."
+        )
     table = _changed(info["experiment"], changes)
     for which, one in (("its", ClockTable.model_validate(info["experiment"]["clock"])), ("the new", table)):
         if (why := why_not_replayable(one)) is not None:

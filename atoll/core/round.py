@@ -99,6 +99,11 @@ class Round(ABC):
         """Has every client a model of its own, with no common server?"""
         return False
 
+    @property
+    def has_server(self) -> bool:
+        """Is there somebody in the middle, who receives every update, may keep data and sends the model to all?"""
+        return not self.per_client
+
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         """The reducer that engines use; a ConfigError for a named one that this round would not use."""
         return named
@@ -111,12 +116,16 @@ class Round(ABC):
     def check(self, algorithm: Algorithm) -> None:
         """Refuse (ConfigError) an algorithm that cannot run in this round."""
 
-    def check_population(self, clients: int) -> None:
-        """Refuse (ConfigError) so many clients, if they are too few for it."""
+    def check_population(self, population: int) -> None:
+        """Refuse (ConfigError) so many clients, if this round cannot be made of them."""
 
     def tells(self) -> str | None:
         """What clients say beside their updates, which no noise on these covers: "which model fits it"; else None."""
         return None
+
+    def facts(self, population: int) -> dict[str, Any]:
+        """What run.json says of the topology: {"topology": ...}, or nothing."""
+        return {}
 
     def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round | None:
         """This round timed by a clock, where it knows better than a server that sends to all and waits; else None.

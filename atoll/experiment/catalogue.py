@@ -9,7 +9,7 @@ from atoll.data import DATA, PARTITIONS, SAMPLERS
 from atoll.engines import ENGINES
 from atoll.protocols import PROTOCOLS
 from atoll.reducers import REDUCERS
-from atoll.rounds import ROUNDS
+from atoll.rounds import GRAPHS, ROUNDS
 from atoll.schedules import SCHEDULES
 from atoll.tasks import LOSSES
 from atoll.tasks.models import MODELS
@@ -31,6 +31,7 @@ CATALOGUE: dict[str, Registry] = {
     "cohorts": SAMPLERS,  # type: ignore[dict-item]
     "engines": ENGINES,
     "rounds": ROUNDS,
+    "graphs": GRAPHS,
     "attacks": ATTACKS,
 }
 

@@ -56,6 +56,11 @@ def security_of(setup: BuiltRun) -> SecurityStatement:
     if setup.round.per_client:
         seen = "the models of its neighbours, as they are"
         return SecurityStatement(1, "there is no server, and neighbours see each other's models", "there is none", seen)
+    if not setup.round.has_server:
+        seen = "partial sums of updates, and in some plans single ones, as they are"
+        return SecurityStatement(
+            1, "there is no server, and clients see each other's partial sums", "there is none", seen
+        )
     return _of_protocol(setup) if setup.experiment.secure else _of_updates(setup)
 
 

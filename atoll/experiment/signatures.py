@@ -11,10 +11,11 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from atoll.algorithms import Optimizer
-from atoll.core import Reducer, Scheduled, SecondModel, SetByBind
+from atoll.core import Reducer, Scheduled, SecondModel, SetByBind, Transform
 from atoll.data import Dataset
 from atoll.errors import ConfigError
 from atoll.experiment.catalogue import CATALOGUE
+from atoll.rounds import PeerGraph
 from atoll.schema import REQUIRED, Argument, bare, marks, words
 
 Builder = Callable[..., Any]
@@ -24,6 +25,8 @@ _ENTRIES = {
     SecondModel: "models",
     Reducer: "reducers",
     Dataset: "data",
+    PeerGraph: "graphs",
+    Transform: "transforms",
 }  # what a signature calls it -> the dict it is taken from
 
 

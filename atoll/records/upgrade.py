@@ -104,9 +104,19 @@ def _upgraded(value: Any, path: str) -> Any:
         return [_upgraded(item, path) for item in value]
     if not isinstance(value, Mapping):
         return _moved(value) if isinstance(value, str) else value
+    if path == "round" and "probability" in value:
+        value = _with_graph(value)
     owner = str(value.get("name", path))
     names = RENAMED.get(owner, {})
     return {names.get(key, key): _upgraded(item, f"{path}.{key}") for key, item in value.items()}
+
+
+def _with_graph(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A round whose graph was a name beside its only option, with the graph as an entry."""
+    graph, probability = value.get("graph", "ring"), value["probability"]
+    entry = {"name": graph, "seed": 0, "probability": probability} if graph == "random" else {"name": graph}
+    rest = {key: item for key, item in value.items() if key not in ("graph", "probability")}
+    return {**rest, "graph": entry, "weights": "metropolis"}
 
 
 def _moved(name: str) -> str:

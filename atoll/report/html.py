@@ -15,6 +15,7 @@ from atoll.report.attack_table import attack_table
 from atoll.report.client_table import client_table
 from atoll.report.estimates import curve
 from atoll.report.final_table import Column, final, page_table
+from atoll.report.graph_picture import graph_plots
 from atoll.report.harmed import harmed_table
 from atoll.report.metrics import MetricInfo, central, primary
 from atoll.report.notes import lead, notes
@@ -87,7 +88,8 @@ def _figures(groups: Sequence[Group], metric: MetricInfo) -> list[Plot]:
     """What came of the runs, what they spent and, where it was recorded, what the clients of the first one hold."""
     first = next((r for one in groups for r in one.records if r.run.get("label_counts")), None)
     held = [] if first is None else [_classes(first)]
-    return [*plots(groups, metric), *virtual_plots(groups, metric), *spending(groups, metric), *held]
+    found = [*plots(groups, metric), *virtual_plots(groups, metric), *graph_plots(groups, metric)]
+    return [*found, *spending(groups, metric), *held]
 
 
 def _classes(record: Record) -> Plot:

@@ -30,7 +30,7 @@ from atoll.rng.draws import (
     quick_words,
     uniform,
 )
-from atoll.rng.keys import fold, fold_host, fold_name, is_batched, key, threefry
+from atoll.rng.keys import fold, fold_each, fold_host, fold_name, fold_name_each, is_batched, key, threefry
 
 __all__ = [
     "BitSource",
@@ -41,8 +41,10 @@ __all__ = [
     "distinct",
     "dp",
     "fold",
+    "fold_each",
     "fold_host",
     "fold_name",
+    "fold_name_each",
     "host",
     "is_batched",
     "key",

@@ -10,7 +10,19 @@ from atoll.rounds.clocked import Clocked
 from atoll.rounds.clustered_fl import ClusteredFL
 from atoll.rounds.compressed_broadcast import CompressedBroadcast
 from atoll.rounds.cyclic import CyclicTransfer
-from atoll.rounds.gossip import Gossip
+from atoll.rounds.decentralised import (
+    DECENTRALISED,
+    GRAPHS,
+    AllReduce,
+    Choco,
+    Decentralised,
+    Epidemic,
+    ExactDiffusion,
+    Gossip,
+    GradientTracking,
+    PeerGraph,
+    PushSum,
+)
 from atoll.rounds.hypcluster import HypCluster
 from atoll.rounds.ifca import Ifca
 from atoll.rounds.one_shot import OneShot
@@ -25,7 +37,7 @@ from atoll.rounds.with_root import WithRoot
 
 ROUNDS: dict[str, Callable[..., Any]] = {
     "central": Central,
-    "gossip": Gossip,
+    **DECENTRALISED,
     "swarm": Swarm,
     "cyclic": CyclicTransfer,
     "ring": Ring,
@@ -36,18 +48,28 @@ ROUNDS: dict[str, Callable[..., Any]] = {
 }
 
 __all__ = [
+    "DECENTRALISED",
+    "GRAPHS",
     "ROUNDS",
+    "AllReduce",
     "Averaged",
     "Central",
     "Certified",
+    "Choco",
     "Clocked",
     "ClusteredFL",
     "CompressedBroadcast",
     "CyclicTransfer",
+    "Decentralised",
+    "Epidemic",
+    "ExactDiffusion",
     "Gossip",
+    "GradientTracking",
     "HypCluster",
     "Ifca",
     "OneShot",
+    "PeerGraph",
+    "PushSum",
     "Recompute",
     "Ring",
     "SecureRecord",

@@ -23,6 +23,10 @@ class RoundAround(Round):
     def per_client(self) -> bool:
         return self.inner.per_client
 
+    @property
+    def has_server(self) -> bool:
+        return self.inner.has_server
+
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         return self.inner.reducer(named)
 
@@ -33,11 +37,14 @@ class RoundAround(Round):
     def check(self, algorithm: Algorithm) -> None:
         self.inner.check(algorithm)
 
-    def check_population(self, clients: int) -> None:
-        self.inner.check_population(clients)
+    def check_population(self, population: int) -> None:
+        self.inner.check_population(population)
 
     def tells(self) -> str | None:
         return self.inner.tells()
+
+    def facts(self, population: int) -> dict[str, Any]:
+        return self.inner.facts(population)
 
     def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round | None:
         inner = self.inner.in_virtual_time(clock, steps)

@@ -79,11 +79,11 @@ class Clustered(Round):
                 "soon as a client changes it. Use round.name = 'central', or an algorithm such as fedavg or fedprox."
             )
 
-    def check_population(self, clients: int) -> None:
-        if self.clusters > clients:
+    def check_population(self, population: int) -> None:
+        if self.clusters > population:
             raise ConfigError(
-                f"round.clusters: {self.clusters} are more than the {clients} clients, so that some would never have "
-                f"a member. Use at most {clients}."
+                f"round.clusters: {self.clusters} are more than the {population} clients, so that some would never have "
+                f"a member. Use at most {population}."
             )
 
     def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round:

@@ -33,7 +33,7 @@ class CompressedBroadcast(RoundAround):
     @classmethod
     def around(cls, inner: Round, transforms: Sequence[Transform]) -> CompressedBroadcast:
         """A ConfigError where there is no server, or where something is no codec."""
-        if inner.per_client:
+        if not inner.has_server:
             raise ConfigError(
                 "broadcast: compresses what a server sends to all, and here is none that sends all the same. "
                 "Leave it out."

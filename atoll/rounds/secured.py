@@ -59,7 +59,7 @@ class Secured(RoundAround):
     @classmethod
     def around(cls, inner: Round, *options: Any) -> Secured:
         """A ConfigError where there is no server that could sum."""
-        if inner.per_client:
+        if not inner.has_server:
             raise ConfigError(
                 "secure: lets a server learn a sum and nothing else, and in this round there is no server that sums "
                 "all of them. "

@@ -29,11 +29,11 @@ class Swarm(Round):
     election: Literal["rotate", "random"] = "rotate"
     min_peers: Count = 1
 
-    def check_population(self, clients: int) -> None:
-        if self.min_peers > clients:
+    def check_population(self, population: int) -> None:
+        if self.min_peers > population:
             raise ConfigError(
-                f"round.min_peers: {self.min_peers} are more than the {clients} clients, so nothing would ever be "
-                f"merged. Use at most {clients}."
+                f"round.min_peers: {self.min_peers} are more than the {population} clients, so nothing would ever be "
+                f"merged. Use at most {population}."
             )
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:

@@ -28,7 +28,7 @@ class WithRoot(RoundAround):
     @classmethod
     def around(cls, inner: Round, client: int) -> WithRoot:
         """A ConfigError where there is no server."""
-        if inner.per_client:
+        if not inner.has_server:
             raise ConfigError(
                 "server.root: gives a server data of its own, and in this round there is none. "
                 "Use round.name = 'central', or leave it out."

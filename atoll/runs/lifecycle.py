@@ -223,6 +223,7 @@ def about(loop: RunLoop) -> Info:
         "personal": setup.algorithm.traits().personal or setup.algorithm.traits().partial or setup.round.partial,
         "security": security_of(setup).written(),
         **({} if setup.attack is None else {"attack": setup.attack.written()}),
+        **setup.round.facts(setup.population.size),
         "notes": setup.notes,
         "versions": versions(),
         "hardware": hardware(setup.device),

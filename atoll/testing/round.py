@@ -71,7 +71,7 @@ def check_round(round: Round, chains: Mapping[str, Transforms] | None = None) ->
     ConfigError) are passed over.
 
     >>> from atoll.rounds import Gossip
-    >>> "both halves of every transform" in check_round(Gossip("complete"))
+    >>> "both halves of every transform" in check_round(Gossip())
     True
     """
     names = [check(round) for check in CHECKS]

@@ -215,3 +215,15 @@ def test_an_old_cell_of_a_sweep_is_found_again(tmp_path: Path) -> None:
 def _old(experiment: dict[str, Any]) -> dict[str, Any]:
     text = json.dumps(experiment)
     return dict(json.loads(text.replace('"noise_multiplier"', '"multiplier"').replace('"max_norm"', '"bound"')))
+
+
+def test_the_graph_of_an_old_gossip_round_becomes_an_entry() -> None:
+    old = {"name": "gossip", "graph": "random", "probability": 0.4}
+    entry = {"name": "random", "seed": 0, "probability": 0.4}
+    assert upgraded({"round": old}) == {"round": {"name": "gossip", "graph": entry, "weights": "metropolis"}}
+    ring = {"name": "gossip", "graph": "ring", "probability": 0.1}
+    assert upgraded({"round": ring}) == {
+        "round": {"name": "gossip", "graph": {"name": "ring"}, "weights": "metropolis"}
+    }
+    today = {"round": {"name": "gossip", "graph": {"name": "random", "probability": 0.4}}}
+    assert upgraded(today) == today

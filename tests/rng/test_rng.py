@@ -219,3 +219,10 @@ def test_a_group_is_put_in_the_same_order_whatever_stands_beside_it(sizes, seed)
 def test_a_key_folded_on_the_host_is_the_same_key(seed: int, data: int) -> None:
     k = rng.key(seed)
     assert torch.equal(rng.fold_host(k, data), rng.fold(k, data))
+
+
+def test_keys_of_many_ids_at_once_are_those_of_each() -> None:
+    key, ids = rng.key(3, "nodes"), torch.tensor([0, 7, 41, 1 << 40])
+    assert torch.equal(rng.fold_each(key, ids), torch.stack([rng.fold_host(key, int(i)) for i in ids]))
+    named = torch.stack([rng.fold_name(key, "apply", int(i)) for i in ids])
+    assert torch.equal(rng.fold_name_each(key, "apply", ids), named)

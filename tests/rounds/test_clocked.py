@@ -189,7 +189,12 @@ def test_noise_in_shares_and_a_clock_that_leaves_clients_out_are_refused() -> No
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"round": "gossip"}, r"clock: times a server .* use round.name = 'central'"),
+        (
+            {"round": "gossip", "clock": {**CLOCK, "deadline": 5.0}},
+            r"clock.deadline: is about a server .* use round.name = 'central'",
+        ),
+        ({"round": "epidemic", "clock": {**CLOCK, "dropout": 0.1}}, r"clock.dropout: is about a server"),
+        ({"round": "all_reduce", "clock": {**CLOCK, "availability": 0.5}}, r"clock.availability: .* with all_reduce"),
         ({"task": {"model": "linear", "batch_norm": "recompute"}}, r"batch_norm: 'recompute' .* does not time"),
         (
             {"clock": {**CLOCK, "over_selection": 1.5}, "cohort": {"name": "poisson", "size": 5}},

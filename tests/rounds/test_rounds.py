@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -19,53 +19,12 @@ from atoll.core import Algorithm
 from atoll.engines import Vector
 from atoll.errors import ConfigError, SpecError
 from atoll.rounds import Central, Gossip, Recompute
-from atoll.rounds.graphs import GraphName, adjacency, mixing
+from atoll.rounds.decentralised import Topology, mixing_of
+from atoll.rounds.decentralised.mixing_matrix import MixingMatrix
 from atoll.testing.assertions import distance
 from atoll.testing.harness import federation
 from atoll.testing.problems import Problem, flat, mirrored, network, optimum, quadratics
 from atoll.tree import Tree
-
-GRAPHS: tuple[GraphName, ...] = get_args(GraphName)
-SIZES = (1, 2, 3, 6, 10)
-
-
-def weights(name: GraphName, n: int) -> Tensor:
-    return mixing(adjacency(name, n, 0.3, rng.key("graph")))
-
-
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("name", GRAPHS)
-def test_mixing_is_symmetric_and_doubly_stochastic(name: GraphName, n: int) -> None:
-    w = weights(name, n)
-    assert torch.equal(w, w.T)
-    assert torch.allclose(w.sum(0), torch.ones(n))
-    assert torch.allclose(w.sum(1), torch.ones(n))
-    assert bool((w >= -1e-6).all())
-
-
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("name", GRAPHS)
-def test_every_graph_is_connected_so_that_mixing_reaches_the_mean(name: GraphName, n: int) -> None:
-    far = torch.linalg.matrix_power(weights(name, n).double(), 2000)
-    assert torch.allclose(far, torch.full((n, n), 1 / n).double(), atol=1e-4)
-
-
-@pytest.mark.parametrize(("name", "links"), [("ring", 12), ("complete", 30), ("star", 10), ("grid", 14)])
-def test_a_graph_of_six_has_as_many_links_as_one_can_draw(name: GraphName, links: int) -> None:
-    assert Gossip(name).links(6) == links
-    neighbours = adjacency(name, 6, 0.0, rng.key("graph"))
-    assert torch.equal(neighbours, neighbours.T)
-    assert not bool(neighbours.diagonal().any())
-
-
-def test_a_random_graph_has_a_ring_in_it_and_more_with_probability() -> None:
-    ring = adjacency("ring", 10, 0.0, rng.key("graph"))
-    assert torch.equal(adjacency("random", 10, 0.0, rng.key("graph")), ring)
-    more = adjacency("random", 10, 0.5, rng.key("graph"))
-    assert bool((more | ~ring).all())
-    assert int(ring.sum()) < int(more.sum()) < 90
-    assert int(adjacency("random", 10, 1.0, rng.key("graph")).sum()) == 90
-
 
 # Gossip.
 
@@ -73,8 +32,8 @@ def test_a_random_graph_has_a_ring_in_it_and_more_with_probability() -> None:
 class Alone(Gossip):
     """Nodes without neighbours."""
 
-    def _neighbours(self, population: int) -> Tensor:
-        return torch.zeros(population, population, dtype=torch.bool)
+    def matrix(self, nodes: int, number: int, key: Tensor) -> MixingMatrix:
+        return mixing_of(Topology.of(nodes, []), "metropolis")
 
 
 def gossip(problem: Problem, algorithm: Algorithm, topology: Gossip, rounds: int, who: list[int] | None = None) -> Tree:
@@ -135,7 +94,7 @@ def test_a_node_runs_the_client_program_of_a_central_round() -> None:
 
 def test_a_ring_reaches_consensus_near_the_truth() -> None:
     problem = quadratics()
-    servers = gossip(problem, FedAvg(problem.task, 0.01), Gossip("ring"), 150)
+    servers = gossip(problem, FedAvg(problem.task, 0.01), Gossip(), 150)
     nodes = torch.stack([flat(tree.rows(servers["params"], i)) for i in range(6)]).double()
     start = torch.stack([flat(problem.model["params"])] * 6).double()
     steps = torch.tensor([1.0, 3.0, 2.0, 4.0, 2.0, 3.0])  # of each client: small rates weigh by them
@@ -148,7 +107,7 @@ def test_a_ring_reaches_consensus_near_the_truth() -> None:
 def test_mixing_alone_keeps_the_mean_and_reaches_it() -> None:
     problem = quadratics()
     algorithm = FedAvg(problem.task, 1e-12)
-    made = federation(problem, algorithm, round=Gossip("ring"))
+    made = federation(problem, algorithm, round=Gossip())
     spread = torch.arange(6.0)[:, None]
     made.state["server"]["params"] = tree.map(lambda x: x + spread, made.server["params"])
     mean = Gossip().model(made.state)["params"]
@@ -160,7 +119,7 @@ def test_mixing_alone_keeps_the_mean_and_reaches_it() -> None:
 
 def test_nodes_that_do_not_train_still_mix() -> None:
     problem = quadratics()
-    servers = gossip(problem, FedAvg(problem.task, 0.1), Gossip("ring"), 1, who=[0])
+    servers = gossip(problem, FedAvg(problem.task, 0.1), Gossip(), 1, who=[0])
     moved = [distance(tree.rows(servers["params"], i), problem.model["params"]) > 1e-3 for i in range(6)]
     assert moved == [True, True, False, False, False, True]
 

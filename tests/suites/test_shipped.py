@@ -110,7 +110,7 @@ def test_all_suites_are_there() -> None:
     private = {"pfl-cifar10-dp", "oarf-dp", "digits-dp"}
     traffic = {"oarf-communication", "oarf-hybrid", "fedeval-efficiency"}
     secure = {"oarf-secure", "fedeval-secure"}
-    assert wanted | private | traffic | secure | {"faults", "byzantine-grid"} <= set(SUITES)
+    assert wanted | private | traffic | secure | {"faults", "byzantine-grid", "fedml-decentralised"} <= set(SUITES)
 
 
 @pytest.mark.parametrize("size", slow_but(SIZES, "smoke"))
@@ -255,6 +255,7 @@ RUN = [
     ("niid-bench", "fcube/synthetic/scaffold (as published)"),
     ("niid-bench", "fcube/iid/fedprox"),
     ("fedml-linear", "synthetic(1,1)/fedadam"),
+    ("fedml-decentralised", "digits, mlp/torus/choco, top 10 %"),
     ("sixty-seconds", "noise(0.5)/moon"),
     ("sixty-seconds", "dirichlet(0.1)/feddyn"),
 ]

@@ -13,7 +13,7 @@ from atoll.core import Context, Model, Outcome, Play, Round, Traffic
 from atoll.engines import Loop, Threads, Vector
 from atoll.errors import ConfigError, ConformanceError
 from atoll.reducers import REDUCERS
-from atoll.rounds import ROUNDS, Central, client_key, server_state, server_step
+from atoll.rounds import DECENTRALISED, ROUNDS, Central, client_key, server_state, server_step
 from atoll.testing import BATCH_NORM, check_round, check_transforms
 from atoll.testing.round import agrees_on_engines
 from atoll.transforms import TRANSFORMS
@@ -41,6 +41,10 @@ OPTIONS = {  # for the kit's models
 # What a round takes; everything else it must refuse. A reducer that looks at single updates has no noisy sum.
 SUMS = {"gaussian_noise", "laplace_noise", "banded_noise", "tree_noise", "discrete_gaussian", "skellam", "secure_sum"}
 SUMS |= {"approximate_local", "adaptive_clip", "shared_mask", "sketch"}
+# What partial sums turn into plain numbers again, and what is accounted for a sum that only a server sees.
+NOT_REDUCED = {"top_k", "rand_k", "low_rank", "qsgd", "uniform_quantise", "drive", "half", "sign", "ternary", "entropy"}
+NOT_REDUCED |= {"mask_layers", "secure_sum", "gaussian_noise", "laplace_noise", "banded_noise", "tree_noise"}
+NOT_REDUCED |= {"discrete_gaussian", "skellam", "approximate_local", "weak_dp", "nbafl"}
 
 
 # Updates come four times as long once: a bound between the two would make a difference that is none of the round's.
@@ -52,15 +56,22 @@ def chain(name: str) -> tuple[Any, ...]:
     return tuple(TRANSFORMS[n](**o) for n, o in (*before, (name, OPTIONS[name])))
 
 
-NO_SERVER = ("gossip", "cyclic", "ring", "one_shot")  # nobody holds two updates
+NO_SERVER = (
+    *(name for name in DECENTRALISED if name != "all_reduce"),
+    "cyclic",
+    "ring",
+    "one_shot",
+)  # nobody holds two updates
 CLUSTERS = ("ifca", "hypcluster", "clustered_fl")  # a server with several models
 
 
 def holds(round: str, reducer: str, policy: str, transform: str) -> bool:
     """What is expected to hold together."""
-    if round in NO_SERVER and reducer != "mean":
+    if round in (*NO_SERVER, "all_reduce") and reducer != "mean":
         return False
     if round in NO_SERVER + CLUSTERS and (policy == "recompute" or transform in SUMS):
+        return False
+    if round == "all_reduce" and transform in NOT_REDUCED:
         return False
     if transform in SUMS and reducer != "mean":
         return False
@@ -72,7 +83,15 @@ FIRST = ("mean", "client_weights", "median", "trimmed_mean")  # one of every kin
 ABSOLUTE = ("residual_reweighting",)
 TWO = ("mean", "median")
 ONCE = ("central", "gossip")  # with every reducer; others with two
-OWN_WAY = ("cyclic", "ring", "one_shot", "ifca", "clustered_fl")  # swarm steps as central does, hypcluster as ifca
+ON_GRAPHS = [name for name in DECENTRALISED if name not in ONCE]
+OWN_WAY = (
+    *ON_GRAPHS,
+    "cyclic",
+    "ring",
+    "one_shot",
+    "ifca",
+    "clustered_fl",
+)  # swarm steps as central does, hypcluster as ifca
 OTHERS = [r for r in REDUCERS if r not in FIRST + ABSOLUTE]
 
 

@@ -1,0 +1,123 @@
+"""Compressed gossip with error feedback: nodes send differences to public copies of their models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, ClassVar, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from atoll import rng, tree
+from atoll.core import Chain, Context, Model, Spec, Transform, Update, transform_name
+from atoll.errors import ConfigError
+from atoll.rounds.decentralised.decentralised import MixResult, NodeStep, OnGraph
+from atoll.rounds.decentralised.mixing_matrix import MixingMatrix
+from atoll.rounds.decentralised.mixing_weights import Promise
+from atoll.transforms import TopK
+from atoll.tree import Tree
+from atoll.wire import EMPTY_BYTES, Layout, lengths, wire_bytes
+
+NAME = "choco"
+
+
+class MessageCodec(NamedTuple):
+    """A compressor for models like these, and how its messages travel."""
+
+    chain: Chain
+    state: Tree
+    own: Tree
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Choco(OnGraph):
+    """Compressed gossip: CHOCO-SGD (Koloskova et al., 2019).
+
+    q_i = Q(x_i + delta_i - c_i), c_i <- c_i + q_i, x_i <- x_i + delta_i + gamma sum_j W_ij (c_j - c_i). Only q travels:
+    everyone keeps copies c of its neighbours. What Q loses is in the next difference, so nothing is lost for good. Of
+    what Q makes, the multiple that comes nearest is taken, so that a coarse Q brings c nearer, too. All start
+    from one model, which is the first copy; without loss and with gamma = 1 it is gossip.
+    """
+
+    title: ClassVar[str] = "choco"
+    promise: ClassVar[Promise] = "symmetric"
+    takes_changes: ClassVar[bool] = False
+
+    compressor: Transform = TopK(share=0.1)
+    gamma: Annotated[float, Field(gt=0, le=1)] = 0.4
+
+    def __post_init__(self) -> None:
+        bound, _ = self.compressor.bind(Spec())
+        if type(bound).layout is Transform.layout or bound.reshapes or bound.has_server_side():
+            raise ConfigError(
+                f"round.compressor: {transform_name(self.compressor)} is no compressor that a neighbour could undo by "
+                "itself, without a server. Use top_k, rand_k, qsgd, half, or ternary with both_ways = false."
+            )
+
+    def start(self, models: Model) -> Tree:
+        return {NAME: {"copy": tree.map(torch.clone, models["params"])}}
+
+    def mix(self, ctx: Context, stepped: NodeStep, matrix: MixingMatrix, key: Tensor) -> MixResult:
+        state, x = stepped.after, stepped.after["server"]["params"]
+        decoded, message = self._sent(tree.sub(x, state[NAME]["copy"]), rng.fold_name(key, NAME))
+        copy = tree.add(state[NAME]["copy"], decoded)
+        pulled = tree.sub(matrix.mix(copy), copy)
+        buffers = matrix.mix(state["server"]["buffers"])
+        server = {**state["server"], "params": tree.add_scaled(x, pulled, self.gamma), "buffers": buffers}
+        return MixResult({**state, "server": server, NAME: {"copy": copy}}, message + _whole(buffers))
+
+    def message_bytes(self, ctx: Context, state: Tree) -> int:
+        codec = _codec(self.compressor, _shapes(state["server"]["params"]))
+        return codec.layout.most_bytes + _whole(state["server"]["buffers"])
+
+    def _sent(self, difference: Tree, key: Tensor) -> tuple[Tree, int | Tensor]:
+        """What arrives of every node's difference, and the bytes of each message."""
+        codec = _codec(self.compressor, _shapes(difference))
+        device, nodes = tree.device(difference), len(tree.leaves(difference)[0])
+        state, own = tree.to(codec.state, device), tree.to(codec.own, device)
+
+        def encoded(row: Tree, row_key: Tensor) -> tuple[Tree, Tree]:
+            update, _ = codec.chain.client(Update(row, torch.ones((), device=device)), state, own, row_key)
+            return _nearest(update.value, row), update.message
+
+        keys = rng.fold_each(key, torch.arange(nodes)).to(device)
+        decoded, messages = torch.func.vmap(encoded)(difference, keys)
+        return decoded, codec.layout.fixed_bytes or lengths(codec.layout, messages)
+
+
+@lru_cache(maxsize=8)
+def _codec(compressor: Transform, shapes: tuple[tuple[str, torch.Size], ...]) -> MessageCodec:
+    like = _zeros(shapes)
+    chain, _ = Chain((compressor,)).bind(Spec())
+    state, own = chain.init(like)
+    return MessageCodec(chain, state, own, chain.upload(like, state, own))
+
+
+def _shapes(rows: Tree) -> tuple[tuple[str, torch.Size], ...]:
+    return tuple((path, x.shape[1:]) for path, x in tree.paths(rows))
+
+
+def _zeros(shapes: tuple[tuple[str, torch.Size], ...]) -> Tree:
+    like: Tree = {}
+    for path, shape in shapes:
+        *outer, last = path.split("/")
+        inside = like
+        for name in outer:
+            inside = inside.setdefault(name, {})
+        inside[last] = torch.zeros(shape)
+    return like
+
+
+def _nearest(decoded: Tree, step: Tree) -> Tree:
+    """The multiple of what is decoded that comes nearest to what was encoded."""
+    length = tree.dot(decoded, decoded)
+    factor = torch.where(length > 0, tree.dot(decoded, step) / length.clamp(min=1e-300), 0.0)
+    return tree.map(lambda x: (x * factor).to(x.dtype), decoded)  # type: ignore[no-any-return]
+
+
+def _whole(buffers: Tree) -> int:
+    """Statistics of BatchNorm travel as they are; nothing does where there are none."""
+    return wire_bytes(tree.rows(buffers, 0)) - EMPTY_BYTES if tree.leaves(buffers) else 0

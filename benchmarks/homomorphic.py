@@ -2,9 +2,9 @@
 
     python benchmarks/homomorphic.py [--numbers 44426] [--clients 100] [--key-bits 2048]
 
-44,426 numbers are a LeNet, of 32 bits. Ways that are slow are measured on fewer numbers and said so. A sum is decrypted once
-in a round (by two clients, each alone), not by every client. With guard bits a sum of any residues is right modulo 2^32; in
-a run sums are known to fit, and there are none. "times float32" is the upload against 4 bytes a number.
+44,426 numbers are a LeNet, of 32 bits. Ways that are slow are measured on fewer numbers and said so. A sum is decrypted
+once in a round (by two clients, each alone), not by every client. With guard bits a sum of any residues is right modulo
+2^32; in a run sums are known to fit, and there are none. "times float32" is the upload against 4 bytes a number.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ class Slots:
     `clients` integers add up without a carry into the next slot. With blinding every residue gets a random multiple of
     2^bits on top, so that a sum says nothing but itself modulo 2^bits.
 
-    Without guard bits w = bits. Residues are then read as numbers from -2^(bits-1) on, and written with 2^(bits-1) added;
-    what an integer stands for is itself less `centre`, which is 2^(bits-1) in every slot. Integers that stand for sums
-    within [-2^(bits-1), 2^(bits-1)) have no carries, however often they went beyond on the way; a sum outside would put
-    one into its neighbour.
+    Without guard bits w = bits. Residues are then read as numbers from -2^(bits-1) on, and written with 2^(bits-1) on
+    top; what an integer stands for is itself less `centre`, which is 2^(bits-1) in every slot. Sums that end within
+    [-2^(bits-1), 2^(bits-1)) have no carries, however far they went on the way; one outside would put a carry into its
+    neighbour.
 
     >>> Slots(bits=32, clients=100, capacity_bits=2047).per_integer
     52

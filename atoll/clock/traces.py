@@ -90,6 +90,13 @@ def read_availability(path: str, population: int, names: Sequence[str], repeats:
     start, end = (_numbers(table[name], f"{where}, {name}", path) for name in ("start", "end"))
     if not len(ids) or (start < 0).any() or (end <= start).any():
         raise ConfigError(f"{where}: {path} needs rows whose start is at least 0 and below their end.")
+    absent = sorted(set(range(population)) - set(ids.tolist()))
+    if absent:
+        who = names[absent[0]] if len(names) else absent[0]
+        raise ConfigError(
+            f"{where}: {path} has no rows for {len(absent)} of the {population} clients (client {who} among them), who "
+            "would never be reached. Give every client a row."
+        )
     order = np.lexsort((start, ids))
     ids, start, end = ids[order], start[order], end[order]
     if ((ids[1:] == ids[:-1]) & (start[1:] < end[:-1])).any():

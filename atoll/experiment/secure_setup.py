@@ -83,7 +83,7 @@ def _built(table: SecureTable, threshold: float | None) -> SecureAggregation:
             f"{_WHERE}: {name!r} gives a {type(protocol).__name__}. Derive it from atoll.protocols.SecureAggregation."
         )
     _check_installed(protocol, name)
-    return protocol
+    return protocol.for_bounded_sums()  # secure_sum is refused where a sum may not fit
 
 
 def _check_installed(protocol: SecureAggregation, name: str) -> None:

@@ -56,7 +56,10 @@ class AdditiveSharing(SecureAggregation):
 
     def least(self, clients: int) -> int:
         if clients < self.splits:
-            raise ConfigError(f"splits: {self.splits} parts for {clients} clients. At most as many as clients.")
+            raise ConfigError(
+                f"secure.protocol.splits: {self.splits} parts for {clients} clients. Each goes to another one: use "
+                f"{clients} or fewer."
+            )
         return clients
 
     def partners(self, clients: int) -> int:

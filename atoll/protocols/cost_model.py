@@ -163,7 +163,8 @@ def _lengths(numbers: int) -> list[int]:
 
 def _measured(protocol: SecureAggregation, course: Course, work: ProtocolWork) -> ProtocolCosts | None:
     """None where the protocol does not come to its end without whom was to be lost."""
-    own = {id: {"vector": torch.arange(work.numbers) % 2**protocol.bits} for id in range(work.clients)}
+    fits = max(1, (1 << protocol.bits - 1) // work.clients)  # as the sums of a run do
+    own = {id: {"vector": torch.arange(work.numbers) % fits} for id in range(work.clients)}
     try:
         _, log = run_protocol(
             protocol,

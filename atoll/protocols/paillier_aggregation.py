@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -28,8 +28,9 @@ _BLINDING_BITS = 64  # of each residue, where the server itself sees the plainte
 class PaillierAggregation(HomomorphicAggregation):
     """Paillier with packed plaintexts and short exponents; without either, it is as slow as published comparisons say.
 
-    With 2,048 bits and 40 bits a slot a ciphertext of 512 bytes holds 51 numbers. `packed = False` puts one into each,
-    `short_exponents = False` takes powers with 2,048 bits instead of 400 (Damgård, Jurik and Nielsen, 2010).
+    With 2,048 bits a ciphertext of 512 bytes holds 63 numbers of 32 bits where sums are known to fit, as in a run, and
+    52 with guard bits for 100 clients. `packed = False` puts one into each, `short_exponents = False` takes powers with
+    2,048 bits instead of 400 (Damgård, Jurik and Nielsen, 2010), `primes = 3` decrypts in 0.44 times the time.
     """
 
     needs: ClassVar[str] = "gmpy2"
@@ -39,6 +40,8 @@ class PaillierAggregation(HomomorphicAggregation):
     key_bits: Annotated[int, Field(ge=256, le=8192, multiple_of=16)] = SAFE_BITS
     packed: bool = True
     short_exponents: bool = True
+    primes: Literal[2, 3] = 2
+    guarded: bool = True
     threshold: Threshold = 2
     insecure_seed: bool = False
 
@@ -55,18 +58,19 @@ class PaillierAggregation(HomomorphicAggregation):
         return Security(2, _SERVER_LEARNS[who], _CLIENTS_LEARN[who], _ASSUMES[who])
 
     def draw_keys(self, clients: int, random: RandomBytes) -> tuple[Tree, bytes]:
-        private = PaillierPrivateKey.draw(self.key_bits, random)
+        private = PaillierPrivateKey.draw(self.key_bits, random, self.primes)
         public = private.public(random if self.short_exponents else None)
-        half, size = self.key_bits // 16, self.key_bits // 8
+        size = self.key_bits // 8
         body: Tree = {"n": to_tensor(_little(public.n, size))}
         if public.hn is not None:
             body["hn"] = to_tensor(_little(public.hn, 2 * size))
-        return body, _little(private.p, half) + _little(private.q, half)
+        return body, b"".join(_little(p, self._prime_bytes) for p in private.primes)
 
     def encrypt(self, public: Tree, residues: Tensor, clients: int, random: RandomBytes) -> Tree:
-        packed = self._slots(clients).pack(residues.numpy(), random)
-        plaintexts = [gmp().mpz.from_bytes(row.tobytes(), "little") for row in packed]
-        return self._body(self._public(public).encrypt(plaintexts, random))
+        key, slots = self._public(public), self._slots(clients)
+        packed, centre = slots.pack(residues.numpy(), random), slots.centre
+        plaintexts = [(gmp().mpz.from_bytes(row.tobytes(), "little") - centre) % key.n for row in packed]
+        return self._body(key.encrypt(plaintexts, random))
 
     def add(self, public: Tree, uploads: Mapping[int, Tree], numbers: int, clients: int) -> Tree:
         key, total = self._public(public), [gmp().mpz(1)] * self._slots(clients).integers(numbers)
@@ -75,16 +79,13 @@ class PaillierAggregation(HomomorphicAggregation):
         return self._body(total)
 
     def decrypt(self, public: Tree, private: bytes, total: Tree, numbers: int, clients: int) -> Tensor:
-        key, half = self._public(public), self.key_bits // 16
-        p, q = (gmp().mpz.from_bytes(private[i : i + half], "little") for i in (0, half))
-        need(len(private) == 2 * half and p * q == key.n, "paillier: the private key is not that of the public one.")
+        key, factors = self._public(public), self._private(private)
+        need(factors.n == key.n, "paillier: the private key is not that of the public one.")
         ciphertexts = self._ciphertexts(key, total, self._slots(clients).integers(numbers), "server")
-        return self._residues(PaillierPrivateKey(p, q).decrypt(ciphertexts), numbers, clients)
+        return self._residues(key, factors.decrypt(ciphertexts), numbers, clients)
 
     def split(self, private: bytes, shares: int, random: RandomBytes) -> list[bytes]:
-        half = self.key_bits // 16
-        p, q = (gmp().mpz.from_bytes(private[i : i + half], "little") for i in (0, half))
-        return [_little(share, self.key_bits // 4) for share in PaillierPrivateKey(p, q).split(shares, random)]
+        return [_little(share, self.key_bits // 4) for share in self._private(private).split(shares, random)]
 
     def decrypt_partly(self, public: Tree, share: bytes, total: Tree, numbers: int, clients: int) -> Tree:
         key = self._public(public)
@@ -94,17 +95,22 @@ class PaillierAggregation(HomomorphicAggregation):
     def combine(self, public: Tree, partials: Mapping[int, Tree], numbers: int, clients: int) -> Tensor:
         key, count = self._public(public), self._slots(clients).integers(numbers)
         powers = [self._ciphertexts(key, body, count, f"client {id}") for id, body in partials.items()]
-        return self._residues(key.combine(powers), numbers, clients)
+        return self._residues(key, key.combine(powers), numbers, clients)
+
+    def for_bounded_sums(self) -> PaillierAggregation:
+        return self if self.key_holders == "shared" else replace(self, guarded=False)
 
     def _slots(self, clients: int) -> Slots:
         blinding = _BLINDING_BITS if self.key_holders == "shared" else 0
-        return Slots(self.bits, clients, self.key_bits - 1, blinding, self.packed)
+        return Slots(self.bits, clients, self.key_bits - 1, blinding, self.packed, self.guarded)
 
-    def _residues(self, plaintexts: Sequence[int], numbers: int, clients: int) -> Tensor:
+    def _residues(self, key: PaillierPublicKey, plaintexts: Sequence[int], numbers: int, clients: int) -> Tensor:
         slots = self._slots(clients)
-        if any(int(m).bit_length() > slots.per_integer * slots.width for m in plaintexts):
+        packed_bits, centre = slots.per_integer * slots.width, slots.centre
+        sums = [(m + centre) % key.n for m in plaintexts]
+        if any(int(m).bit_length() > packed_bits for m in sums):
             raise ProtocolError("paillier: a plaintext is larger than any sum. A key or a ciphertext was wrong.")
-        rows = [np.frombuffer(_little(m, slots.integer_bytes), np.uint8) for m in plaintexts]
+        rows = [np.frombuffer(_little(m, slots.integer_bytes), np.uint8) for m in sums]
         packed = np.stack(rows) if rows else np.zeros((0, slots.integer_bytes), np.uint8)
         return torch.from_numpy(slots.unpack(packed, numbers))
 
@@ -119,6 +125,16 @@ class PaillierAggregation(HomomorphicAggregation):
         need(hn != 1, "paillier: a base of 1 would encrypt nothing. Draw another key.")
         key.check([hn], "dealer")
         return key
+
+    @property
+    def _prime_bytes(self) -> int:
+        return -(-self.key_bits // (8 * self.primes))
+
+    def _private(self, private: bytes) -> PaillierPrivateKey:
+        size = self._prime_bytes
+        need(len(private) == self.primes * size, "paillier: the private key is not one of the length agreed on.")
+        starts = range(0, len(private), size)
+        return PaillierPrivateKey(tuple(gmp().mpz.from_bytes(private[i : i + size], "little") for i in starts))
 
     def _body(self, ciphertexts: Sequence[int]) -> Tree:
         size = self.key_bits // 4

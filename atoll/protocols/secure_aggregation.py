@@ -67,6 +67,10 @@ class SecureAggregation(Protocol):
         """
         return ""
 
+    def for_bounded_sums(self) -> SecureAggregation:
+        """The protocol where every sum, read from -2^(bits-1) on, is known to fit: it may do without guard bits."""
+        return self
+
     def shuffles(self) -> bool:
         """Does the server get every vector and not whose it is? Then clients may send reports of local randomisers.
 

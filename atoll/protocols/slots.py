@@ -21,8 +21,15 @@ class Slots:
     `clients` integers add up without a carry into the next slot. With blinding every residue gets a random multiple of
     2^bits on top, so that a sum says nothing but itself modulo 2^bits.
 
+    Without guard bits w = bits. Residues are then read as numbers from -2^(bits-1) on, and written with 2^(bits-1) on
+    top; what an integer stands for is itself less `centre`, which is 2^(bits-1) in every slot. Sums that end within
+    [-2^(bits-1), 2^(bits-1)) have no carries, however far they went on the way; one outside would put a carry into its
+    neighbour.
+
     >>> Slots(bits=32, clients=100, capacity_bits=2047).per_integer
     52
+    >>> Slots(bits=32, clients=100, capacity_bits=2047, guarded=False).per_integer
+    63
     """
 
     bits: int
@@ -30,6 +37,7 @@ class Slots:
     capacity_bits: int  # of one integer
     blinding_bits: int = 0
     packed: bool = True  # False: one residue in each integer
+    guarded: bool = True  # False: sums are known to fit
 
     def __post_init__(self) -> None:
         if self.width > self.capacity_bits:
@@ -40,7 +48,12 @@ class Slots:
 
     @property
     def width(self) -> int:
-        return self.bits + self.blinding_bits + (self.clients - 1).bit_length()
+        return self.bits + self.blinding_bits + (self.clients - 1).bit_length() if self.guarded else self.bits
+
+    @property
+    def centre(self) -> int:
+        """What is to be taken from a packed integer, and added to a sum of them."""
+        return 0 if self.guarded else sum(1 << i * self.width + self.bits - 1 for i in range(self.per_integer))
 
     @property
     def per_integer(self) -> int:
@@ -60,6 +73,7 @@ class Slots:
         rows = self.integers(len(residues)) * self.per_integer
         filled = np.zeros(rows, np.uint64)
         filled[: len(residues)] = residues.astype(np.uint64)
+        filled ^= self._half
         slots = np.zeros((rows, self.width), np.uint8)
         slots[:, : self.bits] = _bits(filled, self.bits)
         if self.blinding_bits:
@@ -76,7 +90,12 @@ class Slots:
                 "residues. Both sides need the same number of clients and parameters."
             )
         slots = np.unpackbits(packed, axis=1, count=self.per_integer * self.width, bitorder="little")
-        return _integers(slots.reshape(-1, self.width)[:residues, : self.bits])
+        words = _integers(slots.reshape(-1, self.width)[:residues, : self.bits])
+        return words ^ np.int64(self._half)
+
+    @property
+    def _half(self) -> np.uint64:
+        return np.uint64(0 if self.guarded else 1 << self.bits - 1)
 
 
 def pack_residues(residues: Integers, bits: int) -> Bytes:

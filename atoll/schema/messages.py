@@ -14,7 +14,7 @@ from atoll.schema.argument import Argument
 from atoll.schema.limits import beyond
 from atoll.schema.type_names import has_choice, sentence, short_toml
 
-# More than the bound itself says, by the place of the value.
+# More than the bound itself says, by the place of the value; of a list, by the place of any item.
 HINTS = {
     "partition.alpha": "For an even split use partition.name = 'iid'.",
     "partition.clients": "To train on all data in one place use algorithm.name = 'centralised'.",
@@ -32,6 +32,10 @@ HINTS = {
     "clock.loss": "It is a share of packets: 0.01 sends every hundredth again.",
     "clock.deadline": "To wait for everybody leave it out.",
     "clock.over_selection": "1.3 asks 13 clients and waits for 10.",
+    "transform.share": "It is the share of the entries that are sent: 0.01 sends every hundredth.",
+    "transform.bits": "They are bits of every number that is sent: half has 16, and without a compressor there are 32.",
+    "transform.levels": "1 tells a number's sign and whether it is sent at all; 16 are usual.",
+    "transform.rank": "A matrix is sent as two factors of so many columns: 2 to 8 are usual.",
     "secure.dropout": "It is the probability that a client is lost during the protocol: 0.1 loses every tenth.",
     "secure.threshold": "0.7 is a share of the cohort, 7 is a number of clients.",
 }
@@ -177,6 +181,7 @@ def _short(bound: Any) -> Any:
 
 
 def _hint(place: str) -> str:
+    place = re.sub(r"\.\d+(?=\.)", "", place)
     return f" {HINTS[place]}" if place in HINTS else ""
 
 

@@ -50,6 +50,37 @@ def test_integers_of_all_clients_add_up_slot_by_slot(case: tuple[Slots, np.ndarr
     assert slots.unpack(rows(slots, total), len(residues)).tolist() == expected
 
 
+@st.composite
+def bounded_sums(draw: st.DrawFn) -> tuple[int, np.ndarray]:
+    """(clients, numbers) whose sums are the last row's: the others go beyond all bounds and come back."""
+    width, numbers = draw(bits), draw(st.integers(1, 30))
+    half = 1 << width - 1
+    row = st.lists(st.integers(1 - half, half - 1), min_size=numbers, max_size=numbers)
+    there = draw(st.lists(row, max_size=5))
+    last = draw(st.lists(st.sampled_from([-half, half - 1, 0, -1]), min_size=numbers, max_size=numbers))
+    return width, np.array([*there, *([-x for x in r] for r in there), last], dtype=object)
+
+
+@given(bounded_sums(), st.booleans())
+def test_sums_that_fit_need_no_guard_bits_however_large_their_terms_are(
+    case: tuple[int, np.ndarray], one: bool
+) -> None:
+    width, terms = case
+    slots = Slots(width, len(terms), 136, packed=not one, guarded=False)
+    modulus = 1 << slots.capacity_bits + 1  # a plaintext space of one bit more than a plaintext
+    residues = np.array(terms % (1 << width), dtype=np.int64)
+    plaintexts = [
+        [(m - slots.centre) % modulus for m in integers(slots.pack(r, secrets.token_bytes))] for r in residues
+    ]
+    total = [(sum(column) + slots.centre) % modulus for column in zip(*plaintexts, strict=True)]
+    assert slots.unpack(rows(slots, total), terms.shape[1]).tolist() == (terms.sum(0) % (1 << width)).tolist()
+
+
+def test_without_guard_bits_a_slot_is_as_wide_as_a_residue() -> None:
+    assert Slots(32, 100, 2047, guarded=False).per_integer == 63
+    assert Slots(33, 100, 2047, guarded=False).per_integer == 62
+
+
 def test_a_slot_is_as_wide_as_the_largest_sum_and_no_wider() -> None:
     for clients in (1, 2, 3, 4, 5, 100, 128, 129):
         assert Slots(32, clients, 2047).width == max(32, ((2**32 - 1) * clients).bit_length())

@@ -250,6 +250,16 @@ def test_a_trace_decides_whatever_its_format(tmp_path: Path) -> None:
     assert line["sent"] == [(i + 1) * steps for i, steps in enumerate(line["steps"])]
 
 
+def test_an_availability_trace_that_lacks_clients_is_refused(tmp_path: Path) -> None:
+    """They would never be reached, and nobody would see why."""
+    (tmp_path / "there.csv").write_text("client,start,end\n0,0,3\n2,0,3\n")
+    clock = {"seconds_per_step": 0.1, "availability": str(tmp_path / "there.csv")}
+    with pytest.raises(
+        ConfigError, match=r"no rows for 10 of the 12 clients \(client 1 among them\), .* Give every client"
+    ):
+        set_up(Experiment.parse({**GIVEN, "clock": clock}))
+
+
 def test_a_run_beyond_its_availability_trace_is_refused_unless_it_repeats(tmp_path: Path) -> None:
     (tmp_path / "there.csv").write_text("client,start,end\n" + "".join(f"{i},0,3\n" for i in range(12)))
     clock = {"seconds_per_step": 0.1, "availability": str(tmp_path / "there.csv")}

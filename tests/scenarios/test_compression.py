@@ -147,14 +147,21 @@ def test_a_run_resumed_in_its_middle_is_an_undisturbed_one(name: str, tmp_path: 
 REFUSED: dict[str, tuple[list[Any], str]] = {
     "a rank above every matrix": (
         [{"name": "low_rank", "rank": 60}],
-        "low_rank: rank 60 makes no tensor of this model",
+        "low_rank: rank 60 makes no tensor of this model smaller. Use a rank of",
     ),
     "a pattern that matches nothing": (
         [{"name": "mask_layers", "send": ["out*", "conv*"]}],
         "mask_layers.send: ['conv*'] match no tensor. There are delta/",
     ),
     "a coder with nothing to code": (["entropy"], "entropy: codes what compressors before it send, and there is none"),
-    "a share of nothing": ([{"name": "top_k", "share": 0.0}], "transform.0.share"),
+    "a share of nothing": (
+        [{"name": "top_k", "share": 0.0}],
+        "transform.0.share: must be above 0 (got 0.0). It is the share of the entries that are sent",
+    ),
+    "more bits than a float has": (
+        [{"name": "uniform_quantise", "bits": 33}],
+        "transform.0.bits: must be at most 16 (got 33). They are bits of every number that is sent: half has 16",
+    ),
     "a private run with residuals": (
         [
             "equal_weights",

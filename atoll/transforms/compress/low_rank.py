@@ -38,9 +38,11 @@ class LowRank(Compressor):
     def own(self, like: Tree) -> Tree:
         matrices = [x for x in tree.leaves(like) if x.dim() > 1]
         if matrices and not any(map(self._takes, matrices)):
+            largest = max(map(_largest_rank, matrices))
+            instead = f"Use a rank of {largest} or less, or" if largest else "Use"
             raise SpecError(
-                f"low_rank: rank {self.rank} makes no tensor of this model smaller. Use a smaller rank, or another "
-                "compressor: vectors are sent whole."
+                f"low_rank: rank {self.rank} makes no tensor of this model smaller. {instead} another compressor: "
+                "vectors are sent whole."
             )
         return {path: _start(x, self.rank, i) for i, (path, x) in enumerate(tree.paths(like)) if self._takes(x)}
 
@@ -73,8 +75,7 @@ class LowRank(Compressor):
     def _takes(self, like: Tensor) -> bool:
         if like.dim() < 2 or not like.is_floating_point():
             return False
-        rows, columns = like.shape[0], math.prod(like.shape[1:])
-        return self.rank * (rows + columns) < rows * columns
+        return self.rank <= _largest_rank(like)
 
 
 def power_step(matrix: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,6 +103,12 @@ def orthonormal(matrix: Tensor) -> Tensor:
         length = column.norm()
         columns.append(torch.where(length > 1e-6 * whole, column / length.clamp(min=1e-38), 0.0))
     return torch.stack(columns, 1)
+
+
+def _largest_rank(like: Tensor) -> int:
+    """The largest r with r (rows + columns) < rows columns: two factors are then smaller than the matrix."""
+    rows, columns = like.shape[0], math.prod(like.shape[1:])
+    return max(0, rows * columns - 1) // (rows + columns)
 
 
 def _start(x: Tensor, rank: int, i: int) -> Tensor:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from atoll.reducers.attacked import Attacked, Bounds
+from atoll.reducers.attacked import Attacked, Bounds, Encoding
 from atoll.reducers.bounded import CentredClipping, NormClipping
 from atoll.reducers.client_weights import ScaledMean, client_weights
 from atoll.reducers.clusters import ClippedClustering
@@ -16,7 +16,7 @@ from atoll.reducers.minimum_diameter import MinimumDiameter
 from atoll.reducers.mixing import AdaptiveClipping, Bucketing, NearestNeighbourMixing
 from atoll.reducers.outliers import ThreeSigma
 from atoll.reducers.residual_reweighting import ResidualReweighting
-from atoll.reducers.secure_mean import SECURE, SecureMean
+from atoll.reducers.secure_mean import PLAN, SECURE, SecureMean
 from atoll.reducers.sign_agreement import RobustLearningRate, SignGuard
 from atoll.reducers.spectral import CovarianceFilter, DivideAndConquer
 from atoll.reducers.trust import FLTrust, FoolsGold, Zeno
@@ -51,10 +51,12 @@ REDUCERS: dict[str, Callable[..., Any]] = {
 
 __all__ = [
     "REDUCERS",
+    "PLAN",
     "SECURE",
     "AdaptiveClipping",
     "Attacked",
     "Bounds",
+    "Encoding",
     "Bucketing",
     "Bulyan",
     "CentredClipping",

@@ -163,6 +163,42 @@ def test_an_epsilon_under_attack_is_that_of_honest_clients(tmp_path: Path) -> No
         set_up(Experiment.parse(experiment(attack={"name": "ipm", "share": 0.5}, **private)), "cpu")
 
 
+CLIPPED = ["equal_weights", {"name": "clip_l2", "max_norm": 4.0}]
+
+
+def secured(mode: str, name: str, **options: Any) -> dict[str, Any]:
+    secure = {"protocol": "secagg", "mode": mode, "dropout": 0.1}
+    attack = {"name": name, "share": 0.25, **options}
+    return experiment(transform=CLIPPED, secure=secure, attack=attack, engine="loop")
+
+
+@pytest.mark.parametrize("name", ["sign_flip", "alie", "free_rider"])
+def test_who_makes_up_updates_in_a_secure_sum_moves_it_alike_with_and_without_messages(
+    name: str, tmp_path: Path
+) -> None:
+    real, cost = (atoll.run(secured(mode, name), tmp_path / mode) for mode in ("real", "cost"))
+    assert models(real) == models(cost)
+    honest = atoll.run(experiment(transform=CLIPPED, secure={"protocol": "secagg", "mode": "cost", "dropout": 0.1},
+                                  engine="loop"), tmp_path / "honest")  # fmt: skip
+    assert models(honest)[-1] != models(cost)[-1]
+
+
+def test_an_update_that_is_made_up_as_it_was_leaves_a_secure_sum_bit_by_bit(tmp_path: Path) -> None:
+    plain = secured("cost", "scaled", factor=1.0)
+    honest = {name: value for name, value in plain.items() if name != "attack"}
+    assert models(atoll.run(plain, tmp_path / "made")) == models(atoll.run(honest, tmp_path / "honest"))
+
+
+def test_a_clip_does_not_hold_attackers_of_a_secure_sum(tmp_path: Path) -> None:
+    open_ = {k: v for k, v in secured("cost", "sign_flip", factor=1e6).items() if k != "secure"}
+    hidden = atoll.run(secured("cost", "sign_flip", factor=1e6), tmp_path / "hidden")
+    seen = atoll.run(open_, tmp_path / "seen")
+    loss = [RunFolder(run.folder).record()[-1]["loss"] for run in (hidden, seen)]
+    assert math.isfinite(loss[0])
+    assert loss[0] > 2 * loss[1]
+    assert any("A clip binds honest clients alone" in note for note in RunFolder(hidden.folder).info["notes"])
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nobody is named": ({"attack": "alie"}, "attack: give share"),
     "both are named": ({"attack": {"name": "alie", "share": 0.1, "clients": [1]}}, "and not both"),
@@ -179,8 +215,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "gossip": ({"attack": {"name": "alie", "share": 0.5}, "round": "gossip"}, "neighbours mix models"),
     "secure": (
-        {"attack": {"name": "alie", "share": 0.5}, "secure": {"protocol": "secagg", "fixed_point": {"range": 4.0}}},
-        "residues of fixed-point numbers",
+        {"attack": {"name": "min_max", "share": 0.5}, "secure": {"protocol": "secagg"}, "transform": CLIPPED},
+        "nobody sees another's update",
     ),
     "no classes": ({"attack": {"name": "label_flip", "share": 0.5}, "data": "diabetes"}, "diabetes has none"),
     "no such class": ({"attack": {"name": "backdoor", "share": 0.5, "target": 10}}, "there is no class 10"),

@@ -23,9 +23,7 @@ def suite_sources(suite: Suite, figure: CardFigure, overrides: Sequence[str] = (
     return [(method, merged(cells[method], figure.base)) for method in figure.methods]
 
 
-def suite_card_options(
-    suite: Suite, figure: CardFigure, seeds: int | None, jobs: int, device: Device
-) -> CardOptions:
+def suite_card_options(suite: Suite, figure: CardFigure, seeds: int | None, jobs: int, device: Device) -> CardOptions:
     """As the suite says; seeds may be asked for."""
     return CardOptions(
         seeds=seeds or min(figure.seeds, suite.seeds),

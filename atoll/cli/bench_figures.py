@@ -65,9 +65,7 @@ def draw_figures(
         _card(suite, card, folder / card.name, overrides, device, seeds, jobs)
 
 
-def _leakage(
-    figure: LeakageFigure, folder: Path, overrides: Sequence[str], device: Where, until: float | None
-) -> None:
+def _leakage(figure: LeakageFigure, folder: Path, overrides: Sequence[str], device: Where, until: float | None) -> None:
     from atoll.report import rich_table
     from atoll.suites import draw_leakage, figure_table
 
@@ -93,7 +91,13 @@ def _leakage(
 
 
 def _card(
-    suite: Suite, figure: CardFigure, folder: Path, overrides: Sequence[str], device: Where, seeds: int | None, jobs: int
+    suite: Suite,
+    figure: CardFigure,
+    folder: Path,
+    overrides: Sequence[str],
+    device: Where,
+    seeds: int | None,
+    jobs: int,
 ) -> None:
     from atoll.card import PROFILES, lead, plan_card, rescored, run_card, score_table, suite_card_options, suite_sources
     from atoll.card import write as write_card

@@ -147,8 +147,8 @@ def _check_place(experiment: Experiment, attack: Attack, algorithm: Algorithm, r
     if experiment.secure is not None and sees_all(attack.knows):
         raise SpecError(
             f"attack.name: {name} knows {KNOWS[attack.knows]}, and with [secure] nobody sees another's update. Use "
-            f"sees = 'colluders' where it has that, or one that knows no more than its own (sign_flip, scaled, ipm with "
-            "sees = 'colluders'), or leave [secure] out."
+            "sees = 'colluders' where it has that, or one that knows no more than its own (sign_flip, scaled), or "
+            "leave [secure] out."
         )
 
 

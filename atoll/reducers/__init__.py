@@ -50,13 +50,12 @@ REDUCERS: dict[str, Callable[..., Any]] = {
 }
 
 __all__ = [
-    "REDUCERS",
     "PLAN",
+    "REDUCERS",
     "SECURE",
     "AdaptiveClipping",
     "Attacked",
     "Bounds",
-    "Encoding",
     "Bucketing",
     "Bulyan",
     "CentredClipping",
@@ -64,6 +63,7 @@ __all__ = [
     "Collect",
     "CovarianceFilter",
     "DivideAndConquer",
+    "Encoding",
     "FLTrust",
     "FoolsGold",
     "GeometricMedian",

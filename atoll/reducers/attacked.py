@@ -50,8 +50,8 @@ class Attacked(Reducer[Stack]):
     All updates are kept until `finish`. The attackers stand behind the client's side of every transform: what they
     craft arrives as it is, cut only to the bounds that the chain promises, which a server can enforce. Statistics
     (buffers) and weights stay as trained. Where residues travel, attackers craft real numbers and encode them: nobody
-    sees a single update, so that only the range of the encoding holds them. The state is {"inner", "attack", "round"}; whoever runs the round says which
-    it is.
+    sees a single update, so that only the range of the encoding holds them. The state is {"inner", "attack", "round"};
+    whoever runs the round says which it is.
     """
 
     inner: Reducer[Any]

@@ -24,8 +24,8 @@ class SecureMean(Reducer[Stack]):
     """Keeps every client's residues until `finish`, which hands each to its client and drives the protocol.
 
     Its state is {}, or {"plan"}: the round as it was planned, {"ids", "lost_at", "vector_step", "round", "void"}, where
-    not everybody stays. Whoever was planned but has no residues, since it is lost before its vector or since its update is no number,
-    holds zeros that it never sends. A void round is driven to where it ends; its total is that of nobody.
+    not everybody stays. Whoever was planned but has no residues, since it is lost before its vector or since its update
+    is no number, holds zeros that it never sends. A void round is driven to where it ends; its total is that of nobody.
     """
 
     protocol: SecureAggregation

@@ -5,7 +5,7 @@ from typing import Any
 
 from atoll.rounds.averaged import Averaged
 from atoll.rounds.central import Central
-from atoll.rounds.certified import Certified, smoothed_votes
+from atoll.rounds.certified import CLIPPED, Certified, vote_counts
 from atoll.rounds.clocked import Clocked
 from atoll.rounds.compressed_broadcast import CompressedBroadcast
 from atoll.rounds.gossip import Gossip
@@ -19,6 +19,7 @@ from atoll.rounds.with_root import WithRoot
 ROUNDS: dict[str, Callable[..., Any]] = {"central": Central, "gossip": Gossip}
 
 __all__ = [
+    "CLIPPED",
     "ROUNDS",
     "Averaged",
     "Central",
@@ -35,5 +36,5 @@ __all__ = [
     "client_key",
     "server_state",
     "server_step",
-    "smoothed_votes",
+    "vote_counts",
 ]

@@ -28,7 +28,7 @@ class LeakageTable(Table):
     title: str = ""
     x: str = ""
     values: list[int | float] = Field(default_factory=list)
-    scores: Annotated[list[str], Field(min_length=1)] = ["label_accuracy", "l2"]
+    scores: Annotated[list[str], Field(min_length=1, default_factory=lambda: ["label_accuracy", "l2"])]
     base: dict[str, Any] = Field(default_factory=dict)
     series: dict[str, Any]
     attack: dict[str, Any]
@@ -41,7 +41,8 @@ class CardTable(Table):
     title: str = ""
     row: dict[str, str]  # a value of every axis but the last
     methods: Annotated[list[str], Field(min_length=1)]  # values of the last axis
-    profiles: Annotated[list[str], Field(min_length=1)] = ["atoll"]  # rules of the scores; the first gives the card
+    # rules of the scores; the first gives the card
+    profiles: Annotated[list[str], Field(min_length=1, default_factory=lambda: ["atoll"])]
     seeds: Count = 3  # at most: a size may have fewer
     rounds: Count | None = None
     attacks: list[str] = Field(default_factory=list)
@@ -116,9 +117,7 @@ def _wrong_cells(
                 yield unknown_option(where, name, f"the axis {axis}", values[axis])
 
 
-def _checked(
-    kind: type[Table], tables: Sequence[Any], at: str, owner: str
-) -> tuple[list[dict[str, Any]], list[str]]:
+def _checked(kind: type[Table], tables: Sequence[Any], at: str, owner: str) -> tuple[list[dict[str, Any]], list[str]]:
     checked: list[dict[str, Any]] = []
     problems: list[str] = []
     for number, table in enumerate(tables):

@@ -67,7 +67,11 @@ def _points(figure: LeakageFigure, overrides: Sequence[str]) -> Iterator[Leakage
             for way, options in figure.attack.items():
                 how = AttackOptions(**options)
                 yield LeakagePlanned(
-                    series, way, x, experiment, replace(how, images=int(x)) if x is not None and figure.x == IMAGES else how
+                    series,
+                    way,
+                    x,
+                    experiment,
+                    replace(how, images=int(x)) if x is not None and figure.x == IMAGES else how,
                 )
 
 

@@ -85,7 +85,8 @@ def _draw(certified: Sequence[CertifiedGroup]) -> Figure:
     for number, one in enumerate(certified):
         grid = np.linspace(0.0, one.largest, 101)
         style = {**theme.line_style(number), "marker": ""}
-        axes.plot(grid, [100 * one.at(r) for r in grid], label=one.name, **style)
+        shares = [100 * one.at(r) for r in grid]
+        axes.plot([*grid, one.largest], [*shares, 0.0], label=one.name, **style)  # beyond it nothing is certified
     axes.set_xlabel("size of the backdoor (L2)")
     axes.set_ylabel("certified accuracy, %")
     axes.set_ylim(bottom=0)

@@ -59,7 +59,10 @@ def _panel(axes: Axes, curves: Sequence[LeakageCurve], score: str) -> None:
         points = curve.scores.get(score, ())
         if points:
             xs, means, halves = zip(*points, strict=True)
-            axes.errorbar(xs, means, yerr=halves, label=curve.name, elinewidth=0.8, **theme.line_style(number))
+            named = any(isinstance(at, str) for at in xs)  # names have no order that a line could follow
+            style = {**theme.line_style(number), **({"linestyle": "none"} if named else {})}
+            axes.errorbar(xs, means, yerr=halves, label=curve.name, elinewidth=0.8, **style)
+            axes.tick_params(axis="x", labelrotation=40 if named else 0)
             numbers += [at for at in xs if not isinstance(at, str)]
     if numbers and min(numbers) > 0 and max(numbers) >= _LOG * min(numbers):
         axes.set_xscale("log")

@@ -332,3 +332,11 @@ def test_the_servers_data_cannot_be_made_to_attack() -> None:
     raw = experiment(reducer="fltrust", server={"root": 0.05}, attack={"name": "sign_flip", "clients": [8]})
     with pytest.raises(AtollError, match=r"attack\.clients: there is no client 8\. Use 0 to 7"):
         set_up(Experiment.parse(raw), "cpu")
+
+
+def test_a_server_with_data_is_not_measured_as_a_client_also_under_attack(tmp_path: Path) -> None:
+    trusted = experiment(reducer="fltrust", server={"root": 0.05}, attack={"name": "sign_flip", "share": 0.25})
+    run = atoll.run({**trusted, "evaluate": {"clients": "all"}}, tmp_path / "root")
+    measured = record(run).clients
+    assert measured is not None
+    assert list(measured.ids) == list(range(8))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def chosen_figures(suite: Suite, names: str | None, only: bool) -> list[str]:
     """All of the size; the named ones; none with "none", or where cells are named and no figures."""
-    known = [f.name for f in (*suite.leakage, *suite.cards)]
+    known = [f.name for f in suite.leakage] + [f.name for f in suite.cards]
     if names == "none" or (names is None and only):
         return []
     if names is None:

@@ -28,7 +28,7 @@ class CertifiedGroup(NamedTuple):
     """The curves of a group's runs."""
 
     name: str
-    certificates: list[Mapping[str, Any]]
+    certificates: Sequence[Mapping[str, Any]]
 
     def at(self, radius: float) -> float:
         """The mean of what its runs have at this radius, each by the last point before it."""

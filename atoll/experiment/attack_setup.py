@@ -16,7 +16,7 @@ from atoll.data import Dataset, Partition, Population
 from atoll.errors import ConfigError, SpecError
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.registry import build
-from atoll.reducers import Attacked, Bounds, Encoding
+from atoll.reducers import Attacked, Bounds, ResidueEncoding
 from atoll.rounds import UnderAttack
 from atoll.tree import Tree
 
@@ -199,14 +199,14 @@ def bounded(reducer: Reducer[Any], plan: AttackPlan | None, chain: Chain, spec: 
     return replace(reducer, bounds=Bounds(after.l2, after.l1))
 
 
-def _encoding(plan: AttackPlan, after: Spec) -> Encoding:
+def _encoding(plan: AttackPlan, after: Spec) -> ResidueEncoding:
     """How what is made up travels in a sum of residues; the bound of a client is a range, since nobody can check it."""
     if after.linf is not None or after.step is None or after.l2 is None:
         raise SpecError(
             f"attack.name: {plan.name} makes up updates, and here every client's own noise is in what it sends. Use an "
             "attack on data, or noise of the sum (discrete_gaussian, skellam)."
         )
-    return Encoding(after.step, 2.0**after.bits, min(after.l2, after.l1 or after.l2))
+    return ResidueEncoding(after.step, 2.0**after.bits, min(after.l2, after.l1 or after.l2))
 
 
 def attack_notes(plan: AttackPlan | None, chain: Chain, spec: Spec) -> list[str]:

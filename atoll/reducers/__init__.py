@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from atoll.reducers.attacked import Attacked, Bounds, Encoding
+from atoll.reducers.attacked import Attacked, Bounds, ResidueEncoding
 from atoll.reducers.bounded import CentredClipping, NormClipping
 from atoll.reducers.client_weights import ScaledMean, client_weights
 from atoll.reducers.clusters import ClippedClustering
@@ -63,7 +63,6 @@ __all__ = [
     "Collect",
     "CovarianceFilter",
     "DivideAndConquer",
-    "Encoding",
     "FLTrust",
     "FoolsGold",
     "GeometricMedian",
@@ -76,6 +75,7 @@ __all__ = [
     "NearestNeighbourMixing",
     "NormClipping",
     "ResidualReweighting",
+    "ResidueEncoding",
     "RobustLearningRate",
     "ScaledMean",
     "SecureMean",

@@ -25,7 +25,7 @@ class Bounds(NamedTuple):
     l1: float | None = None
 
 
-class Encoding(NamedTuple):
+class ResidueEncoding(NamedTuple):
     """How real numbers travel in a secure sum: as residues of whole numbers of steps, none beyond `most` steps."""
 
     step: float
@@ -58,7 +58,7 @@ class Attacked(Reducer[Stack]):
     attack: Attack
     attackers: Tensor  # (N,) is each client one?
     bounds: Bounds = Bounds()
-    encoding: Encoding | None = None  # None: updates travel as they are
+    encoding: ResidueEncoding | None = None  # None: updates travel as they are
 
     def spec(self) -> Spec:
         return self.inner.spec()

@@ -6,7 +6,7 @@ import torch
 from atoll import rng, tree
 from atoll.attacks.model import FreeRider, InnerProduct, ScaledUpdate, SignFlip
 from atoll.core import Info, Stack, Total, Update
-from atoll.reducers import Attacked, Bounds, Encoding, Mean, Median, TrimmedMean
+from atoll.reducers import Attacked, Bounds, Mean, Median, ResidueEncoding, TrimmedMean
 from atoll.testing import check_reducer
 from atoll.tree import Tree
 
@@ -93,7 +93,7 @@ def test_who_knows_the_others_gets_their_rows_and_who_does_not_gets_none() -> No
         assert torch.allclose(total.mean()["delta"]["w"], (rows[2] + rows[3]) / 2, atol=1e-6)
 
 
-ENCODING = Encoding(step=0.25, modulus=256.0, most=20.0)
+ENCODING = ResidueEncoding(step=0.25, modulus=256.0, most=20.0)
 
 
 def test_residues_are_read_and_written_as_the_numbers_they_stand_for() -> None:

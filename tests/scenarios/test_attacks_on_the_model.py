@@ -183,6 +183,16 @@ def test_who_makes_up_updates_in_a_secure_sum_moves_it_alike_with_and_without_me
     assert models(honest)[-1] != models(cost)[-1]
 
 
+def test_an_attacked_secure_sum_still_knows_who_will_be_lost(tmp_path: Path) -> None:
+    attacked = secured("real", "sign_flip")
+    attacked["secure"] = {**attacked["secure"], "dropout": 0.3, "threshold": 3}
+    honest = {name: value for name, value in attacked.items() if name != "attack"}
+    runs = [RunFolder(atoll.run(one, tmp_path / str(i)).folder).record() for i, one in enumerate((attacked, honest))]
+    bytes_up = [[line["bytes"]["up"] for line in lines] for lines in runs]
+    assert any(line["secure"]["lost"] for line in runs[0])
+    assert bytes_up[0] == bytes_up[1]  # who is lost has sent keys before
+
+
 def test_an_update_that_is_made_up_as_it_was_leaves_a_secure_sum_bit_by_bit(tmp_path: Path) -> None:
     plain = secured("cost", "scaled", factor=1.0)
     honest = {name: value for name, value in plain.items() if name != "attack"}

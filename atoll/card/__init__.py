@@ -7,6 +7,7 @@ card_plan.py     methods x conditions x seeds   card_budget.py     as much of it
 card_measures.py what the runs say              score_card.py      axes with intervals
 card_tables.py   the tables behind the axes     radar.py           the chart
 card_page.py     page, pictures, JSON           make_card.py       all of it in one call
+suite_card.py    of the cells of a suite
 """
 
 from atoll.card.attacks import WORST_OF
@@ -15,7 +16,8 @@ from atoll.card.card_plan import CardPlan, named_sources
 from atoll.card.card_tables import score_table
 from atoll.card.make_card import CardOptions, CardOutcome, plan_card, run_card
 from atoll.card.profiles import PROFILES
-from atoll.card.score_card import ScoreCard
+from atoll.card.score_card import ScoreCard, rescored
+from atoll.card.suite_card import suite_card_options, suite_sources
 
 __all__ = [
     "PAGE",
@@ -32,8 +34,11 @@ __all__ = [
     "named_sources",
     "page",
     "plan_card",
+    "rescored",
     "run_card",
     "score_table",
+    "suite_card_options",
+    "suite_sources",
     "values",
     "write",
 ]

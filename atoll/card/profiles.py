@@ -121,7 +121,8 @@ def _fairness(m: Measured) -> list[ScorePart]:
 
 
 def _fedeval_effectiveness(m: Measured) -> list[ScorePart]:
-    values = (m.on_clients("own"), m.on_clients("local"), m.on_clients("central"))
+    """On the common test data, as its Table 3: a client with one class is then no match for anybody."""
+    values = (m.quality("own"), m.quality("local"), m.quality("central"))
     why = "" if m.metric.share else f"FedEval's steps are percentage points, and {m.metric.title} is no share"
     found = paired(fedeval.fedeval_effectiveness, *values) if not why else {}
     return [ScorePart("steps", "steps below pooled data", found, why or _why(m, "own", "local", "central"))]

@@ -68,6 +68,12 @@ def score(
     return ScoreCard(title, profile, measured[0].metric, tuple(measured), scores, tuple(seeds), **more)
 
 
+def rescored(card: ScoreCard, profile: ScoreProfile) -> ScoreCard:
+    """The same measurements by other rules."""
+    more = {"notes": card.notes, "left_out": card.left_out, "command": card.command}
+    return score(card.title, profile, card.measured, card.seeds, **more)
+
+
 def _everywhere(by_method: Sequence[Sequence[ScorePart]]) -> tuple[str, ...]:
     """The parts that every method has."""
     return tuple(p.name for p in by_method[0] if all(_has(parts, p.name) for parts in by_method))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -56,30 +57,48 @@ def bench(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key of every experiment; may be repeated."),
     ] = None,
+    figures: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Only these figures of the suite, with commas; none: only its table."),
+    ] = None,
     resume: ResumeTasks = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run; run and write nothing.")] = False,
 ) -> None:
     """Run a suite: a table of experiments, tuned alike.
 
-    Every cell at several seeds; then the table, results.json and a page.
+    Every cell at several seeds; then the table, results.json and a page; then the suite's figures, where it has any
+    and no cells are named.
     """
     with imports():
+        from atoll.cli.bench_figures import chosen_figures, draw_figures, print_figures
         from atoll.records import INTERRUPTED, SuiteFolder
         from atoll.suites import command, default_folder, prepare
 
     seconds = None if budget is None else parsed(budget)
     work = prepare(suite, size=size, only=only or [], seeds=seeds, tuning=tuning, overrides=set_ or [])
     folder = out or default_folder(work.suite)
+    drawn = chosen_figures(work.suite, figures, bool(only))
+    until = None if seconds is None else time.monotonic() + seconds
+    how: dict[str, Any] = {"overrides": set_ or [], "device": device, "until": until}
+    how |= {"seeds": seeds, "jobs": jobs or workers(device)}
     if dry_run:
-        _print_plan(work, folder)
+        if figures in (None, "none"):
+            _print_plan(work, folder)
+        print_figures(work.suite, drawn, set_ or [])
+        return
+    if figures not in (None, "none"):
+        draw_figures(work.suite, drawn, folder, **how)
         return
     SuiteFolder(folder).claim(resume)
     done = _run(work, folder, jobs, budget=seconds, executor=executor, address=address, resume=resume, device=device)
     _print_results(done)
+    if done.status != INTERRUPTED:
+        draw_figures(work.suite, drawn, folder, **how)
     if done.status == INTERRUPTED:
         words = shlex.split(command(suite, size, only or [], seeds, tuning, set_ or [], path=True))
         words += [*retyped("--budget", budget), *retyped("--executor", executor, "local")]
         words += [*retyped("--address", address), *retyped("--jobs", jobs), *retyped("--device", device, "auto")]
+        words += retyped("--figures", figures)
         why = f"The budget of {budget} is used up" if done.late else "Stopped"
         say(f"{why}: {done.left} of {len(work.chosen)} cells are not done; those under way have a checkpoint.")
         say_how_to_resume([*words, "--out", str(folder), "--resume"])

@@ -14,6 +14,7 @@ from atoll.cli import common
 from atoll.cli.audit import audit
 from atoll.cli.bench import bench
 from atoll.cli.card import card
+from atoll.cli.certify import certify
 from atoll.cli.check import check
 from atoll.cli.common import say
 from atoll.cli.compare import advise, compare
@@ -38,7 +39,7 @@ app = typer.Typer(
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(run, check, report, leaderboard, sweep, bench, card, compare, advise),
-    *(attack, audit, contribution, predict, replay, version),
+    *(attack, audit, certify, contribution, predict, replay, version),
 )
 for command in COMMANDS:
     app.command()(command)

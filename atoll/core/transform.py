@@ -33,6 +33,7 @@ class Spec:
     additive: bool = True  # the server needs only the weighted sum
     domain: Literal["real", "integer", "modular", "sketch"] = "real"
     bits: float = 32.0  # sent per number, on average
+    step: float | None = None  # what 1 stands for, where numbers are whole
     unbiased: bool = True  # is it right on average, whatever was rounded or left out?
     noise: float | None = None  # standard deviation of the noise in the sum, once a mechanism has measured its own
     randomised: float | None = None  # the bound before every client's own noise: it is private, whatever follows

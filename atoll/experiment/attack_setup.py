@@ -16,7 +16,7 @@ from atoll.data import Dataset, Partition, Population
 from atoll.errors import ConfigError, SpecError
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.registry import build
-from atoll.reducers import Attacked, Bounds
+from atoll.reducers import Attacked, Bounds, ResidueEncoding
 from atoll.rounds import UnderAttack
 from atoll.tree import Tree
 
@@ -144,10 +144,11 @@ def _check_place(experiment: Experiment, attack: Attack, algorithm: Algorithm, r
             f"attack.name: {name} replaces what a server receives, and in this round neighbours mix models without "
             f"one, or the server has several. {instead}, or round.name = 'central'."
         )
-    if experiment.secure is not None:
+    if experiment.secure is not None and sees_all(attack.knows):
         raise SpecError(
-            f"attack.name: {name} makes up updates, and with [secure] residues of fixed-point numbers travel, "
-            f"which it does not make. {instead}, or leave [secure] out."
+            f"attack.name: {name} knows {KNOWS[attack.knows]}, and with [secure] nobody sees another's update. Use "
+            "sees = 'colluders' where it has that, or one that knows no more than its own (sign_flip, scaled), or "
+            "leave [secure] out."
         )
 
 
@@ -177,10 +178,12 @@ def bounded(reducer: Reducer[Any], plan: AttackPlan | None, chain: Chain, spec: 
     if plan is None or not isinstance(reducer, Attacked):
         return reducer
     bound, after = resolve(chain, 0, []).bind(spec)
+    if after.domain == "modular":
+        return replace(reducer, encoding=_encoding(plan, after))
     if after.domain not in ("real", "sketch"):
         raise SpecError(
             f"attack.name: {plan.name} makes up real numbers, and after transform updates are whole ones. Use an "
-            "attack on data, or leave fixed_point out."
+            "attack on data, put secure_sum behind fixed_point, or leave fixed_point out."
         )
     if (after.l2 is not None or after.l1 is not None) and schedules_in(chain):
         raise SpecError(
@@ -196,11 +199,26 @@ def bounded(reducer: Reducer[Any], plan: AttackPlan | None, chain: Chain, spec: 
     return replace(reducer, bounds=Bounds(after.l2, after.l1))
 
 
+def _encoding(plan: AttackPlan, after: Spec) -> ResidueEncoding:
+    """How what is made up travels in a sum of residues; the bound of a client is a range, since nobody can check it."""
+    if after.linf is not None or after.step is None or after.l2 is None:
+        raise SpecError(
+            f"attack.name: {plan.name} makes up updates, and here every client's own noise is in what it sends. Use an "
+            "attack on data, or noise of the sum (discrete_gaussian, skellam)."
+        )
+    return ResidueEncoding(after.step, 2.0**after.bits, min(after.l2, after.l1 or after.l2))
+
+
 def attack_notes(plan: AttackPlan | None, chain: Chain, spec: Spec) -> list[str]:
     """What a user should know."""
     if plan is None:
         return []
     notes = [f"Attack: {plan.sentence()}."]
+    if plan.attack.crafts and resolve(chain, 0, []).bind(spec)[1].domain == "modular":
+        notes.append(
+            "Nobody can hold a single update of a secure sum against a bound: what attackers make up is cut only to "
+            "the range of its fixed-point numbers. A clip binds honest clients alone."
+        )
     if resolve(chain, 0, []).bind(spec)[0].mechanisms():
         notes.append(
             "The epsilon is that of honest clients: what attackers send does not depend on this round's honest "

@@ -151,6 +151,11 @@ class Setup:
         return rng.key(self.experiment.seed, "server")
 
     @property
+    def clients(self) -> int:
+        """Those of the partition, without one that stands for the server."""
+        return self.training.size - (root_share(self.experiment) is not None)
+
+    @property
     def crowd(self) -> int | None:
         """The least number of reports among which each is hidden; None where whoever reads one knows whose it is."""
         return crowd_of(self.experiment, self.spec().cohort)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -64,16 +65,8 @@ class CostModel:
 
     @classmethod
     def fitted(cls, protocol: SecureAggregation, course: Course, clients: int, numbers: int) -> CostModel:
-        """From real runs of no more clients and numbers than these."""
-        runs = _runs(protocol, course, clients, numbers)
-        whole = [(work, costs) for work, costs in runs if not work.lost]
-        fits = [
-            _fit(runs, i, _SERVER) if name == "server_seconds" else _fit(whole, i, _CLIENT)
-            for i, name in enumerate(QUANTITIES)
-        ]
-        largest = max(work.clients for work, _ in runs), max(work.numbers for work, _ in runs)
-        fit = Fit(len(runs), *largest, *(error for _, error in fits))
-        return cls(np.array([found for found, _ in fits]), np.array(fit))
+        """From real runs of no more clients and numbers than these; measured once in a process."""
+        return _fitted(protocol, course, clients, numbers)
 
 
 class Fit(NamedTuple):
@@ -96,6 +89,19 @@ class Fit(NamedTuple):
     def errors(self) -> dict[str, float]:
         """By quantity."""
         return dict(zip(QUANTITIES, self[3:], strict=True))
+
+
+@lru_cache(maxsize=32)  # a sweep asks for the same again and again, and Paillier's keys take seconds
+def _fitted(protocol: SecureAggregation, course: Course, clients: int, numbers: int) -> CostModel:
+    runs = _runs(protocol, course, clients, numbers)
+    whole = [(work, costs) for work, costs in runs if not work.lost]
+    fits = [
+        _fit(runs, i, _SERVER) if name == "server_seconds" else _fit(whole, i, _CLIENT)
+        for i, name in enumerate(QUANTITIES)
+    ]
+    largest = max(work.clients for work, _ in runs), max(work.numbers for work, _ in runs)
+    fit = Fit(len(runs), *largest, *(error for _, error in fits))
+    return CostModel(np.array([found for found, _ in fits]), np.array(fit))
 
 
 def _fit(runs: list[tuple[ProtocolWork, ProtocolCosts]], quantity: int, columns: slice) -> tuple[Floats, float]:

@@ -23,6 +23,7 @@ from atoll.records.attack_outcome import AttackOutcome, attack_for_results, atta
 from atoll.records.audit_file import audit_path, read_audit, write_audit
 from atoll.records.audits import AttackBound, alarm, attack_bounds, audit_for_results, contradicted
 from atoll.records.cells import Cell, Results, Trace, Trial, Tuning, When
+from atoll.records.certificate_file import certificate_path, read_certificate, write_certificate
 from atoll.records.layout import REPORT
 from atoll.records.locate import all_runs_at, is_results, is_run, is_sweep, results_below, runs_at
 from atoll.records.nested import find, has, number_or_nan
@@ -136,6 +137,7 @@ __all__ = [
     "baseline_of",
     "best_settings",
     "cell_claims",
+    "certificate_path",
     "claims",
     "claims_for_results",
     "clean",
@@ -162,6 +164,7 @@ __all__ = [
     "published_tables",
     "reached_end",
     "read_audit",
+    "read_certificate",
     "read_results",
     "read_runs",
     "renamed_option",
@@ -185,5 +188,6 @@ __all__ = [
     "worst_by_method",
     "worst_case",
     "write_audit",
+    "write_certificate",
     "write_results",
 ]

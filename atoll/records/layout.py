@@ -11,6 +11,7 @@ PREPROCESSING = "preprocessing.json"  # what its model takes: shapes, classes, a
 MODEL = "model.pt"  # after the last round
 OTHER_MODEL = "{name}.pt"  # of several: a moving average is ema.pt
 BEST = "best.pt"  # after the round that run.json names as the best
+CERTIFICATE = "certificate.json"  # what noisy models certify
 AUDIT = "audit.json"  # attacks on the model
 PROFILE = "profile"  # a folder, with these:
 PHASES, PROFILE_PAGE, TRACE = "phases.json", "profile.html", "trace.json"

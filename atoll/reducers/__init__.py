@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from atoll.reducers.attacked import Attacked, Bounds
+from atoll.reducers.attacked import Attacked, Bounds, ResidueEncoding
 from atoll.reducers.bounded import CentredClipping, NormClipping
 from atoll.reducers.client_weights import ScaledMean, client_weights
 from atoll.reducers.clusters import ClippedClustering
@@ -18,7 +18,7 @@ from atoll.reducers.minimum_diameter import MinimumDiameter
 from atoll.reducers.mixing import AdaptiveClipping, Bucketing, NearestNeighbourMixing
 from atoll.reducers.outliers import ThreeSigma
 from atoll.reducers.residual_reweighting import ResidualReweighting
-from atoll.reducers.secure_mean import SECURE, SecureMean
+from atoll.reducers.secure_mean import PLAN, SECURE, SecureMean
 from atoll.reducers.sign_agreement import RobustLearningRate, SignGuard
 from atoll.reducers.similarity import cosine_similarities, mean_and_largest_length
 from atoll.reducers.spectral import CovarianceFilter, DivideAndConquer
@@ -54,6 +54,7 @@ REDUCERS: dict[str, Callable[..., Any]] = {
 }
 
 __all__ = [
+    "PLAN",
     "REDUCERS",
     "SECURE",
     "AdaptiveClipping",
@@ -80,6 +81,7 @@ __all__ = [
     "NearestNeighbourMixing",
     "NormClipping",
     "ResidualReweighting",
+    "ResidueEncoding",
     "RobustLearningRate",
     "ScaledMean",
     "SecureMean",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from atoll.core import AdversaryView, Attack, Info, Reducer, Spec, Stack, Total,
 from atoll.tree import Tree
 
 NAME = "attack"  # of its diagnostics
+_OF_THE_ROUND = ("root", "plan")  # what rounds put into the state of a reducer for it to read
 _KEPT = "buffers"  # statistics of a model: the attackers send what they measured
 
 
@@ -23,20 +25,40 @@ class Bounds(NamedTuple):
     l1: float | None = None
 
 
+class ResidueEncoding(NamedTuple):
+    """How real numbers travel in a secure sum: as residues of whole numbers of steps, none beyond `most` steps."""
+
+    step: float
+    modulus: float
+    most: float
+
+    def real(self, residues: Tensor) -> Tensor:
+        """What they stand for."""
+        half = self.modulus / 2
+        return (torch.remainder(residues + half, self.modulus) - half) * self.step
+
+    def residues(self, rows: Tensor) -> Tensor:
+        """To the nearest step, each number cut to the range that one client has: beyond it the sum would wrap."""
+        steps = torch.nan_to_num(rows.double() / self.step).clamp(-self.most, self.most)
+        return torch.remainder(torch.round(steps).clamp(-math.floor(self.most), math.floor(self.most)), self.modulus)
+
+
 @dataclass(frozen=True, eq=False)
 class Attacked(Reducer[Stack]):
     """Another reducer, given what attackers send in place of what they trained.
 
     All updates are kept until `finish`. The attackers stand behind the client's side of every transform: what they
     craft arrives as it is, cut only to the bounds that the chain promises, which a server can enforce. Statistics
-    (buffers) and weights stay as trained. The state is {"inner", "attack", "round"}; whoever runs the round says which
-    it is.
+    (buffers) and weights stay as trained. Where residues travel, attackers craft real numbers and encode them: nobody
+    sees a single update, so that only the range of the encoding holds them. The state is {"inner", "attack", "round"};
+    whoever runs the round says which it is.
     """
 
     inner: Reducer[Any]
     attack: Attack
     attackers: Tensor  # (N,) is each client one?
     bounds: Bounds = Bounds()
+    encoding: ResidueEncoding | None = None  # None: updates travel as they are
 
     def spec(self) -> Spec:
         return self.inner.spec()
@@ -65,7 +87,7 @@ class Attacked(Reducer[Stack]):
             partial, kept = self._with_attack(partial, attacks, state, rng.fold_name(key, NAME))
         total, inner, said = _reduced(self.inner, partial, self._inner_state(state), key)
         if len(partial) and bool(total.weight > 0):
-            kept = self.attack.observe(_moved(total, partial), kept)
+            kept = self.attack.observe(self._moved(total, partial), kept)
         ids = partial.info.id[attacks] if active else partial.info.id[:0]
         return total, {"inner": inner, "attack": kept, "round": state["round"]}, {**said, NAME: {"attackers": ids}}
 
@@ -87,22 +109,34 @@ class Attacked(Reducer[Stack]):
         return self.inner.needs_root()
 
     def _inner_state(self, state: Tree) -> Tree:
-        """The inner reducer's, with the server's own update where the round has put one."""
-        return {**state["inner"], "root": state["root"]} if self.needs_root() and "root" in state else state["inner"]
+        """The inner reducer's, with what the round has put there for it: the server's own update, who stays."""
+        return {**state["inner"], **{name: state[name] for name in _OF_THE_ROUND if name in state}}
+
+    def _moved(self, total: Total, partial: Stack) -> Tensor:
+        """The aggregate as one row, (D,), of what is crafted: a sum of residues is read before it is divided."""
+        if self.encoding is None:
+            return _moved(total.mean(), partial)
+        mean = tree.map(lambda x: self.encoding.real(x.double()) / total.weight, total.value)  # type: ignore[union-attr]
+        return _moved(mean, partial)
 
     def _with_attack(self, partial: Stack, attacks: Tensor, state: Tree, key: Tensor) -> tuple[Stack, Tree]:
         """The stack with crafted rows in it, and what the attackers keep."""
         flat, places = _flat(partial.updates.value), attacks.nonzero()[:, 0]
+        flat = flat if self.encoding is None else self.encoding.real(flat)
         honest = flat[~attacks] if sees_all(self.attack.knows) else flat[:0]
 
         def reduce(rows: Tensor) -> Tensor:
-            trial = _replaced(partial, places, _cut(rows, self.bounds))
-            return _moved(_reduced(self.inner, trial, self._inner_state(state), key)[0], partial)
+            trial = _replaced(partial, places, self._sent(rows))
+            return self._moved(_reduced(self.inner, trial, self._inner_state(state), key)[0], partial)
 
         known = reduce if self.attack.knows == "defence" else None
         seen = AdversaryView(partial.info.id[places], flat[places], honest, len(partial), known)
         rows, kept = self.attack.craft(seen, state["attack"], key)
-        return _replaced(partial, places, _cut(rows, self.bounds)), kept
+        return _replaced(partial, places, self._sent(rows)), kept
+
+    def _sent(self, rows: Tensor) -> Tensor:
+        """What arrives of crafted rows."""
+        return _cut(rows, self.bounds) if self.encoding is None else self.encoding.residues(rows)
 
 
 def _by_client(partial: Stack) -> Stack:
@@ -148,9 +182,9 @@ def _flat(value: Tree) -> Tensor:
     return torch.cat([x.reshape(len(x), -1) for x in leaves], 1) if leaves else torch.zeros(1, 0)
 
 
-def _moved(total: Total, partial: Stack) -> Tensor:
+def _moved(mean: Tree, partial: Stack) -> Tensor:
     """The aggregate as one row, (D,), of what is crafted in the stack: a mean of whole numbers may be none."""
-    sent, mean = (tree.without(x, (_KEPT,)) for x in (partial.updates.value, total.mean()))
+    sent, mean = (tree.without(x, (_KEPT,)) for x in (partial.updates.value, mean))
     pairs = zip(tree.leaves(sent), tree.leaves(mean), strict=True)
     return torch.cat([one.reshape(-1) for stacked, one in pairs if stacked.is_floating_point()])
 

@@ -8,7 +8,7 @@ each float32 as parts of TF32; without Triton, and for many clients, products th
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -94,16 +94,32 @@ def _products(x: Tensor) -> Tensor:
         return _by_kernel(x)
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return _in_pieces(x, lambda part: part.double())
+    total = _lower_half(x)
+    if not bool(total.isfinite().all()):  # liars may send any numbers
+        return _in_pieces(x, lambda part: part.double())
+    return total.tril() + total.tril(-1).T
+
+
+def _lower_half(x: Tensor) -> Tensor:
+    """In tiles that a processor likes: whole tiles of rows by whole tiles of columns, then what is left of both."""
     n = len(x)
-    found = torch.zeros(n, n, dtype=torch.float64)
+    total, block_products = torch.zeros(n, n, dtype=torch.float64), torch.zeros(n, n)
+    tiles = list(_tiles(n))
     for at in range(0, x.shape[1], _BLOCK):
         block = x[:, at : at + _BLOCK]
-        for row in range(0, n, _TILE):  # the lower half, in tiles that a processor likes
-            tile = slice(row, row + _TILE)
-            found[tile, : row + _TILE] += block[tile] @ block[: row + _TILE].T
-    if not bool(found.isfinite().all()):  # liars may send any numbers
-        return _in_pieces(x, lambda part: part.double())
-    return found.tril() + found.tril(-1).T
+        for rows, columns in tiles:
+            torch.mm(block[rows], block[columns].T, out=block_products[rows, columns])
+        total += block_products
+    return total
+
+
+def _tiles(n: int) -> Iterator[tuple[slice, slice]]:
+    whole = n - n % _TILE
+    for row in range(0, whole, _TILE):
+        yield slice(row, row + _TILE), slice(0, row + _TILE)
+    if whole < n:
+        yield slice(whole, n), slice(0, whole)
+        yield slice(whole, n), slice(whole, n)
 
 
 def _in_kernel(x: Tensor) -> bool:

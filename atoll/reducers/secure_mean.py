@@ -16,15 +16,16 @@ from atoll.protocols import NEVER, ProtocolCosts, SecureAggregation, Transcript,
 from atoll.tree import Tree
 
 SECURE = "secure"  # the name of its diagnostics
+PLAN = "plan"  # in its state, put there by the round
 
 
 @dataclass(frozen=True)
 class SecureMean(Reducer[Stack]):
     """Keeps every client's residues until `finish`, which hands each to its client and drives the protocol.
 
-    Its state is the round as it was planned: {"ids", "lost_at", "vector_step", "round", "void"}; {} where everybody
-    stays. Whoever was planned but has no residues, since it is lost before its vector or since its update is no number,
-    holds zeros that it never sends. A void round is driven to where it ends; its total is that of nobody.
+    Its state is {}, or {"plan"}: the round as it was planned, {"ids", "lost_at", "vector_step", "round", "void"}, where
+    not everybody stays. Whoever was planned but has no residues, since it is lost before its vector or since its update
+    is no number, holds zeros that it never sends. A void round is driven to where it ends; its total is that of nobody.
     """
 
     protocol: SecureAggregation
@@ -44,7 +45,7 @@ class SecureMean(Reducer[Stack]):
 
     def finish(self, partial: Stack, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
         present: list[int] = partial.info.id.tolist()
-        plan = state or _everybody(present)
+        plan = state.get(PLAN) or _everybody(present)
         own = _vectors(partial, present, plan["ids"].tolist())
         lost = _lost(plan, present)
         log, number, void, result = Transcript(), int(plan["round"]), bool(plan["void"]), None

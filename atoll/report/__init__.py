@@ -13,7 +13,7 @@
     render_html.py      it for a page                   terminal.py       the summary of runs
     duckdb_relation.py  many records as one relation    html.py           the page
     hover.py            what figures say when pointed at   profile_page.py   where a round's time went
-    reconstructions.py  what an attack made of updates
+    reconstructions.py  what an attack made of updates   leakage_curves.py  its scores against what is varied
 
 A folder that cannot be read raises `atoll.errors.RecordError`.
 """
@@ -22,6 +22,7 @@ from atoll.report.attack_table import group_attack
 from atoll.report.duckdb_relation import table
 from atoll.report.harmed import ClientGain, gains_by_client, harmed_sentence, harmed_table, table_of_harmed
 from atoll.report.html import write
+from atoll.report.leakage_curves import LeakageCurve, leakage_curves
 from atoll.report.metrics import MetricInfo, known_metric, primary, suite_metric
 from atoll.report.plots import Plot
 from atoll.report.privacy import group_claims
@@ -43,6 +44,7 @@ __all__ = [
     "MISSING",
     "ClientGain",
     "Group",
+    "LeakageCurve",
     "LeakagePoint",
     "MetricInfo",
     "Plot",
@@ -66,6 +68,7 @@ __all__ = [
     "harmed_table",
     "is_fingerprint",
     "known_metric",
+    "leakage_curves",
     "leakage_plot",
     "listed",
     "load_matplotlib",

@@ -12,6 +12,7 @@ from atoll.errors import RecordError
 from atoll.records import Record, read_runs, replace_bytes, replace_text
 from atoll.report import prose, provenance, virtual_time
 from atoll.report.attack_table import attack_table
+from atoll.report.certificates import certificate_plots, certificate_table
 from atoll.report.client_table import client_table
 from atoll.report.estimates import curve
 from atoll.report.final_table import Column, final, page_table
@@ -67,6 +68,7 @@ def page(records: Sequence[Record], groups: Sequence[Group], metric: MetricInfo,
         privacy_words=(MEANING, NOT_COVERED),
         security=security_section(groups),
         attack=attack_table(groups),
+        certificate=certificate_table(groups),
         columns=table.columns,
         table=page_table(table),
         others=_others(groups),
@@ -88,8 +90,14 @@ def _figures(groups: Sequence[Group], metric: MetricInfo) -> list[Plot]:
     """What came of the runs, what they spent and, where it was recorded, what the clients of the first one hold."""
     first = next((r for one in groups for r in one.records if r.run.get("label_counts")), None)
     held = [] if first is None else [_classes(first)]
-    found = [*plots(groups, metric), *virtual_plots(groups, metric), *graph_plots(groups, metric)]
-    return [*found, *spending(groups, metric), *held]
+    return [
+        *plots(groups, metric),
+        *certificate_plots(groups),
+        *virtual_plots(groups, metric),
+        *graph_plots(groups, metric),
+        *spending(groups, metric),
+        *held,
+    ]
 
 
 def _classes(record: Record) -> Plot:

@@ -55,6 +55,7 @@ PREFERRED = (
     MetricInfo("mae", "mean absolute error", higher_is_better=False),
     LOSS,
     TRAIN_LOSS,
+    MetricInfo("attack.success", "attack success", higher_is_better=False, scale=100.0, share=True),
     MetricInfo("balanced_accuracy", "balanced accuracy", higher_is_better=True, scale=100.0, share=True),
     MetricInfo("f1", "F1", higher_is_better=True, share=True),
     MetricInfo("f1_macro", "macro F1", higher_is_better=True, share=True),

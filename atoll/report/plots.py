@@ -202,6 +202,8 @@ def _draw_lines(lines: Sequence[GroupLine], styles: Sequence[dict[str, Any]], x:
         handles += axes.plot(line.x, line.mean, markevery=every, **style)
         if line.half is not None:
             low, high = line.mean - line.half, line.mean + line.half
+            if metric.share:  # no interval reaches beyond what a share can be
+                low, high = np.maximum(low, 0.0), np.minimum(high, metric.scale)
             axes.fill_between(line.x, low, high, color=style["color"], alpha=0.16, linewidth=0)
     axes.set_xlabel(x)
     axes.set_ylabel(metric.unit)

@@ -5,7 +5,7 @@ from typing import Any
 
 from atoll.rounds.averaged import Averaged
 from atoll.rounds.central import Central
-from atoll.rounds.certified import Certified, smoothed_votes
+from atoll.rounds.certified import CLIPPED, Certified, vote_counts
 from atoll.rounds.clocked import Clocked
 from atoll.rounds.clustered_fl import ClusteredFL
 from atoll.rounds.compressed_broadcast import CompressedBroadcast
@@ -48,6 +48,7 @@ ROUNDS: dict[str, Callable[..., Any]] = {
 }
 
 __all__ = [
+    "CLIPPED",
     "DECENTRALISED",
     "GRAPHS",
     "ROUNDS",
@@ -81,5 +82,5 @@ __all__ = [
     "client_key",
     "server_state",
     "server_step",
-    "smoothed_votes",
+    "vote_counts",
 ]

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Algorithm, Context, Play, Round
+from atoll.core import Algorithm, Context, Model, Play, Round
 from atoll.errors import ConfigError
 from atoll.rng import dp
 from atoll.rounds.around import RoundAround
 from atoll.stats import BackdoorThreat, certified_radius, vote_bounds
 from atoll.tree import Tree
+
+CLIPPED = "clipped"  # the model without its last noise, in the state and beside the run
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +24,8 @@ class Certified(RoundAround):
     """A round around another: w min(1, max_norm / |w|) + N(0, std^2) in place of the new model (Xie et al., ICML 2021).
 
     The record has the radius that a vote of `votes` noisy models could certify at most for an attack in the first
-    round: if all of them agree. `smoothed_votes` has the votes on examples of one's own.
+    round: if all of them agree. Votes are drawn around the model before its noise, which is measured and saved beside
+    the other (`clipped.pt`); `vote_counts` has them, `atoll certify` those on the test data.
     """
 
     max_norm: float
@@ -41,10 +44,15 @@ class Certified(RoundAround):
         max_norm, std, votes, alpha = numbers
         return cls(inner, max_norm, std, threat, int(votes), alpha)
 
+    def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
+        state = self.inner.init(ctx, model, key)
+        return {**state, CLIPPED: self.inner.model(state)}
+
     def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
-        state, outcome = yield from self.inner.run(ctx, state, key)
+        before = state[CLIPPED]
+        state, outcome = yield from self.inner.run(ctx, tree.without(state, (CLIPPED,)), key)
         if not outcome.changed:
-            return state, outcome
+            return {**state, CLIPPED: before}, outcome
         params = state["server"]["params"]
         length = tree.norm(params)
         clipped = tree.scale(params, (self.max_norm / length.clamp(min=1e-30)).clamp(max=1.0))
@@ -53,16 +61,21 @@ class Certified(RoundAround):
         radius = certified_radius(*bounds, self.max_norm, self.std, ctx.number, self.threat)
         said = {"crfl": {"norm": length, "radius": torch.tensor(radius)}}
         server = {**state["server"], "params": noisy}
-        return {**state, "server": server}, replace(outcome, diagnostics={**outcome.diagnostics, **said})
+        without_noise = {**self.inner.model(state), "params": clipped}
+        state = {**state, "server": server, CLIPPED: without_noise}
+        return state, replace(outcome, diagnostics={**outcome.diagnostics, **said})
+
+    def beside(self, state: Tree) -> dict[str, Model]:
+        return {**self.inner.beside(state), CLIPPED: state[CLIPPED]}
 
 
-def smoothed_votes(predict: Callable[[Tree], Tensor], params: Tree, std: float, votes: int, key: Tensor) -> Tensor:
-    """(E, 2): how many of so many noisy models give each example its most frequent class, and its second.
+def vote_counts(
+    predict: Callable[[Tree], Tensor], params: Tree, std: float, votes: int, classes: int, key: Tensor
+) -> Tensor:
+    """(E, K): how many of so many noisy models give each example each class.
 
     `predict`: the classes (E,) that a model with these parameters gives to the examples.
     """
-    drawn = [predict(dp.add_noise(params, rng.fold(key, i), dp.normal, std)) for i in range(votes)]
-    classes = torch.stack(drawn)
-    most = max(2, int(classes.max()) + 1)
-    counts = torch.nn.functional.one_hot(classes, most).sum(0)
-    return counts.sort(1, descending=True).values[:, :2]
+    drawn = (predict(dp.add_noise(params, rng.fold(key, i), dp.normal, std)) for i in range(votes))
+    counts: Tensor = sum(torch.nn.functional.one_hot(one, classes) for one in drawn)  # type: ignore[assignment]
+    return counts

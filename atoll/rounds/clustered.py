@@ -82,7 +82,7 @@ class Clustered(Round):
     def check_population(self, population: int) -> None:
         if self.clusters > population:
             raise ConfigError(
-                f"round.clusters: {self.clusters} are more than the {population} clients, so that some would never have "
+                f"round.clusters: {self.clusters} are more than the {population} clients, so some would never have "
                 f"a member. Use at most {population}."
             )
 

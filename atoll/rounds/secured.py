@@ -16,7 +16,7 @@ from atoll.clock import Overhead
 from atoll.core import Context, Model, Outcome, Play, Reducer, Round, Traffic
 from atoll.errors import ConfigError
 from atoll.protocols import NEVER, CostModel, Course, ProtocolCosts, ProtocolWork, SecureAggregation
-from atoll.reducers import SECURE, SecureMean
+from atoll.reducers import PLAN, SECURE, SecureMean
 from atoll.rounds.around import RoundAround
 from atoll.tree import Tree
 from atoll.wire import wire_bytes
@@ -107,7 +107,9 @@ class Secured(RoundAround):
         asked, _ = self.inner.broadcast(ctx, inside, ids)
         here = ids[torch.from_numpy(attendance.trains)]
         inner = replace(ctx, sample=lambda: (here, participation))
-        planned = {**inside, "reducer": self._plan(attendance, ctx.number)} if self.mode == "real" else inside
+        planned = inside
+        if self.mode == "real":
+            planned = {**inside, "reducer": {**inside["reducer"], PLAN: self._plan(attendance, ctx.number)}}
         new, outcome = yield from self.inner.run(inner, planned, key)
         kept = {**new, SECURE: state[SECURE]} if self.modelled else new
         costs = self._costs(state, attendance, outcome, ctx)

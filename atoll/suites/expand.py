@@ -53,6 +53,16 @@ def places(suite: Suite, overrides: Sequence[str] = (), seeds: int | None = None
     return only(candidates, suite.only, suite.axes, f"size.{suite.size}.only") if suite.only else candidates
 
 
+def cells_at(suite: Suite, row: Mapping[str, str], overrides: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """The experiments of one row by value of the last axis, whatever the table leaves out of them."""
+    last = suite.axes[-1]
+    block = next((b for b in suite.blocks if all(name in b.values[axis] for axis, name in row.items())), None)
+    if block is None:
+        return {}
+    names = suite.values[last]
+    return {name: dict(_place(suite, block, {**row, last: name}, overrides, None).base) for name in names}
+
+
 def _place(suite: Suite, block: Block, path: dict[str, str], overrides: Sequence[str], seeds: int | None) -> Place:
     values = [suite.values[axis][name] for axis, name in path.items()]
     base = merged(suite.base, block.base)

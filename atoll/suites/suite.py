@@ -19,6 +19,7 @@ from atoll.errors import ConfigError
 from atoll.experiment import did_you_mean
 from atoll.experiment import read as read_file
 from atoll.records import Tuning
+from atoll.suites.figures import CardFigure, LeakageFigure
 from atoll.suites.tables import check
 
 FULL = "full"
@@ -60,6 +61,7 @@ class Size:
     tuning: Tuning | None = None
     blocks: tuple[str, ...] | None = None
     only: tuple[str, ...] | None = None
+    figures: tuple[str, ...] | None = None
     base: Part = field(default_factory=dict)
     deviates: str = ""  # how it differs from the published settings, where its cells are judged all the same
 
@@ -99,6 +101,8 @@ class Suite:
     baseline: Mapping[str, str] = field(default_factory=dict)  # what bytes are compared with: values of some axes
     reach: float | None = None  # bytes until this share of what the baseline has at the end
     worst_over: str | None = None  # the axis whose worst value counts: the worst attack for every defence
+    leakage: tuple[LeakageFigure, ...] = ()
+    cards: tuple[CardFigure, ...] = ()
 
     @property
     def higher(self) -> bool:
@@ -123,6 +127,8 @@ class Suite:
             only=size.only or (),
             last=size.base,
             deviates=size.deviates,
+            leakage=tuple(f for f in self.leakage if size.figures is None or f.name in size.figures),
+            cards=tuple(f for f in self.cards if size.figures is None or f.name in size.figures),
         )
 
 
@@ -166,6 +172,8 @@ def parse(raw: Mapping[str, Any], name: str) -> Suite:
         sizes=sizes,
         reach=clean.get("reach"),
         worst_over=clean.get("worst_over"),
+        leakage=tuple(LeakageFigure(**_frozen(f)) for f in clean["leakage"]),
+        cards=tuple(CardFigure(**_frozen(f)) for f in clean["card"]),
     )
 
 

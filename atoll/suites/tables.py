@@ -12,6 +12,7 @@ from pydantic import Field
 from atoll.core import Count, Table
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment, check_options, did_you_mean, schema, short_toml, unknown_option
+from atoll.suites.figures import check_cards, check_leakage
 from atoll.tasks import METRICS
 
 Words = Annotated[list[str], Field(min_length=1)]
@@ -39,6 +40,8 @@ class SuiteTable(Table):
     value: dict[str, Any]
     block: list[Any] = Field(default_factory=list)
     missing: list[Any] = Field(default_factory=list)
+    leakage: list[Any] = Field(default_factory=list)
+    card: list[Any] = Field(default_factory=list)
     size: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -72,6 +75,7 @@ class SizeTable(Table):
     tuning: Tuning | None = None
     blocks: Words | None = None
     only: Words | None = None
+    figures: list[str] | None = None  # of leakage and cards, by name; None: all, []: none
     base: dict[str, Any] = Field(default_factory=dict)
     deviates: str = ""  # from the published settings, in words: its cells are judged all the same, and say so
 
@@ -102,8 +106,11 @@ def check(raw: Mapping[str, Any]) -> dict[str, Any]:
     problems += _baseline(clean["baseline"], clean["value"]) + _worst_over(clean.get("worst_over"), axes)
     clean["block"], more = _blocks(axes, clean["block"], clean["value"])
     clean["missing"], lost = _each(MissingTable, clean["missing"], "missing", "a missing cell")
-    clean["size"], sizes = _sizes(clean["size"], [b["name"] for b in clean["block"] if "name" in b])
-    problems += wrong + more + lost + sizes
+    clean["leakage"], unclear = check_leakage(clean["leakage"])
+    clean["card"], unscored = check_cards(clean["card"], axes, clean["value"])
+    figures = [f["name"] for f in (*clean["leakage"], *clean["card"]) if "name" in f]
+    clean["size"], sizes = _sizes(clean["size"], [b["name"] for b in clean["block"] if "name" in b], figures)
+    problems += wrong + more + lost + unclear + unscored + _twice(figures) + sizes
     if problems:
         raise ConfigError(problems)
     return clean
@@ -297,7 +304,13 @@ def _each(kind: type[Table], tables: Sequence[Any], at: str, owner: str) -> tupl
     return checked, problems
 
 
-def _sizes(tables: Mapping[str, Any], blocks: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def _twice(figures: Sequence[str]) -> list[str]:
+    return [f"figure {n!r}: is the name of two." for n in dict.fromkeys(figures) if figures.count(n) > 1]
+
+
+def _sizes(
+    tables: Mapping[str, Any], blocks: Sequence[str], figures: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
     sizes: dict[str, Any] = {}
     problems: list[str] = []
     for name, table in tables.items():
@@ -309,4 +322,6 @@ def _sizes(tables: Mapping[str, Any], blocks: Sequence[str]) -> tuple[dict[str, 
         problems += wrong + part(sizes[name].get("base", {}), f"{at}.base")
         chosen = sizes[name].get("blocks")
         problems += _chosen(chosen, f"{at}.blocks", blocks, "block") if chosen else []
+        drawn = sizes[name].get("figures")
+        problems += _chosen(drawn, f"{at}.figures", figures, "figure") if drawn else []
     return sizes, problems

@@ -36,7 +36,9 @@ class ClampedFixedPoint(FixedPoint):
         noise = None if spec.noise is None else spec.noise / self.step
         largest = self.range / self.step + 1
         size = None if spec.size is None else spec.size + 1
-        return self, replace(spec, linf=largest, noise=noise, domain="integer", unbiased=False, size=size)
+        return self, replace(
+            spec, linf=largest, noise=noise, domain="integer", step=self.step, unbiased=False, size=size
+        )
 
     def init(self, like: Tree) -> tuple[Tree, Tree]:
         return {PART: torch.zeros((), dtype=torch.float64, device=tree.device(like))}, {}

@@ -52,7 +52,7 @@ class FixedPoint(Transform):
         needs_equal_weights(spec, "fixed_point")
         size = needs_size(spec, "fixed_point")
         l1 = None if spec.l1 is None else spec.l1 / self.step + size
-        return self, replace(spec, l2=l2 / self.step + math.sqrt(size), l1=l1, domain="integer")
+        return self, replace(spec, l2=l2 / self.step + math.sqrt(size), l1=l1, domain="integer", step=self.step)
 
     def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
         counter = iter(range(len(tree.leaves(update.value))))

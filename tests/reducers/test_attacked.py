@@ -6,7 +6,7 @@ import torch
 from atoll import rng, tree
 from atoll.attacks.model import FreeRider, InnerProduct, ScaledUpdate, SignFlip
 from atoll.core import Info, Stack, Total, Update
-from atoll.reducers import Attacked, Bounds, Mean, Median, TrimmedMean
+from atoll.reducers import Attacked, Bounds, Mean, Median, ResidueEncoding, TrimmedMean
 from atoll.testing import check_reducer
 from atoll.tree import Tree
 
@@ -91,3 +91,28 @@ def test_who_knows_the_others_gets_their_rows_and_who_does_not_gets_none() -> No
         total, _, _ = finished(Attacked(Median(), InnerProduct(epsilon=1.0, sees=sees), MASK))  # type: ignore[arg-type]
         rows = torch.cat([honest, -mean.expand(2, 3, 2)]).sort(0).values
         assert torch.allclose(total.mean()["delta"]["w"], (rows[2] + rows[3]) / 2, atol=1e-6)
+
+
+ENCODING = ResidueEncoding(step=0.25, modulus=256.0, most=20.0)
+
+
+def test_residues_are_read_and_written_as_the_numbers_they_stand_for() -> None:
+    real = torch.tensor([0.0, 0.25, -0.25, 5.0, -5.0, 0.3, -0.3], dtype=torch.float64)
+    residues = ENCODING.residues(real)
+    assert residues.tolist() == [0, 1, 255, 20, 236, 1, 255]
+    assert ENCODING.real(residues).tolist() == [0.0, 0.25, -0.25, 5.0, -5.0, 0.25, -0.25]
+
+
+def test_what_is_made_up_is_cut_to_the_range_of_one_client() -> None:
+    wild = torch.tensor([1e30, -1e30, 5.1, float("inf"), float("nan")])
+    assert ENCODING.real(ENCODING.residues(wild)).tolist() == [5.0, -5.0, 5.0, 5.0, 0.0]
+
+
+def test_a_sum_of_residues_with_liars_is_that_of_their_numbers() -> None:
+    whole = torch.tensor([[4.0, -8.0], [12.0, 3.0], [-20.0, 20.0]], dtype=torch.float64)
+    info = Info(torch.arange(3), torch.ones(3), torch.ones(3), torch.zeros(3))
+    reducer = Attacked(Mean(), SignFlip(factor=1.0), torch.tensor([False, True, True]), encoding=ENCODING)
+    lifted = reducer.lift(Update({"w": torch.remainder(whole, 256.0)}, torch.ones(3)), info, KEY)
+    total, _, _ = reducer.finish(lifted, reducer.init({"w": whole[0]}), KEY)
+    sums = torch.remainder(total.value["w"] + 128, 256.0) - 128
+    assert sums.tolist() == [4.0 - 12.0 + 20.0, -8.0 - 3.0 - 20.0]

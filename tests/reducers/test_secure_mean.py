@@ -52,7 +52,7 @@ def lifted(reducer: SecureMean, clients: int, chunk: int = 2) -> Stack:
 
 def plan(ids: list[int], lost_at: list[int], void: bool = False) -> Tree:
     facts = {"ids": ids, "lost_at": lost_at, "vector_step": 2, "round": 4, "void": void}
-    return {name: torch.tensor(fact) for name, fact in facts.items()}
+    return {"plan": {name: torch.tensor(fact) for name, fact in facts.items()}}
 
 
 @pytest.mark.parametrize("protocol", [SummedInClear(BITS), SecAgg(bits=BITS)], ids=["in clear", "secagg"])

@@ -10,7 +10,7 @@ import torch
 import atoll
 from atoll import rng, tree
 from atoll.errors import ConfigError
-from atoll.rounds import smoothed_votes
+from atoll.rounds import vote_counts
 from atoll.stats import BackdoorThreat, certified_radius, vote_bounds
 
 BASE: dict[str, Any] = {
@@ -53,8 +53,17 @@ def test_a_round_without_a_server_is_refused() -> None:
 
 def test_votes_of_noisy_models_by_hand() -> None:
     params = {"w": torch.tensor([2.0, 0.0, -0.1])}
-    votes = smoothed_votes(lambda p: (p["w"] > 0).long(), params, 0.5, 400, rng.key("votes"))
+    votes = vote_counts(lambda p: (p["w"] > 0).long(), params, 0.5, 400, 3, rng.key("votes"))
     assert votes.sum(1).tolist() == [400, 400, 400]
-    assert votes[0].tolist() == [400, 0]
+    assert votes[0].tolist() == [0, 400, 0]
     assert abs(int(votes[1, 0]) - 200) < 40  # a coin
     assert int(votes[2, 0]) > 200
+
+
+def test_the_model_without_its_last_noise_is_kept_beside_the_other(tmp_path: Path) -> None:
+    final(tmp_path / "crfl", server={"crfl": {"max_norm": 0.5, "std": 0.3, "votes": 200}})
+    clipped, noisy = (torch.load(tmp_path / "crfl" / name, weights_only=True) for name in ("clipped.pt", "model.pt"))
+    length = torch.cat([x.flatten() for x in clipped.values()]).norm()
+    assert float(length) == pytest.approx(0.5, rel=1e-5)
+    added = torch.cat([(noisy[k] - clipped[k]).flatten() for k in clipped])
+    assert float(added.std()) == pytest.approx(0.3, rel=0.1)

@@ -163,6 +163,52 @@ def test_an_epsilon_under_attack_is_that_of_honest_clients(tmp_path: Path) -> No
         set_up(Experiment.parse(experiment(attack={"name": "ipm", "share": 0.5}, **private)), "cpu")
 
 
+CLIPPED = ["equal_weights", {"name": "clip_l2", "max_norm": 4.0}]
+
+
+def secured(mode: str, name: str, **options: Any) -> dict[str, Any]:
+    secure = {"protocol": "secagg", "mode": mode, "dropout": 0.1}
+    attack = {"name": name, "share": 0.25, **options}
+    return experiment(transform=CLIPPED, secure=secure, attack=attack, engine="loop")
+
+
+@pytest.mark.parametrize("name", ["sign_flip", "alie", "free_rider"])
+def test_who_makes_up_updates_in_a_secure_sum_moves_it_alike_with_and_without_messages(
+    name: str, tmp_path: Path
+) -> None:
+    real, cost = (atoll.run(secured(mode, name), tmp_path / mode) for mode in ("real", "cost"))
+    assert models(real) == models(cost)
+    honest = atoll.run(experiment(transform=CLIPPED, secure={"protocol": "secagg", "mode": "cost", "dropout": 0.1},
+                                  engine="loop"), tmp_path / "honest")  # fmt: skip
+    assert models(honest)[-1] != models(cost)[-1]
+
+
+def test_an_attacked_secure_sum_still_knows_who_will_be_lost(tmp_path: Path) -> None:
+    attacked = secured("real", "sign_flip")
+    attacked["secure"] = {**attacked["secure"], "dropout": 0.3, "threshold": 3}
+    honest = {name: value for name, value in attacked.items() if name != "attack"}
+    runs = [RunFolder(atoll.run(one, tmp_path / str(i)).folder).record() for i, one in enumerate((attacked, honest))]
+    bytes_up = [[line["bytes"]["up"] for line in lines] for lines in runs]
+    assert any(line["secure"]["lost"] for line in runs[0])
+    assert bytes_up[0] == bytes_up[1]  # who is lost has sent keys before
+
+
+def test_an_update_that_is_made_up_as_it_was_leaves_a_secure_sum_bit_by_bit(tmp_path: Path) -> None:
+    plain = secured("cost", "scaled", factor=1.0)
+    honest = {name: value for name, value in plain.items() if name != "attack"}
+    assert models(atoll.run(plain, tmp_path / "made")) == models(atoll.run(honest, tmp_path / "honest"))
+
+
+def test_a_clip_does_not_hold_attackers_of_a_secure_sum(tmp_path: Path) -> None:
+    open_ = {k: v for k, v in secured("cost", "sign_flip", factor=1e6).items() if k != "secure"}
+    hidden = atoll.run(secured("cost", "sign_flip", factor=1e6), tmp_path / "hidden")
+    seen = atoll.run(open_, tmp_path / "seen")
+    loss = [RunFolder(run.folder).record()[-1]["loss"] for run in (hidden, seen)]
+    assert math.isfinite(loss[0])
+    assert loss[0] > 2 * loss[1]
+    assert any("A clip binds honest clients alone" in note for note in RunFolder(hidden.folder).info["notes"])
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nobody is named": ({"attack": "alie"}, "attack: give share"),
     "both are named": ({"attack": {"name": "alie", "share": 0.1, "clients": [1]}}, "and not both"),
@@ -179,8 +225,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "gossip": ({"attack": {"name": "alie", "share": 0.5}, "round": "gossip"}, "neighbours mix models"),
     "secure": (
-        {"attack": {"name": "alie", "share": 0.5}, "secure": {"protocol": "secagg", "fixed_point": {"range": 4.0}}},
-        "residues of fixed-point numbers",
+        {"attack": {"name": "min_max", "share": 0.5}, "secure": {"protocol": "secagg"}, "transform": CLIPPED},
+        "nobody sees another's update",
     ),
     "no classes": ({"attack": {"name": "label_flip", "share": 0.5}, "data": "diabetes"}, "diabetes has none"),
     "no such class": ({"attack": {"name": "backdoor", "share": 0.5, "target": 10}}, "there is no class 10"),
@@ -296,3 +342,11 @@ def test_the_servers_data_cannot_be_made_to_attack() -> None:
     raw = experiment(reducer="fltrust", server={"root": 0.05}, attack={"name": "sign_flip", "clients": [8]})
     with pytest.raises(AtollError, match=r"attack\.clients: there is no client 8\. Use 0 to 7"):
         set_up(Experiment.parse(raw), "cpu")
+
+
+def test_a_server_with_data_is_not_measured_as_a_client_also_under_attack(tmp_path: Path) -> None:
+    trusted = experiment(reducer="fltrust", server={"root": 0.05}, attack={"name": "sign_flip", "share": 0.25})
+    run = atoll.run({**trusted, "evaluate": {"clients": "all"}}, tmp_path / "root")
+    measured = record(run).clients
+    assert measured is not None
+    assert list(measured.ids) == list(range(8))

@@ -20,7 +20,7 @@ from atoll.core.requests import (
     Train,
     Trained,
 )
-from atoll.core.round import Context, Outcome, Play, Round, Traffic
+from atoll.core.round import Context, Outcome, Part, Play, Round, Traffic
 from atoll.core.settings import (
     Derived,
     Fraction,
@@ -73,6 +73,7 @@ __all__ = [
     "Outcome",
     "Participation",
     "Pending",
+    "Part",
     "Play",
     "Poison",
     "Positive",

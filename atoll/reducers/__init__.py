@@ -19,6 +19,7 @@ from atoll.reducers.residual_reweighting import ResidualReweighting
 from atoll.reducers.secure_mean import SECURE, SecureMean
 from atoll.reducers.sign_agreement import RobustLearningRate, SignGuard
 from atoll.reducers.spectral import CovarianceFilter, DivideAndConquer
+from atoll.reducers.staleness import Discounted, StalenessDiscount, StalenessShape
 from atoll.reducers.trust import FLTrust, FoolsGold, Zeno
 
 REDUCERS: dict[str, Callable[..., Any]] = {
@@ -61,6 +62,7 @@ __all__ = [
     "ClippedClustering",
     "Collect",
     "CovarianceFilter",
+    "Discounted",
     "DivideAndConquer",
     "FLTrust",
     "FoolsGold",
@@ -77,7 +79,9 @@ __all__ = [
     "RobustLearningRate",
     "ScaledMean",
     "SecureMean",
+    "StalenessShape",
     "SignGuard",
+    "StalenessDiscount",
     "ThreeSigma",
     "TrimmedMean",
     "Zeno",

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from atoll.rounds.asynchronous import Asynchronous
+from atoll.rounds.asynchronous_names import asynchronous, fedasync, fedbuff
 from atoll.rounds.averaged import Averaged
 from atoll.rounds.central import Central
 from atoll.rounds.certified import Certified, smoothed_votes
@@ -16,10 +18,17 @@ from atoll.rounds.server_step import ServerStep, client_key, server_state, serve
 from atoll.rounds.under_attack import UnderAttack
 from atoll.rounds.with_root import WithRoot
 
-ROUNDS: dict[str, Callable[..., Any]] = {"central": Central, "gossip": Gossip}
+ROUNDS: dict[str, Callable[..., Any]] = {
+    "central": Central,
+    "gossip": Gossip,
+    "asynchronous": asynchronous,
+    "fedasync": fedasync,
+    "fedbuff": fedbuff,
+}
 
 __all__ = [
     "ROUNDS",
+    "Asynchronous",
     "Averaged",
     "Central",
     "Certified",

@@ -21,6 +21,7 @@ from atoll.threefry import uniform_at
 
 # Places of a client's draws in a round.
 _REACHED, _DROPS, _MOMENT, _SHARE, _RANK = range(5)
+_NO_OVERHEAD = Overhead()
 _MOMENTS = ("download", "training", "upload")
 
 
@@ -126,7 +127,7 @@ class Clock:
         up: float,
         start: float,
         pace: float,
-        overhead: Overhead = Overhead(),
+        overhead: Overhead = _NO_OVERHEAD,
         compressing: float = 0.0,
     ) -> Trips:
         """What clients do that are sent a model at `start`, whoever waits for them; a client once in each `number`."""

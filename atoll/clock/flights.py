@@ -143,9 +143,7 @@ class Flow:
         order = np.argsort(uniform_at((self.clock.seed, "idle", version), idle, 0), kind="stable")
         return np.asarray(idle[order])
 
-    def _ask(
-        self, version: int, now: float, flights: Flights, queue: Ints, messages: Messages
-    ) -> tuple[Flights, Ints]:
+    def _ask(self, version: int, now: float, flights: Flights, queue: Ints, messages: Messages) -> tuple[Flights, Ints]:
         """Every free place gets the next client of the queue that can be reached."""
         free = np.flatnonzero(~flights.busy)
         if not len(free) or not len(queue):

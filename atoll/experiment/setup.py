@@ -221,7 +221,9 @@ def assemble(
     algorithm = _whole(experiment, learner(task=task.to(where)))
     if model["buffers"] and experiment.task.batch_norm == "local":
         algorithm = keep_statistics_local(algorithm)
-    population, sampler = _clients(experiment, training, algorithm.traits().pooled)
+    topology: Round = build(ROUNDS, experiment.round, where="round")
+    topology.check(algorithm)
+    population, sampler = _clients(experiment, training, algorithm.traits().pooled, topology)
     local = experiment.local
     participation = sampler.sample(population.size, 0, rng.key(experiment.seed, "cohort"))[1]
     apart = participation.min_separation or 1
@@ -233,7 +235,7 @@ def assemble(
     chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
     chain = with_secure_sum(chain, experiment.secure)
     wanted = reports_wanted(experiment, population.size) or participation.size
-    round = in_secret(_round(experiment, task, model, algorithm), experiment, algorithm, model, wanted)
+    round = in_secret(_round(experiment, topology, task, model, algorithm), experiment, algorithm, model, wanted)
     round = in_virtual_time(round, experiment, population, training, dataset.labels)
     given: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
     reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **given))
@@ -265,7 +267,7 @@ def assemble(
     return replace(setup, chain=chain, privacy=privacy, watched=seen, notes=notes, reducer=reducer)
 
 
-def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple[Population, Any]:
+def _clients(experiment: Experiment, training: Partition, pooled: bool, topology: Round) -> tuple[Population, Any]:
     """The population as the algorithm sees it, and who draws cohorts from it."""
     local = experiment.local
     sampling = local.privacy.sampling if local.privacy else "shuffled"
@@ -273,15 +275,15 @@ def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple
     population = Population(clients, local.batch, local.epochs, local.shuffle, local.max_steps, sampling)
     if pooled:
         return population, Everyone()
-    if root_share(experiment) is None:
-        return population, make_sampler(experiment, population.size)
-    return population, WithoutServer(make_sampler(experiment, population.size - 1))
+    root = root_share(experiment) is not None
+    drawing = make_sampler(experiment, population.size - root)
+    sampler = topology.sampler(WithoutServer(drawing) if root else drawing)
+    sampler.check(population.size)
+    return population, sampler
 
 
-def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Algorithm) -> Round:
+def _round(experiment: Experiment, round: Round, task: Supervised, model: Model, algorithm: Algorithm) -> Round:
     """The topology, with what goes around it: a second pass for BatchNorm's statistics, an average of models."""
-    round: Round = build(ROUNDS, experiment.round, where="round")
-    round.check(algorithm)
     if model["buffers"] and experiment.task.batch_norm == "recompute":
         round = Recompute.around(round, Statistics(task), model["buffers"])
     if experiment.broadcast:

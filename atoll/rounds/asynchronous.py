@@ -145,9 +145,10 @@ class Asynchronous(Round):
         says = {**made.diagnostics, "staleness": _staleness(version - came.version), **_in_flight(step, version)}
         traffic = _traffic(ctx, step, newest)
         columns = (trained.examples, trained.columns, traffic, made.changed, says, step.timeline(messages))
+        at_work = step.flights.version[step.flights.busy]
         later = {
             "flights": _written(step.flights),
-            "versions": versions.written(),
+            "versions": _Versions.read(versions.written(), at_work, version, newest).written(),
             "version": torch.tensor(version + 1),
             CLOCK: {**state[CLOCK], "now": torch.tensor(step.end, dtype=torch.float64)},
         }
@@ -167,9 +168,7 @@ class Asynchronous(Round):
 
     def _step(self, state: Tree, pool: Tensor, messages: Messages) -> Step:
         flights = Flights(*(state["flights"][name].cpu().numpy() for name in Flights._fields))
-        return self._flow.step(
-            int(state["version"]), float(state[CLOCK]["now"]), flights, pool.cpu().numpy(), messages
-        )
+        return self._flow.step(int(state["version"]), float(state[CLOCK]["now"]), flights, pool.cpu().numpy(), messages)
 
     def _adjusted(
         self, versions: _Versions, came: Flights, newest: Tree, version: int
@@ -227,7 +226,11 @@ def _staleness(staleness: Any) -> Tree:
     if not len(staleness):
         return {"mean": torch.tensor(0.0), "max": torch.tensor(0), "histogram": torch.zeros(0, dtype=torch.int64)}
     counts = torch.from_numpy(np.bincount(staleness).astype(np.int64))
-    return {"mean": torch.tensor(float(staleness.mean())), "max": torch.tensor(int(staleness.max())), "histogram": counts}
+    return {
+        "mean": torch.tensor(float(staleness.mean())),
+        "max": torch.tensor(int(staleness.max())),
+        "histogram": counts,
+    }
 
 
 def _in_flight(step: Step, version: int) -> Tree:

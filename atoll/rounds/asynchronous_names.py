@@ -56,7 +56,7 @@ def fedasync(
     b: Power = 4.0,
     max_staleness: Steps | None = None,
 ) -> Asynchronous:
-    """FedAsync: every client that comes back is mixed in at once, w <- (1 - alpha s) w + alpha s w_k (Xie et al., 2019)."""
+    """FedAsync: whoever comes back is mixed in at once, w <- (1 - alpha s) w + alpha s w_k (Xie et al., 2019)."""
     return asynchronous(concurrency, 1, None, staleness, a, b, alpha, "model", max_staleness)
 
 

@@ -30,7 +30,7 @@ class Traffic(NamedTuple):
 
     up: int | None  # None: what clients sent depends on their numbers, and `Columns.upload` has it
     down: int
-    wasted: int = 0  # up, by clients that do not count
+    wasted: int = 0  # up, by clients that do not count; or between servers
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,9 @@ class Outcome:
 
 
 S = TypeVar("S")  # a sampler of cohorts
-Part: TypeAlias = Literal["secure", "broadcast", "server.root", "privacy.canaries"]  # of a file
+Part: TypeAlias = Literal[
+    "secure", "broadcast", "server.root", "privacy.canaries", "noise", "local.privacy"
+]  # of a file
 Play: TypeAlias = Generator[Request, Any, tuple[Tree, Outcome]]
 
 
@@ -120,6 +122,11 @@ class Round(ABC):
     def selects_by_time(self) -> bool:
         """Does it depend on how long clients take who is in which sum?"""
         return False
+
+    @property
+    def sums_per_round(self) -> int:
+        """How many sums one client may be in, in one round: so often the server's half of a transform is run."""
+        return 1
 
     def refuses(self, part: Part) -> str | None:
         """Why this round cannot go with a part of the file, and what to do instead; None: it can."""

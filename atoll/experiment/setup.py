@@ -221,10 +221,13 @@ def assemble(
     algorithm = _whole(experiment, learner(task=task.to(where)))
     if model["buffers"] and experiment.task.batch_norm == "local":
         algorithm = keep_statistics_local(algorithm)
-    topology: Round = build(ROUNDS, experiment.round, where="round")
+    named: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
+    topology: Round = build(ROUNDS, experiment.round, where="round", **named, client_groups=partition.groups)
     topology.check(algorithm)
     population, sampler = _clients(experiment, training, algorithm.traits().pooled, topology)
     local = experiment.local
+    if local.privacy is not None and (why := topology.refuses("local.privacy")) is not None:
+        raise ConfigError(f"local.privacy: {why}")
     participation = sampler.sample(population.size, 0, rng.key(experiment.seed, "cohort"))[1]
     apart = participation.min_separation or 1
     private = make_example_privacy(
@@ -237,8 +240,7 @@ def assemble(
     wanted = reports_wanted(experiment, population.size) or participation.size
     round = in_secret(_round(experiment, topology, task, model, algorithm), experiment, algorithm, model, wanted)
     round = in_virtual_time(round, experiment, population, training, dataset.labels)
-    given: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
-    reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **given))
+    reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **named))
     check_cohort(reducer, wanted)
     round = certified(in_trust(round, experiment, reducer, algorithm, clients), experiment, algorithm)
     attack = plan_attack(experiment, dataset, training, clients, algorithm, round)

@@ -10,6 +10,7 @@ from atoll.reducers.clusters import ClippedClustering
 from atoll.reducers.collect import Collect
 from atoll.reducers.coordinatewise import Meamed, Median, TrimmedMean
 from atoll.reducers.geometric_median import GeometricMedian
+from atoll.reducers.grouped import EDGES, Grouped
 from atoll.reducers.krum import Bulyan, Krum, MultiKrum
 from atoll.reducers.mean import Mean
 from atoll.reducers.minimum_diameter import MinimumDiameter
@@ -51,6 +52,7 @@ REDUCERS: dict[str, Callable[..., Any]] = {
 }
 
 __all__ = [
+    "EDGES",
     "REDUCERS",
     "SECURE",
     "AdaptiveClipping",
@@ -67,6 +69,7 @@ __all__ = [
     "FLTrust",
     "FoolsGold",
     "GeometricMedian",
+    "Grouped",
     "Krum",
     "Meamed",
     "Mean",

@@ -19,7 +19,7 @@ StalenessShape = Literal["constant", "polynomial", "hinge"]
 class StalenessDiscount:
     """alpha s(t) for an update whose model is t steps old (Xie et al., 2019).
 
-    constant: s = 1;  polynomial: s = (1 + t)^-a, FedBuff's with a = 1/2;  hinge: s = 1 up to b, then 1 / (1 + a (t - b))
+    constant: s = 1;  polynomial: s = (1 + t)^-a, FedBuff: a = 1/2;  hinge: s = 1 up to b, then 1 / (1 + a (t - b))
 
     >>> StalenessDiscount("polynomial", 0.5)(torch.tensor([0.0, 3.0]))
     tensor([1.0000, 0.5000])

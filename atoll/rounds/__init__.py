@@ -11,6 +11,8 @@ from atoll.rounds.certified import Certified, smoothed_votes
 from atoll.rounds.clocked import Clocked
 from atoll.rounds.compressed_broadcast import CompressedBroadcast
 from atoll.rounds.gossip import Gossip
+from atoll.rounds.hierarchical import Hierarchical
+from atoll.rounds.hierarchical_names import hierarchical
 from atoll.rounds.recompute import Recompute
 from atoll.rounds.secure_record import SecureRecord
 from atoll.rounds.secured import Secured
@@ -24,6 +26,7 @@ ROUNDS: dict[str, Callable[..., Any]] = {
     "asynchronous": asynchronous,
     "fedasync": fedasync,
     "fedbuff": fedbuff,
+    "hierarchical": hierarchical,
 }
 
 __all__ = [
@@ -35,6 +38,7 @@ __all__ = [
     "Clocked",
     "CompressedBroadcast",
     "Gossip",
+    "Hierarchical",
     "Recompute",
     "SecureRecord",
     "Secured",

@@ -42,6 +42,10 @@ class RoundAround(Round):
     def selects_by_time(self) -> bool:
         return self.inner.selects_by_time
 
+    @property
+    def sums_per_round(self) -> int:
+        return self.inner.sums_per_round
+
     def refuses(self, part: Part) -> str | None:
         return self.inner.refuses(part)
 

@@ -16,7 +16,7 @@ from atoll.core import Algorithm, Context, Model, Outcome, Part, Play, Reducer, 
 from atoll.errors import ConfigError
 from atoll.reducers import Discounted, StalenessDiscount
 from atoll.rounds.clocked import NAME as CLOCK
-from atoll.rounds.clocked import begun_clock, bytes_of, clock_state
+from atoll.rounds.clocked import begun_clock, bytes_of, clock_state, never_waits
 from atoll.rounds.reports_as_they_come import ReportsAsTheyCome
 from atoll.rounds.server_step import client_key, server_state, server_step
 from atoll.tree import Tree
@@ -103,17 +103,7 @@ class Asynchronous(Round):
         return named if self.discount.changes_nothing else Discounted(named, self.discount)
 
     def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round | None:
-        patience = clock.patience
-        for name, given in (
-            ("over_selection", patience.wanted is not None),
-            ("min_reports", patience.min_reports > 1),
-            ("grace", patience.grace > 0),
-        ):
-            if given:
-                raise ConfigError(
-                    f"clock.{name}: is for a server that waits for a cohort. This one goes on by round.buffer and "
-                    "round.window. Leave it out; deadline is the longest that one client may take."
-                )
+        never_waits(clock, "This one goes on by round.buffer and round.window; deadline is the most of one client")
         return replace(self, clock=clock, steps=steps)
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:

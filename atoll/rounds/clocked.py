@@ -85,6 +85,18 @@ def begun_clock(clock: Clock, now: Tree, seconds_per_step: Callable[[], float]) 
     return {**now, "seconds_per_step": torch.full_like(now["seconds_per_step"], seconds_per_step())}
 
 
+def never_waits(clock: Clock, instead: str) -> None:
+    """Refuse what only a server that waits for its cohort can do."""
+    patience = clock.patience
+    given = {
+        "over_selection": patience.wanted is not None,
+        "min_reports": patience.min_reports > 1,
+        "grace": patience.grace > 0,
+    }
+    for name in (name for name, there in given.items() if there):
+        raise ConfigError(f"clock.{name}: is for one server that waits for a cohort. {instead}. Leave it out.")
+
+
 def _measured(ctx: Context) -> float:
     """Seconds that one client's transforms take here for one update: the least of some turns."""
     chain, device = ctx.program.chain, tree.device(ctx.update_like)

@@ -64,8 +64,6 @@ class Secured(RoundAround):
                 "secure: lets a server learn a sum and nothing else, and in this round there is no server. "
                 "Leave [secure] out, or use round.name = 'central'."
             )
-        if (why := inner.refuses("secure")) is not None:
-            raise ConfigError(f"secure: {why}")
         return cls(inner, *options)
 
     @property

@@ -109,7 +109,8 @@ def check_transforms(
     calls = [x for p, x in tree.paths(marked.state) if p.endswith("calls")]
     need(bool(calls), f"{name}: state of transforms is in the round's state", "none", "a leaf", "state that is dropped")
     cause = "the chain's new state is not returned"
-    need(float(calls[0].max()) == 2.0, f"{name}: state of transforms is kept", float(calls[0].max()), 2.0, cause)
+    wanted = 2.0 * round.sums_per_round
+    need(float(calls[0].max()) == wanted, f"{name}: state of transforms is kept", float(calls[0].max()), wanted, cause)
     return True
 
 

@@ -161,6 +161,8 @@ def _check_chain(setup: RunSetup, chain: Chain, bound: Chain) -> None:
             "clock.dropout_by_labels: who is in the sum would depend on labels, which the noise is to protect. "
             "Use dropout_by_size (sizes are then said to be public), or leave the noise out."
         )
+    if (why := setup.round.refuses("noise")) is not None:
+        raise ConfigError(f"transform: with noise on updates {why}")
     if setup.round.selects_by_time and rests_on_everybody(bound):
         raise ConfigError(
             "round.name: fewer clients than a buffer holds may be in a step, and each adds a share of the noise that "

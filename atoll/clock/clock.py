@@ -139,9 +139,9 @@ class Clock:
         arrived = sent + transfer_seconds(up, device.up, device.latency, device.loss, self.slow_start)
         times = (received, sent, arrived)
         lost = self._lost(number, ids, start, times)
-        happened = (np.where(lost.phase <= i, np.inf, t) for i, t in enumerate(times))
+        received, sent, arrived = (np.where(lost.phase <= i, np.inf, t) for i, t in enumerate(times))
         heard = np.minimum(lost.at, times[-1])
-        return Trips(*happened, heard, lost.absent, lost.phase < len(times), compressed, encrypted)
+        return Trips(received, sent, arrived, heard, lost.absent, lost.phase < len(times), compressed, encrypted)
 
     def reaches(self, number: int, ids: Ints, now: float) -> NDArray[np.bool_]:
         """Who can be sent something now."""

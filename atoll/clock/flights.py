@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,14 +41,19 @@ class Flights(NamedTuple):
         return np.asarray(self.id != FREE)
 
     def rows(self, index: NDArray[np.bool_] | Ints) -> Flights:
-        return Flights(*(column[index] for column in self))
+        return self.mapped(lambda column: column[index])
 
     def without(self, places: Ints) -> Flights:
         """The same with these places free, and nothing left in them."""
-        return Flights(*(_put(column, places, FREE if i == 0 else 0) for i, column in enumerate(self)))
+        return self.mapped(lambda column: _put(column, places, 0))._replace(id=_put(self.id, places, FREE))
 
     def with_rows(self, places: Ints, rows: Flights) -> Flights:
-        return Flights(*(_put(old, places, new) for old, new in zip(self, rows, strict=True)))
+        news = iter(rows)
+        return self.mapped(lambda old: _put(old, places, next(news)))
+
+    def mapped(self, change: Callable[[Any], Any]) -> Flights:
+        """The same change to every column."""
+        return Flights._make(map(change, self))
 
     def by_id(self) -> Flights:
         return self.rows(np.argsort(self.id, kind="stable"))
@@ -74,11 +79,10 @@ class Step(NamedTuple):
 
     def timeline(self, messages: Messages) -> Timeline:
         """In the form of a round's."""
-        rows = Flights(*(np.concatenate(pair) for pair in zip(self.reports, self.others, strict=True))).by_id()
+        rows = joined([self.reports, self.others]).by_id()
         times, status = (rows.received, rows.sent, rows.arrived), rows.status.astype(np.int8)
         facts = messages.down, messages.up, messages.seconds_per_step, messages.seconds_to_compress
-        timeline = Timeline(self.start, self.end, rows.id, rows.steps, *times, status, False, *facts, began=rows.began)
-        return timeline
+        return Timeline(self.start, self.end, rows.id, rows.steps, *times, status, False, *facts, began=rows.began)
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ class Flow:
         """
         flights, reports, others = self._give_up(version, start, flights)
         queue = self._queue(version, pool, flights)
-        now, limit = start, start + self.barrier.window
+        now, limit, came = start, start + self.barrier.window, 0
         wanted = np.inf if self.barrier.buffer is None else self.barrier.buffer
         flights, queue = self._ask(version, now, flights, queue, messages)
         while True:
@@ -122,10 +126,11 @@ class Flow:
                 return self._made(start, limit if np.isfinite(limit) else now, reports, others, flights)
             now = float(due)
             back, lost = _at(flights, now)
-            back = back[: int(min(wanted - sum(map(len, (x.id for x in reports))), len(back)))]
+            back = back[: int(min(wanted - came, len(back)))]
+            came += len(back)
             reports, others = [*reports, flights.rows(back)], [*others, flights.rows(lost)]
             flights = flights.without(np.concatenate([back, lost]))
-            if sum(len(x.id) for x in reports) >= wanted or now >= limit:
+            if came >= wanted or now >= limit:
                 return self._made(start, now, reports, others, flights)
             flights, queue = self._ask(version, now, flights, queue, messages)
 
@@ -165,20 +170,21 @@ class Flow:
         return Flights(ids, whole, steps, status, began, *times, due, self.clock.rank(version, ids))
 
     def _made(self, start: float, end: float, reports: list[Flights], others: list[Flights], flights: Flights) -> Step:
-        came, lost = (Flights(*map(np.concatenate, zip(*rows, strict=True))).by_id() for rows in (reports, others))
-        return Step(start, end, came, lost, flights)
+        return Step(start, end, joined(reports).by_id(), joined(others).by_id(), flights)
 
-    def many(self, first: int, places: int, pools: Callable[[int], Ints], messages: Messages) -> list[Timeline]:
+    def many(self, steps: int, places: int, pools: Callable[[int], Ints], messages: Messages) -> list[Timeline]:
         """So many steps from the beginning on, without training: time does not depend on it."""
         now, flights, lines = 0.0, Flights.nobody(places), []
-        for version in range(first):
+        for version in range(steps):
             step = self.step(version, now, flights, pools(version), messages)
             lines.append(step.timeline(messages))
             now, flights = step.end, step.flights
         return lines
 
-    def on(self, clock: Clock) -> Flow:
-        return replace(self, clock=clock)
+
+def joined(parts: list[Flights]) -> Flights:
+    """Rows of all, one after the other."""
+    return Flights._make(np.concatenate(columns) for columns in zip(*parts, strict=True))
 
 
 def _at(flights: Flights, now: float) -> tuple[Ints, Ints]:
@@ -188,7 +194,7 @@ def _at(flights: Flights, now: float) -> tuple[Ints, Ints]:
     return back[np.argsort(flights.rank[back], kind="stable")], here[flights.status[here] != COUNTED]
 
 
-def _put(column: NDArray[np.generic], places: Ints, values: object) -> NDArray[np.generic]:
+def _put(column: Any, places: Ints, values: Any) -> Any:
     new = column.copy()
     new[places] = values
     return new

@@ -42,7 +42,7 @@ class Grouped(Reducer[dict[int, Any]]):
 
     def lift_scaled(self, updates: Update, factors: Tree, info: Info, key: Tensor) -> dict[int, Any]:
         group = self.group[info.id.cpu()]
-        present = group.unique().tolist()
+        present = sorted(set(group.tolist()))
         if len(present) == 1:
             return {present[0]: self.inner.lift_scaled(updates, factors, info, key)}
         return {g: self._lifted((group == g).nonzero()[:, 0], updates, factors, info, key) for g in present}

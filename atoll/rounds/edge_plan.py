@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,9 +77,9 @@ class EdgeCourse:
                 if self.clock is None:
                     continue
                 work = cohort[here], self.steps(cohort[here]), sizes.down, sizes.up, float(now[0][e])
-                line = self.clock.timeline(number * edges.turns + turn, *work, paces[1], None, paces[2])
-                now[0][e], counted[here] = line.end, line.counted
-                rows.append(line)
+                row = self.clock.timeline(number * edges.turns + turn, *work, paces[1], None, paces[2])
+                now[0][e], counted[here] = row.end, row.counted
+                rows.append(row)
             cohorts.append(cohort[counted])
             actives.append(active)
             self._end(turn, active, now, sizes)
@@ -140,12 +140,11 @@ def _first(draws: NDArray[np.float64], group: Ints, share: float) -> Bools:
 def _joined(rows: list[Timeline], start: float, end: float, sizes: EdgeBytes, paces: tuple[float, ...]) -> Timeline:
     """All turns of all edges as one line: a client is in it as often as it was asked."""
 
-    def column(name: str) -> NDArray[np.generic]:
-        parts = [getattr(row, name) for row in rows]
-        return np.concatenate(parts) if parts else np.zeros(0)
+    def column(name: str) -> NDArray[Any]:
+        return np.concatenate([np.zeros(0), *(getattr(row, name) for row in rows)])
 
     ids, steps = (column(name).astype(np.int64) for name in ("ids", "steps"))
-    times = [column(name) for name in ("received", "sent", "arrived")]
+    received, sent, arrived, began = (column(name) for name in ("received", "sent", "arrived", "begins"))
     status, void = column("status").astype(np.int8), any(row.void for row in rows)
-    facts = (void, sizes.down, sizes.up, *paces[1:])
-    return Timeline(start, end, ids, steps, *times, status, *facts, began=column("begins"))  # type: ignore[arg-type]
+    times = received, sent, arrived
+    return Timeline(start, end, ids, steps, *times, status, void, sizes.down, sizes.up, paces[1], paces[2], began=began)

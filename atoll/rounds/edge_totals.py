@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,8 @@ from atoll.tree import Tree
 from atoll.wire import Layout
 
 
-class EdgeTotals(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class EdgeTotals:
     """A `Total` for every edge of a level: leaves (E, ...), weights and counts (E,)."""
 
     value: Tree

@@ -6,7 +6,7 @@ from atoll.clock.decomposition import RoundParts
 from atoll.clock.device_classes import DeviceClass, device_classes
 from atoll.clock.devices import DeviceProfile, Devices
 from atoll.clock.dropouts import by_labels, by_size, lost_clients
-from atoll.clock.flights import Barrier, Flights, Flow, Messages, Step
+from atoll.clock.flights import Barrier, Flights, Flow, FlowStep, Messages
 from atoll.clock.quantities import (
     ConstantQuantity,
     LogNormalQuantity,
@@ -36,6 +36,7 @@ __all__ = [
     "Devices",
     "Flights",
     "Flow",
+    "FlowStep",
     "Intervals",
     "LogNormalQuantity",
     "Messages",
@@ -44,7 +45,6 @@ __all__ = [
     "PercentileTable",
     "Quantity",
     "RoundParts",
-    "Step",
     "Timeline",
     "Trips",
     "UniformQuantity",

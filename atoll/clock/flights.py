@@ -68,7 +68,7 @@ class Messages(NamedTuple):
     seconds_to_compress: float = 0.0
 
 
-class Step(NamedTuple):
+class FlowStep(NamedTuple):
     """One step of the server: until when it waited, who came, and who is still at work."""
 
     start: float
@@ -106,7 +106,7 @@ class Flow:
     barrier: Barrier
     steps: Callable[[Ints], Ints]  # of each of these clients in one training
 
-    def step(self, version: int, start: float, flights: Flights, pool: Ints, messages: Messages) -> Step:
+    def step(self, version: int, start: float, flights: Flights, pool: Ints, messages: Messages) -> FlowStep:
         """From one step of the server to the next. Each of the `pool` is asked once in it at most, if it is idle.
 
         A client that reports or is lost frees its place at that moment, and an idle one in reach takes it, with the
@@ -169,8 +169,10 @@ class Flow:
         times = (trips.received, trips.sent, trips.arrived)
         return Flights(ids, whole, steps, status, began, *times, due, self.clock.rank(version, ids))
 
-    def _made(self, start: float, end: float, reports: list[Flights], others: list[Flights], flights: Flights) -> Step:
-        return Step(start, end, joined(reports).by_id(), joined(others).by_id(), flights)
+    def _made(
+        self, start: float, end: float, reports: list[Flights], others: list[Flights], flights: Flights
+    ) -> FlowStep:
+        return FlowStep(start, end, joined(reports).by_id(), joined(others).by_id(), flights)
 
     def many(self, steps: int, places: int, pools: Callable[[int], Ints], messages: Messages) -> list[Timeline]:
         """So many steps from the beginning on, without training: time does not depend on it."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.clock import Barrier, Clock, Flights, Flow, Messages, Step, Timeline
+from atoll.clock import Barrier, Clock, Flights, Flow, FlowStep, Messages, Timeline
 from atoll.core import Algorithm, Context, Model, Outcome, Part, Play, Reducer, Round, Total, Traffic, Train
 from atoll.errors import ConfigError
 from atoll.reducers import Discounted, StalenessDiscount
@@ -156,7 +156,7 @@ class Asynchronous(Round):
         pace, compressing = (float(state[CLOCK][name]) for name in ("seconds_per_step", "seconds_to_compress"))
         return Messages(*bytes_of(ctx, newest), pace, compressing)
 
-    def _step(self, state: Tree, pool: Tensor, messages: Messages) -> Step:
+    def _step(self, state: Tree, pool: Tensor, messages: Messages) -> FlowStep:
         flights = Flights(*(state["flights"][name].cpu().numpy() for name in Flights._fields))
         return self._flow.step(int(state["version"]), float(state[CLOCK]["now"]), flights, pool.cpu().numpy(), messages)
 
@@ -204,7 +204,7 @@ def _names(part: Tree) -> list[str]:
     return [path for path, _ in tree.paths(part)]
 
 
-def _traffic(ctx: Context, step: Step, sent: Tree) -> Traffic:
+def _traffic(ctx: Context, step: FlowStep, sent: Tree) -> Traffic:
     """Counted when a client is heard of: whole messages, of those that were lost what was through."""
     reports = ctx.traffic(len(step.reports.id), sent)
     others = ctx.traffic(int((step.others.received <= step.end).sum()), sent)
@@ -223,7 +223,7 @@ def _staleness(staleness: Any) -> Tree:
     }
 
 
-def _in_flight(step: Step, version: int) -> Tree:
+def _in_flight(step: FlowStep, version: int) -> Tree:
     at_work = step.flights.rows(step.flights.busy)
     numbers = {"version": version + 1, "in_flight": len(at_work.id), "versions_in_flight": len(set(at_work.version))}
     return {name: torch.tensor(x) for name, x in numbers.items()}

@@ -17,11 +17,11 @@ from atoll.clock import (
     Devices,
     Flights,
     Flow,
+    FlowStep,
     Intervals,
     Messages,
     Patience,
     RoundParts,
-    Step,
     Timeline,
     UniformQuantity,
 )
@@ -40,7 +40,7 @@ def flow(clock: Clock, barrier: Barrier, steps: int = 1) -> Flow:
     return Flow(clock, barrier, lambda ids: np.full(len(ids), steps))
 
 
-def made(way: Flow, places: int, population: int, steps: int) -> list[Step]:
+def made(way: Flow, places: int, population: int, steps: int) -> list[FlowStep]:
     now, flights, found = 0.0, Flights.nobody(places), []
     for version in range(steps):
         found.append(way.step(version, now, flights, np.arange(population), MESSAGES))

@@ -110,7 +110,7 @@ def test_all_suites_are_there() -> None:
     private = {"pfl-cifar10-dp", "oarf-dp", "digits-dp"}
     traffic = {"oarf-communication", "oarf-hybrid", "fedeval-efficiency"}
     secure = {"oarf-secure", "fedeval-secure"}
-    assert wanted | private | traffic | secure | {"faults", "byzantine-grid"} <= set(SUITES)
+    assert wanted | private | traffic | secure | {"faults", "byzantine-grid", "async-against-sync"} <= set(SUITES)
 
 
 @pytest.mark.parametrize("size", slow_but(SIZES, "smoke"))

@@ -123,7 +123,7 @@ class Flow:
             if not np.isfinite(due):
                 due = self.clock.next_reach(queue, now) if len(queue) else np.inf
             if due > limit or not np.isfinite(due):
-                return self._made(start, limit if np.isfinite(limit) else now, reports, others, flights)
+                return _made(start, limit if np.isfinite(limit) else now, reports, others, flights)
             now = float(due)
             back, lost = _at(flights, now)
             back = back[: int(min(wanted - came, len(back)))]
@@ -131,7 +131,7 @@ class Flow:
             reports, others = [*reports, flights.rows(back)], [*others, flights.rows(lost)]
             flights = flights.without(np.concatenate([back, lost]))
             if came >= wanted or now >= limit:
-                return self._made(start, now, reports, others, flights)
+                return _made(start, now, reports, others, flights)
             flights, queue = self._ask(version, now, flights, queue, messages)
 
     def _give_up(self, version: int, now: float, flights: Flights) -> tuple[Flights, list[Flights], list[Flights]]:
@@ -169,11 +169,6 @@ class Flow:
         times = (trips.received, trips.sent, trips.arrived)
         return Flights(ids, whole, steps, status, began, *times, due, self.clock.rank(version, ids))
 
-    def _made(
-        self, start: float, end: float, reports: list[Flights], others: list[Flights], flights: Flights
-    ) -> FlowStep:
-        return FlowStep(start, end, joined(reports).by_id(), joined(others).by_id(), flights)
-
     def many(self, steps: int, places: int, pools: Callable[[int], Ints], messages: Messages) -> list[Timeline]:
         """So many steps from the beginning on, without training: time does not depend on it."""
         now, flights, lines = 0.0, Flights.nobody(places), []
@@ -182,6 +177,10 @@ class Flow:
             lines.append(step.timeline(messages))
             now, flights = step.end, step.flights
         return lines
+
+
+def _made(start: float, end: float, came: list[Flights], others: list[Flights], flights: Flights) -> FlowStep:
+    return FlowStep(start, end, joined(came).by_id(), joined(others).by_id(), flights)
 
 
 def joined(parts: list[Flights]) -> Flights:

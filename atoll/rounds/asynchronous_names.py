@@ -16,6 +16,7 @@ Clients = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 Steps = Annotated[int, Field(ge=0)]
 Power = Annotated[float, Field(ge=0)]
+_BUFFER = 10  # where a file names no barrier: FedBuff's
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -32,13 +33,10 @@ def asynchronous(
 ) -> Asynchronous:
     """A step when `buffer` clients have come back, or `window` seconds after the last one, whichever is first.
 
-    APPFL's three barriers: buffer = 1 is its async, a buffer alone its count, a window alone its window.
+    APPFL's three barriers: buffer = 1 is its async, a buffer alone its count, a window alone its window. Neither: a
+    buffer of ten.
     """
-    if buffer is None and window is None:
-        raise ConfigError(
-            "round: says neither after how many reports nor after how many seconds the server makes its step. "
-            "Give buffer = 10, window = 60.0, or both."
-        )
+    buffer = _BUFFER if buffer is None and window is None else buffer
     if mixing == "model" and buffer != 1:
         raise ConfigError(
             f"round.mixing: 'model' mixes one client's model into the server's, and buffer is {buffer}. "
@@ -62,7 +60,7 @@ def fedasync(
 
 def fedbuff(
     concurrency: Clients = 10,
-    buffer: Clients = 10,
+    buffer: Clients = _BUFFER,
     staleness: StalenessShape = "polynomial",
     a: Power = 0.5,
     b: Power = 4.0,

@@ -48,7 +48,7 @@ def made(way: Flow, places: int, population: int, steps: int) -> list[FlowStep]:
     return found
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     st.integers(1, 12), st.integers(1, 9), st.integers(1, 9) | st.none(), st.floats(0.3, 20.0) | st.none(),
     st.integers(0, 4) | st.none(), st.sampled_from([0.0, 0.3]), st.sampled_from([1.0, 0.6]), st.booleans(),

@@ -248,7 +248,6 @@ def test_other_parts_of_a_file_go_on_working(more: dict[str, Any], tmp_path: Pat
         ({"round": {**BUFFERED, "buffer": 13}}, r"round\.buffer: 13 clients, and there are 12.*at most 12"),
         ({"round": {**BUFFERED, "concurrency": 40}}, r"round\.concurrency: 40 clients, and there are 12"),
         ({"round": {"name": "asynchronous", "window": 0.0}}, r"round\.window: must be above 0"),
-        ({"round": {"name": "asynchronous"}}, r"Give buffer = 10, window = 60\.0, or both"),
         ({"round": {"name": "asynchronous", "buffer": 2, "mixing": "model"}}, r"round\.mixing: .* Use buffer = 1"),
         ({"algorithm": {"name": "scaffold", "lr": 0.1}}, r"round\.name: Scaffold .* updates of different age"),
         ({"algorithm": {"name": "centralised", "lr": 0.1}}, r"round\.name: Centralised trains on all data"),

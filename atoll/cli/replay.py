@@ -49,8 +49,8 @@ def _table(folder: RunFolder, info: Info, lines: Sequence[Any], changes: list[st
         raise RecordError(f"{folder.path}: has no [clock], so it does not say who did how much. Run it with one.")
     if "began" in lines[0]:
         raise RecordError(
-            f"{folder.path}: its round keeps a time of its own (whoever came back first was in a step, or edges went on "
-            "by themselves), which is not timed again. Run the experiment again with the new [clock]."
+            f"{folder.path}: its round keeps a time of its own (whoever came back first was in a step, or edges went "
+            "on by themselves), which is not timed again. Run the experiment again with the new [clock]."
         )
     table = _changed(info["experiment"], changes)
     for which, one in (("its", ClockTable.model_validate(info["experiment"]["clock"])), ("the new", table)):

@@ -94,7 +94,8 @@ def _one_round(loop: RunLoop, trial: Train) -> tuple[float, Outcome]:
     from atoll import rng
     from atoll.runs import drive, on_promises
 
-    ctx = replace(loop.plan.context(0), sample=lambda: (trial.ids, loop.setup.participation))
+    pool = trial.ids if loop.setup.round.most_at_once(len(drawn := loop.plan.sample(0)[0])) == len(drawn) else drawn
+    ctx = replace(loop.plan.context(0), sample=lambda: (pool, loop.setup.participation))
     for _ in range(2):
         before = time.perf_counter()
         game = on_promises(lambda: loop.setup.round.run(ctx, loop.state.round, rng.key("estimate")))

@@ -53,6 +53,11 @@ def _table(folder: RunFolder, info: Info, lines: Sequence[Any], changes: list[st
             f"{folder.path}: its times follow {what}, and only rounds of one server can be timed again without "
             "training. Run the experiment again with the new [clock]."
         )
+    if "began" in lines[0]:
+        raise RecordError(
+            f"{folder.path}: its round keeps a time of its own (whoever came back first was in a step, or edges went "
+            "on by themselves), which is not timed again. Run the experiment again with the new [clock]."
+        )
     table = _changed(info["experiment"], changes)
     for which, one in (("its", ClockTable.model_validate(info["experiment"]["clock"])), ("the new", table)):
         if (why := why_not_replayable(one)) is not None:

@@ -1,11 +1,12 @@
 """Virtual time: devices, links, availability, dropouts, and how long a server waits. Numbers only, no torch."""
 
-from atoll.clock.clock import Clock
+from atoll.clock.clock import Clock, Trips
 from atoll.clock.clock_table import ClockTable
 from atoll.clock.decomposition import RoundParts
 from atoll.clock.device_classes import DeviceClass, device_classes
 from atoll.clock.devices import DeviceProfile, Devices
 from atoll.clock.dropouts import by_labels, by_size, lost_clients
+from atoll.clock.flights import Barrier, Flights, Flow, FlowStep, Messages
 from atoll.clock.quantities import (
     ConstantQuantity,
     LogNormalQuantity,
@@ -26,20 +27,26 @@ __all__ = [
     "DROPPED",
     "LATE",
     "STATUS",
+    "Barrier",
     "Clock",
     "ClockTable",
     "ConstantQuantity",
     "DeviceClass",
     "DeviceProfile",
     "Devices",
+    "Flights",
+    "Flow",
+    "FlowStep",
     "Intervals",
     "LogNormalQuantity",
+    "Messages",
     "Overhead",
     "Patience",
     "PercentileTable",
     "Quantity",
     "RoundParts",
     "Timeline",
+    "Trips",
     "UniformQuantity",
     "Wait",
     "by_labels",

@@ -21,7 +21,21 @@ from atoll.threefry import uniform_at
 
 # Places of a client's draws in a round.
 _REACHED, _DROPS, _MOMENT, _SHARE, _RANK = range(5)
+_NO_OVERHEAD = Overhead()
 _MOMENTS = ("download", "training", "upload")
+
+
+class Trips(NamedTuple):
+    """The work of clients that are sent a model at one moment, (C,) each. What never happens is inf."""
+
+    received: Floats
+    sent: Floats
+    arrived: Floats
+    heard: Floats  # by then the server knows that it comes, or that it does not
+    absent: NDArray[np.bool_]  # out of reach to begin with
+    lost: NDArray[np.bool_]  # on the way, the absent among them
+    compressed: Floats
+    encrypted: Floats
 
 
 class _Lost(NamedTuple):
@@ -87,14 +101,39 @@ class Clock:
         A protocol's messages are one after its client's training: its bytes with the update's, its other round trips by
         their latency. What some clients do for all, and then what the server computes, is at the end of the round.
         """
-        device = self.devices.profile(ids)
         pace = self.seconds_per_step if seconds_per_step is None else seconds_per_step
         compressing = self.seconds_to_compress if seconds_to_compress is None else seconds_to_compress
         assert pace is not None
         assert compressing is not None
-        received = start + transfer_seconds(down, device.down, device.latency, device.loss, self.slow_start)
         extra = overhead or Overhead()
-        encrypted = extra.client_seconds * device.slowness + 2 * extra.round_trips * device.latency
+        trips = self.trips(number, ids, steps, down, up, start, pace, extra, compressing)
+        wait = self.patience.wait(start, trips.arrived, trips.heard, self.rank(number, ids))
+        states = [trips.absent, trips.lost, ~wait.counted]
+        status = np.select(states, [ABSENT, DROPPED, LATE], COUNTED).astype(np.int8)
+        roles = self._roles(extra, self.devices.profile(ids))[wait.counted]
+        end = wait.end + (0.0 if wait.void else extra.server_seconds + roles.max(initial=0.0))
+        times = trips.received, trips.sent, trips.arrived
+        timeline = Timeline(start, end, ids, steps, *times, status, wait.void, down, up, pace)
+        if compressing:
+            timeline = replace(timeline, seconds_to_compress=compressing, compressed=trips.compressed)
+        return timeline if overhead is None else replace(timeline, encrypted=trips.encrypted, overhead=overhead)
+
+    def trips(
+        self,
+        number: int,
+        ids: Ints,
+        steps: Ints,
+        down: float,
+        up: float,
+        start: float,
+        pace: float,
+        overhead: Overhead = _NO_OVERHEAD,
+        compressing: float = 0.0,
+    ) -> Trips:
+        """What clients do that are sent a model at `start`, whoever waits for them; a client once in each `number`."""
+        device = self.devices.profile(ids)
+        received = start + transfer_seconds(down, device.down, device.latency, device.loss, self.slow_start)
+        encrypted = overhead.client_seconds * device.slowness + 2 * overhead.round_trips * device.latency
         compressed = compressing * device.slowness
         sent = received + steps * pace * device.slowness + compressed + encrypted
         arrived = sent + transfer_seconds(up, device.up, device.latency, device.loss, self.slow_start)
@@ -102,15 +141,22 @@ class Clock:
         lost = self._lost(number, ids, start, times)
         received, sent, arrived = (np.where(lost.phase <= i, np.inf, t) for i, t in enumerate(times))
         heard = np.minimum(lost.at, times[-1])
-        wait = self.patience.wait(start, arrived, heard, self._draw(number, ids, _RANK))
-        states = [lost.absent, lost.phase < len(times), ~wait.counted]
-        status = np.select(states, [ABSENT, DROPPED, LATE], COUNTED).astype(np.int8)
-        roles = self._roles(extra, device)[wait.counted]
-        end = wait.end + (0.0 if wait.void else extra.server_seconds + roles.max(initial=0.0))
-        timeline = Timeline(start, end, ids, steps, received, sent, arrived, status, wait.void, down, up, pace)
-        if compressing:
-            timeline = replace(timeline, seconds_to_compress=compressing, compressed=compressed)
-        return timeline if overhead is None else replace(timeline, encrypted=encrypted, overhead=overhead)
+        return Trips(received, sent, arrived, heard, lost.absent, lost.phase < len(times), compressed, encrypted)
+
+    def reaches(self, number: int, ids: Ints, now: float) -> NDArray[np.bool_]:
+        """Who can be sent something now."""
+        if self.availability == 1.0:
+            return np.ones(len(ids), bool)
+        reached: NDArray[np.bool_] = self._reached_until(number, ids, now) > now
+        return reached
+
+    def next_reach(self, ids: Ints, now: float) -> float:
+        """When the first of these clients that are out of reach can be reached again; inf: not in this trace."""
+        return self.availability.next_start(ids, now) if isinstance(self.availability, Intervals) else np.inf
+
+    def rank(self, number: int, ids: Ints) -> Floats:
+        """Of reports at one moment the one of lower rank is first."""
+        return self._draw(number, ids, _RANK)
 
     def _roles(self, extra: Overhead, device: DeviceProfile) -> Floats:
         """Seconds in which all wait for a role, if it falls on this client; the slowest of them is reckoned with."""

@@ -37,13 +37,15 @@ class RoundParts(NamedTuple):
         if not who.any():
             return cls(t.seconds, *[np.nan] * 8)
         received, sent, arrived = t.received[who], t.sent[who], t.arrived[who]
-        spans = (received - t.start, sent - received, arrived - sent, t.end - arrived)
+        spans = (received - t.begins[who], sent - received, arrived - sent, t.end - arrived)
         down, train, up, idle = (float(x.mean()) for x in spans)
         compress, encrypt = (0.0 if x is None else float(x[who].mean()) for x in (t.compressed, t.encrypted))
         last, work = float(received.max()), (train - compress - encrypt, compress, encrypt)
-        return cls(t.seconds, down, *work, up, idle, last - t.start, t.end - last)
+        server = (last - t.start, t.end - last) if t.began is None else (np.nan, np.nan)  # it sends all the time
+        return cls(t.seconds, down, *work, up, idle, *server)
 
     @classmethod
     def mean(cls, rounds: Sequence[Timeline]) -> RoundParts:
         """Over rounds; those in which nobody counts have a federated time and nothing else."""
-        return cls(*(float(x) for x in np.nanmean(np.array([cls.of(t) for t in rounds]), axis=0)))
+        parts = np.array([cls.of(t) for t in rounds])
+        return cls(*(float(np.nanmean(x)) if np.isfinite(x).any() else np.nan for x in parts.T))

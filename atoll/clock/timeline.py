@@ -48,6 +48,12 @@ class Timeline:
     compressed: Floats | None = None  # seconds of each client, between training and sending, before it encrypts
     encrypted: Floats | None = None  # seconds of each client for a protocol, between training and sending
     overhead: Overhead | None = None  # of that protocol
+    began: Floats | None = None  # when each client was sent its model; None: all of them at the start
+
+    @property
+    def begins(self) -> Floats:
+        """When each client was sent its model."""
+        return np.full(len(self.ids), self.start) if self.began is None else self.began
 
     @property
     def counted(self) -> NDArray[np.bool_]:
@@ -74,6 +80,8 @@ class Timeline:
         line = {"round": round_number, **facts, **whose, **times}
         if self.compressed is not None:
             line["compressed"] = self.compressed.tolist()
+        if self.began is not None:
+            line["began"] = self.began.tolist()
         if self.overhead is None or self.encrypted is None:
             return line
         return line | {"encrypted": self.encrypted.tolist(), "overhead": list(self.overhead)}
@@ -88,6 +96,8 @@ class Timeline:
         columns |= {name: line[name] for name in _FACTS}
         if "compressed" in line:
             columns["compressed"] = np.array(line["compressed"], np.float64)
+        if "began" in line:
+            columns["began"] = np.array(line["began"], np.float64)
         if "overhead" in line:
             columns |= {"encrypted": np.array(line["encrypted"], np.float64), "overhead": Overhead(*line["overhead"])}
         return cls(ids=ids, steps=steps, status=np.array(line["status"], np.int8), **columns)

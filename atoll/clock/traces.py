@@ -70,6 +70,17 @@ class Intervals:
         reached = np.array([self._onwards(c, ends.get(c, -np.inf)) for c in ids.tolist()], np.float64)
         return reached + lap * self.length
 
+    def next_start(self, ids: Ints, now: float) -> float:
+        """When the next interval of any of these clients begins, after now; inf: none does."""
+        starts = self.start[np.isin(self.client, ids)]
+        if not len(starts):
+            return np.inf
+        lap = now // self.length if self.repeats else 0.0
+        later = starts[starts > now - lap * self.length]
+        if len(later):
+            return float(later.min() + lap * self.length)
+        return float(starts.min() + (lap + 1) * self.length) if self.repeats else np.inf
+
     def _onwards(self, client: int, end: float) -> float:
         """An interval at the end of a trace that repeats goes on with the one at its beginning."""
         if not self.repeats or end < self.length:

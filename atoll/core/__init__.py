@@ -20,7 +20,7 @@ from atoll.core.requests import (
     Train,
     Trained,
 )
-from atoll.core.round import Context, Outcome, Play, Round, Traffic
+from atoll.core.round import Context, Outcome, Part, Play, Round, Traffic
 from atoll.core.settings import (
     Derived,
     Fraction,
@@ -72,6 +72,7 @@ __all__ = [
     "Model",
     "Norm",
     "Outcome",
+    "Part",
     "Participation",
     "Pending",
     "Play",

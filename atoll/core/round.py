@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class Traffic(NamedTuple):
 
     up: int | None  # None: what clients sent depends on their numbers, and `Columns.upload` has it
     down: int
-    wasted: int = 0  # up, by clients that do not count
+    wasted: int = 0  # up, by clients that do not count; or between servers
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +85,10 @@ class Outcome:
         return {"up": up + self.traffic.wasted, "down": self.traffic.down}
 
 
+S = TypeVar("S")  # a sampler of cohorts
+Part: TypeAlias = Literal[
+    "secure", "broadcast", "server.root", "privacy.canaries", "noise", "local.privacy"
+]  # of a file
 Play: TypeAlias = Generator[Request, Any, tuple[Tree, Outcome]]
 
 
@@ -131,6 +135,37 @@ class Round(ABC):
         """This round timed by a clock, where it knows better than a server that sends to all and waits; else None.
 
         `steps` are those of each of these clients in a round.
+        """
+        return None
+
+    def check_untimed(self) -> None:
+        """Refuse (ConfigError) a run without [clock], where time decides what this round does."""
+
+    @property
+    def selects_by_time(self) -> bool:
+        """Does it depend on how long clients take who is in which sum?"""
+        return False
+
+    @property
+    def sums_per_round(self) -> int:
+        """How many sums one client may be in, in one round: so often the server's half of a transform is run."""
+        return 1
+
+    def refuses(self, part: Part) -> str | None:
+        """Why this round cannot go with a part of the file, and what to do instead; None: it can."""
+        return None
+
+    def sampler(self, named: S) -> S:
+        """Who says for this round who may be asked, and how those in a sum were drawn: the named one, or one around."""
+        return named
+
+    def most_at_once(self, asked: int) -> int:
+        """How many clients one of its requests trains at most, where so many are drawn."""
+        return asked
+
+    def forecast(self, first: Timeline, pools: Callable[[int], Tensor], rounds: int) -> list[Timeline] | None:
+        """So many rounds in virtual time, without training, with the messages of the first; None: of a server that
+        waits for its cohort. `pools`: who is drawn in a round.
         """
         return None
 

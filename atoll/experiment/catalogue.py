@@ -41,5 +41,6 @@ GIVEN: dict[str, frozenset[str]] = {
     "models": frozenset({"inputs", "outputs"}),
     "losses": frozenset({"targets", "outputs"}),
     "reducers": frozenset({"population", "client_names"}),
+    "rounds": frozenset({"population", "client_names", "client_groups"}),
     "protocols": frozenset({"bits", "threshold", "insecure_seed"}),
 }

@@ -57,6 +57,7 @@ def in_virtual_time(
     """The round with the clock around it, if the file has one."""
     table = experiment.clock
     if table is None:
+        round.check_untimed()
         return round
     if experiment.task.batch_norm == "recompute":
         raise ConfigError(

@@ -100,6 +100,8 @@ def in_secret(round: Round, experiment: Experiment, algorithm: Algorithm, model:
     table = experiment.secure
     if table is None:
         return round
+    if (why := round.refuses("secure")) is not None:
+        raise ConfigError(f"secure: {why}")
     _check_composition(experiment, algorithm, model)
     if clients is None:
         raise SpecError(

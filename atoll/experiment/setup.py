@@ -226,8 +226,14 @@ def assemble(
     algorithm = _whole(experiment, learner(task=task.to(where)))
     if model["buffers"] and experiment.task.batch_norm == "local":
         algorithm = keep_statistics_local(algorithm)
-    population, sampler = _clients(experiment, training, algorithm.traits().pooled)
+    named: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
+    topology: Round = build(ROUNDS, experiment.round, where="round", **named, client_groups=partition.groups)
+    topology.check(algorithm)
+    topology.check_population(clients)
+    population, sampler = _clients(experiment, training, algorithm.traits().pooled, topology)
     local = experiment.local
+    if local.privacy is not None and (why := topology.refuses("local.privacy")) is not None:
+        raise ConfigError(f"local.privacy: {why}")
     participation = sampler.sample(population.size, 0, rng.key(experiment.seed, "cohort"))[1]
     apart = participation.min_separation or 1
     private = make_example_privacy(
@@ -238,12 +244,10 @@ def assemble(
     chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
     chain = with_secure_sum(chain, experiment.secure)
     wanted = reports_wanted(experiment, population.size) or participation.size
-    topology = _round(experiment, task, model, algorithm, clients)
     _check_told(topology, chain, private is not None)
-    round = in_secret(topology, experiment, algorithm, model, wanted)
+    round = in_secret(_round(experiment, topology, task, model, algorithm), experiment, algorithm, model, wanted)
     round = in_virtual_time(round, experiment, population, training, dataset.labels)
-    given: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
-    reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **given))
+    reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **named))
     check_cohort(reducer, wanted)
     round = certified(in_trust(round, experiment, reducer, algorithm, clients), experiment, algorithm)
     attack = plan_attack(experiment, dataset, training, clients, algorithm, round)
@@ -272,7 +276,7 @@ def assemble(
     return replace(setup, chain=chain, privacy=privacy, watched=seen, notes=notes, reducer=reducer)
 
 
-def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple[Population, Any]:
+def _clients(experiment: Experiment, training: Partition, pooled: bool, topology: Round) -> tuple[Population, Any]:
     """The population as the algorithm sees it, and who draws cohorts from it."""
     local = experiment.local
     sampling = local.privacy.sampling if local.privacy else "shuffled"
@@ -280,16 +284,15 @@ def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple
     population = Population(clients, local.batch, local.epochs, local.shuffle, local.max_steps, sampling)
     if pooled:
         return population, Everyone()
-    if root_share(experiment) is None:
-        return population, make_sampler(experiment, population.size)
-    return population, WithoutServer(make_sampler(experiment, population.size - 1))
+    root = root_share(experiment) is not None
+    drawing = make_sampler(experiment, population.size - root)
+    sampler = topology.sampler(WithoutServer(drawing) if root else drawing)
+    sampler.check(population.size)
+    return population, sampler
 
 
-def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Algorithm, clients: int) -> Round:
+def _round(experiment: Experiment, round: Round, task: Supervised, model: Model, algorithm: Algorithm) -> Round:
     """The topology, with what goes around it: a second pass for BatchNorm's statistics, an average of models."""
-    round: Round = build(ROUNDS, experiment.round, where="round")
-    round.check(algorithm)
-    round.check_population(clients)
     if model["buffers"] and experiment.task.batch_norm == "recompute":
         round = Recompute.around(round, Statistics(task), model["buffers"])
     if experiment.broadcast:

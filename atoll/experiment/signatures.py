@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
@@ -63,7 +63,8 @@ def _schema(builder: Builder, given: frozenset[str]) -> dict[str, Argument]:
 def _argument(name: str, annotation: Any, default: Any) -> Argument:
     inner = bare(annotation)
     named = next((m.kind for m in marks(annotation) if isinstance(m, Of)), None)
-    if kind := named or next((kind for cls, kind in _ENTRIES.items() if (get_origin(inner) or inner) is cls), None):
+    item = get_args(inner)[0] if get_origin(inner) is list else inner
+    if kind := named or next((kind for cls, kind in _ENTRIES.items() if (get_origin(item) or item) is cls), None):
         return Argument(name, Any, _as_entry(kind, default), kind, many=get_origin(inner) is list)
     if isinstance(inner, type) and issubclass(inner, BaseModel):
         shown = default.model_dump() if isinstance(default, BaseModel) else default

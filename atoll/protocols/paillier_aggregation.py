@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ class PaillierAggregation(HomomorphicAggregation):
     key_bits: Annotated[int, Field(ge=256, le=8192, multiple_of=16)] = SAFE_BITS
     packed: bool = True
     short_exponents: bool = True
-    primes: Literal[2, 3] = 2
+    primes: Annotated[int, Field(ge=2, le=3)] = 2
     guarded: bool = True
     threshold: Threshold = 2
     insecure_seed: bool = False

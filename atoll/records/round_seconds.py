@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -46,7 +47,7 @@ def overhead_versus_published(results: Results) -> tuple[VersusPublished, ...]:
 def _seconds(results: Results, cell: Cell) -> RoundSeconds:
     path = {**cell.path, **results.baseline}
     base = next((c for c in results.cells if c.path == path and c.block == cell.block and _timed(c)), None)
-    parts = {name: fmean(run.times[name] for run in cell.runs) for name in cell.runs[0].times}
+    parts = {name: fmean(_part(run, name) for run in cell.runs) for name in cell.runs[0].times}
     whole = fmean(run.times["federated"] for run in base.runs) if base else 0.0
     ratio = parts["federated"] / whole if whole > 0 else None  # a clock without steps and links takes no time
     return RoundSeconds(cell, parts, fmean(_overhead(run) for run in cell.runs), ratio)
@@ -56,7 +57,15 @@ def _timed(cell: Cell) -> bool:
     return bool(cell.runs) and all(run.times for run in cell.runs)
 
 
+def _part(run: Trace, name: str) -> float:
+    """NaN for what is not known: an asynchronous server sends all the time."""
+    value: float | None = run.times.get(name)
+    return math.nan if value is None else value
+
+
 def _overhead(run: Trace) -> float:
+    if "server_send" in run.times and math.isnan(_part(run, "server_send")):
+        return math.nan  # a client trains for several steps of the server
     return 1 - run.times["train"] / run.times["federated"] if run.times["federated"] > 0 else 0.0
 
 

@@ -12,6 +12,7 @@ from atoll.reducers.coordinatewise import Meamed, Median, TrimmedMean
 from atoll.reducers.deferred import Deferred
 from atoll.reducers.geometric_median import GeometricMedian
 from atoll.reducers.gradient_mask import GradientMask
+from atoll.reducers.grouped import EDGES, Grouped
 from atoll.reducers.krum import Bulyan, Krum, MultiKrum
 from atoll.reducers.mean import Mean
 from atoll.reducers.minimum_diameter import MinimumDiameter
@@ -22,6 +23,7 @@ from atoll.reducers.secure_mean import PLAN, SECURE, SecureMean
 from atoll.reducers.sign_agreement import RobustLearningRate, SignGuard
 from atoll.reducers.similarity import cosine_similarities, mean_and_largest_length
 from atoll.reducers.spectral import CovarianceFilter, DivideAndConquer
+from atoll.reducers.staleness import Discounted, StalenessDiscount, StalenessShape
 from atoll.reducers.trust import FLTrust, FoolsGold, Zeno
 
 REDUCERS: dict[str, Callable[..., Any]] = {
@@ -54,6 +56,7 @@ REDUCERS: dict[str, Callable[..., Any]] = {
 }
 
 __all__ = [
+    "EDGES",
     "PLAN",
     "REDUCERS",
     "SECURE",
@@ -67,11 +70,13 @@ __all__ = [
     "Collect",
     "CovarianceFilter",
     "Deferred",
+    "Discounted",
     "DivideAndConquer",
     "FLTrust",
     "FoolsGold",
     "GeometricMedian",
     "GradientMask",
+    "Grouped",
     "Krum",
     "Meamed",
     "Mean",
@@ -86,6 +91,8 @@ __all__ = [
     "ScaledMean",
     "SecureMean",
     "SignGuard",
+    "StalenessDiscount",
+    "StalenessShape",
     "ThreeSigma",
     "TrimmedMean",
     "Zeno",

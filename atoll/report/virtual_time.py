@@ -111,7 +111,7 @@ def _those(t: Timeline, kind: str) -> list[int]:
 
 
 def _slow(rounds: Sequence[Timeline], client: int) -> str:
-    taken = np.concatenate([(t.arrived - t.start)[t.ids == client] for t in rounds])
+    taken = np.concatenate([(t.arrived - t.begins)[t.ids == client] for t in rounds])
     taken = taken[np.isfinite(taken)]
     return _short(float(taken.mean()) if taken.size else np.nan)
 
@@ -163,7 +163,7 @@ def _draw_gantt(t: Timeline, names: dict[int | str, str], shown: int) -> Figure:
     longest = np.argsort(np.where(np.isfinite(t.arrived), t.arrived, t.end), kind="stable")[::-1][:shown]
     figure, axes = theme.canvas(WIDTH, 0.9 + 0.2 * max(3, shown))
     for place, i in enumerate(longest):
-        at = t.start
+        at = t.begins[i]
         for part, until in zip(range(3), (t.received[i], t.sent[i], t.arrived[i]), strict=True):
             if not np.isfinite(until):
                 axes.plot([at - t.start], [place], marker="x", color=theme.INK, linestyle="")

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from atoll.rounds.asynchronous import Asynchronous
+from atoll.rounds.asynchronous_names import asynchronous, fedasync, fedbuff
 from atoll.rounds.averaged import Averaged
 from atoll.rounds.central import Central
 from atoll.rounds.certified import CLIPPED, Certified, vote_counts
@@ -23,6 +25,8 @@ from atoll.rounds.decentralised import (
     PeerGraph,
     PushSum,
 )
+from atoll.rounds.hierarchical import Hierarchical
+from atoll.rounds.hierarchical_names import hierarchical
 from atoll.rounds.hypcluster import HypCluster
 from atoll.rounds.ifca import Ifca
 from atoll.rounds.one_shot import OneShot
@@ -45,6 +49,10 @@ ROUNDS: dict[str, Callable[..., Any]] = {
     "ifca": Ifca,
     "hypcluster": HypCluster,
     "clustered_fl": ClusteredFL,
+    "asynchronous": asynchronous,
+    "fedasync": fedasync,
+    "fedbuff": fedbuff,
+    "hierarchical": hierarchical,
 }
 
 __all__ = [
@@ -53,6 +61,7 @@ __all__ = [
     "GRAPHS",
     "ROUNDS",
     "AllReduce",
+    "Asynchronous",
     "Averaged",
     "Central",
     "Certified",
@@ -66,6 +75,7 @@ __all__ = [
     "ExactDiffusion",
     "Gossip",
     "GradientTracking",
+    "Hierarchical",
     "HypCluster",
     "Ifca",
     "OneShot",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
-from atoll.clock import Clock, Overhead
-from atoll.core import Algorithm, Context, Model, Reducer, Round
+from atoll.clock import Clock, Overhead, Timeline
+from atoll.core import Algorithm, Context, Model, Part, Reducer, Round
 from atoll.tree import Tree
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +51,29 @@ class RoundAround(Round):
     def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round | None:
         inner = self.inner.in_virtual_time(clock, steps)
         return None if inner is None else replace(self, inner=inner)
+
+    def check_untimed(self) -> None:
+        self.inner.check_untimed()
+
+    @property
+    def selects_by_time(self) -> bool:
+        return self.inner.selects_by_time
+
+    @property
+    def sums_per_round(self) -> int:
+        return self.inner.sums_per_round
+
+    def refuses(self, part: Part) -> str | None:
+        return self.inner.refuses(part)
+
+    def sampler(self, named: S) -> S:
+        return self.inner.sampler(named)
+
+    def most_at_once(self, asked: int) -> int:
+        return self.inner.most_at_once(asked)
+
+    def forecast(self, first: Timeline, pools: Callable[[int], Tensor], rounds: int) -> list[Timeline] | None:
+        return self.inner.forecast(first, pools, rounds)
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         return self.inner.init(ctx, model, key)

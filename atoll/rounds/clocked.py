@@ -45,17 +45,11 @@ class Clocked(RoundAround):
         return cls(inner, clock, steps)
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
-        pace, compressing = self.clock.seconds_per_step, self.clock.seconds_to_compress
-        now = {"now": _number(0.0), "seconds_per_step": _number(np.nan if pace is None else pace)}
-        now["seconds_to_compress"] = _number(_measured(ctx) if compressing is None else compressing)
-        return {**self.inner.init(ctx, model, key), NAME: now}
+        return {**self.inner.init(ctx, model, key), NAME: clock_state(self.clock, ctx)}
 
     def begun(self, state: Tree, seconds_per_step: Callable[[], float]) -> Tree:
-        state = {**self.inner.begun(tree.without(state, (NAME,)), seconds_per_step), NAME: state[NAME]}
-        if self.clock.seconds_per_step is not None:
-            return state
-        pace = torch.full_like(state[NAME]["seconds_per_step"], seconds_per_step())
-        return {**state, NAME: {**state[NAME], "seconds_per_step": pace}}
+        inner = self.inner.begun(tree.without(state, (NAME,)), seconds_per_step)
+        return {**inner, NAME: begun_clock(self.clock, state[NAME], seconds_per_step)}
 
     def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
         timeline = self._timeline(ctx, state)
@@ -75,6 +69,32 @@ class Clocked(RoundAround):
         now, pace, compressing = (float(state[NAME][name]) for name in _NUMBERS)
         work = ids.numpy(), self.steps(ids).numpy(), down, up, now
         return self.clock.timeline(ctx.number, *work, pace, overhead, compressing)
+
+
+def clock_state(clock: Clock, ctx: Context) -> Tree:
+    """What a round in virtual time remembers: the time, and how fast a client of slowness 1 is; NaN: not timed yet."""
+    pace, compressing = clock.seconds_per_step, clock.seconds_to_compress
+    now = {"now": _number(0.0), "seconds_per_step": _number(np.nan if pace is None else pace)}
+    return {**now, "seconds_to_compress": _number(_measured(ctx) if compressing is None else compressing)}
+
+
+def begun_clock(clock: Clock, now: Tree, seconds_per_step: Callable[[], float]) -> Tree:
+    """The same when the run begins: where the pace is that of this machine, it is timed."""
+    if clock.seconds_per_step is not None:
+        return now
+    return {**now, "seconds_per_step": torch.full_like(now["seconds_per_step"], seconds_per_step())}
+
+
+def never_waits(clock: Clock, instead: str) -> None:
+    """Refuse what only a server that waits for its cohort can do."""
+    patience = clock.patience
+    given = {
+        "over_selection": patience.wanted is not None,
+        "min_reports": patience.min_reports > 1,
+        "grace": patience.grace > 0,
+    }
+    for name in (name for name, there in given.items() if there):
+        raise ConfigError(f"clock.{name}: is for one server that waits for a cohort. {instead}. Leave it out.")
 
 
 def _measured(ctx: Context) -> float:

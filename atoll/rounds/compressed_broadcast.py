@@ -38,6 +38,8 @@ class CompressedBroadcast(RoundAround):
                 "broadcast: compresses what a server sends to all, and here is none that sends all the same. "
                 "Leave it out."
             )
+        if (why := inner.refuses("broadcast")) is not None:
+            raise ConfigError(f"broadcast: {why}")
         codec, _ = Chain(tuple(transforms)).bind(Spec())
         for i, transform in enumerate(codec.transforms):
             if type(transform) is not Transform and type(transform).layout is Transform.layout:

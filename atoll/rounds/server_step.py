@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -32,10 +33,13 @@ def server_state(ctx: Context, model: Model, key: Tensor) -> Tree:
     return {"server": ctx.algorithm.init(model, key), "chain": chain, "reducer": reducer}
 
 
-def server_step(ctx: Context, state: Tree, trained: Trained, key: Tensor) -> ServerStep:
+def server_step(
+    ctx: Context, state: Tree, trained: Trained, key: Tensor, adjusted: Callable[[Total], Total] | None = None
+) -> ServerStep:
     """What a server makes of what its clients came to. Other parts of the state are not looked at.
 
-    Where nobody contributed there is nothing to apply, unless noise must be released all the same.
+    Where nobody contributed there is nothing to apply, unless noise must be released all the same. `adjusted`: what it
+    does to the total itself, between the transforms' way back and the algorithm's step.
     """
     finished = ctx.program.reducer.finish(trained.partial, state["reducer"], rng.fold_name(key, "reduce"))
     total, reducer, diagnostics = finished
@@ -44,6 +48,7 @@ def server_step(ctx: Context, state: Tree, trained: Trained, key: Tensor) -> Ser
         unchanged = {"server": state["server"], "chain": state["chain"], "reducer": reducer}
         return ServerStep(unchanged, diagnostics, False)
     total, chain = ctx.chain.server(replace(total, invited=invited), state["chain"], rng.fold_name(key, "server"))
+    total = total if adjusted is None else adjusted(total)
     server = ctx.algorithm.apply(state["server"], total, rng.fold_name(key, "apply"))
     new = {"server": server, "chain": chain, "reducer": reducer}
     said = {name: server[name] for name in ctx.algorithm.traits().records}

@@ -33,6 +33,8 @@ class WithRoot(RoundAround):
                 "server.root: gives a server data of its own, and in this round there is none. "
                 "Use round.name = 'central', or leave it out."
             )
+        if (why := inner.refuses("server.root")) is not None:
+            raise ConfigError(f"server.root: {why}")
         return cls(inner, client)
 
     def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:

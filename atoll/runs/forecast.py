@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from atoll import rng
 from atoll.clock import Timeline
 from atoll.experiment import Setup, make_clock
@@ -40,13 +42,20 @@ def virtual_time(setup: Setup, first: Timeline) -> Forecast:
     experiment, population = setup.experiment, setup.population
     assert experiment.clock is not None
     clock = make_clock(experiment, experiment.clock, population.size, setup.training, setup.dataset.labels)
-    key, now, lines = rng.key(experiment.seed, "cohort"), 0.0, []
-    for number in range(min(experiment.rounds, _MOST)):
-        ids, _ = setup.sampler.sample(population.size, number, key)
+    now, lines = 0.0, list[Timeline]()
+
+    def pool(number: int) -> Tensor:
+        ids: Tensor = setup.sampler.sample(population.size, number, rng.key(experiment.seed, "cohort"))[0]
+        return ids
+
+    known = setup.round.forecast(first, pool, min(experiment.rounds, _MOST))
+    for number in range(0 if known is not None else min(experiment.rounds, _MOST)):
+        ids = pool(number)
         work = ids.numpy(), population.steps(ids).numpy(), first.down, first.up
         paces = first.seconds_per_step, first.overhead, first.seconds_to_compress
         lines.append(clock.timeline(number, *work, now, *paces))
         now = lines[-1].end
+    lines = lines if known is None else known
     asked, counted = sum(len(t.ids) for t in lines), sum(int(t.counted.sum()) for t in lines)
     seconds = [t.seconds for t in lines]
     return Forecast(experiment.rounds, seconds, asked, asked - counted, sum(t.void for t in lines))

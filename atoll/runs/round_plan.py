@@ -96,6 +96,7 @@ class RoundPlan:
         ids, order = self.sample(0)[0], ctx.order
         if not len(ids):
             ids, order = torch.arange(min(8, setup.population.size)), rng.key(self.seed, "trial")
+        ids = ids[: setup.round.most_at_once(len(ids))]
         sent, seen = setup.round.broadcast(ctx, state, ids)
         request = ctx.train(sent, seen, ids, rng.key(self.seed, "trial"), per_client=setup.round.per_client)
         return replace(request, order=order)

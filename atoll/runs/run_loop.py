@@ -207,7 +207,8 @@ class RunLoop:
         following = number + 1
         if following < self.experiment.rounds:
             ids, _ = self.plan.sample(following)
-            self.engine.prepare(ids, client_key(self.plan.key(following)), self.plan.order(following))
+            if self.setup.round.most_at_once(len(ids)) == len(ids):
+                self.engine.prepare(ids, client_key(self.plan.key(following)), self.plan.order(following))
 
     def _dropped(self, number: int, outcome: Outcome, before: Tree) -> list[int]:
         columns = outcome.columns()

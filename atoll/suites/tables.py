@@ -150,11 +150,14 @@ def _axes(axes: Sequence[str], values: Mapping[str, Any]) -> list[str]:
     return problems
 
 
+_SECONDS = "clock.end"  # virtual, until a run ends: with stop.target the time to an accuracy
+
+
 def _metric(metric: str) -> list[str]:
     """A name that no record will ever hold is refused before anything runs."""
     head, *rest = metric.split(".")
     name = rest[0] if head in ("clients", "after") and len(rest) == 2 else metric
-    if name in METRICS or re.fullmatch(r"top\d+_accuracy", name) or name == "train_loss":
+    if name in METRICS or re.fullmatch(r"top\d+_accuracy", name) or name in ("train_loss", _SECONDS):
         return []
     guess = did_you_mean(name, METRICS)
     return [f"metric: {metric!r} is not known.{guess} Known: {', '.join(METRICS)}, topK_accuracy."]

@@ -745,7 +745,8 @@ def test_every_builder_is_described_in_words(kind: str, name: str) -> None:
     "kind", ["optimizers", "schedules", "transforms", "reducers", "partitions", "engines", "rounds"]
 )
 def test_every_entry_becomes_an_object(kind: str) -> None:
-    from_program = {"reducers": {"population": 1, "client_names": ()}}.get(kind, {})
+    clients = {"population": 4, "client_names": ()}
+    from_program = {"reducers": {**clients, "population": 1}, "rounds": clients}.get(kind, {})
     for name in CATALOGUE[kind]:
         build(CATALOGUE[kind], example_entry(kind, name), where=kind, **from_program)
 

@@ -110,7 +110,8 @@ def test_all_suites_are_there() -> None:
     private = {"pfl-cifar10-dp", "oarf-dp", "digits-dp"}
     traffic = {"oarf-communication", "oarf-hybrid", "fedeval-efficiency"}
     secure = {"oarf-secure", "fedeval-secure"}
-    assert wanted | private | traffic | secure | {"faults", "byzantine-grid", "fedml-decentralised"} <= set(SUITES)
+    assert wanted | private | traffic | secure | {"faults", "byzantine-grid"} <= set(SUITES)
+    assert {"fedml-decentralised", "async-against-sync", "personal"} <= set(SUITES)
 
 
 @pytest.mark.parametrize("size", slow_but(SIZES, "smoke"))

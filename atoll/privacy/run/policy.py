@@ -125,6 +125,8 @@ def _plant_canaries(setup: RunSetup) -> Planted | None:
     table = setup.experiment.privacy
     if table is None or not table.canaries:
         return None
+    if (why := setup.round.refuses("privacy.canaries")) is not None:
+        raise ConfigError(f"privacy.canaries: {why}")
     size, seed = setup.population.size, setup.experiment.seed
     return Planted.plant(table.canaries, setup.update_like(), setup.sampler, size, seed, setup.device)
 
@@ -158,6 +160,13 @@ def _check_chain(setup: RunSetup, chain: Chain, bound: Chain) -> None:
         raise ConfigError(
             "clock.dropout_by_labels: who is in the sum would depend on labels, which the noise is to protect. "
             "Use dropout_by_size (sizes are then said to be public), or leave the noise out."
+        )
+    if (why := setup.round.refuses("noise")) is not None:
+        raise ConfigError(f"transform: with noise on updates {why}")
+    if setup.round.selects_by_time and rests_on_everybody(bound):
+        raise ConfigError(
+            "round.name: fewer clients than a buffer holds may be in a step, and each adds a share of the noise that "
+            "all rely on. Use gaussian_noise, or round.name = 'central'."
         )
     secure = setup.experiment.secure
     if secure is not None and secure.dropout and rests_on_everybody(bound):
@@ -219,12 +228,13 @@ def _describe_schedule(schedule: Schedule) -> str:
 
 def _assumed(setup: RunSetup) -> tuple[str, ...]:
     """What an epsilon rests on beside its mechanism: what is public, and code that nobody here has checked."""
-    return (*_public(setup.experiment, setup.dataset), *_timed(setup.experiment), *_foreign(setup.experiment))
+    return (*_public(setup.experiment, setup.dataset), *_timed(setup), *_foreign(setup.experiment))
 
 
-def _timed(experiment: ExperimentOptions) -> tuple[str, ...]:
+def _timed(setup: RunSetup) -> tuple[str, ...]:
     """Who is in the sum must not depend on what the noise protects; how long a client takes depends on its examples."""
-    if experiment.clock is None or not experiment.clock.selects_by_time:
+    clock = setup.experiment.clock
+    if clock is None or not (clock.selects_by_time or setup.round.selects_by_time):
         return ()
     return ("public: how many examples each client has, by which [clock] decides who reports in time",)
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from atoll.clock import ClockTable
-from atoll.core import Algorithm, Chain, Model, Participation, Spec
+from atoll.core import Algorithm, Chain, Model, Participation, Round, Spec
 from atoll.data import Dataset, Population
 from atoll.privacy.run.dpsgd import ExamplePrivacy, LocalOptions
 from atoll.privacy.run.tables import PrivacyTable
@@ -83,6 +83,8 @@ class RunSetup(Protocol):
     def population(self) -> Population: ...
     @property
     def sampler(self) -> Any: ...
+    @property
+    def round(self) -> Round: ...
     @property
     def model(self) -> Model: ...
     @property

@@ -72,7 +72,7 @@ def published(results: Results) -> TextTable | None:
 def _decomposed(one: RoundSeconds) -> TextRow:
     ratio = prose.MISSING if one.times_as_long is None else prose.significant(one.times_as_long)
     names = (*_CLIENT, "server_send", "server_idle")
-    overhead = prose.number(one.overhead * 100, 1)
+    overhead = prose.number(one.overhead * 100, 1) if isfinite(one.overhead) else prose.MISSING
     parts = (_short(one.parts[name]) for name in names)
     return row(*one.cell.path.values(), _short(one.parts["federated"]), ratio, overhead, *parts)
 

@@ -1,0 +1,96 @@
+"""A reducer for every group of clients: the edges of a hierarchy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atoll import rng, tree
+from atoll.core import Info, Reducer, Spec, Total, Update
+from atoll.tree import Tree
+
+EDGES = "edges"  # of its diagnostics: what the round takes each group's total from
+_NOBODY = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped(Reducer[dict[int, Any]]):
+    """The named reducer in each group on its own; the total is the sum of theirs.
+
+    A partial aggregate has one of the inner reducer's for each group that came. Every group has a state of its own.
+    """
+
+    inner: Reducer[Any]
+    group: Tensor  # (N,) of each client
+    groups: int
+
+    def spec(self) -> Spec:
+        return self.inner.spec()
+
+    def init(self, like: Tree) -> Tree:
+        return {str(g): self.inner.init(like) for g in range(self.groups)}
+
+    def zero(self, like: Tree) -> dict[int, Any]:
+        return {_NOBODY: self.inner.zero(like)}
+
+    def lift(self, updates: Update, info: Info, key: Tensor) -> dict[int, Any]:
+        return self.lift_scaled(updates, {}, info, key)
+
+    def lift_scaled(self, updates: Update, factors: Tree, info: Info, key: Tensor) -> dict[int, Any]:
+        group = self.group[info.id.cpu()]
+        present = sorted(set(group.tolist()))
+        if len(present) == 1:
+            return {present[0]: self.inner.lift_scaled(updates, factors, info, key)}
+        return {g: self._lifted((group == g).nonzero()[:, 0], updates, factors, info, key) for g in present}
+
+    def _lifted(self, at: Tensor, updates: Update, factors: Tree, info: Info, key: Tensor) -> Any:
+        here = at.to(updates.weight.device)
+        some = Update(tree.rows(updates.value, here), updates.weight[here])
+        shared = {id(x): x[here] for x in tree.leaves(factors)} if factors else {}
+        by = tree.map(lambda x: shared[id(x)], factors) if factors else factors
+        return self.inner.lift_scaled(some, by, Info(*(x[at.to(x.device)] for x in info)), key)
+
+    def merge(self, a: dict[int, Any], b: dict[int, Any]) -> dict[int, Any]:
+        both = {g: self.inner.merge(a[g], b[g]) for g in a.keys() & b.keys()}
+        return {g: both.get(g, a.get(g, b.get(g))) for g in sorted(a.keys() | b.keys())}
+
+    def finish(self, partial: dict[int, Any], state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
+        came = sorted(g for g in partial if g != _NOBODY)
+        if not came:
+            total, _, _ = self.inner.finish(partial[_NOBODY], state["0"], key)
+            return total, state, {}
+        ends = {g: self.inner.finish(partial[g], state[str(g)], _key(key, g)) for g in came}
+        totals = [ends[g][0] for g in came]
+        said = {str(g): end[2] for g, end in ends.items() if end[2]}
+        new = {**state, **{str(g): end[1] for g, end in ends.items()}}
+        return reduce(Total.merge, totals), new, {**said, EDGES: _rows(came, totals)}
+
+    @property
+    def assumes(self) -> str:  # type: ignore[override]
+        """What the inner reducer does, in every group."""
+        return self.inner.assumes
+
+    def tolerates(self, clients: int) -> int:
+        return self.inner.tolerates(clients // self.groups)
+
+    def breaks_at(self, clients: int) -> int | None:
+        return self.inner.breaks_at(clients // self.groups)
+
+    def check_cohort(self, clients: int) -> None:
+        self.inner.check_cohort(clients // self.groups)
+
+
+def _key(key: Tensor, group: int) -> Tensor:
+    """The first group draws as if it were the only one."""
+    return key if group == 0 else rng.fold_name(key, "group", group)
+
+
+def _rows(groups: list[int], totals: list[Total]) -> Tree:
+    """The groups' totals, stacked."""
+    value = tree.map(lambda *xs: torch.stack(xs), *(total.value for total in totals))
+    weight, count = (torch.stack([getattr(total, name) for total in totals]) for name in ("weight", "count"))
+    return {"group": torch.tensor(groups), "value": value, "weight": weight, "count": count}

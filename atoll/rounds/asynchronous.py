@@ -1,0 +1,233 @@
+"""A server that does not wait for all: it makes its step with whoever has come back, however old their models are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from atoll import tree
+from atoll.clock import Barrier, Clock, Flights, Flow, FlowStep, Messages, Timeline
+from atoll.core import Algorithm, Context, Model, Outcome, Part, Play, Reducer, Round, Total, Traffic, Train
+from atoll.errors import ConfigError
+from atoll.reducers import Discounted, StalenessDiscount
+from atoll.rounds.clocked import NAME as CLOCK
+from atoll.rounds.clocked import begun_clock, bytes_of, clock_state, never_waits
+from atoll.rounds.reports_as_they_come import ReportsAsTheyCome
+from atoll.rounds.server_step import client_key, server_state, server_step
+from atoll.tree import Tree
+
+S = TypeVar("S")
+_REFUSED: dict[Part, str] = {
+    "secure": "lets a server learn the sum of clients that agree on it before they train, and stay until it is there. "
+    "Who is in a buffer is known only when it is full. Leave [secure] out, or use round.name = 'central'.",
+    "broadcast": "sends a client the difference to the model before, and here clients hold models of different age. "
+    "Leave it out, or use round.name = 'central'.",
+    "privacy.canaries": "are planted in cohorts that a sampler draws beforehand, and here whoever comes first is in "
+    "the sum. Leave them out, or use round.name = 'central'.",
+}
+
+
+class _Versions(NamedTuple):
+    """Broadcasts that somebody in flight was sent, and the newest; a row that nobody needs has the newest."""
+
+    numbers: np.ndarray[Any, np.dtype[np.int64]]  # (R,) server steps before each
+    sent: list[Tree]
+
+    @classmethod
+    def read(cls, state: Tree, needed: Any, version: int, newest: Tree) -> _Versions:
+        old = state["numbers"].cpu().numpy()
+        stays = np.isin(old, needed) & np.isin(np.arange(len(old)), np.unique(old, return_index=True)[1])
+        sent = [state["sent"][str(i)] if stay else newest for i, stay in enumerate(stays)]
+        return cls(np.where(stays, old, version), sent)
+
+    def of(self, version: int) -> Tree:
+        return self.sent[int(np.flatnonzero(self.numbers == version)[0])]
+
+    def written(self) -> Tree:
+        return {"numbers": torch.from_numpy(self.numbers.copy()), "sent": {str(i): x for i, x in enumerate(self.sent)}}
+
+
+@dataclass(frozen=True, eq=False)
+class Asynchronous(Round):
+    """Clients work at their own pace; the server makes a step when its barrier says so (Xie 2019, Nguyen 2022).
+
+    One round is one step of the server: w <- w + server_lr mean of s(t_k) (w_k - w_sent_k), t_k the steps made since
+    client k was sent its model. With mixing = "model" it is w <- (1 - alpha s) w + alpha s w_k. Clients are trained
+    when they are due, with this step's settings, all of a step as one stack.
+    """
+
+    concurrency: int  # clients at work at a time
+    barrier: Barrier
+    discount: StalenessDiscount
+    mixing: Literal["update", "model"] = "update"
+    clock: Clock = field(default_factory=lambda: Clock(seconds_per_step=1.0))
+    steps: Callable[[Tensor], Tensor] = torch.ones_like  # of each of these clients in one training
+
+    @property
+    def selects_by_time(self) -> bool:
+        return True
+
+    def refuses(self, part: Part) -> str | None:
+        return _REFUSED.get(part)
+
+    def check_untimed(self) -> None:
+        raise ConfigError(
+            "round.name: who comes back first is decided by time, and there is none. Add [clock] with seconds_per_step "
+            "and devices (docs/clock.md), or use round.name = 'central'."
+        )
+
+    def check(self, algorithm: Algorithm) -> None:
+        name = type(algorithm).__name__
+        if algorithm.traits().pooled:
+            raise ConfigError(
+                f"round.name: {name} trains on all data in one place, and there is nobody to wait for. Use 'central'."
+            )
+        if algorithm.traits().counts_clients:
+            raise ConfigError(
+                f"round.name: {name} keeps the mean of all clients' states on the server, which updates of different "
+                "age put out of step. Use round.name = 'central', or an algorithm such as fedavg or fedprox."
+            )
+
+    def sampler(self, named: S) -> S:
+        return ReportsAsTheyCome(named, self.concurrency, self.barrier.buffer)  # type: ignore[return-value]
+
+    def most_at_once(self, asked: int) -> int:
+        return min(asked, self.barrier.buffer or self.concurrency)
+
+    def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
+        return named if self.discount.changes_nothing else Discounted(named, self.discount)
+
+    def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round | None:
+        never_waits(clock, "This one goes on by round.buffer and round.window; deadline is the most of one client")
+        return replace(self, clock=clock, steps=steps)
+
+    def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
+        state = server_state(ctx, model, key)
+        sent = ctx.algorithm.send(state["server"])
+        if self.mixing == "model":
+            _check_whole(ctx.update_like, sent)
+        stale = self.barrier.max_staleness
+        rows = self.concurrency + 1 if stale is None else min(self.concurrency, stale) + 1
+        versions = _Versions(np.zeros(rows, np.int64), [sent] * rows).written()
+        flights = _written(Flights.nobody(self.concurrency))
+        more = {"flights": flights, "versions": versions, "version": torch.zeros((), dtype=torch.int64)}
+        return {**state, **more, CLOCK: clock_state(self.clock, ctx)}
+
+    def begun(self, state: Tree, seconds_per_step: Callable[[], float]) -> Tree:
+        return {**state, CLOCK: begun_clock(self.clock, state[CLOCK], seconds_per_step)}
+
+    def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
+        pool, participation = ctx.sample()
+        newest, view = self.broadcast(ctx, state, pool)
+        version, messages = int(state["version"]), self._messages(ctx, state, newest)
+        step = self._step(state, pool, messages)
+        came = step.reports
+        needed = np.concatenate([came.version, step.flights.version[step.flights.busy]])
+        versions = _Versions.read(state["versions"], needed, version, newest)
+        request = _request(ctx, versions, came, view, version, client_key(key))
+        trained = yield request
+        made = server_step(ctx, state, trained, key, self._adjusted(versions, came, newest, version))
+        says = {**made.diagnostics, "staleness": _staleness(version - came.version), **_in_flight(step, version)}
+        traffic = _traffic(ctx, step, newest)
+        columns = (trained.examples, trained.columns, traffic, made.changed, says, step.timeline(messages))
+        at_work = step.flights.version[step.flights.busy]
+        later = {
+            "flights": _written(step.flights),
+            "versions": _Versions.read(versions.written(), at_work, version, newest).written(),
+            "version": torch.tensor(version + 1),
+            CLOCK: {**state[CLOCK], "now": torch.tensor(step.end, dtype=torch.float64)},
+        }
+        return {**made.state, **later}, Outcome(request.ids, participation, *columns)
+
+    def forecast(self, first: Timeline, pools: Callable[[int], Tensor], rounds: int) -> list[Timeline]:
+        messages = Messages(first.down, first.up, first.seconds_per_step, first.seconds_to_compress)
+        return self._flow.many(rounds, self.concurrency, lambda number: pools(number).numpy(), messages)
+
+    @property
+    def _flow(self) -> Flow:
+        return Flow(self.clock, self.barrier, lambda ids: self.steps(torch.from_numpy(ids)).numpy())
+
+    def _messages(self, ctx: Context, state: Tree, newest: Tree) -> Messages:
+        pace, compressing = (float(state[CLOCK][name]) for name in ("seconds_per_step", "seconds_to_compress"))
+        return Messages(*bytes_of(ctx, newest), pace, compressing)
+
+    def _step(self, state: Tree, pool: Tensor, messages: Messages) -> FlowStep:
+        flights = Flights(*(state["flights"][name].cpu().numpy() for name in Flights._fields))
+        return self._flow.step(int(state["version"]), float(state[CLOCK]["now"]), flights, pool.cpu().numpy(), messages)
+
+    def _adjusted(
+        self, versions: _Versions, came: Flights, newest: Tree, version: int
+    ) -> Callable[[Total], Total] | None:
+        """For models that are mixed: the way from the server's model to the one that the client was sent."""
+        if self.mixing == "update" or not len(came.id):
+            return None
+        stale = version - int(came.version[0])
+        by = self.discount(torch.tensor(float(stale)))
+        lag = tree.sub(versions.of(version - stale), newest)
+        return lambda total: _with_lag(total, lag, by)
+
+
+def _request(ctx: Context, versions: _Versions, came: Flights, view: Tree, version: int, key: Tensor) -> Train:
+    """The training of all who came, each from the model that it was sent; of one broadcast where that was the same."""
+    ids, staleness = torch.from_numpy(came.id.copy()), torch.from_numpy(version - came.version)
+    if not len(ids) or len(set(came.version.tolist())) == 1:
+        sent = versions.of(int(came.version[0])) if len(ids) else versions.sent[0]
+        return ctx.train(sent, view, ids, key, staleness=staleness)
+    sent = tree.map(lambda *rows: torch.stack(rows), *(versions.of(v) for v in came.version.tolist()))
+    return ctx.train(sent, tree.stack(view, len(ids)), ids, key, per_client=True, staleness=staleness)
+
+
+def _with_lag(total: Total, lag: Tree, by: Tensor) -> Total:
+    """Mixed: the client's update was made from another model than the server's."""
+    weight = total.weight * by.to(total.weight.device)
+    value = {**total.value, "delta": tree.add_scaled(total.value["delta"], lag["params"], weight)}
+    value["buffers"] = tree.map(lambda x, y: x + tree.cast_like(y * weight, x), value["buffers"], lag["buffers"])
+    return replace(total, value=value)
+
+
+def _check_whole(update: Tree, sent: Tree) -> None:
+    """Refuse to mix models that are not in what clients send and are sent."""
+    pairs = (("delta", "params"), ("buffers", "buffers"))
+    if not all(a in update and b in sent and _names(update[a]) == _names(sent[b]) for a, b in pairs):
+        raise ConfigError(
+            "round.mixing: mixes whole models, and clients of this algorithm send no whole one. "
+            "Use mixing = 'update' (round.name = 'asynchronous'), or an algorithm such as fedavg."
+        )
+
+
+def _names(part: Tree) -> list[str]:
+    return [path for path, _ in tree.paths(part)]
+
+
+def _traffic(ctx: Context, step: FlowStep, sent: Tree) -> Traffic:
+    """Counted when a client is heard of: whole messages, of those that were lost what was through."""
+    reports = ctx.traffic(len(step.reports.id), sent)
+    others = ctx.traffic(int((step.others.received <= step.end).sum()), sent)
+    return Traffic(reports.up, reports.down + others.down)
+
+
+def _staleness(staleness: Any) -> Tree:
+    """For the record: the server's steps since each client was sent its model."""
+    if not len(staleness):
+        return {"mean": torch.tensor(0.0), "max": torch.tensor(0), "histogram": torch.zeros(0, dtype=torch.int64)}
+    counts = torch.from_numpy(np.bincount(staleness).astype(np.int64))
+    return {
+        "mean": torch.tensor(float(staleness.mean())),
+        "max": torch.tensor(int(staleness.max())),
+        "histogram": counts,
+    }
+
+
+def _in_flight(step: FlowStep, version: int) -> Tree:
+    at_work = step.flights.rows(step.flights.busy)
+    numbers = {"version": version + 1, "in_flight": len(at_work.id), "versions_in_flight": len(set(at_work.version))}
+    return {name: torch.tensor(x) for name, x in numbers.items()}
+
+
+def _written(flights: Flights) -> Tree:
+    return {name: torch.from_numpy(x.copy()) for name, x in zip(Flights._fields, flights, strict=True)}

@@ -26,6 +26,7 @@ from atoll.messages.connections import ConnectionLimits
 from atoll.messages.ended import Delivery, Ended
 from atoll.messages.faults import Faults
 from atoll.messages.in_virtual_time import run
+from atoll.messages.local_training import LocalTraining, answer, read_partial
 from atoll.messages.mutual_tls import MutualTls
 from atoll.messages.over_tcp import run_worker
 from atoll.messages.post import Post
@@ -42,6 +43,7 @@ __all__ = [
     "Ended",
     "Faults",
     "Handler",
+    "LocalTraining",
     "Mail",
     "MutualTls",
     "Post",
@@ -49,6 +51,8 @@ __all__ = [
     "VirtualNetwork",
     "Worker",
     "WorkerTopology",
+    "answer",
+    "read_partial",
     "run",
     "run_processes",
     "run_worker",

@@ -29,7 +29,7 @@ from atoll.messages.in_virtual_time import run
 from atoll.messages.local_training import LocalTraining, answer, read_partial
 from atoll.messages.mutual_tls import MutualTls
 from atoll.messages.over_tcp import run_worker
-from atoll.messages.post import Post
+from atoll.messages.post import ClosedPostError, Deed, Post
 from atoll.messages.processes import run_processes
 from atoll.messages.virtual_network import VirtualNetwork
 from atoll.messages.worker import Handler, Mail, Worker
@@ -38,7 +38,9 @@ from atoll.messages.worker_topology import WorkerTopology
 __all__ = [
     "Actor",
     "AddressList",
+    "ClosedPostError",
     "ConnectionLimits",
+    "Deed",
     "Delivery",
     "Ended",
     "Faults",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from atoll.messages.frames import MOST_BYTES, difference, tensors
+from atoll.messages.frames import MOST_BYTES, difference
 from atoll.messages.post import Deed, Outgoing, Post
 from atoll.messages.worker import Mail, Worker
 from atoll.messages.worker_topology import WorkerTopology
@@ -73,5 +73,5 @@ class Actor:
         finally:
             deed = post.close()
         if deed.result is not None:
-            self.result = tensors(deed.result, "result")
+            self.result = deed.result
         return deed

@@ -102,8 +102,8 @@ class LocalTraining:
         """Several answers as one, in this order: what an engine gives that trains these clients itself."""
         program = self.loop.plan.program
         parts = [read_partial(body["partial"]) for body in bodies if bool(body["finite"].any())]
-        columns = [torch.cat([body[name] for body in bodies]) for name in ("examples", "loss", "finite")]
-        examples, loss, finite = columns if bodies else (torch.zeros(0), torch.zeros(0), torch.zeros(0).bool())
+        none = {"examples": torch.zeros(0), "loss": torch.zeros(0), "finite": torch.zeros(0, dtype=torch.bool)}
+        examples, loss, finite = (torch.cat([body[name] for body in bodies] or [none[name]]) for name in none)
         order = finite.nonzero().flatten()
         return Trained.settled(program.reducer.merge_all(parts, program.like), examples, Columns(loss, finite, order))
 
@@ -139,7 +139,7 @@ def _written(partial: Any) -> Tree:
     if isinstance(partial, Stack):
         return {"value": partial.updates.value, "weight": partial.updates.weight, "info": partial.info._asdict()}
     raise ConfigError(
-        f"reducer: a {type(partial).__name__} has no message. Use a reducer whose partial aggregate is a Total or a Stack."
+        f"reducer: a {type(partial).__name__} has no message. Use one whose partial aggregate is a Total or a Stack."
     )
 
 

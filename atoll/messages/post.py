@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from atoll.errors import ConfigError, ProtocolError
-from atoll.messages.frames import encoded
+from atoll.messages.frames import encoded, tensors
 from atoll.schema import did_you_mean
 from atoll.tree import Tree
 from atoll.wire import Layout
+
+
+class ClosedPostError(ProtocolError):
+    """A worker that acts after its end, or when its handler has returned."""
 
 
 class Parcel(NamedTuple):
@@ -102,12 +106,17 @@ class Post:
     def end(self, result: Tree | None = None) -> None:
         """The worker is done, and this is its result. What it sent is still delivered; it hears nothing more."""
         self._check()
-        self._deed.result = dict(result or {})
+        self._deed.result = tensors(result or {}, "result")
         self._closed = "after its end"
+
+    @property
+    def ended(self) -> bool:
+        """Has the worker ended in this handler?"""
+        return self._deed.result is not None
 
     def _check(self) -> None:
         if self._closed:
-            raise ProtocolError(f"{self.name}: acts {self._closed}. Do everything before `end`, while a handler runs.")
+            raise ClosedPostError(f"{self.name}: acts {self._closed}. Do everything before `end`, in a handler.")
 
     def close(self) -> Deed:
         """The handler has returned: what it asked for. A post that somebody has kept does nothing more."""

@@ -74,15 +74,17 @@ class Node(Worker):
         self.go_on(post)
 
     def go_on(self, post):
+        while self.complete(post):  # the others may have been quicker
+            self.server = {**self.server, **self.mixed(post, self.models.pop(self.number, {}))}
+            self.number += 1
+            if self.number == self.training.rounds:
+                post.end(model_of(self.server))
+                break
+            self.train(post)
+
+    def complete(self, post):
         models = self.models.get(self.number, {})
-        if any(name not in models and name not in self.lost for name in post.neighbours):
-            return
-        self.server = {**self.server, **self.mixed(post, self.models.pop(self.number, {}))}
-        self.number += 1
-        if self.number == self.training.rounds:
-            return post.end(model_of(self.server))
-        self.train(post)
-        self.go_on(post)  # the others may have been quicker
+        return all(name in models or name in self.lost for name in post.neighbours)
 
     def mixed(self, post, models):
         """The round's own product, whose other rows have weight 0 here."""

@@ -31,14 +31,16 @@ class Above(Worker):
     below: list[str]
     number: int = 0
     answers: dict[str, tree.Tree] = field(default_factory=dict)
+    waits: bool = False
 
     def handlers(self):
         return {"sum": self.on_sum}
 
     def pass_down(self, post, broadcast):
-        self.answers = {}
+        self.answers, self.waits = {}, True
         for name in self.below:
             post.send(name, "train", {"round": self.number, **broadcast})
+        self.check(post)
 
     def on_sum(self, post, mail):
         if int(mail.body["round"]) == self.number:
@@ -50,7 +52,8 @@ class Above(Worker):
         self.check(post)
 
     def check(self, post):
-        if all(name in self.answers for name in self.below):
+        if self.waits and all(name in self.answers for name in self.below):
+            self.waits = False
             self.complete(post, self.training.joined([self.answers[name] for name in self.below]))
 
     def stop(self, post):

@@ -94,9 +94,9 @@ class Server(Party):
                 self.generator = self.protocol.server(sorted(inbox), rng.fold_name(self.key, "server"))
                 inbox = None
             outbox = self.generator.send(inbox)
+            self.ask(post, {f"client-{id}": message for id, message in outbox.items()})
         except StopIteration as end:
-            return self.apply(post, end.value)
-        self.ask(post, {f"client-{id}": message for id, message in outbox.items()})
+            self.apply(post, end.value)
 
     def apply(self, post, result):
         """The sum as the update that it was; of each client the server knows only that it is in it."""
@@ -108,7 +108,11 @@ class Server(Party):
         self.state = self.training.step(self.number, self.state, trained, Mean())
         self.number += 1
         if self.number < self.training.rounds:
-            return self.broadcast(post)
+            self.broadcast(post)
+        else:
+            self.finish(post)
+
+    def finish(self, post):
         for name in post.neighbours:
             if name not in self.lost:
                 post.send(name, "stop")

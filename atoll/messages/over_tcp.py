@@ -17,6 +17,8 @@ from atoll.messages.post import Deed
 from atoll.messages.worker import Worker
 from atoll.messages.worker_topology import WorkerTopology
 
+_LISTENING = 0.2  # seconds after which Ctrl-C is looked for, also where a wait cannot be interrupted
+
 
 def run_worker(
     name: str,
@@ -80,7 +82,7 @@ class _Stage:
             del self.timers[timer]
             return self._perform(self.actor.alarm(timer))
         try:
-            heard = self.connections.inbox.get(timeout=max(0.0, min(due, end) - now))
+            heard = self.connections.inbox.get(timeout=min(max(0.0, min(due, end) - now), _LISTENING))
         except Empty:
             return None
         self._hear(heard)

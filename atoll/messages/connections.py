@@ -11,7 +11,6 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -45,7 +44,7 @@ from atoll.wire import Payload, decode
 
 _STRANGERS = 64  # connections at a time that have not said who they are
 _PIECE = 1 << 18
-_CLOSING = 0.5  # seconds
+_CLOSING = 50  # hundredths of a second
 _RETRY = 0.05  # seconds between two calls, at first
 
 
@@ -118,6 +117,7 @@ class Connections:
         self.inbox: SimpleQueue[Incoming] = SimpleQueue()
         self.waiting_bytes = 0
         self.strangers = 0
+        self.writers: list[asyncio.StreamWriter] = []  # all that may be open
         self.links: Mapping[str, _Link] = {}
         self.listener = listener or self._listener()
         self.thread = Thread(target=lambda: asyncio.run(self._attend()), name=f"atoll-{name}", daemon=True)
@@ -181,9 +181,16 @@ class Connections:
         await asyncio.gather(*tasks, *settled, return_exceptions=True)
         if server is not None:
             server.close()
+        await asyncio.gather(*map(_close, self.writers))
+
+    def opened(self, writer: asyncio.StreamWriter) -> None:
+        """One more connection, which is closed in the end whatever becomes of it."""
+        self.writers = [w for w in self.writers if _is_open(w)]
+        self.writers.append(writer)
 
     async def _called(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Somebody called: let in if it is a neighbour that should."""
+        self.opened(writer)
         if self.strangers >= _STRANGERS:
             return writer.close()
         self.strangers += 1
@@ -239,7 +246,16 @@ class _Link:
         self.wake.set()
 
     async def attend(self) -> None:
-        """Connections, one after the other, until there will be no more."""
+        """Until there will be no more connections, or until this is cancelled: nothing is left open."""
+        try:
+            await self._attend()
+        except Exception as e:  # a mistake of ours must not look like a neighbour that is silent
+            self._finish(Lost(self.name, f"{type(e).__name__}: {e}"))
+        finally:
+            await self.hang_up()
+
+    async def _attend(self) -> None:
+        """Connections, one after the other."""
         seconds = self.limits.joining
         while not self.over:
             try:
@@ -260,9 +276,9 @@ class _Link:
         return None
 
     async def hang_up(self) -> None:
-        if self.session is not None and not self.session.done():
+        if self.session is not None:
             self.session.cancel()
-            await asyncio.wait([self.session])
+            await asyncio.gather(self.session, return_exceptions=True)
 
     def check(self, hello: Hello, writer: asyncio.StreamWriter) -> None:
         """Is this the worker, and the process, that it should be?"""
@@ -300,6 +316,7 @@ class _Link:
     async def _call(self) -> _Stream:
         host, port = self.own.addresses.places[self.name]
         reader, writer = await asyncio.open_connection(host, port, ssl=self.own.calling)
+        self.own.opened(writer)
         try:
             writer.write(framed(self.own.introduction.hello(self.numbers.received)))
             await writer.drain()
@@ -385,12 +402,22 @@ class _Link:
             self.own.inbox.put(heard)
 
 
+def _is_open(writer: asyncio.StreamWriter) -> bool:
+    """Has its socket not been given back?"""
+    connection = writer.get_extra_info("socket")
+    return connection is not None and connection.fileno() >= 0
+
+
 async def _close(writer: asyncio.StreamWriter) -> None:
-    """What was written is still sent, if that takes no time."""
+    """What was written is still sent, if that takes no time. (`wait_closed` cannot be awaited twice, if once cancelled.)"""
     writer.close()
-    with suppress(OSError, TimeoutError):
-        async with asyncio.timeout(_CLOSING):
-            await writer.wait_closed()
+    for _ in range(_CLOSING):
+        await asyncio.sleep(0)
+        if not _is_open(writer):
+            return
+        await asyncio.sleep(0.01)
+    writer.transport.abort()
+    await asyncio.sleep(0)  # the socket is closed in the loop's next turn
 
 
 async def read_hello(reader: asyncio.StreamReader) -> bytes:

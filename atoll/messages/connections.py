@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Event, Thread
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from atoll.errors import ConfigError, ProtocolError, WireError
 from atoll.messages.addresses import AddressList, callers
@@ -95,6 +95,7 @@ class Left(NamedTuple):
 
 
 Incoming: TypeAlias = Arrived | Lost | Left
+_Socket: TypeAlias = Any  # asyncio.trsock.TransportSocket, which has no public name
 _Stream: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter, Hello]
 
 
@@ -112,12 +113,13 @@ class Connections:
     ) -> None:
         addresses.check(topology, tls is not None)
         self.name, self.topology, self.limits, self.addresses = name, topology, limits, addresses
-        self.calling, self.listening = (tls.calling(), tls.listening()) if tls else (None, None)
+        self.calling = tls.calling() if tls else None
+        self.listening = tls.listening() if tls else None
         self.introduction = Introduction(topology, topology.index(name))
         self.inbox: SimpleQueue[Incoming] = SimpleQueue()
         self.waiting_bytes = 0
         self.strangers = 0
-        self.writers: list[asyncio.StreamWriter] = []  # all that may be open
+        self.writers: list[tuple[asyncio.StreamWriter, _Socket]] = []  # all that may be open
         self.links: Mapping[str, _Link] = {}
         self.listener = listener or self._listener()
         self.thread = Thread(target=lambda: asyncio.run(self._attend()), name=f"atoll-{name}", daemon=True)
@@ -181,12 +183,14 @@ class Connections:
         await asyncio.gather(*tasks, *settled, return_exceptions=True)
         if server is not None:
             server.close()
-        await asyncio.gather(*map(_close, self.writers))
+        await asyncio.gather(*(_close(*pair) for pair in self.writers))
 
     def opened(self, writer: asyncio.StreamWriter) -> None:
         """One more connection, which is closed in the end whatever becomes of it."""
-        self.writers = [w for w in self.writers if _is_open(w)]
-        self.writers.append(writer)
+        self.writers = [(w, connection) for w, connection in self.writers if connection.fileno() >= 0]
+        connection = writer.get_extra_info("socket")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else an answer waits 40 ms for company
+        self.writers.append((writer, connection))
 
     async def _called(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Somebody called: let in if it is a neighbour that should."""
@@ -340,7 +344,7 @@ class _Link:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await _close(writer)
+            writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         frames = FrameReader(self.limits.most_bytes)
@@ -402,18 +406,12 @@ class _Link:
             self.own.inbox.put(heard)
 
 
-def _is_open(writer: asyncio.StreamWriter) -> bool:
-    """Has its socket not been given back?"""
-    connection = writer.get_extra_info("socket")
-    return connection is not None and connection.fileno() >= 0
-
-
-async def _close(writer: asyncio.StreamWriter) -> None:
-    """What was written is still sent, if that takes no time. (`wait_closed` cannot be awaited twice, if once cancelled.)"""
+async def _close(writer: asyncio.StreamWriter, connection: _Socket) -> None:
+    """What was written is still sent, if that takes no time; then the socket is given back."""
     writer.close()
     for _ in range(_CLOSING):
         await asyncio.sleep(0)
-        if not _is_open(writer):
+        if connection.fileno() < 0:
             return
         await asyncio.sleep(0.01)
     writer.transport.abort()

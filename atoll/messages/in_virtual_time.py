@@ -86,8 +86,8 @@ class _Heap:
     def run(self, most_events: int, most_seconds: float) -> Ended:
         for name, at in self.faults.deaths.items():
             self._at(at, partial(self._die, name))
-        for name, actor in self.actors.items():
-            self._at(0.0, partial(self._hand, name, lambda _, a=actor, n=name: self._did(n, a.begin())))
+        for name in self.actors:
+            self._at(0.0, partial(self._hand, name, partial(self._begin, name)))
         for done in count():
             if not self.events or all(place.over for place in self.places.values()):
                 break
@@ -101,6 +101,9 @@ class _Heap:
 
     def _at(self, time: float, event: Callable[[], None]) -> None:
         heapq.heappush(self.events, (time, next(self.order), event))
+
+    def _begin(self, name: str, _: float) -> None:
+        self._did(name, self.actors[name].begin())
 
     def _hand(self, name: str, call: Callable[[float], None]) -> None:
         """Something for a worker: now, or when it has time."""

@@ -121,19 +121,15 @@ def _is_pure(make: Make, topology: WorkerTopology, heard: Mapping[str, list[_Eve
     """The same events twice: the same messages, timers and results; what arrived is left as it was."""
     for name, events in heard.items():
         before = [_digest(event) for event in events]
-        first, second = (_deeds(Actor(name, make(name), topology), events) for _ in range(2))
+        first = _deeds(Actor(name, make(name), topology), events)
+        touched = [event[1][0].kind for event, digest in zip(events, before, strict=True) if _digest(event) != digest]
+        need(not touched, f"{name} leaves its mail alone", touched[:1], "no change", "an operation in place")
+        second = _deeds(Actor(name, make(name), topology), events)
         for a, b in zip(first, second, strict=True):
             same = (a.parcels, a.timers, a.seconds) == (b.parcels, b.timers, b.seconds)
-            need(
-                same,
-                f"{name} does the same twice",
-                _said(b),
-                _said(a),
-                "a draw, a clock, or what workers share",
-            )
+            cause = "a draw, a clock, or what workers share"
+            need(same, f"{name} does the same twice", _said(b), _said(a), cause)
             need_same(a.result or {}, b.result or {}, f"{name} ends with the same twice", "a draw without a key")
-        touched = [events[i] for i, digest in enumerate(before) if _digest(events[i]) != digest]
-        need(not touched, f"{name} leaves its mail alone", touched[:1], "no change", "an operation in place")
     return "pure given its messages"
 
 

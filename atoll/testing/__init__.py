@@ -25,6 +25,7 @@ from atoll.testing.round import BATCH_NORM, check_round, check_transforms
 from atoll.testing.sampler import check_sampler
 from atoll.testing.traits import check_wrapper
 from atoll.testing.transform import check_transform
+from atoll.testing.worker_messages import check_worker
 
 __all__ = [
     "BATCH_NORM",
@@ -41,5 +42,6 @@ __all__ = [
     "check_sampler",
     "check_transform",
     "check_transforms",
+    "check_worker",
     "check_wrapper",
 ]

@@ -36,6 +36,7 @@ FLOORS = (
     ("privacy.run",),
     ("experiment",),
     ("runs",),
+    ("messages",),
     ("callbacks",),
     ("report",),
     ("suites.sweeps",),

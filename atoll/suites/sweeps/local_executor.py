@@ -40,7 +40,7 @@ def _here(tasks: Sequence[CellTask], events: Events) -> dict[str, str]:
 
 
 @dataclass
-class Worker:
+class WorkerProcess:
     """A process, the line to it, and what it is at."""
 
     process: BaseProcess
@@ -56,7 +56,7 @@ class Pool:
         self.left = deque(replace(task, threads=share) for task in tasks)
         self.jobs, self.events = jobs, events
         self.states: dict[str, str] = {}
-        self.workers: list[Worker] = []
+        self.workers: list[WorkerProcess] = []
         self.stopping = False
         self.cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
@@ -97,7 +97,7 @@ class Pool:
                 except (EOFError, OSError):
                     self._lost(worker)
 
-    def _give(self, worker: Worker) -> None:
+    def _give(self, worker: WorkerProcess) -> None:
         worker.task = self.left.popleft()
         try:
             worker.line.send(worker.task)
@@ -106,7 +106,7 @@ class Pool:
             worker.task = None
             self._renew(worker)
 
-    def _heard(self, worker: Worker, message: tuple[str, Any]) -> None:
+    def _heard(self, worker: WorkerProcess, message: tuple[str, Any]) -> None:
         what, rest = message
         if what == "done":
             worker.task = None
@@ -119,7 +119,7 @@ class Pool:
         else:
             self.events.round(*rest)
 
-    def _lost(self, worker: Worker) -> None:
+    def _lost(self, worker: WorkerProcess) -> None:
         """The process died: its cells have failed, but for those that had ended; a new one takes the next task."""
         worker.process.join()
         code = worker.process.exitcode or 0
@@ -129,7 +129,7 @@ class Pool:
         if self.left:
             self._renew(worker)
 
-    def _give_up(self, worker: Worker, state: str) -> None:
+    def _give_up(self, worker: WorkerProcess, state: str) -> None:
         for cell in worker.task.cells if worker.task else ():
             if cell.name not in self.states:
                 self._told(cell.name, state)
@@ -139,13 +139,13 @@ class Pool:
         self.states[name] = state
         self.events.ended(name, state)
 
-    def _renew(self, worker: Worker) -> None:
+    def _renew(self, worker: WorkerProcess) -> None:
         worker.line.close()
         worker.process.join()
         _check_guarded(worker.process.exitcode or 0)
         self.workers[self.workers.index(worker)] = self._start(self.workers.index(worker))
 
-    def _start(self, number: int) -> Worker:
+    def _start(self, number: int) -> WorkerProcess:
         """A process with its share of the cores, which a Ctrl-C on the terminal does not reach."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
@@ -154,7 +154,7 @@ class Pool:
         with deaf():
             process.start()
         theirs.close()
-        return Worker(process, ours)
+        return WorkerProcess(process, ours)
 
     def _end(self) -> None:
         for worker in self.workers:

@@ -13,6 +13,7 @@ from atoll.algorithms.fednova import FedNova
 from atoll.algorithms.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
 from atoll.algorithms.fedprox import FedProx
 from atoll.algorithms.fedsgd import FedSGD
+from atoll.algorithms.heterofl import HeteroFL
 from atoll.algorithms.local import model_of
 from atoll.algorithms.local_only import LocalOnly
 from atoll.algorithms.moon import Moon
@@ -43,6 +44,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "ditto": Ditto,
     "fedper": fedper,
     "fedbn": fedbn,
+    "heterofl": HeteroFL,
     "local": LocalOnly,
     "centralised": Centralised,
 }
@@ -59,6 +61,7 @@ __all__ = [
     "FedNova",
     "FedProx",
     "FedSGD",
+    "HeteroFL",
     "LocalOnly",
     "LocalStatistics",
     "Moon",

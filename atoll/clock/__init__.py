@@ -8,6 +8,7 @@ from atoll.clock.devices import DeviceProfile, Devices
 from atoll.clock.dropouts import by_labels, by_size, lost_clients
 from atoll.clock.quantities import (
     ConstantQuantity,
+    Floats,
     LogNormalQuantity,
     PercentileTable,
     Quantity,
@@ -32,6 +33,7 @@ __all__ = [
     "DeviceClass",
     "DeviceProfile",
     "Devices",
+    "Floats",
     "Intervals",
     "LogNormalQuantity",
     "Overhead",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from atoll.clock import Clock, Overhead, Timeline
+from atoll.clock import Clock, Floats, Overhead, Timeline
 from atoll.core.algorithm import Algorithm
 from atoll.core.reducer import Reducer
 from atoll.core.requests import Columns, Program, Request, Train
@@ -97,6 +97,11 @@ class Round(ABC):
         """Has every client a model of its own, with no common server?"""
         return False
 
+    @property
+    def sends_rows(self) -> bool:
+        """Has what it broadcasts a row for every client? Those of one server may be told apart, too."""
+        return self.per_client
+
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         """The reducer that engines use; a ConfigError for a named one that this round would not use."""
         return named
@@ -127,6 +132,13 @@ class Round(ABC):
         """What a protocol around these clients' updates would take now; None without one."""
         return None
 
+    def message_bytes(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[float | Floats, float | Floats]:
+        """Bytes of the message to each of these clients, and of the one from it; (C,) where they differ.
+
+        At most, where that depends on its numbers.
+        """
+        return float(wire_bytes(self.broadcast(ctx, state, ids)[0])), float(ctx.program.upload.most_bytes)
+
     def model(self, state: Tree) -> Model:
         """The model that central metrics measure: the server's, unless there is none."""
         return {"params": state["server"]["params"], "buffers": state["server"]["buffers"]}
@@ -136,5 +148,5 @@ class Round(ABC):
         return {}
 
     def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
-        """What these clients would be sent now, and the chain's state as they see it (rows with `per_client`)."""
+        """What these clients would be sent now, and the chain's state as they see it (rows with `sends_rows`)."""
         return ctx.algorithm.send(state["server"]), ctx.chain.client_view(state["chain"])

@@ -69,7 +69,7 @@ from atoll.experiment.start import started_from
 from atoll.experiment.task import make_task, whole_numbers
 from atoll.experiment.watched import TRAIN_LOSS, Watched, check_watched, choose_watched, recorded
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
-from atoll.rounds import ROUNDS, Averaged, CompressedBroadcast, Recompute, SecureRecord
+from atoll.rounds import ROUNDS, Averaged, CompressedBroadcast, Grouped, Recompute, SecureRecord
 from atoll.schedules import Schedule
 from atoll.tasks import Loss, Metric, PrivateTask, Supervised
 from atoll.transforms import TRANSFORMS
@@ -231,9 +231,10 @@ def assemble(
     algorithm = learner(task=private.task) if private else algorithm
     _check_repeats(experiment, algorithm, sampler)
     chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
-    chain = with_secure_sum(chain, experiment.secure)
+    written, chain = chain, with_secure_sum(chain, experiment.secure)
     wanted = reports_wanted(experiment, population.size) or participation.size
-    round = in_secret(_round(experiment, task, model, algorithm), experiment, algorithm, model, wanted)
+    round = _round(experiment, task, model, algorithm, written, clients)
+    round = in_secret(round, experiment, algorithm, model, wanted)
     round = in_virtual_time(round, experiment, population, training, dataset.labels)
     given: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
     reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **given))
@@ -278,10 +279,15 @@ def _clients(experiment: Experiment, training: Partition, pooled: bool) -> tuple
     return population, WithoutServer(make_sampler(experiment, population.size - 1))
 
 
-def _round(experiment: Experiment, task: Supervised, model: Model, algorithm: Algorithm) -> Round:
+def _round(
+    experiment: Experiment, task: Supervised, model: Model, algorithm: Algorithm, chain: Chain, clients: int
+) -> Round:
     """The topology, with what goes around it: a second pass for BatchNorm's statistics, an average of models."""
     round: Round = build(ROUNDS, experiment.round, where="round")
     round.check(algorithm)
+    groups = algorithm.traits().groups
+    if groups is not None:
+        round = Grouped.around(round, groups, algorithm, model, chain, clients, experiment.seed)
     if model["buffers"] and experiment.task.batch_norm == "recompute":
         round = Recompute.around(round, Statistics(task), model["buffers"])
     if experiment.broadcast:

@@ -10,6 +10,7 @@ from atoll.reducers.clusters import ClippedClustering
 from atoll.reducers.collect import Collect
 from atoll.reducers.coordinatewise import Meamed, Median, TrimmedMean
 from atoll.reducers.geometric_median import GeometricMedian
+from atoll.reducers.held_mean import HeldMean, HeldTotal
 from atoll.reducers.krum import Bulyan, Krum, MultiKrum
 from atoll.reducers.mean import Mean
 from atoll.reducers.minimum_diameter import MinimumDiameter
@@ -65,6 +66,8 @@ __all__ = [
     "FLTrust",
     "FoolsGold",
     "GeometricMedian",
+    "HeldMean",
+    "HeldTotal",
     "Krum",
     "Meamed",
     "Mean",

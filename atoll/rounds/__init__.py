@@ -9,6 +9,7 @@ from atoll.rounds.certified import Certified, smoothed_votes
 from atoll.rounds.clocked import Clocked
 from atoll.rounds.compressed_broadcast import CompressedBroadcast
 from atoll.rounds.gossip import Gossip
+from atoll.rounds.grouped import Grouped, group_of_clients
 from atoll.rounds.recompute import Recompute
 from atoll.rounds.secure_record import SecureRecord
 from atoll.rounds.secured import Secured
@@ -26,6 +27,7 @@ __all__ = [
     "Clocked",
     "CompressedBroadcast",
     "Gossip",
+    "Grouped",
     "Recompute",
     "SecureRecord",
     "Secured",
@@ -33,6 +35,7 @@ __all__ = [
     "UnderAttack",
     "WithRoot",
     "client_key",
+    "group_of_clients",
     "server_state",
     "server_step",
     "smoothed_votes",

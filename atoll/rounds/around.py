@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from atoll.clock import Clock, Overhead
+from atoll.clock import Clock, Floats, Overhead
 from atoll.core import Algorithm, Context, Model, Reducer, Round
 from atoll.tree import Tree
 
@@ -22,6 +22,10 @@ class RoundAround(Round):
     @property
     def per_client(self) -> bool:
         return self.inner.per_client
+
+    @property
+    def sends_rows(self) -> bool:
+        return self.inner.sends_rows
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         return self.inner.reducer(named)
@@ -41,6 +45,9 @@ class RoundAround(Round):
 
     def overhead(self, ctx: Context, state: Tree, ids: Tensor) -> Overhead | None:
         return self.inner.overhead(ctx, state, ids)
+
+    def message_bytes(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[float | Floats, float | Floats]:
+        return self.inner.message_bytes(ctx, state, ids)
 
     def model(self, state: Tree) -> Model:
         return self.inner.model(state)

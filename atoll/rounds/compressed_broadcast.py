@@ -35,6 +35,11 @@ class CompressedBroadcast(RoundAround):
         """A ConfigError where there is no server, or where something is no codec."""
         if inner.per_client:
             raise ConfigError("broadcast: compresses what a server sends, and here is none. Leave it out.")
+        if inner.sends_rows:
+            raise ConfigError(
+                "broadcast: compresses one message for all, and here clients of different kinds are sent different "
+                "ones. Leave it out."
+            )
         codec, _ = Chain(tuple(transforms)).bind(Spec())
         for i, transform in enumerate(codec.transforms):
             if type(transform) is not Transform and type(transform).layout is Transform.layout:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from atoll import rng, tree
-from atoll.core import Model, SecondModel, Task
+from atoll.core import Model, SecondModel, Task, UnitLayer
 from atoll.data import Partition
 from atoll.tasks import Classification, Supervised
 from atoll.tree import Tree
@@ -79,6 +79,9 @@ class Quadratics:
 
     def renewed_buffers(self, means: Tree, buffers: Tree, examples: Tensor) -> Tree:
         return means
+
+    def unit_layers(self) -> tuple[UnitLayer, ...]:
+        return ()
 
     def names(self, kind: str) -> tuple[str, ...]:
         return (kind,)

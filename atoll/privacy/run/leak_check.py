@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Algorithm, Info, Model, Task, functional, resolve
+from atoll.core import Algorithm, Info, Model, Task, UnitLayer, functional, resolve
 from atoll.data import Dataset
 from atoll.errors import ConfigError
 from atoll.schedules import Schedule
@@ -42,6 +42,9 @@ class NoiseOnlyTask:
 
     def names(self, kind: str) -> tuple[str, ...]:
         return self.private.names(kind)
+
+    def unit_layers(self) -> tuple[UnitLayer, ...]:
+        return self.private.unit_layers()
 
     def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
         return self.private.loss(params, buffers, batch)

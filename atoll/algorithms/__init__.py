@@ -8,7 +8,9 @@ from atoll.algorithms.afl import AgnosticFL
 from atoll.algorithms.centralised import Centralised
 from atoll.algorithms.ditto import Ditto
 from atoll.algorithms.fedavg import FedAvg
+from atoll.algorithms.feddf import FedDF
 from atoll.algorithms.feddyn import FedDyn
+from atoll.algorithms.fedmd import FedMD
 from atoll.algorithms.fednova import FedNova
 from atoll.algorithms.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
 from atoll.algorithms.fedprox import FedProx
@@ -45,6 +47,8 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "fedper": fedper,
     "fedbn": fedbn,
     "heterofl": HeteroFL,
+    "feddf": FedDF,
+    "fedmd": FedMD,
     "local": LocalOnly,
     "centralised": Centralised,
 }
@@ -57,7 +61,9 @@ __all__ = [
     "Centralised",
     "Ditto",
     "FedAvg",
+    "FedDF",
     "FedDyn",
+    "FedMD",
     "FedNova",
     "FedProx",
     "FedSGD",

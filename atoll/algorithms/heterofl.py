@@ -63,11 +63,12 @@ class HeteroFL:
     server_lr: Positive = 1.0
 
     def __post_init__(self) -> None:
-        _check_classes(self.widths, self.shares)
+        check_widths(self.widths, self.shares)
 
     def traits(self) -> Traits:
-        shares = self.shares or (1.0 / len(self.widths),) * len(self.widths)
-        return Traits(groups=WidthClasses(shares, self.widths, self.task)) if len(shares) > 1 else Traits()
+        if len(self.widths) == 1:
+            return Traits()
+        return Traits(groups=WidthClasses(even_shares(self.widths, self.shares), self.widths, self.task))
 
     def init(self, model: Model, key: Tensor) -> Tree:
         return model
@@ -127,13 +128,19 @@ def _masks(model: Model, axes: _Axes, width: Tensor) -> Model:
     return {part: {k: unit_mask(x, axes.get(k, ()), width) for k, x in model[part].items()} for part in model}
 
 
-def _check_classes(widths: tuple[float, ...], shares: tuple[float, ...]) -> None:
+def even_shares(widths: tuple[float, ...], shares: tuple[float, ...]) -> tuple[float, ...]:
+    """The shares of clients; the same for every width, unless they are given."""
+    return shares or (1.0 / len(widths),) * len(widths)
+
+
+def check_widths(widths: tuple[float, ...], shares: tuple[float, ...]) -> None:
+    """Refuse classes that leave units or clients out."""
     if not widths:
         raise ConfigError("algorithm.widths: there is none. Give shares of the whole width, such as [1.0, 0.5, 0.25].")
     if max(widths) < 1.0:
         raise ConfigError(
-            f"algorithm.widths: the widest is {max(widths):g}, so that a part of the model is never trained. Use 1.0 for "
-            "one of them, or a narrower model."
+            f"algorithm.widths: the widest is {max(widths):g}, so that a part of the model is never trained. Use 1.0 "
+            "for one of them, or a narrower model."
         )
     if shares and len(shares) != len(widths):
         raise ConfigError(

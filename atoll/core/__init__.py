@@ -8,6 +8,7 @@ from atoll.core.engine import ClientStates, Engine
 from atoll.core.groups import ClientGroups, corner, held_part
 from atoll.core.norms import Norm, l1_norm, l2_norm
 from atoll.core.protocol import Client, Protocol, Server
+from atoll.core.public import PublicExamples
 from atoll.core.reducer import Reducer, StackReducer
 from atoll.core.requests import (
     Columns,
@@ -81,6 +82,7 @@ __all__ = [
     "Positive",
     "Program",
     "Protocol",
+    "PublicExamples",
     "Reducer",
     "Request",
     "Round",

@@ -49,6 +49,7 @@ from atoll.experiment.defence_setup import (
     check_cohort,
     in_trust,
     make_reducer,
+    public_examples,
     root_share,
     with_root,
 )
@@ -141,6 +142,11 @@ class Setup:
         return tree.zeros_like(now.finish(now.start(sent, own), sent, own, info)[0].value)
 
     @property
+    def clients(self) -> int:
+        """Those who train, without the server that holds examples of its own."""
+        return self.training.size - (root_share(self.experiment) is not None)
+
+    @property
     def training_task(self) -> Supervised | PrivateTask:
         """The task as clients train on it."""
         return self.task if self.example_privacy is None else self.example_privacy.task
@@ -215,9 +221,8 @@ def assemble(
     metric, said = leading_metric(experiment, dataset, metrics)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     second = SecondModels(experiment, dataset, task, where, loss)
-    learner = partial(
-        build, ALGORITHMS, experiment.algorithm, where="algorithm", nested={"models": second}, population=clients
-    )
+    given: dict[str, Any] = {"population": clients, "public": public_examples(dataset, partition, clients, where)}
+    learner = partial(build, ALGORITHMS, experiment.algorithm, where="algorithm", nested={"models": second}, **given)
     algorithm = _whole(experiment, learner(task=task.to(where)))
     if model["buffers"] and experiment.task.batch_norm == "local":
         algorithm = keep_statistics_local(algorithm)
@@ -236,7 +241,7 @@ def assemble(
     round = _round(experiment, task, model, algorithm, written, clients)
     round = in_secret(round, experiment, algorithm, model, wanted)
     round = in_virtual_time(round, experiment, population, training, dataset.labels)
-    given: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
+    given = {"population": clients, "client_names": partition.client_names[:clients]}
     reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **given))
     check_cohort(reducer, wanted)
     round = certified(in_trust(round, experiment, reducer, algorithm, clients), experiment, algorithm)
@@ -285,9 +290,7 @@ def _round(
     """The topology, with what goes around it: a second pass for BatchNorm's statistics, an average of models."""
     round: Round = build(ROUNDS, experiment.round, where="round")
     round.check(algorithm)
-    groups = algorithm.traits().groups
-    if groups is not None:
-        round = Grouped.around(round, groups, algorithm, model, chain, clients, experiment.seed)
+    round = Grouped.around(round, algorithm, model, chain, clients, experiment.seed)
     if model["buffers"] and experiment.task.batch_norm == "recompute":
         round = Recompute.around(round, Statistics(task), model["buffers"])
     if experiment.broadcast:

@@ -14,7 +14,6 @@ from atoll.clock import Floats
 from atoll.core import (
     Algorithm,
     Chain,
-    ClientGroups,
     Context,
     Model,
     Play,
@@ -47,17 +46,12 @@ class Grouped(RoundAround):
 
     @classmethod
     def around(
-        cls,
-        inner: Round,
-        groups: ClientGroups,
-        algorithm: Algorithm,
-        model: Model,
-        chain: Chain,
-        population: int,
-        seed: int,
-    ) -> Grouped:
-        """A ConfigError where there is no server, or where what a group sends cannot be counted."""
-        name = type(algorithm).__name__
+        cls, inner: Round, algorithm: Algorithm, model: Model, chain: Chain, population: int, seed: int
+    ) -> Round:
+        """The round itself where clients are of one kind; a ConfigError without a server, or if parts cannot travel."""
+        groups, name = algorithm.traits().groups, type(algorithm).__name__
+        if groups is None:
+            return inner
         if inner.per_client:
             raise ConfigError(
                 f"round.name: {name} averages clients of different kinds on a server, and in this round there is none. "
@@ -152,8 +146,8 @@ def _check_messages(chain: Chain, name: str) -> None:
     for i, transform in enumerate(chain.transforms):
         if not _leaves_parts(transform):
             raise ConfigError(
-                f"transform.{i}: {transform_name(transform)} works on whole updates, and with {name} clients send parts "
-                "of different sizes, each number averaged over those who hold it. Leave it out; clip_l2 may stay."
+                f"transform.{i}: {transform_name(transform)} works on whole updates, and with {name} clients send "
+                "parts of different sizes, each number averaged over those who hold it. Leave it out; clip_l2 may stay."
             )
 
 

@@ -67,7 +67,7 @@ def _probe(setup: Setup) -> Tree | None:
 
 def measured_clients(setup: Setup) -> Tensor:
     """Those that get metrics of their own."""
-    return _chosen(setup.training.size, setup.experiment.evaluate.clients, setup.experiment.seed)
+    return _chosen(setup.clients, setup.experiment.evaluate.clients, setup.experiment.seed)
 
 
 class Evaluator:

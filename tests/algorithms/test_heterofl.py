@@ -63,11 +63,10 @@ def heterofl(made: Problem, scaler: bool = True, widths: tuple[float, ...] = WID
 
 
 def grouped(made: Problem, algorithm: HeteroFL, inner: Round | None = None, chain: Chain | None = None) -> Grouped:
-    groups = algorithm.traits().groups
-    assert groups is not None
-    return Grouped.around(
-        inner or Central(), groups, algorithm, made.model, chain or Chain(), made.partition.size, seed=1
-    )
+    size = made.partition.size
+    round = Grouped.around(inner or Central(), algorithm, made.model, chain or Chain(), size, seed=1)
+    assert isinstance(round, Grouped)
+    return round
 
 
 def trained(rounds: int, scaler: bool = True, engine: EngineFactory = stack) -> tuple[Federation, Grouped]:

@@ -18,7 +18,7 @@ from atoll.clock import Clock, Floats, Overhead, Timeline
 from atoll.core.algorithm import Algorithm
 from atoll.core.reducer import Reducer
 from atoll.core.requests import Columns, Program, Request, Train
-from atoll.core.task import Model
+from atoll.core.task import Model, Task
 from atoll.core.transform import Transform
 from atoll.core.types import Participation
 from atoll.tree import Tree
@@ -105,6 +105,10 @@ class Round(ABC):
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         """The reducer that engines use; a ConfigError for a named one that this round would not use."""
         return named
+
+    def for_task(self, task: Task, model: Model) -> Round:
+        """This round for what is learned: itself, unless it must know more of the model; may refuse that."""
+        return self
 
     def check(self, algorithm: Algorithm) -> None:
         """Refuse (ConfigError) an algorithm that cannot run in this round."""

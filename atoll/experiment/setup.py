@@ -290,6 +290,7 @@ def _round(
     """The topology, with what goes around it: a second pass for BatchNorm's statistics, an average of models."""
     round: Round = build(ROUNDS, experiment.round, where="round")
     round.check(algorithm)
+    round = round.for_task(task, model)
     round = Grouped.around(round, algorithm, model, chain, clients, experiment.seed)
     if model["buffers"] and experiment.task.batch_norm == "recompute":
         round = Recompute.around(round, Statistics(task), model["buffers"])

@@ -8,6 +8,7 @@ from atoll.rounds.central import Central
 from atoll.rounds.certified import Certified, smoothed_votes
 from atoll.rounds.clocked import Clocked
 from atoll.rounds.compressed_broadcast import CompressedBroadcast
+from atoll.rounds.fedma import FedMA
 from atoll.rounds.gossip import Gossip
 from atoll.rounds.grouped import Grouped, group_of_clients
 from atoll.rounds.recompute import Recompute
@@ -17,7 +18,7 @@ from atoll.rounds.server_step import ServerStep, client_key, server_state, serve
 from atoll.rounds.under_attack import UnderAttack
 from atoll.rounds.with_root import WithRoot
 
-ROUNDS: dict[str, Callable[..., Any]] = {"central": Central, "gossip": Gossip}
+ROUNDS: dict[str, Callable[..., Any]] = {"central": Central, "gossip": Gossip, "fedma": FedMA}
 
 __all__ = [
     "ROUNDS",
@@ -26,6 +27,7 @@ __all__ = [
     "Certified",
     "Clocked",
     "CompressedBroadcast",
+    "FedMA",
     "Gossip",
     "Grouped",
     "Recompute",

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from atoll.clock import Clock, Floats, Overhead
-from atoll.core import Algorithm, Context, Model, Reducer, Round
+from atoll.core import Algorithm, Context, Model, Reducer, Round, Task
 from atoll.tree import Tree
 
 
@@ -29,6 +29,9 @@ class RoundAround(Round):
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         return self.inner.reducer(named)
+
+    def for_task(self, task: Task, model: Model) -> Round:
+        return replace(self, inner=self.inner.for_task(task, model))
 
     def check(self, algorithm: Algorithm) -> None:
         self.inner.check(algorithm)

@@ -37,7 +37,9 @@ def needs_equal_weights(spec: Spec, name: str) -> None:
 def needs_sum(spec: Spec, name: str) -> None:
     """Refuse a reducer that looks at updates one by one."""
     if not spec.additive:
-        raise SpecError(f"{name} protects a sum, but the reducer sees every update: use reducer = 'mean'.")
+        raise SpecError(
+            f"{name} protects a sum, but here the server sees every update: use reducer = 'mean' and round.name = 'central'."
+        )
 
 
 def needs_real(spec: Spec, name: str) -> None:

@@ -10,7 +10,9 @@ from atoll.algorithms.ditto import Ditto
 from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.feddf import FedDF
 from atoll.algorithms.feddyn import FedDyn
+from atoll.algorithms.fedgan import FedGAN
 from atoll.algorithms.fedmd import FedMD
+from atoll.algorithms.fednas import FedNAS
 from atoll.algorithms.fednova import FedNova
 from atoll.algorithms.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
 from atoll.algorithms.fedprox import FedProx
@@ -21,6 +23,7 @@ from atoll.algorithms.local_only import LocalOnly
 from atoll.algorithms.moon import Moon
 from atoll.algorithms.optimizers import OPTIMIZERS, Optimizer, sgd
 from atoll.algorithms.partial_sharing import fedbn, fedper
+from atoll.algorithms.pseudo_labels import PseudoLabels
 from atoll.algorithms.published import scaffold
 from atoll.algorithms.qffl import QFedAvg
 from atoll.algorithms.reptile import reptile
@@ -49,6 +52,9 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "heterofl": HeteroFL,
     "feddf": FedDF,
     "fedmd": FedMD,
+    "fednas": FedNAS,
+    "fedgan": FedGAN,
+    "pseudo_labels": PseudoLabels,
     "local": LocalOnly,
     "centralised": Centralised,
 }
@@ -63,7 +69,9 @@ __all__ = [
     "FedAvg",
     "FedDF",
     "FedDyn",
+    "FedGAN",
     "FedMD",
+    "FedNAS",
     "FedNova",
     "FedProx",
     "FedSGD",
@@ -72,6 +80,7 @@ __all__ = [
     "LocalStatistics",
     "Moon",
     "Optimizer",
+    "PseudoLabels",
     "QFedAvg",
     "Scaffold",
     "Snapshot",

@@ -16,4 +16,5 @@ class Traits:
     records: tuple[str, ...] = ()  # entries of the server's state that stand in a round's line, under `diagnostics`
     counts_clients: bool = False  # the server keeps a mean over all clients' states, so it knows how many there are
     public: bool = False  # server and clients look at public examples, whose inputs all of them have
+    draws: bool = False  # its steps draw from the key of the batch
     groups: ClientGroups | None = None  # clients differ in kind: each is sent the number of its group

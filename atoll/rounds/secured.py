@@ -74,8 +74,8 @@ class Secured(RoundAround):
         inner = self.inner.reducer(named)
         if self.mode == "real" and not inner.spec().additive and named.spec().additive:
             raise ConfigError(
-                "secure: a protocol gives the sum of whole updates, and in this round the server works on every client's "
-                "own: it averages parts of models, or matches their units. Leave [secure] out."
+                "secure: a protocol gives the sum of whole updates, and in this round the server works on every "
+                "client's own: it averages parts of models, or matches their units. Leave [secure] out."
             )
         return SecureMean(self.protocol) if self.mode == "real" else inner
 

@@ -147,7 +147,8 @@ def device_data(problem: Problem, algorithm: Algorithm) -> DeviceData:
     """What an engine works on."""
     partition = problem.partition.pool() if algorithm.traits().pooled else problem.partition
     population = Population(partition, problem.batch, shuffle=False)
-    return DeviceData(problem.columns, Same(), CPU, population, problem.keyed)
+    keyed = problem.keyed or algorithm.traits().draws
+    return DeviceData(problem.columns, Same(), CPU, population, keyed)
 
 
 def train(

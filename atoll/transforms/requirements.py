@@ -38,7 +38,8 @@ def needs_sum(spec: Spec, name: str) -> None:
     """Refuse a reducer that looks at updates one by one."""
     if not spec.additive:
         raise SpecError(
-            f"{name} protects a sum, but here the server sees every update: use reducer = 'mean' and round.name = 'central'."
+            f"{name} protects a sum, but here the server sees every update: use reducer = 'mean' and "
+            "round.name = 'central'."
         )
 
 

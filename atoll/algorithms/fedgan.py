@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from atoll import rng, tree
-from atoll.algorithms.local import begin, delta_update, descend, move
+from atoll.algorithms.local import begin, delta_update, descend, move, row_noise
 from atoll.algorithms.optimizers import SGD, Optimizer, zero
 from atoll.core import Info, Model, Positive, Task, Total, Traits, Unsigned, Update, gradient_and_value
 from atoll.errors import ConfigError
@@ -55,7 +55,7 @@ class FedGAN:
         return begin(self.optimizer, sent)
 
     def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
-        noise = self._noise(carry["params"], len(batch["mask"]), rng.fold(batch["key"], 7))
+        noise = row_noise(batch, 7, self._latent(carry["params"]))
         made = {**batch, "x": generated(carry["params"], noise, batch["x"].shape[1:])}
         g, (loss, _) = gradient_and_value(
             lambda p: (self._against(p, carry["buffers"], batch, made), {}), carry["params"]
@@ -87,12 +87,12 @@ class FedGAN:
         real, fake = (self.task.features(params, buffers, b) for b in (batch, made))
         return (((real - fake) * mask).sum(0) ** 2).sum()
 
-    def _noise(self, params: Tree, n: int, key: Tensor) -> Tensor:
-        return rng.normal(key, (n, params[f"{_PREFIX}hidden.weight"].shape[-1]))
+    def _latent(self, params: Tree) -> tuple[int]:
+        return (params[f"{_PREFIX}hidden.weight"].shape[-1],)
 
     def _coverage(self, server: Tree) -> Tensor:
         params = server["params"]
-        noise = self._noise(params, _SAMPLES, rng.key("coverage")).to(tree.device(params))
+        noise = rng.normal(rng.key("coverage"), (_SAMPLES, *self._latent(params))).to(tree.device(params))
         batch = {"x": generated(params, noise, ()), "mask": torch.ones(_SAMPLES, device=noise.device)}
         logits = self.task.logits(params, server["buffers"], batch, training=False)
         counts = F.one_hot(logits.argmax(-1), logits.shape[-1]).sum(0)

@@ -7,8 +7,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from atoll import rng, tree
-from atoll.algorithms.local import begin, delta_update, descend, gradient, model_of, move
+from atoll import tree
+from atoll.algorithms.local import begin, delta_update, descend, gradient, model_of, move, row_noise
 from atoll.algorithms.optimizers import SGD, Optimizer, zero
 from atoll.core import ClientGroups, Info, Model, Positive, Share, Task, Total, Traits, Unsigned, Update
 from atoll.tree import Tree
@@ -71,7 +71,7 @@ class PseudoLabels:
         shares = self.task.logits(*model_of(sent).values(), batch, training=False).softmax(-1)
         sure, called = shares.max(-1)
         without = sent["group"] > 0
-        drawn = rng.normal(rng.fold(batch["key"], 11), tuple(batch["x"].shape)).to(batch["x"])
+        drawn = row_noise(batch, 11, tuple(batch["x"].shape[1:])).to(batch["x"])
         return {
             **batch,
             "x": torch.where(without, batch["x"] + self.noise * drawn, batch["x"]),

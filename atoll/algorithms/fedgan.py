@@ -75,14 +75,14 @@ class FedGAN:
 
     def _against(self, params: Tree, buffers: Tree, batch: Tree, made: Tree) -> Tensor:
         """What the discriminator is to make small."""
-        mask = batch["mask"] / batch["mask"].sum().clamp(min=1)
+        mask: Tensor = batch["mask"] / batch["mask"].sum().clamp(min=1)
         real, fake = (self.task.logits(params, buffers, b).logsumexp(-1) for b in (batch, made))
         loss, _ = self.task.loss(params, buffers, batch)
         return self.supervised * loss + ((F.softplus(-real) + F.softplus(fake)) * mask).sum()
 
     def _unlike(self, params: Tree, buffers: Tree, batch: Tree, noise: Tensor) -> Tensor:
         """What the generator is to make small."""
-        mask = (batch["mask"] / batch["mask"].sum().clamp(min=1))[:, None]
+        mask: Tensor = (batch["mask"] / batch["mask"].sum().clamp(min=1))[:, None]
         made = {**batch, "x": generated(params, noise, batch["x"].shape[1:])}
         real, fake = (self.task.features(params, buffers, b) for b in (batch, made))
         return (((real - fake) * mask).sum(0) ** 2).sum()

@@ -18,14 +18,14 @@ class FedNAS:
     """First-order DARTS on every client, and FedAvg of weights and architecture (He et al., 2020; Liu et al., 2019).
 
     Of every batch the even examples train the weights w, the odd ones the architecture a, the parameters whose names
-    end with `architecture`: a <- a - arch_lr dL_odd/da, then w <- w - lr dL_even/dw. What changed of a is a part of its
-    own in updates, which the server moves by arch_server_lr. The record has the strongest operation of every edge.
+    end with one of `architecture`: a <- a - arch_lr dL_odd/da, then w <- w - lr dL_even/dw. What changed of a is a part
+    of its own in updates, which the server moves by arch_server_lr. The record has the strongest operation of an edge.
     """
 
     task: Task
     lr: Positive
     arch_lr: Unsigned = 0.1
-    architecture: str = "alpha"
+    architecture: tuple[str, ...] = ("alpha",)
     optimizer: Optimizer = SGD()
     server_lr: Positive = 1.0
     arch_server_lr: Positive = 1.0
@@ -37,7 +37,7 @@ class FedNAS:
         searched, _ = self._split(model["params"])
         if not searched:
             raise ConfigError(
-                f"algorithm.architecture: no parameter of the model ends with {self.architecture!r}. Use "
+                f"algorithm.architecture: no parameter of the model ends with {' or '.join(self.architecture)}. Use "
                 "task.model = 'supernet', or name the one that chooses."
             )
         return {**model, "operations": _strongest(searched)}
@@ -74,7 +74,7 @@ class FedNAS:
 
     def _split(self, params: Tree) -> tuple[Tree, Tree]:
         """The architecture, and the weights."""
-        searched = {k: x for k, x in params.items() if k.endswith(self.architecture)}
+        searched = {k: x for k, x in params.items() if k.endswith(tuple(self.architecture))}
         return searched, {k: x for k, x in params.items() if k not in searched}
 
 

@@ -100,7 +100,8 @@ class HeteroFL:
 
     def _width(self, sent: Tree) -> Tensor:
         widths = torch.tensor(self.widths, device=sent["group"].device)
-        return (widths * (torch.arange(len(widths), device=widths.device) == sent["group"])).sum()
+        mine: Tensor = torch.arange(len(widths), device=widths.device) == sent["group"]
+        return (widths * mine).sum()
 
     def _held(self, sent: Tree) -> Model:
         model = model_of(sent)
@@ -113,7 +114,7 @@ class HeteroFL:
     def _factors(self, params: Tree, width: Tensor) -> Tree:
         """The mask, and 1 / r where the scaler stands behind a layer: every one but the last."""
         axes = self._axes()
-        masks = _masks({"params": params, "buffers": {}}, axes, width)["params"]
+        masks: Tree = _masks({"params": params, "buffers": {}}, axes, width)["params"]
         if not self.scaler or not axes:
             return masks
         layers = [layer for layer in self.task.unit_layers() if layer.weighted]

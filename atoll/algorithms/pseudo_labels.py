@@ -68,7 +68,7 @@ class PseudoLabels:
 
     def _believed(self, sent: Tree, batch: Tree) -> Tree:
         """The batch as it is for who has labels; for the others with the server's, where it is sure, and noise."""
-        shares = self.task.logits(*model_of(sent).values(), batch, training=False).softmax(-1)
+        shares = self.task.logits(sent["params"], sent["buffers"], batch, training=False).softmax(-1)
         sure, called = shares.max(-1)
         without = sent["group"] > 0
         drawn = row_noise(batch, 11, tuple(batch["x"].shape[1:])).to(batch["x"])

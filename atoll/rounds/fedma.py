@@ -27,8 +27,8 @@ from atoll.core import (
 )
 from atoll.errors import ConfigError
 from atoll.reducers import Collect, Mean
-from atoll.rounds.matching import check_exchangeable, in_order, matching_orders
 from atoll.rounds.server_step import client_key, server_state, server_step
+from atoll.rounds.unit_matching import check_exchangeable, in_order, matching_orders
 from atoll.tree import Tree
 
 

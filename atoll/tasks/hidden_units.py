@@ -90,7 +90,7 @@ def _check(owners: list[tuple[str, nn.Module]], calls: list[tuple[str, nn.Module
 def _layer(name: str, layer: nn.Module, before: UnitLayer | None) -> UnitLayer:
     tensors = tuple(f"{name}.{k}" if name else k for k in _own_tensors(layer))
     if isinstance(layer, BatchNorm):
-        units = len(cast("Tensor", layer.running_mean if layer.tracked else layer.weight))
+        units = len(layer.running_mean if layer.tracked else layer.weight)
         return UnitLayer(name, "norm", units, 1, units, tensors)
     if not isinstance(layer, nn.Linear):
         conv = cast("nn.Conv2d", layer)

@@ -11,12 +11,11 @@ from torch.nn import functional as F
 from atoll import rng, tree
 from atoll.algorithms import FedAvg, FedDF, FedMD, LocalOnly
 from atoll.algorithms.distilling import turns
-from atoll.core import Algorithm, Chain, PublicExamples
+from atoll.core import Chain, PublicExamples
 from atoll.data import Partition
 from atoll.errors import ConfigError
 from atoll.rounds import Central, Grouped
 from atoll.tasks import Classification, Supervised
-from atoll.testing import check_algorithm
 from atoll.testing.assertions import distance
 from atoll.testing.harness import federation, stack
 from atoll.testing.problems import Problem
@@ -144,12 +143,6 @@ def test_narrow_models_of_fedmd_never_grow_and_no_weights_travel() -> None:
     assert float(weights[narrow, 3:].abs().max()) == 0.0
     assert float(weights[narrow, :3].abs().min()) > 0.0
     assert set(run.program.like) == {"scores"}
-
-
-@pytest.mark.parametrize("builder", [FedDF, FedMD])
-def test_they_keep_the_contract_of_algorithms(builder: type[Algorithm]) -> None:
-    rates = {"distil_lr": 0.02} if builder is FedDF else {"digest_lr": 0.02}
-    assert "learns" in check_algorithm(builder, match="scores", **rates)
 
 
 @pytest.mark.parametrize("builder", [FedDF, FedMD])

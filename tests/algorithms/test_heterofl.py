@@ -16,7 +16,6 @@ from atoll.engines import Loop, Threads
 from atoll.errors import ConfigError
 from atoll.rounds import Central, Gossip, Grouped
 from atoll.tasks import Classification, Supervised
-from atoll.testing import check_algorithm
 from atoll.testing.assertions import distance
 from atoll.testing.harness import EngineFactory, Federation, federation, stack
 from atoll.testing.problems import Problem, network
@@ -149,10 +148,6 @@ def test_a_unit_that_nobody_holds_stays_as_it_was() -> None:
 def test_heterofl_is_the_same_on_every_engine() -> None:
     ends: list[Tree] = [trained(2, engine=engine)[0].server for engine in (Loop, stack, Threads)]
     assert max(distance(end, ends[0]) for end in ends[1:]) < 1e-5
-
-
-def test_heterofl_keeps_the_contract_of_algorithms() -> None:
-    assert "learns" in check_algorithm(HeteroFL, exact=False, alone=True, widths=(1.0, 0.5))
 
 
 def test_only_what_a_client_holds_is_counted_in_bytes() -> None:

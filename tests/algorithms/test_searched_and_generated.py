@@ -17,7 +17,6 @@ from atoll.rounds import Central, Grouped
 from atoll.tasks import Classification, Supervised
 from atoll.tasks.models import CellNet, Supernet, derived_network
 from atoll.tasks.models.gan import Gan
-from atoll.testing import check_algorithm
 from atoll.testing.assertions import distance
 from atoll.testing.harness import federation, stack
 from atoll.testing.problems import Problem
@@ -211,11 +210,3 @@ def test_a_client_that_is_sure_of_nothing_does_not_count() -> None:
         run.run(ids)
         ends.append(run.server)
     assert distance(ends[0], ends[1]) < 1e-6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("builder", "options"), [(FedNAS, {"architecture": "head", "arch_lr": 0.2}), (PseudoLabels, {"labelled": 1.0})]
-)
-def test_they_keep_the_contract_of_algorithms(builder: Any, options: dict[str, Any]) -> None:
-    assert "learns" in check_algorithm(builder, **options)

@@ -17,7 +17,7 @@ from atoll.engines import Loop, Threads
 from atoll.errors import ConfigError
 from atoll.reducers import Mean, Median
 from atoll.rounds import Central, FedMA
-from atoll.rounds.matching import check_exchangeable, in_order, matching_orders, permuted
+from atoll.rounds.unit_matching import check_exchangeable, in_order, matching_orders, permuted
 from atoll.tasks import Classification, Supervised
 from atoll.tasks.models import CNN, LeNet, resnet18
 from atoll.testing import check_round

@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from atoll.errors import ConfigError
 from atoll.tasks.models.shapes import Shape, image
 
 OperationName = Literal["none", "skip", "average", "conv3", "conv5"]
@@ -59,7 +60,12 @@ class CellNet(nn.Module):
     ) -> None:
         super().__init__()
         before, _, _ = image("cell_net", inputs, smallest=3, why="its convolutions read 5 x 5 pixels")
-        self.operations = tuple(operations[: len(EDGES)]) + ("none",) * (len(EDGES) - len(operations))
+        if len(operations) != len(EDGES):
+            raise ConfigError(
+                f"task.model.operations: {len(operations)} for {len(EDGES)} edges. Name one for each, such as "
+                "['conv3', 'skip', 'conv3']."
+            )
+        self.operations = tuple(operations)
         self.stem = nn.Conv2d(before, channels, 3, padding=1)
         self.edges = nn.ModuleList(nn.ModuleDict(_weighted((name,), channels)) for name in self.operations)
         self.head = nn.Linear(channels, outputs)

@@ -9,13 +9,18 @@ from atoll.algorithms.apfl import APFL
 from atoll.algorithms.centralised import Centralised
 from atoll.algorithms.ditto import Ditto
 from atoll.algorithms.fedavg import FedAvg
+from atoll.algorithms.feddf import FedDF
 from atoll.algorithms.feddyn import FedDyn
+from atoll.algorithms.fedgan import FedGAN
+from atoll.algorithms.fedmd import FedMD
+from atoll.algorithms.fednas import FedNAS
 from atoll.algorithms.fednova import FedNova
 from atoll.algorithms.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
 from atoll.algorithms.fedpac_lite import FedPACLite
 from atoll.algorithms.fedprox import FedProx
 from atoll.algorithms.fedrep import FedRep
 from atoll.algorithms.fedsgd import FedSGD
+from atoll.algorithms.heterofl import HeteroFL
 from atoll.algorithms.local import model_of
 from atoll.algorithms.local_only import LocalOnly
 from atoll.algorithms.mimelite import MimeLite
@@ -25,6 +30,7 @@ from atoll.algorithms.optimizers import OPTIMIZERS, Optimizer, sgd
 from atoll.algorithms.partial_sharing import fedbn, fedper
 from atoll.algorithms.per_fedavg import PerFedAvg
 from atoll.algorithms.pfedme import PFedMe
+from atoll.algorithms.pseudo_labels import PseudoLabels
 from atoll.algorithms.published import scaffold
 from atoll.algorithms.qffl import QFedAvg
 from atoll.algorithms.reptile import reptile
@@ -56,6 +62,12 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "fedrep": FedRep,
     "fedpac_lite": FedPACLite,
     "fedbn": fedbn,
+    "heterofl": HeteroFL,
+    "feddf": FedDF,
+    "fedmd": FedMD,
+    "fednas": FedNAS,
+    "fedgan": FedGAN,
+    "pseudo_labels": PseudoLabels,
     "local": LocalOnly,
     "centralised": Centralised,
 }
@@ -69,12 +81,17 @@ __all__ = [
     "Centralised",
     "Ditto",
     "FedAvg",
+    "FedDF",
     "FedDyn",
+    "FedGAN",
+    "FedMD",
+    "FedNAS",
     "FedNova",
     "FedPACLite",
     "FedProx",
     "FedRep",
     "FedSGD",
+    "HeteroFL",
     "LocalOnly",
     "LocalStatistics",
     "MimeLite",
@@ -83,6 +100,7 @@ __all__ = [
     "Optimizer",
     "PFedMe",
     "PerFedAvg",
+    "PseudoLabels",
     "QFedAvg",
     "Scaffold",
     "Snapshot",

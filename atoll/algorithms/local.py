@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from atoll import tree
+from atoll import rng, tree
 from atoll.algorithms.optimizers import Optimizer, zero
 from atoll.core import GivesGradient, Info, Model, Task, Update, gradient_and_value
 from atoll.errors import ConfigError
@@ -105,6 +105,15 @@ def add_loss_at_server(task: Task, carry: Tree, sent: Tree, batch: Tree) -> Tree
 def loss_at_server(carry: Tree) -> Tensor:
     """The mean loss, at the server's model, of the examples that the steps read."""
     return carry["server_loss"] / carry["seen"]  # type: ignore[no-any-return]
+
+
+def row_noise(batch: Tree, place: int, shape: tuple[int, ...]) -> Tensor:
+    """(B, *shape) normal numbers, addressed by the batch's key, a place of one's own and the row.
+
+    Rows do not depend on how many there are: engines pad batches, or do not.
+    """
+    key, rows = rng.fold(batch["key"], place), torch.arange(len(batch["mask"]), device=batch["mask"].device)
+    return torch.func.vmap(lambda row: rng.normal(rng.fold(key, row), shape))(rows)
 
 
 def equal_weight(info: Info) -> Tensor:

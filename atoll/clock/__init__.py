@@ -9,6 +9,7 @@ from atoll.clock.dropouts import by_labels, by_size, lost_clients
 from atoll.clock.flights import Barrier, Flights, Flow, FlowStep, Messages
 from atoll.clock.quantities import (
     ConstantQuantity,
+    Floats,
     LogNormalQuantity,
     PercentileTable,
     Quantity,
@@ -35,6 +36,7 @@ __all__ = [
     "DeviceProfile",
     "Devices",
     "Flights",
+    "Floats",
     "Flow",
     "FlowStep",
     "Intervals",

@@ -41,8 +41,8 @@ class Timeline:
     arrived: Floats  # at the server: the last byte
     status: NDArray[np.int8]
     void: bool  # too few reported, so nobody counts
-    down: float  # bytes of each client
-    up: float
+    down: float | Floats  # bytes of each client; (C,) where they differ
+    up: float | Floats
     seconds_per_step: float
     seconds_to_compress: float = 0.0
     compressed: Floats | None = None  # seconds of each client, between training and sending, before it encrypts
@@ -75,7 +75,7 @@ class Timeline:
     def as_line(self, round_number: int) -> dict[str, Any]:
         """What the run's file of timestamps says of round `round_number`, counted from 1."""
         times = {name: _written(getattr(self, name)) for name in _TIMES}
-        facts = {name: getattr(self, name) for name in _FACTS}
+        facts = {name: _plain(getattr(self, name)) for name in _FACTS}
         whose = {"ids": self.ids.tolist(), "steps": self.steps.tolist(), "status": self.status.tolist()}
         line = {"round": round_number, **facts, **whose, **times}
         if self.compressed is not None:
@@ -93,7 +93,7 @@ class Timeline:
         columns: dict[str, Any] = {
             name: np.array([np.inf if x is None else x for x in line[name]], np.float64) for name in _TIMES
         }
-        columns |= {name: line[name] for name in _FACTS}
+        columns |= {name: np.array(x) if isinstance(x := line[name], list) else x for name in _FACTS}
         if "compressed" in line:
             columns["compressed"] = np.array(line["compressed"], np.float64)
         if "began" in line:
@@ -105,6 +105,10 @@ class Timeline:
 
 _TIMES = ("received", "sent", "arrived")
 _FACTS = ("start", "end", "down", "up", "seconds_per_step", "seconds_to_compress", "void")
+
+
+def _plain(fact: Any) -> Any:
+    return fact.tolist() if isinstance(fact, np.ndarray) else fact
 
 
 def _written(times: Floats) -> list[float | None]:

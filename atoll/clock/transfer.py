@@ -20,22 +20,25 @@ FIRST_WINDOW = 10 * PAYLOAD  # RFC 6928
 _DOUBLINGS = 40  # a window of 10 packets is then more than any link holds
 
 
-def transfer_seconds(nbytes: float, bandwidth: Floats, latency: Floats, loss: Floats, slow_start: bool) -> Floats:
+def transfer_seconds(
+    nbytes: float | Floats, bandwidth: Floats, latency: Floats, loss: Floats, slow_start: bool
+) -> Floats:
     """Seconds from the first byte sent to the last received, for each client. `bandwidth` in bytes per second."""
-    if nbytes <= 0:
+    if np.all(np.asarray(nbytes) <= 0):
         return latency.copy()  # a message all the same
     rate = bandwidth * (PAYLOAD / FRAME) * (1 - loss)  # of our bytes
     seconds = latency + nbytes / rate
     return seconds + _waiting_for_window(nbytes, rate, 2 * latency) if slow_start else seconds
 
 
-def _waiting_for_window(nbytes: float, rate: Floats, round_trip: Floats) -> Floats:
+def _waiting_for_window(nbytes: float | Floats, rate: Floats, round_trip: Floats) -> Floats:
     """Seconds that the link stands idle: in every round trip that a window does not fill, before the last one."""
     idle, window, sent = np.zeros_like(rate), float(FIRST_WINDOW), float(FIRST_WINDOW)
     for _ in range(_DOUBLINGS):
-        if sent >= nbytes:
+        more = sent < np.asarray(nbytes)  # of each, where they differ
+        if not more.any():
             break
-        idle += np.maximum(0.0, round_trip - window / rate)
+        idle += np.where(more, np.maximum(0.0, round_trip - window / rate), 0.0)
         window *= 2
         sent += window
     return idle

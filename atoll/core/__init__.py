@@ -5,8 +5,10 @@ from atoll.core.attack import KNOWS, AdversaryView, Attack, Examples, Knowledge,
 from atoll.core.autograd import functional, gradient_and_value, is_functional
 from atoll.core.class_logits import class_logits, is_one_logit
 from atoll.core.engine import ClientStates, Engine
+from atoll.core.groups import ClientGroups, corner, held_part
 from atoll.core.norms import Norm, l1_norm, l2_norm
 from atoll.core.protocol import Client, Protocol, Server
+from atoll.core.public import PublicExamples
 from atoll.core.reducer import Reducer, StackReducer
 from atoll.core.requests import (
     Columns,
@@ -43,6 +45,7 @@ from atoll.core.task import GivesGradient, Model, SecondModel, StepNeeds, Task
 from atoll.core.traits import Traits
 from atoll.core.transform import Calibrated, Chain, Limit, Scaling, Simulated, Spec, Transform, transform_name
 from atoll.core.types import Cohort, Info, Participation, Stack, Total, Update
+from atoll.core.units import UnitAxis, UnitLayer, unit_axes, unit_mask
 
 __all__ = [
     "KNOWS",
@@ -52,6 +55,7 @@ __all__ = [
     "Calibrated",
     "Chain",
     "Client",
+    "ClientGroups",
     "ClientStates",
     "Cohort",
     "Columns",
@@ -81,6 +85,7 @@ __all__ = [
     "Program",
     "Proportion",
     "Protocol",
+    "PublicExamples",
     "Reducer",
     "Request",
     "Round",
@@ -106,13 +111,17 @@ __all__ = [
     "Trained",
     "Traits",
     "Transform",
+    "UnitAxis",
+    "UnitLayer",
     "Unsigned",
     "Update",
     "Whole",
     "class_logits",
+    "corner",
     "extract",
     "functional",
     "gradient_and_value",
+    "held_part",
     "inject",
     "is_functional",
     "is_one_logit",
@@ -125,4 +134,6 @@ __all__ = [
     "sees_all",
     "setting_names",
     "transform_name",
+    "unit_axes",
+    "unit_mask",
 ]

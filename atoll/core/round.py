@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.clock import Clock, Overhead, Timeline
+from atoll.clock import Clock, Floats, Overhead, Timeline
 from atoll.core.algorithm import Algorithm
 from atoll.core.reducer import Reducer
 from atoll.core.requests import Columns, Program, Request, Train
@@ -108,6 +108,11 @@ class Round(ABC):
         """Is there somebody in the middle, who receives every update, may keep data and sends the model to all?"""
         return not self.per_client
 
+    @property
+    def sends_rows(self) -> bool:
+        """Has what it broadcasts a row for every client? Those of one server may be told apart, too."""
+        return self.per_client
+
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         """The reducer that engines use; a ConfigError for a named one that this round would not use."""
         return named
@@ -116,6 +121,10 @@ class Round(ABC):
     def partial(self) -> bool:
         """Is no model of a server one for all? Then central metrics are the mean over clients' own models."""
         return False
+
+    def for_task(self, task: Task, model: Model) -> Round:
+        """This round for what is learned: itself, unless it must know more of the model; may refuse that."""
+        return self
 
     def check(self, algorithm: Algorithm) -> None:
         """Refuse (ConfigError) an algorithm that cannot run in this round."""
@@ -185,6 +194,15 @@ class Round(ABC):
         """What a protocol around these clients' updates would take now; None without one."""
         return None
 
+    def message_bytes(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[float | Floats, float | Floats]:
+        """Bytes of the message to each of these clients, and of the one from it; (C,) where they differ.
+
+        At most, where that depends on its numbers.
+        """
+        sent, _ = self.broadcast(ctx, state, ids)
+        one = tree.rows(sent, 0) if self.sends_rows and len(ids) else sent
+        return float(wire_bytes(one)), float(ctx.program.upload.most_bytes)
+
     def model(self, state: Tree) -> Model:
         """The model that central metrics measure: the server's, unless there is none."""
         return {"params": state["server"]["params"], "buffers": state["server"]["buffers"]}
@@ -197,11 +215,6 @@ class Round(ABC):
         """Stacks of models by name, each measured on the test data as one: by the mean of its models' probabilities."""
         return {}
 
-    def download(self, ctx: Context, state: Tree, ids: Tensor) -> int:
-        """Bytes of what each of these clients would be sent now."""
-        sent, _ = self.broadcast(ctx, state, ids)
-        return wire_bytes(tree.rows(sent, 0)) if self.per_client and len(ids) else wire_bytes(sent)
-
     def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
-        """What these clients would be sent now, and the chain's state as they see it (rows with `per_client`)."""
+        """What these clients would be sent now, and the chain's state as they see it (rows with `sends_rows`)."""
         return ctx.algorithm.send(state["server"]), ctx.chain.client_view(state["chain"])

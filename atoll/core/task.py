@@ -5,6 +5,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
+from atoll.core.units import UnitLayer
 from atoll.tree import Tree
 
 # {"params": what gradients move, "buffers": what a forward pass renews (BatchNorm's statistics); often empty}
@@ -56,6 +57,10 @@ class Task(Protocol):
 
     def renewed_buffers(self, means: Tree, buffers: Tree, examples: Tensor) -> Tree:
         """The buffers of all `examples` whose `statistics` were averaged; `buffers` are those they were taken with."""
+        ...
+
+    def unit_layers(self) -> tuple[UnitLayer, ...]:
+        """Layers in the order of a forward pass, with their hidden units; () where nothing is known of units."""
         ...
 
     def names(self, kind: str) -> tuple[str, ...]:

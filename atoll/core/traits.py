@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from atoll.core.groups import ClientGroups
+
 
 @dataclass(frozen=True)
 class Traits:
@@ -13,3 +15,6 @@ class Traits:
     adapts: tuple[str, ...] = ()  # settings that the server moves from round to round: in its state, by these names
     records: tuple[str, ...] = ()  # entries of the server's state that stand in a round's line, under `diagnostics`
     counts_clients: bool = False  # the server keeps a mean over all clients' states, so it knows how many there are
+    public: bool = False  # server and clients look at public examples, whose inputs all of them have
+    draws: bool = False  # its steps draw from the key of the batch
+    groups: ClientGroups | None = None  # clients differ in kind: each is sent the number of its group

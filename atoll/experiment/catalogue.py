@@ -37,7 +37,7 @@ CATALOGUE: dict[str, Registry] = {
 
 # Arguments that come from the program: never shown, never accepted from a file.
 GIVEN: dict[str, frozenset[str]] = {
-    "algorithms": frozenset({"task", "population"}),
+    "algorithms": frozenset({"task", "population", "public"}),
     "models": frozenset({"inputs", "outputs"}),
     "losses": frozenset({"targets", "outputs"}),
     "reducers": frozenset({"population", "client_names"}),

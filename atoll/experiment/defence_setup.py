@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atoll import rng
-from atoll.core import Algorithm, Participation, Reducer, Round
-from atoll.data import Partition
+from atoll import rng, tree
+from atoll.core import Algorithm, Participation, PublicExamples, Reducer, Round
+from atoll.data import Dataset, Partition
 from atoll.errors import ConfigError
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.registry import build
@@ -54,6 +54,16 @@ def with_root(experiment: Experiment, partition: Partition) -> Partition:
     return Partition(offsets, torch.cat([kept.indices, rows]), provenance, partition.left_out, client_names=names)
 
 
+def public_examples(
+    dataset: Dataset, partition: Partition, clients: int, device: torch.device
+) -> PublicExamples | None:
+    """The inputs that the server holds, if it holds any: of a partition whose first so many are clients."""
+    if partition.size == clients:
+        return None
+    batch = dataset.decode(tree.rows(dataset.train, partition.of(clients)))
+    return PublicExamples(tree.to({"x": batch["x"]}, device))
+
+
 @dataclass(frozen=True)
 class WithoutServer:
     """A sampler of all clients but the last, which is the server."""
@@ -71,10 +81,16 @@ class WithoutServer:
 def in_trust(round: Round, experiment: Experiment, reducer: Reducer[Any], algorithm: Algorithm, clients: int) -> Round:
     """The round with the server's own update, where the reducer asks for one; of so many clients."""
     name, share = experiment.reducer["name"], root_share(experiment)
+    if share is not None and round.per_client:
+        raise ConfigError(
+            "server.root: gives a server data of its own, and in this round there is none. Use round.name = 'central', "
+            "or leave it out."
+        )
     if not reducer.needs_root():
-        if share is not None:
+        if share is not None and not algorithm.traits().public:
             raise ConfigError(
-                f"server.root: reducer {name!r} has no use for it. Leave it out, or use 'fltrust' or 'zeno'."
+                f"server.root: reducer {name!r} has no use for it, nor has the algorithm. Leave it out, or use "
+                "'fltrust' or 'zeno', or algorithm.name = 'feddf' or 'fedmd'."
             )
         return round
     if share is None:

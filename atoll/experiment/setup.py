@@ -49,6 +49,7 @@ from atoll.experiment.defence_setup import (
     check_cohort,
     in_trust,
     make_reducer,
+    public_examples,
     root_share,
     with_root,
 )
@@ -69,7 +70,7 @@ from atoll.experiment.start import started_from
 from atoll.experiment.task import make_task, whole_numbers
 from atoll.experiment.watched import TRAIN_LOSS, Watched, check_watched, choose_watched, recorded
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
-from atoll.rounds import ROUNDS, Averaged, CompressedBroadcast, Recompute, SecureRecord
+from atoll.rounds import ROUNDS, Averaged, ClientGroups, CompressedBroadcast, Recompute, SecureRecord
 from atoll.schedules import Schedule
 from atoll.tasks import Loss, Metric, PrivateTask, Supervised
 from atoll.transforms import TRANSFORMS
@@ -141,6 +142,11 @@ class Setup:
         return tree.zeros_like(now.finish(now.start(sent, own), sent, own, info)[0].value)
 
     @property
+    def clients(self) -> int:
+        """Those who train, without the server that holds examples of its own."""
+        return self.training.size - (root_share(self.experiment) is not None)
+
+    @property
     def training_task(self) -> Supervised | PrivateTask:
         """The task as clients train on it."""
         return self.task if self.example_privacy is None else self.example_privacy.task
@@ -149,11 +155,6 @@ class Setup:
     def server_key(self) -> Tensor:
         """What the server's first state is drawn from."""
         return rng.key(self.experiment.seed, "server")
-
-    @property
-    def clients(self) -> int:
-        """Those of the partition, without one that stands for the server."""
-        return self.training.size - (root_share(self.experiment) is not None)
 
     @property
     def crowd(self) -> int | None:
@@ -220,9 +221,8 @@ def assemble(
     metric, said = leading_metric(experiment, dataset, metrics)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     second = SecondModels(experiment, dataset, task, where, loss)
-    learner = partial(
-        build, ALGORITHMS, experiment.algorithm, where="algorithm", nested={"models": second}, population=clients
-    )
+    given: dict[str, Any] = {"population": clients, "public": public_examples(dataset, partition, clients, where)}
+    learner = partial(build, ALGORITHMS, experiment.algorithm, where="algorithm", nested={"models": second}, **given)
     algorithm = _whole(experiment, learner(task=task.to(where)))
     if model["buffers"] and experiment.task.batch_norm == "local":
         algorithm = keep_statistics_local(algorithm)
@@ -230,6 +230,7 @@ def assemble(
     topology: Round = build(ROUNDS, experiment.round, where="round", **named, client_groups=partition.groups)
     topology.check(algorithm)
     topology.check_population(clients)
+    topology = topology.for_task(task, model)
     population, sampler = _clients(experiment, training, algorithm.traits().pooled, topology)
     local = experiment.local
     if local.privacy is not None and (why := topology.refuses("local.privacy")) is not None:
@@ -242,10 +243,11 @@ def assemble(
     algorithm = learner(task=private.task) if private else algorithm
     _check_repeats(experiment, algorithm, sampler)
     chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
-    chain = with_secure_sum(chain, experiment.secure)
+    written, chain = chain, with_secure_sum(chain, experiment.secure)
     wanted = reports_wanted(experiment, population.size) or participation.size
     _check_told(topology, chain, private is not None)
-    round = in_secret(_round(experiment, topology, task, model, algorithm), experiment, algorithm, model, wanted)
+    grouped = ClientGroups.around(topology, algorithm, model, written, clients, experiment.seed)
+    round = in_secret(_round(experiment, grouped, task, model, algorithm), experiment, algorithm, model, wanted)
     round = in_virtual_time(round, experiment, population, training, dataset.labels)
     reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **named))
     check_cohort(reducer, wanted)

@@ -13,6 +13,7 @@ from atoll.reducers.deferred import Deferred
 from atoll.reducers.geometric_median import GeometricMedian
 from atoll.reducers.gradient_mask import GradientMask
 from atoll.reducers.grouped import EDGES, Grouped
+from atoll.reducers.held_mean import HeldMean, HeldTotal
 from atoll.reducers.krum import Bulyan, Krum, MultiKrum
 from atoll.reducers.mean import Mean
 from atoll.reducers.minimum_diameter import MinimumDiameter
@@ -77,6 +78,8 @@ __all__ = [
     "GeometricMedian",
     "GradientMask",
     "Grouped",
+    "HeldMean",
+    "HeldTotal",
     "Krum",
     "Meamed",
     "Mean",

@@ -8,6 +8,7 @@ from atoll.rounds.asynchronous_names import asynchronous, fedasync, fedbuff
 from atoll.rounds.averaged import Averaged
 from atoll.rounds.central import Central
 from atoll.rounds.certified import CLIPPED, Certified, vote_counts
+from atoll.rounds.client_groups import ClientGroups, group_of_clients
 from atoll.rounds.clocked import Clocked
 from atoll.rounds.clustered_fl import ClusteredFL
 from atoll.rounds.compressed_broadcast import CompressedBroadcast
@@ -25,6 +26,7 @@ from atoll.rounds.decentralised import (
     PeerGraph,
     PushSum,
 )
+from atoll.rounds.fedma import FedMA
 from atoll.rounds.hierarchical import Hierarchical
 from atoll.rounds.hierarchical_names import hierarchical
 from atoll.rounds.hypcluster import HypCluster
@@ -49,6 +51,7 @@ ROUNDS: dict[str, Callable[..., Any]] = {
     "ifca": Ifca,
     "hypcluster": HypCluster,
     "clustered_fl": ClusteredFL,
+    "fedma": FedMA,
     "asynchronous": asynchronous,
     "fedasync": fedasync,
     "fedbuff": fedbuff,
@@ -66,6 +69,7 @@ __all__ = [
     "Central",
     "Certified",
     "Choco",
+    "ClientGroups",
     "Clocked",
     "ClusteredFL",
     "CompressedBroadcast",
@@ -73,6 +77,7 @@ __all__ = [
     "Decentralised",
     "Epidemic",
     "ExactDiffusion",
+    "FedMA",
     "Gossip",
     "GradientTracking",
     "Hierarchical",
@@ -90,6 +95,7 @@ __all__ = [
     "UnderAttack",
     "WithRoot",
     "client_key",
+    "group_of_clients",
     "server_state",
     "server_step",
     "vote_counts",

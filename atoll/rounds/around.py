@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from atoll.clock import Clock, Overhead, Timeline
-from atoll.core import Algorithm, Context, Model, Part, Reducer, Round
+from atoll.clock import Clock, Floats, Overhead, Timeline
+from atoll.core import Algorithm, Context, Model, Part, Reducer, Round, Task
 from atoll.tree import Tree
 
 S = TypeVar("S")
@@ -29,12 +29,19 @@ class RoundAround(Round):
     def has_server(self) -> bool:
         return self.inner.has_server
 
+    @property
+    def sends_rows(self) -> bool:
+        return self.inner.sends_rows
+
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         return self.inner.reducer(named)
 
     @property
     def partial(self) -> bool:
         return self.inner.partial
+
+    def for_task(self, task: Task, model: Model) -> Round:
+        return replace(self, inner=self.inner.for_task(task, model))
 
     def check(self, algorithm: Algorithm) -> None:
         self.inner.check(algorithm)
@@ -84,6 +91,9 @@ class RoundAround(Round):
     def overhead(self, ctx: Context, state: Tree, ids: Tensor) -> Overhead | None:
         return self.inner.overhead(ctx, state, ids)
 
+    def message_bytes(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[float | Floats, float | Floats]:
+        return self.inner.message_bytes(ctx, state, ids)
+
     def model(self, state: Tree) -> Model:
         return self.inner.model(state)
 
@@ -92,9 +102,6 @@ class RoundAround(Round):
 
     def ensembles(self, state: Tree) -> dict[str, Model]:
         return self.inner.ensembles(state)
-
-    def download(self, ctx: Context, state: Tree, ids: Tensor) -> int:
-        return self.inner.download(ctx, state, ids)
 
     def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
         return self.inner.broadcast(ctx, state, ids)

@@ -145,7 +145,8 @@ class Asynchronous(Round):
         return {**made.state, **later}, Outcome(request.ids, participation, *columns)
 
     def forecast(self, first: Timeline, pools: Callable[[int], Tensor], rounds: int) -> list[Timeline]:
-        messages = Messages(first.down, first.up, first.seconds_per_step, first.seconds_to_compress)
+        down, up = float(np.max(first.down)), float(np.max(first.up))
+        messages = Messages(down, up, first.seconds_per_step, first.seconds_to_compress)
         return self._flow.many(rounds, self.concurrency, lambda number: pools(number).numpy(), messages)
 
     @property

@@ -62,7 +62,7 @@ class Clocked(RoundAround):
     def _timeline(self, ctx: Context, state: Tree) -> Timeline:
         ids, _ = ctx.sample()
         inner = tree.without(state, (NAME,))
-        down, up = float(self.inner.download(ctx, inner, ids)), bytes_of(ctx, {})[1]
+        down, up = self.inner.message_bytes(ctx, inner, ids)
         overhead = self.inner.overhead(ctx, inner, ids)
         if overhead is not None:
             down, up = down + overhead.down, overhead.up
@@ -128,8 +128,8 @@ def _with_reports(ctx: Context, timeline: Timeline) -> Context:
 def _with_wasted(traffic: Traffic, timeline: Timeline) -> Traffic:
     """And the whole messages of those that do not count, as far as they were through before the server went on."""
     others = ~timeline.counted
-    down = int((others & (timeline.received <= timeline.end)).sum() * timeline.down)
-    up = int((others & (timeline.arrived <= timeline.end)).sum() * timeline.up)
+    down = int(((others & (timeline.received <= timeline.end)) * timeline.down).sum())
+    up = int(((others & (timeline.arrived <= timeline.end)) * timeline.up).sum())
     return Traffic(traffic.up, traffic.down + down, up)
 
 

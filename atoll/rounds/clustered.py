@@ -138,7 +138,12 @@ class Clustered(Round):
 
     def traffic(self, ctx: Context, state: Tree, ids: Tensor) -> Traffic:
         """Of a server that knows who is in which cluster."""
-        return Traffic(ctx.traffic(len(ids), {}).up, len(ids) * self.download(ctx, state, ids))
+        return Traffic(ctx.traffic(len(ids), {}).up, len(ids) * int(self.message_bytes(ctx, state, ids)[0]))
+
+
+def bytes_of_models(ctx: Context, state: Tree, models: int) -> tuple[float, float]:
+    """Bytes of so many models to each client, and of an update from it."""
+    return float(models * wire_bytes(tree.rows(all_sent(ctx, state), 0))), float(ctx.program.upload.most_bytes)
 
 
 def choose(

@@ -40,6 +40,11 @@ class CompressedBroadcast(RoundAround):
             )
         if (why := inner.refuses("broadcast")) is not None:
             raise ConfigError(f"broadcast: {why}")
+        if inner.sends_rows:
+            raise ConfigError(
+                "broadcast: compresses one message for all, and here clients of different kinds are sent different "
+                "ones. Leave it out."
+            )
         codec, _ = Chain(tuple(transforms)).bind(Spec())
         for i, transform in enumerate(codec.transforms):
             if type(transform) is not Transform and type(transform).layout is Transform.layout:

@@ -146,7 +146,8 @@ class Hierarchical(Round):
     def forecast(self, first: Timeline, pools: Callable[[int], Tensor], rounds: int) -> list[Timeline] | None:
         assert self.clock is not None
         now, lines = 0.0, list[Timeline]()
-        sizes = EdgeBytes(first.down, first.up, first.down, first.up)
+        down, up = float(np.max(first.down)), float(np.max(first.up))
+        sizes = EdgeBytes(down, up, down, up)
         for number in range(rounds):
             paces = (now, first.seconds_per_step, first.seconds_to_compress)
             key = rng.key(self.clock.seed, "forecast", number)

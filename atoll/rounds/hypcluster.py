@@ -12,12 +12,11 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.algorithms import model_of
 from atoll.core import Context, Count, Model, Play, Whole
-from atoll.rounds.clustered import CLUSTER, Clustered, choose, perturbed
+from atoll.rounds.clustered import CLUSTER, Clustered, bytes_of_models, choose, perturbed
 from atoll.rounds.ifca import with_choice
-from atoll.rounds.server_stack import all_sent, sent_rows, stacked_servers, step_groups
+from atoll.rounds.server_stack import sent_rows, stacked_servers, step_groups
 from atoll.rounds.server_step import client_key
 from atoll.tree import Tree
-from atoll.wire import wire_bytes
 
 
 @dataclass(frozen=True)
@@ -58,10 +57,9 @@ class HypCluster(Clustered):
         )
         return new, with_choice(outcome) if chosen else outcome
 
-    def download(self, ctx: Context, state: Tree, ids: Tensor) -> int:
+    def message_bytes(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[float, float]:
         """One model while all is one; then all of them: the client chooses."""
-        models = 1 if ctx.number < self.warm_up else self.clusters
-        return models * wire_bytes(tree.rows(all_sent(ctx, state), 0))
+        return bytes_of_models(ctx, state, 1 if ctx.number < self.warm_up else self.clusters)
 
     def _parted(self, state: Tree, key: Tensor) -> Tree:
         """All hypotheses where the first one is, the others with noise."""

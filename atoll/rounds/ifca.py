@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from atoll import rng, tree
+from atoll import rng
 from atoll.core import Columns, Context, Count, Model, Outcome, Play, Traffic
-from atoll.rounds.clustered import CLUSTER, Clustered, choose, drawn_like, index_bytes
-from atoll.rounds.server_stack import all_sent, sent_rows, stacked_servers, step_groups
+from atoll.rounds.clustered import CLUSTER, Clustered, bytes_of_models, choose, drawn_like, index_bytes
+from atoll.rounds.server_stack import sent_rows, stacked_servers, step_groups
 from atoll.rounds.server_step import client_key
 from atoll.tree import Tree
-from atoll.wire import wire_bytes
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,9 @@ class Ifca(Clustered):
         new, outcome = self.ended(ctx, state, step, trained, (ids, participation), which, {})
         return new, with_choice(outcome) if self.clusters > 1 else outcome
 
-    def download(self, ctx: Context, state: Tree, ids: Tensor) -> int:
+    def message_bytes(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[float, float]:
         """All models: the client chooses."""
-        return self.clusters * wire_bytes(tree.rows(all_sent(ctx, state), 0))
+        return bytes_of_models(ctx, state, self.clusters)
 
 
 def with_choice(outcome: Outcome) -> Outcome:

@@ -72,7 +72,13 @@ class Secured(RoundAround):
         return self.small is not None
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
-        return SecureMean(self.protocol) if self.mode == "real" else named
+        inner = self.inner.reducer(named)
+        if self.mode == "real" and not inner.spec().additive and named.spec().additive:
+            raise ConfigError(
+                "secure: a protocol gives the sum of whole updates, and in this round the server works on every "
+                "client's own: it averages parts of models, or matches their units. Leave [secure] out."
+            )
+        return SecureMean(self.protocol) if self.mode == "real" else inner
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         state = self.inner.init(ctx, model, key)

@@ -72,7 +72,8 @@ def _device_data(setup: Setup, columns: Tree, test: Tree | None) -> DeviceData:
     """What an engine works on, and why clients cannot be stacked, where that is known beforehand."""
     tasks = (setup.task, *setup.second_models)
     needs = [task.step_needs() for task in (setup.training_task, *setup.second_models)]
-    keyed = any(need.key for need in needs) or setup.dataset.augment is not None  # dropout, noise, images
+    draws = setup.algorithm.traits().draws
+    keyed = draws or any(need.key for need in needs) or setup.dataset.augment is not None  # dropout, noise, images
     mutable, stochastic = (
         [name for task in tasks for name in task.mutable_buffers],
         any(task.is_stochastic for task in tasks),

@@ -149,7 +149,7 @@ class Evaluator:
         """What each of these clients predicts with, before or after training."""
         sent, _ = self.setup.round.broadcast(ctx, state, ids)
         settings = {"algorithm": {"inner": ctx.settings["algorithm"]}, "chain": {}}
-        steps, per_client = None if trained else 0, self.setup.round.per_client
+        steps, per_client = None if trained else 0, self.setup.round.sends_rows
         asked = Train(self.snapshot, settings, sent, {}, ids, key, key, per_client, None, steps, "read")
         pending = yield Evaluate(on, ids, snapshot=asked)
         answer: Evaluated = pending.result()

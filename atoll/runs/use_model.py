@@ -94,7 +94,7 @@ class UsableModel:
         own = self._rows(saved, RowLayout(plan.client_rows), number) or plan.client_rows
         ctx, ids = plan.context(saved.rounds), torch.tensor([number])
         sent, _ = setup.round.broadcast(ctx, saved.round, ids)
-        sent = tree.rows(sent, 0) if setup.round.per_client else sent
+        sent = tree.rows(sent, 0) if setup.round.sends_rows else sent
         state: Tree = setup.task.state(model_of(ctx.algorithm.start(sent, own["algorithm"])))
         return state
 

@@ -13,7 +13,17 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from atoll import rng, tree
-from atoll.core import Model, Positive, StepNeeds, Task, Unsigned, functional, gradient_and_value, is_functional
+from atoll.core import (
+    Model,
+    Positive,
+    StepNeeds,
+    Task,
+    UnitLayer,
+    Unsigned,
+    functional,
+    gradient_and_value,
+    is_functional,
+)
 from atoll.errors import ConfigError
 from atoll.tasks.ghost import GhostLayer, clipped_gradient_sum
 from atoll.tasks.layers import BatchNorm
@@ -121,6 +131,9 @@ class PrivateTask:
 
     def head_shape(self) -> tuple[int, int]:
         return self.task.head_shape()
+
+    def unit_layers(self) -> tuple[UnitLayer, ...]:
+        return self.task.unit_layers()
 
     def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
         raise leak_error("the loss of a batch")

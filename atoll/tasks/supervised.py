@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from atoll import rng, tree
-from atoll.core import Model, StepNeeds
+from atoll.core import Model, StepNeeds, UnitLayer
 from atoll.errors import ConfigError
+from atoll.tasks.hidden_units import check_units_stay_apart, unit_layers
 from atoll.tasks.layers import BatchNorm, BatchNormPolicy, forward_pass, keyed, last_linear, make_stackable, norm_names
 from atoll.tasks.objectives import Classification, Objective
 from atoll.tree import Tree
@@ -39,6 +40,7 @@ class Supervised:
         self._lock = threading.Lock()
         self._one = tree.rows({"x": example["x"]}, slice(0, 1))["x"]
         self._renewed = self._probe(example)
+        self._units: tuple[UnitLayer, ...] | None = None  # found when somebody asks
         self.device = torch.device("cpu")
         self.compute_dtype: torch.dtype | None = None  # what the model computes in, if not in what its weights are
 
@@ -185,6 +187,20 @@ class Supervised:
         classes = self.objective.classes if isinstance(self.objective, Classification) else 1
         return classes, last[1].in_features
 
+    def unit_layers(self) -> tuple[UnitLayer, ...]:
+        """Its layers in the order of a forward pass, and whose units they read; a ConfigError where units mix."""
+        if self._units is None:
+            mask = torch.ones(2, device=self.device)
+            x = tree.map(lambda one: torch.zeros_like(one, device=self.device).expand(2, *one.shape[1:]), self._one)
+            model = copy.deepcopy(self.model)  # a forward pass renews statistics
+            layers = unit_layers(model, lambda: _call(model, {"x": x, "mask": mask}))
+            start = self.init(rng.key(0))
+            noise = tree.map(lambda one: rng.normal(rng.key("units"), tuple(one.shape)).to(self.device), x)
+            batch = {"x": noise, "mask": mask}
+            check_units_stay_apart(layers, start["params"], lambda p: self.logits(p, start["buffers"], batch, False))
+            self._units = layers
+        return self._units
+
     def state(self, model: Model) -> Tree:
         """A model keyed like the module's own state, so that `module.load_state_dict` takes it."""
         learned = {**model["params"], **model["buffers"]}
@@ -264,11 +280,8 @@ class Supervised:
 
     def _try(self, example: Tree) -> Any:
         self.model.train()
-        key = torch.zeros(2, dtype=torch.int64, device=example["mask"].device)
-        args, named = _arguments(example["x"])
         try:
-            with torch.no_grad(), forward_pass(example["mask"], key):
-                return _predictions(self.model(*args, **named))
+            return _call(self.model, example)
         except ConfigError:
             raise
         except (RuntimeError, TypeError, ValueError, IndexError) as e:
@@ -276,6 +289,14 @@ class Supervised:
             shape = {k: tuple(v.shape[1:]) for k, v in x.items()} if isinstance(x, dict) else tuple(x.shape[1:])
             hint = " Whole numbers for an embedding: kind = 'tokens'." if "indices" in str(e) else ""
             raise ConfigError(f"task.model: cannot take inputs of shape {shape}: {e}.{hint}") from e
+
+
+def _call(model: nn.Module, example: Tree) -> Any:
+    """What a module itself makes of a batch."""
+    key = torch.zeros(2, dtype=torch.int64, device=example["mask"].device)
+    args, named = _arguments(example["x"])
+    with torch.no_grad(), forward_pass(example["mask"], key):
+        return _predictions(model(*args, **named))
 
 
 def _arguments(x: Any) -> tuple[tuple[Any, ...], dict[str, Tensor]]:

@@ -41,7 +41,7 @@ class AlgorithmCase:
 
     def on(self, problem: Problem, lr: float | None = None) -> Algorithm:
         """The algorithm for a problem, as a run would build it."""
-        given = {"task": problem.task, "population": problem.partition.size}
+        given = {"task": problem.task, "population": problem.partition.size, "public": problem.public()}
         wanted = inspect.signature(self.builder).parameters.values()
         names = {p.name for p in wanted}
         anything = any(p.kind is p.VAR_KEYWORD for p in wanted)

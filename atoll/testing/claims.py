@@ -28,6 +28,12 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "ditto": {"exact": False, "alone": True},
     "fedper": {"exact": False, "alone": False},
     "fedbn": {"exact": False, "alone": False},
+    "heterofl": {"exact": False, "alone": True},
+    "feddf": {"match": "scores", "distil_lr": 0.02},
+    "fedmd": {"match": "scores", "digest_lr": 0.02},
+    "fednas": {"architecture": ("head", "4.bias"), "arch_lr": 0.0},
+    "fedgan": {},  # on a model with a generator only
+    "pseudo_labels": {"labelled": 1.0, "exact": False, "alone": True},
     "local": {"exact": False, "alone": False},
     "centralised": {"exact": False, "alone": True},
 }

@@ -101,7 +101,7 @@ class Federation:
         ctx, who = self.context(ids), torch.tensor(ids, dtype=torch.int64)
         sent, seen = self.round.broadcast(ctx, self.state, who)
         key = rng.key("round", self.number)
-        return ctx.train(sent, seen, who, key, per_client=self.round.per_client, **more)
+        return ctx.train(sent, seen, who, key, per_client=self.round.sends_rows, **more)
 
     def everyone(self) -> range:
         return range(self.store.size)
@@ -148,7 +148,8 @@ def device_data(problem: Problem, algorithm: Algorithm) -> DeviceData:
     """What an engine works on."""
     partition = problem.partition.pool() if algorithm.traits().pooled else problem.partition
     population = Population(partition, problem.batch, shuffle=False)
-    return DeviceData(problem.columns, Same(), CPU, population, problem.keyed)
+    keyed = problem.keyed or algorithm.traits().draws
+    return DeviceData(problem.columns, Same(), CPU, population, keyed)
 
 
 def train(

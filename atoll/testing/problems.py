@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from atoll import rng, tree
-from atoll.core import Model, SecondModel, Task
+from atoll.core import Model, PublicExamples, SecondModel, Task, UnitLayer
 from atoll.data import Partition
 from atoll.tasks import Classification, Supervised
 from atoll.tree import Tree
@@ -32,6 +32,10 @@ class Problem:
     def only(self, client: int) -> Problem:
         """The same problem with one client."""
         return replace(self, partition=Partition.from_lists([self.partition.of(client)]))
+
+    def public(self) -> PublicExamples:
+        """A few inputs that all have."""
+        return PublicExamples({"x": self.columns["x"][:5]})
 
     def second_model(self) -> SecondModel:
         """A model for an algorithm that owns another: it starts where the learned one does, also in the mirror."""
@@ -82,6 +86,9 @@ class Quadratics:
 
     def renewed_buffers(self, means: Tree, buffers: Tree, examples: Tensor) -> Tree:
         return means
+
+    def unit_layers(self) -> tuple[UnitLayer, ...]:
+        return ()
 
     def names(self, kind: str) -> tuple[str, ...]:
         return (kind,)

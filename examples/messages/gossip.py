@@ -15,7 +15,7 @@ from atoll import rng, tree
 from atoll.algorithms import model_of
 from atoll.core import Total
 from atoll.messages import LocalTraining, Worker, WorkerTopology, run, run_processes
-from atoll.rounds.graphs import adjacency, mixing
+from atoll.rounds.decentralised import GRAPHS, mixing_of
 
 EXPERIMENT = {
     "rounds": 3,
@@ -26,8 +26,8 @@ EXPERIMENT = {
     "round": {"name": "gossip", "graph": "ring"},
     "engine": "loop",
 }
-GRAPH = adjacency("ring", EXPERIMENT["partition"]["clients"], 0.0, rng.key("graph"))
-WEIGHTS = mixing(GRAPH)
+RING = GRAPHS["ring"]().topology(EXPERIMENT["partition"]["clients"], 0)
+WEIGHTS = mixing_of(RING, "metropolis").dense
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Node(Worker):
 
 
 def topology():
-    return WorkerTopology.of([f"node-{id}" for id in range(len(GRAPH))], GRAPH)
+    return WorkerTopology.ring([f"node-{id}" for id in range(len(WEIGHTS))])
 
 
 def make(name, training=None):

@@ -1,21 +1,27 @@
 """Who may send to whom."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atoll import rng
 from atoll.errors import ConfigError
 from atoll.messages import WorkerTopology
-from atoll.rounds.graphs import adjacency
+from atoll.rounds.decentralised import GRAPHS
 
 NAMES = ["a", "b", "c", "d"]
 
 
-@given(st.integers(1, 9), st.sampled_from(["ring", "complete", "star", "grid", "random"]))
+def neighbours(graph: str, n: int) -> torch.Tensor:
+    """(n, n) booleans."""
+    topology = GRAPHS[graph]().topology(n, 0)
+    return torch.from_numpy(topology.matrix(np.ones(topology.edges)).toarray() > 0)
+
+
+@given(st.integers(2, 9), st.sampled_from(["ring", "complete", "star", "grid", "random"]))
 def test_a_graph_of_the_rounds_is_a_topology(n: int, graph: str) -> None:
-    matrix = adjacency(graph, n, 0.3, rng.key("graph"))
+    matrix = neighbours(graph, n)
     topology = WorkerTopology.of([f"node-{i}" for i in range(n)], matrix)
     for i in range(n):
         assert topology.neighbours(f"node-{i}") == tuple(f"node-{j}" for j in range(n) if matrix[i, j])
@@ -24,7 +30,7 @@ def test_a_graph_of_the_rounds_is_a_topology(n: int, graph: str) -> None:
 def test_a_ring_of_names_is_that_of_the_rounds() -> None:
     for n in range(3, 7):
         names = [f"node-{i}" for i in range(n)]
-        assert WorkerTopology.ring(names) == WorkerTopology.of(names, adjacency("ring", n, 0, rng.key("graph")))
+        assert WorkerTopology.ring(names) == WorkerTopology.of(names, neighbours("ring", n))
 
 
 def test_a_tree_joins_parents_and_children() -> None:

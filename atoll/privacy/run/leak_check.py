@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Algorithm, Info, Model, Task, functional, resolve
+from atoll.core import Algorithm, Info, Model, Task, UnitLayer, functional, resolve
 from atoll.data import Dataset
 from atoll.errors import ConfigError
 from atoll.schedules import Schedule
@@ -45,6 +45,9 @@ class NoiseOnlyTask:
 
     def head_shape(self) -> tuple[int, int]:
         return self.private.head_shape()
+
+    def unit_layers(self) -> tuple[UnitLayer, ...]:
+        return self.private.unit_layers()
 
     def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
         return self.private.loss(params, buffers, batch)

@@ -69,7 +69,7 @@ class Choco(OnGraph):
         server = {**state["server"], "params": tree.add_scaled(x, pulled, self.gamma), "buffers": buffers}
         return MixResult({**state, "server": server, NAME: {"copy": copy}}, message + _whole(buffers))
 
-    def message_bytes(self, ctx: Context, state: Tree) -> int:
+    def bytes_per_message(self, ctx: Context, state: Tree) -> int:
         codec = _codec(self.compressor, _shapes(state["server"]["params"]))
         return codec.layout.most_bytes + _whole(state["server"]["buffers"])
 

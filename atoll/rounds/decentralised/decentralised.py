@@ -76,7 +76,7 @@ class Decentralised(Round):
         """What the method keeps, before the first round: {name: a tree}."""
         return {}
 
-    def message_bytes(self, ctx: Context, state: Tree) -> int:
+    def bytes_per_message(self, ctx: Context, state: Tree) -> int:
         """Of a node's message to one neighbour, at most."""
         return wire_bytes(tree.rows(model_of(state["server"]), 0))
 

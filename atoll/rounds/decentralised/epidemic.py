@@ -35,7 +35,7 @@ class Epidemic(Decentralised):
     def mix(self, ctx: Context, stepped: NodeStep, matrix: MixingMatrix, key: Tensor) -> MixResult:
         state = stepped.after
         mixed = matrix.mix(model_of(state["server"]))
-        return MixResult({**state, "server": {**state["server"], **mixed}}, self.message_bytes(ctx, state))
+        return MixResult({**state, "server": {**state["server"], **mixed}}, self.bytes_per_message(ctx, state))
 
     def check_population(self, population: int) -> None:
         random_pushes(rng.key("pushes"), population, self.fanout)

@@ -50,4 +50,4 @@ class ExactDiffusion(OnGraph):
         matrix = matrix.lazy if self.lazy else matrix
         mixed = matrix.mix({"params": corrected, "buffers": state["server"]["buffers"]})
         after = {**state, "server": {**state["server"], **mixed}, NAME: {"stepped": now}}
-        return MixResult(after, self.message_bytes(ctx, state))
+        return MixResult(after, self.bytes_per_message(ctx, state))

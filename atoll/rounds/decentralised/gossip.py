@@ -26,4 +26,4 @@ class Gossip(OnGraph):
     def mix(self, ctx: Context, stepped: NodeStep, matrix: MixingMatrix, key: Tensor) -> MixResult:
         state = stepped.after
         mixed = matrix.mix(model_of(state["server"]))
-        return MixResult({**state, "server": {**state["server"], **mixed}}, self.message_bytes(ctx, state))
+        return MixResult({**state, "server": {**state["server"], **mixed}}, self.bytes_per_message(ctx, state))

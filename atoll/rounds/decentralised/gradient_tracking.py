@@ -44,8 +44,8 @@ class GradientTracking(OnGraph):
         mixed = matrix.mix({"params": tree.add(x, tracked), "buffers": buffers, "tracked": tracked})
         server = {**state["server"], "params": mixed["params"], "buffers": mixed["buffers"]}
         after = {**state, "server": server, NAME: {"mixed": mixed["tracked"], "last": delta}}
-        return MixResult(after, self.message_bytes(ctx, state))
+        return MixResult(after, self.bytes_per_message(ctx, state))
 
-    def message_bytes(self, ctx: Context, state: Tree) -> int:
+    def bytes_per_message(self, ctx: Context, state: Tree) -> int:
         sent = {**model_of(state["server"]), "tracked": state[NAME]["mixed"]}
         return wire_bytes(tree.rows(sent, 0))

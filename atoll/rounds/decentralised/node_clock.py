@@ -72,7 +72,7 @@ class NodeClocked(Clocked):
         inner = cast("Decentralised", self.inner)
         ids, nodes = ctx.sample()[0].numpy(), ctx.population
         topology = inner.matrix(nodes, ctx.number, key).topology
-        message = inner.message_bytes(ctx, tree.without(state, (NAME,)))
+        message = inner.bytes_per_message(ctx, tree.without(state, (NAME,)))
         begun = state[NAME]["now"].cpu().numpy()
         pace, compressing = (float(state[NAME][name]) for name in ("seconds_per_step", "seconds_to_compress"))
         device = self.clock.devices.profile(np.arange(nodes))

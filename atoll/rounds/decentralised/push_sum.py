@@ -44,9 +44,9 @@ class PushSum(OnGraph):
         mixed = matrix.mix({"x": tree.add(_times(own, weight), delta), "weight": weight})
         new = _times(mixed["x"], 1.0 / mixed["weight"])
         after = {**state, "server": {**state["server"], **new}, NAME: {"weight": mixed["weight"]}}
-        return MixResult(after, self.message_bytes(ctx, state))
+        return MixResult(after, self.bytes_per_message(ctx, state))
 
-    def message_bytes(self, ctx: Context, state: Tree) -> int:
+    def bytes_per_message(self, ctx: Context, state: Tree) -> int:
         sent = {**model_of(state["server"]), "weight": state[NAME]["weight"]}
         return wire_bytes(tree.rows(sent, 0))
 

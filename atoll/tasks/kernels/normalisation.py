@@ -73,7 +73,8 @@ def _moments(pixels: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 def _grouped(x: Tensor, groups: int) -> Tensor:
     """(N, channels, H, W) to (N, H, W, groups, channels of each)."""
-    return x.permute(0, 2, 3, 1).unflatten(3, (groups, -1))
+    pixels: Tensor = x.permute(0, 2, 3, 1).unflatten(3, (groups, -1))  # type: ignore[no-untyped-call]
+    return pixels
 
 
 def _together(x: Tensor) -> Tensor:

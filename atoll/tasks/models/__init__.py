@@ -14,11 +14,13 @@ from collections.abc import Callable
 from torch import nn
 
 from atoll.tasks.models.cnn import CNN
+from atoll.tasks.models.gan import Gan
 from atoll.tasks.models.lenet import LeNet
 from atoll.tasks.models.linear import Linear, logistic
 from atoll.tasks.models.lstm import CharLSTM, SentimentLSTM
 from atoll.tasks.models.mlp import MLP
 from atoll.tasks.models.resnet import resnet18, resnet50
+from atoll.tasks.models.supernet import CellNet, Supernet, derived_network, derived_operations
 from atoll.tasks.models.transformer import TransformerLM
 from atoll.tasks.models.vgg import VGG9, ChannelDropout
 
@@ -31,6 +33,9 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "vgg9": VGG9,
     "resnet18": resnet18,
     "resnet50": resnet50,
+    "supernet": Supernet,
+    "cell_net": CellNet,
+    "gan": Gan,
     "char_lstm": CharLSTM,
     "sentiment_lstm": SentimentLSTM,
     "transformer_lm": TransformerLM,
@@ -41,12 +46,17 @@ __all__ = [
     "MLP",
     "MODELS",
     "VGG9",
+    "CellNet",
     "ChannelDropout",
     "CharLSTM",
+    "Gan",
     "LeNet",
     "Linear",
     "SentimentLSTM",
+    "Supernet",
     "TransformerLM",
+    "derived_network",
+    "derived_operations",
     "logistic",
     "resnet18",
     "resnet50",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.core import AdversaryView, Attack, Info, Reducer, Spec, Stack, Total, Update, sees_all
+from atoll.reducers.around import ReducerAround
 from atoll.tree import Tree
 
 NAME = "attack"  # of its diagnostics
@@ -44,7 +45,7 @@ class ResidueEncoding(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Attacked(Reducer[Stack]):
+class Attacked(ReducerAround[Stack]):
     """Another reducer, given what attackers send in place of what they trained.
 
     All updates are kept until `finish`. The attackers stand behind the client's side of every transform: what they
@@ -90,23 +91,6 @@ class Attacked(Reducer[Stack]):
             kept = self.attack.observe(self._moved(total, partial), kept)
         ids = partial.info.id[attacks] if active else partial.info.id[:0]
         return total, {"inner": inner, "attack": kept, "round": state["round"]}, {**said, NAME: {"attackers": ids}}
-
-    @property
-    def assumes(self) -> str:  # type: ignore[override]
-        """What the inner reducer does."""
-        return self.inner.assumes
-
-    def tolerates(self, clients: int) -> int:
-        return self.inner.tolerates(clients)
-
-    def breaks_at(self, clients: int) -> int | None:
-        return self.inner.breaks_at(clients)
-
-    def check_cohort(self, clients: int) -> None:
-        self.inner.check_cohort(clients)
-
-    def needs_root(self) -> bool:
-        return self.inner.needs_root()
 
     def _inner_state(self, state: Tree) -> Tree:
         """The inner reducer's, with what the round has put there for it: the server's own update, who stays."""

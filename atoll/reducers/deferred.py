@@ -9,11 +9,12 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Reducer, Stack, StackReducer, Total
+from atoll.reducers.around import ReducerAround
 from atoll.tree import Tree
 
 
 @dataclass(frozen=True)
-class Deferred(StackReducer):
+class Deferred(ReducerAround[Stack], StackReducer):
     """Another reducer, lifted at the end: a round with several servers finishes each one's rows of the stack."""
 
     inner: Reducer[Any]
@@ -25,20 +26,3 @@ class Deferred(StackReducer):
         like = tree.map(lambda x: x.new_zeros(x.shape[1:]), partial.updates.value)
         lifted = self.inner.lift(partial.updates, partial.info, key) if len(partial) else self.inner.zero(like)
         return self.inner.finish(lifted, state, key)
-
-    @property
-    def assumes(self) -> str:  # type: ignore[override]
-        """What the inner reducer does."""
-        return self.inner.assumes
-
-    def tolerates(self, clients: int) -> int:
-        return self.inner.tolerates(clients)
-
-    def breaks_at(self, clients: int) -> int | None:
-        return self.inner.breaks_at(clients)
-
-    def check_cohort(self, clients: int) -> None:
-        self.inner.check_cohort(clients)
-
-    def needs_root(self) -> bool:
-        return self.inner.needs_root()

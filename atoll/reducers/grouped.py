@@ -11,6 +11,7 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.core import Info, Reducer, Spec, Total, Update
+from atoll.reducers.around import ReducerAround
 from atoll.tree import Tree
 
 EDGES = "edges"  # of its diagnostics: what the round takes each group's total from
@@ -18,7 +19,7 @@ _NOBODY = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Grouped(Reducer[dict[int, Any]]):
+class Grouped(ReducerAround[dict[int, Any]]):
     """The named reducer in each group on its own; the total is the sum of theirs.
 
     A partial aggregate has one of the inner reducer's for each group that came. Every group has a state of its own.
@@ -68,11 +69,6 @@ class Grouped(Reducer[dict[int, Any]]):
         said = {str(g): end[2] for g, end in ends.items() if end[2]}
         new = {**state, **{str(g): end[1] for g, end in ends.items()}}
         return reduce(Total.merge, totals), new, {**said, EDGES: _rows(came, totals)}
-
-    @property
-    def assumes(self) -> str:  # type: ignore[override]
-        """What the inner reducer does, in every group."""
-        return self.inner.assumes
 
     def tolerates(self, clients: int) -> int:
         return self.inner.tolerates(clients // self.groups)

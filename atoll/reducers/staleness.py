@@ -10,6 +10,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Info, Reducer, Spec, Total, Update
+from atoll.reducers.around import ReducerAround
 from atoll.tree import Tree
 
 StalenessShape = Literal["constant", "polynomial", "hinge"]
@@ -43,7 +44,7 @@ class StalenessDiscount:
 
 
 @dataclass(frozen=True, eq=False)
-class Discounted(Reducer[Any]):
+class Discounted(ReducerAround[Any]):
     """Another reducer, given s(t) u in place of an update u that is t steps old. Weights stay what they are.
 
     With the mean this is FedBuff's sum of s_k w_k u_k over the sum of w_k (Nguyen et al., 2022). No update grows, so a
@@ -77,20 +78,3 @@ class Discounted(Reducer[Any]):
 
     def finish(self, partial: Any, state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
         return self.inner.finish(partial, state, key)
-
-    @property
-    def assumes(self) -> str:  # type: ignore[override]
-        """What the inner reducer does."""
-        return self.inner.assumes
-
-    def tolerates(self, clients: int) -> int:
-        return self.inner.tolerates(clients)
-
-    def breaks_at(self, clients: int) -> int | None:
-        return self.inner.breaks_at(clients)
-
-    def check_cohort(self, clients: int) -> None:
-        self.inner.check_cohort(clients)
-
-    def needs_root(self) -> bool:
-        return self.inner.needs_root()

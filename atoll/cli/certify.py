@@ -16,7 +16,7 @@ def certify(
     seed: Annotated[int, typer.Option(help="Of the noise of the votes.")] = 0,
     device: Where = "auto",
 ) -> None:
-    """Certify a run with server.crfl: how large must a backdoor be?
+    """Certify a CRFL run: how large must a backdoor be?
 
     Lets noisy models vote on the test data and writes certificate.json; `atoll report` shows it.
     """

@@ -70,7 +70,7 @@ from atoll.experiment.start import started_from
 from atoll.experiment.task import make_task, whole_numbers
 from atoll.experiment.watched import TRAIN_LOSS, Watched, check_watched, choose_watched, recorded
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
-from atoll.rounds import ROUNDS, Averaged, ClientGroups, CompressedBroadcast, Recompute, SecureRecord
+from atoll.rounds import ROUNDS, Averaged, CompressedBroadcast, Recompute, SecureRecord, SentByGroup
 from atoll.schedules import Schedule
 from atoll.tasks import Loss, Metric, PrivateTask, Supervised
 from atoll.transforms import TRANSFORMS
@@ -246,7 +246,7 @@ def assemble(
     written, chain = chain, with_secure_sum(chain, experiment.secure)
     wanted = reports_wanted(experiment, population.size) or participation.size
     _check_told(topology, chain, private is not None)
-    grouped = ClientGroups.around(topology, algorithm, model, written, clients, experiment.seed)
+    grouped = SentByGroup.around(topology, algorithm, model, written, clients, experiment.seed)
     round = in_secret(_round(experiment, grouped, task, model, algorithm), experiment, algorithm, model, wanted)
     round = in_virtual_time(round, experiment, population, training, dataset.labels)
     reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **named))

@@ -8,7 +8,6 @@ from atoll.rounds.asynchronous_names import asynchronous, fedasync, fedbuff
 from atoll.rounds.averaged import Averaged
 from atoll.rounds.central import Central
 from atoll.rounds.certified import CLIPPED, Certified, vote_counts
-from atoll.rounds.client_groups import ClientGroups, group_of_clients
 from atoll.rounds.clocked import Clocked
 from atoll.rounds.clustered_fl import ClusteredFL
 from atoll.rounds.compressed_broadcast import CompressedBroadcast
@@ -36,6 +35,7 @@ from atoll.rounds.recompute import Recompute
 from atoll.rounds.ring import Ring
 from atoll.rounds.secure_record import SecureRecord
 from atoll.rounds.secured import Secured
+from atoll.rounds.sent_by_group import SentByGroup, group_of_clients
 from atoll.rounds.server_step import ServerStep, client_key, server_state, server_step
 from atoll.rounds.swarm import Swarm
 from atoll.rounds.under_attack import UnderAttack
@@ -69,7 +69,6 @@ __all__ = [
     "Central",
     "Certified",
     "Choco",
-    "ClientGroups",
     "Clocked",
     "ClusteredFL",
     "CompressedBroadcast",
@@ -90,6 +89,7 @@ __all__ = [
     "Ring",
     "SecureRecord",
     "Secured",
+    "SentByGroup",
     "ServerStep",
     "Swarm",
     "UnderAttack",

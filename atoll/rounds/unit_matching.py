@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from atoll.core import Model, UnitLayer
@@ -97,4 +96,6 @@ def _orders(incoming: Tensor, weights: Tensor, turns: int) -> Tensor:
 def _assigned(reference: NDArray[np.float64], own: NDArray[np.float64]) -> NDArray[np.int64]:
     """For each unit of the reference, the unit that is paired with it: the least sum of |a - b|^2."""
     # |a|^2 and |b|^2 are in every pairing once, so that the products decide.
+    from scipy.optimize import linear_sum_assignment  # slow to import
+
     return np.asarray(linear_sum_assignment(reference @ own.T, maximize=True)[1])

@@ -14,7 +14,7 @@ from atoll.algorithms.distilling import turns
 from atoll.core import Chain, PublicExamples
 from atoll.data import Partition
 from atoll.errors import ConfigError
-from atoll.rounds import Central, ClientGroups
+from atoll.rounds import Central, SentByGroup
 from atoll.tasks import Classification, Supervised
 from atoll.testing.assertions import distance
 from atoll.testing.harness import federation, stack
@@ -132,8 +132,8 @@ def test_fedmd_digests_and_revisits_as_plain_pytorch_does() -> None:
 def test_narrow_models_of_fedmd_never_grow_and_no_weights_travel() -> None:
     made = problem()
     algorithm = FedMD(made.task, LR, public(), widths=(1.0, 0.5))
-    round = ClientGroups.around(Central(), algorithm, made.model, Chain(), 3, seed=0)
-    assert isinstance(round, ClientGroups)
+    round = SentByGroup.around(Central(), algorithm, made.model, Chain(), 3, seed=0)
+    assert isinstance(round, SentByGroup)
     run = federation(made, algorithm, stack, round=round)
     for _ in range(3):
         run.run(run.everyone())

@@ -14,7 +14,7 @@ from atoll.core import Chain, Round
 from atoll.data import Partition
 from atoll.engines import Loop, Threads
 from atoll.errors import ConfigError
-from atoll.rounds import Central, ClientGroups, Gossip
+from atoll.rounds import Central, Gossip, SentByGroup
 from atoll.tasks import Classification, Supervised
 from atoll.testing.assertions import distance
 from atoll.testing.harness import EngineFactory, Federation, federation, stack
@@ -61,14 +61,14 @@ def heterofl(made: Problem, scaler: bool = True, widths: tuple[float, ...] = WID
     return HeteroFL(made.task, LR, widths, shares, scaler, **more)
 
 
-def grouped(made: Problem, algorithm: HeteroFL, inner: Round | None = None, chain: Chain | None = None) -> ClientGroups:
+def grouped(made: Problem, algorithm: HeteroFL, inner: Round | None = None, chain: Chain | None = None) -> SentByGroup:
     size = made.partition.size
-    round = ClientGroups.around(inner or Central(), algorithm, made.model, chain or Chain(), size, seed=1)
-    assert isinstance(round, ClientGroups)
+    round = SentByGroup.around(inner or Central(), algorithm, made.model, chain or Chain(), size, seed=1)
+    assert isinstance(round, SentByGroup)
     return round
 
 
-def trained(rounds: int, scaler: bool = True, engine: EngineFactory = stack) -> tuple[Federation, ClientGroups]:
+def trained(rounds: int, scaler: bool = True, engine: EngineFactory = stack) -> tuple[Federation, SentByGroup]:
     made = problem()
     algorithm = heterofl(made, scaler)
     round = grouped(made, algorithm)

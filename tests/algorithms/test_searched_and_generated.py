@@ -13,7 +13,7 @@ from atoll.core import Chain
 from atoll.data import Partition
 from atoll.engines import Loop
 from atoll.errors import ConfigError
-from atoll.rounds import Central, ClientGroups
+from atoll.rounds import Central, SentByGroup
 from atoll.tasks import Classification, Supervised
 from atoll.tasks.models import CellNet, Supernet, derived_network
 from atoll.tasks.models.gan import Gan
@@ -169,7 +169,7 @@ def perceptron() -> nn.Module:
 
 def semi(made: Problem, **options: Any) -> tuple[PseudoLabels, Any]:
     algorithm = PseudoLabels(made.task, LR, **options)
-    return algorithm, ClientGroups.around(Central(), algorithm, made.model, Chain(), made.partition.size, seed=3)
+    return algorithm, SentByGroup.around(Central(), algorithm, made.model, Chain(), made.partition.size, seed=3)
 
 
 def test_pseudo_labels_of_clients_that_all_have_labels_are_fedavg() -> None:

@@ -21,7 +21,7 @@ from atoll.testing.problems import network
 from tests.support.stateless_engine import StatelessEngine
 from tests.tasks.test_models import build
 
-DENSE = {"linear", "logistic", "mlp"}
+DENSE = {"linear", "logistic", "mlp", "gan"}
 CONVOLUTION = nn.Conv2d(1, 1, 1)
 
 

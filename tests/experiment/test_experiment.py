@@ -737,7 +737,8 @@ def test_every_builder_is_described_in_words(kind: str, name: str) -> None:
     [item] = [item for item in describe(kind) if item.name == name]
     assert item.meaning.endswith(".")
     assert 10 <= len(item.meaning) <= 120
-    said = r"(an? )?(number|whole number|text|path|list of|table|optimizer|reducer|data set|true or false|'|anything).*"
+    kinds = "number|whole number|text|path|list of|table|optimizer|reducer|data set|graph|transform"
+    said = rf"(an? )?({kinds}|true or false|'|anything).*"
     assert all(re.fullmatch(said, option.type) for option in item.options), item.options
 
 

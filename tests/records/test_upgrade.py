@@ -78,7 +78,7 @@ def test_an_old_name_is_refused_with_the_new_one(owner: str, old: str, new: str)
 
 @pytest.mark.parametrize(("owner", "old", "new"), OPTIONS)
 def test_the_new_name_is_an_option_and_the_old_one_is_none(owner: str, old: str, new: str) -> None:
-    builders = [registry[owner] for registry in CATALOGUE.values() if owner in registry]
+    builders = [CATALOGUE[kind][owner] for kind in ("transforms", "cohorts") if owner in CATALOGUE[kind]]
     known = schema(builders[0] if builders else LocalPrivacyTable)
     assert len(builders) == (owner != "local.privacy")
     assert new in known

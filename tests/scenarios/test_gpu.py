@@ -370,7 +370,7 @@ def test_rounds_on_promises_leave_out_whom_the_loop_leaves_out(name: str, bad: t
             ours, theirs = stack.run(ids), loop.run(ids)
             assert ours.columns().finite.tolist() == theirs.columns().finite.tolist() == [i not in bad for i in ids]
             assert ours.changed == theirs.changed == (not set(ids) <= set(bad))
-            assert ours.diagnostics == theirs.diagnostics
+            torch.testing.assert_close(ours.diagnostics, theirs.diagnostics, rtol=1e-3, atol=1e-5)
     assert distance(stack.state, loop.state) < 1e-4
     assert distance(stack.rows(), loop.rows()) < 1e-4
     assert torch.equal(stack.store.touched, loop.store.touched)

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array, diags_array
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from torch import Tensor
 
 from atoll import tree
 from atoll.rounds.decentralised.topology import Floats, Topology
 from atoll.tree import Tree
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array  # slow to import, and few runs have a graph
 
 DENSE = 128  # nodes up to which the product is a dense one
 _EIGEN = 1500  # nodes up to which all eigenvalues are computed
@@ -47,6 +49,8 @@ class MixingMatrix:
     @cached_property
     def sparse(self) -> csr_array:
         """(N, N) in float64."""
+        from scipy.sparse import csr_array, diags_array
+
         return csr_array(self.topology.matrix(self.weights) + diags_array(self.kept))
 
     @cached_property
@@ -129,6 +133,8 @@ def _host_product(matrix: csr_array, x: Tensor) -> Tensor:
 def _gap_by_lanczos(matrix: csr_array) -> float | None:
     """The largest eigenvalue of W - 11'/N, by size; None where neighbours of it are too near, as on a long ring."""
     nodes = matrix.shape[0]
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
     deflated = LinearOperator(matrix.shape, lambda v: matrix @ v.ravel() - v.mean(), dtype=np.float64)
     try:
         start = np.sin(np.arange(1, nodes + 1))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array  # slow to import
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -76,10 +77,14 @@ class Topology:
     @cached_property
     def components(self) -> int:
         """Parts between which nothing travels, or only one way."""
+        from scipy.sparse.csgraph import connected_components
+
         return int(connected_components(self.matrix(np.ones(self.edges)), connection="strong")[0])
 
     def matrix(self, values: Floats) -> csr_array:
         """(N, N): a row for each target, a column for each source, these values at the edges."""
+        from scipy.sparse import csr_array
+
         return csr_array((values, (self.target, self.source)), shape=(self.nodes, self.nodes))
 
     def pairs(self) -> list[list[int]]:

@@ -222,8 +222,7 @@ def test_the_terminal_counts_the_cells_in_which_an_epsilon_holds() -> None:
 
 
 def test_a_file_from_before_still_loads() -> None:
-    private = ("-dp", "-hybrid")
-    before = [path for path in COMMITTED if not path.parent.name.endswith(private)]
+    before = [path for path in COMMITTED if "-dp" not in path.parent.name and "-hybrid" not in path.parent.name]
     assert before
     for path in before:
         assert all(run.privacy == {} for one in read_results(path).cells for run in one.runs)

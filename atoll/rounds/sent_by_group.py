@@ -35,7 +35,7 @@ from atoll.wire import wire_bytes
 
 
 @dataclass(frozen=True, eq=False)
-class ClientGroups(RoundAround):
+class SentByGroup(RoundAround):
     """A round around another, whose requests it sends on with a row for each client: the same model, its own group.
 
     Where groups hold parts of the model, only these travel, and every number is averaged over those who hold it.

@@ -28,6 +28,7 @@ def test_every_example_file_runs(
     assert len(run.history) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda p: p.stem)
 def test_every_sweep_among_the_examples_runs(path: Path, tmp_path: Path) -> None:
     short = atoll.sweep.plan(path, ["rounds=1", "sweep.seeds=2", "engine=vector"])

@@ -55,6 +55,7 @@ def test_entries_arrive_at_their_places_and_other_ones_in_the_next_round() -> No
     assert not torch.equal(first["w"] != 0, second["w"] != 0)
 
 
+@pytest.mark.slow
 def test_over_many_rounds_it_is_right_on_average() -> None:
     mask, rounds = SharedMask(0.2), 3000
     state, total = mask.init(LIKE)[0], torch.zeros(7)

@@ -160,6 +160,7 @@ def test_workers_do_the_same_with_their_share_of_the_threads_and_what_befalls_on
         assert [e["model"] for e in run.history] == [e["model"] for e in by_hand.history]
 
 
+@pytest.mark.slow
 def test_a_program_without_a_guard_is_told_so_and_begins_nothing_twice(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(f"import atoll\natoll.sweep.run({BASE!r}, 'runs', jobs=2)\n")
     done = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, text=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from atoll import rng, tree
-from atoll.algorithms import ALGORITHMS, Snapshot, keep_statistics_local
+from atoll.algorithms import ALGORITHMS, Snapshot, Statistics, keep_statistics_local
 from atoll.core import (
     Algorithm,
     Chain,
@@ -38,10 +38,10 @@ from atoll.data import (
     noisy,
 )
 from atoll.engines import ENGINES, Choice
+from atoll.engines.ranks import launched
 from atoll.errors import ConfigError
 from atoll.experiment.attack_setup import AttackPlan, attack_notes, bounded, plan_attack
 from atoll.experiment.clock_setup import in_virtual_time, make_sampler, reports_wanted
-from atoll.experiment.data_notes import data_notes
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.defence_setup import (
     WithoutServer,
@@ -53,13 +53,11 @@ from atoll.experiment.defence_setup import (
     root_share,
     with_root,
 )
-from atoll.experiment.device import Device, find_device
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.measured import add_metrics, leading_metric
 from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
-from atoll.experiment.round_setup import around, check_told
 from atoll.experiment.secure_setup import (
     check_bounded,
     check_seen,
@@ -69,14 +67,16 @@ from atoll.experiment.secure_setup import (
     with_secure_sum,
 )
 from atoll.experiment.start import started_from
-from atoll.experiment.task import make_task
+from atoll.experiment.task import make_task, whole_numbers
 from atoll.experiment.watched import TRAIN_LOSS, Watched, check_watched, choose_watched, recorded
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
-from atoll.rounds import ROUNDS, SecureRecord, SentByGroup
+from atoll.rounds import ROUNDS, Averaged, CompressedBroadcast, Recompute, SecureRecord, SentByGroup
 from atoll.schedules import Schedule
 from atoll.tasks import Loss, Metric, PrivateTask, Supervised
 from atoll.transforms import TRANSFORMS
 from atoll.tree import Tree
+
+Device: TypeAlias = str  # "auto", "cpu", "cuda", or one GPU of several: "cuda:1"
 
 
 @dataclass(frozen=True)
@@ -245,9 +245,9 @@ def assemble(
     chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
     written, chain = chain, with_secure_sum(chain, experiment.secure)
     wanted = reports_wanted(experiment, population.size) or participation.size
-    check_told(topology, chain, private is not None)
+    _check_told(topology, chain, private is not None)
     grouped = SentByGroup.around(topology, algorithm, model, written, clients, experiment.seed)
-    round = in_secret(around(experiment, grouped, task, model, algorithm), experiment, algorithm, model, wanted)
+    round = in_secret(_round(experiment, grouped, task, model, algorithm), experiment, algorithm, model, wanted)
     round = in_virtual_time(round, experiment, population, training, dataset.labels)
     reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **named))
     check_cohort(reducer, wanted)
@@ -256,7 +256,7 @@ def assemble(
     if attack is not None:
         round, reducer, population = attack.around(round), attack.reducing(reducer), attack.reading(population)
     who = (experiment, dataset, partition, training, held, population, sampler)
-    notes = [*data_notes(dataset, training, local.batch, experiment.evaluate.rows, metrics), *said]
+    notes = [*_notes(dataset, training, local.batch, experiment.evaluate.rows, metrics), *said]
     others = tuple(second.tasks.values())
     setup = Setup(
         *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others,
@@ -293,6 +293,27 @@ def _clients(experiment: Experiment, training: Partition, pooled: bool, topology
     return population, sampler
 
 
+def _round(experiment: Experiment, round: Round, task: Supervised, model: Model, algorithm: Algorithm) -> Round:
+    """The topology, with what goes around it: a second pass for BatchNorm's statistics, an average of models."""
+    if model["buffers"] and experiment.task.batch_norm == "recompute":
+        round = Recompute.around(round, Statistics(task), model["buffers"])
+    if experiment.broadcast:
+        codecs = [build(TRANSFORMS, t, where=f"broadcast.{i}") for i, t in enumerate(experiment.broadcast)]
+        round = CompressedBroadcast.around(round, codecs)
+    decay = None if experiment.server is None else experiment.server.ema
+    return round if decay is None else Averaged.around(round, decay, algorithm)
+
+
+def _check_told(round: Round, chain: Chain, private: bool) -> None:
+    """What clients say beside their updates has no noise on it."""
+    told = round.tells()
+    if told is not None and (private or chain.mechanisms()):
+        raise ConfigError(
+            f"round.name: in this round a client tells the server {told}, which noise on its updates or gradients does "
+            "not cover: there is no epsilon. Leave the noise out, or use round.name = 'central'."
+        )
+
+
 def _whole(experiment: Experiment, algorithm: Algorithm) -> Algorithm:
     """The algorithm, if it has all that is asked of one: a name may be an import path to anything."""
     missing = missing_hooks(algorithm)
@@ -313,6 +334,33 @@ def _check_repeats(experiment: Experiment, algorithm: Algorithm, sampler: Any) -
         )
 
 
+def find_device(name: Device) -> torch.device:
+    """The device asked for, if it is there."""
+    kind, _, number = name.partition(":")
+    if name == "mps":
+        raise ConfigError(
+            "device: 'mps' has not been shown to give the same results as others, so it is not taken. Use 'cpu'."
+        )
+    if name not in ("auto", "cpu", "cuda") and not (kind == "cuda" and number.isdecimal()):
+        raise ConfigError(f"device: must be 'auto', 'cpu', 'cuda' or one GPU such as 'cuda:1' (got {name!r}).")
+    there = torch.cuda.is_available()
+    if kind == "cuda" and not there:
+        raise ConfigError(f"device: {name!r} was asked for, but torch sees no GPU here. Use device = 'cpu' or 'auto'.")
+    if number:
+        _use_gpu(int(number))
+    return torch.device("cuda" if kind == "cuda" or (name == "auto" and there) else "cpu")
+
+
+def _use_gpu(number: int) -> None:
+    """From here on "cuda" is this one."""
+    if launched():
+        raise ConfigError("device: under torchrun every process has a GPU of its own. Use device = 'cuda' or 'auto'.")
+    count = torch.cuda.device_count()
+    if number >= count:
+        raise ConfigError(f"device: there is no 'cuda:{number}', torch sees {count} GPU(s): 0 to {count - 1}.")
+    torch.cuda.set_device(number)
+
+
 def make_partition(experiment: Experiment, dataset: Dataset) -> Partition:
     """The clients that the experiment names, or the natural ones."""
     entry = experiment.partition or usual_partition(dataset.name, dataset.keys)
@@ -325,3 +373,27 @@ def _held_out(experiment: Experiment, partition: Partition) -> tuple[Partition, 
     if share == 0:
         return partition, None
     return partition.split(share, rng.key(experiment.seed, "holdout"))
+
+
+def _notes(
+    dataset: Dataset, training: Partition, batch: int, rows: int | str, metrics: Mapping[str, Metric]
+) -> list[str]:
+    found = list(dataset.notes)
+    few = int((training.sizes < batch).sum())
+    if few:
+        found.append(
+            f"{few} of {training.size} clients have fewer examples than local.batch = {batch} "
+            f"(the smallest {int(training.sizes.min())}): each of their epochs is one smaller batch."
+        )
+    if rows != "all" and dataset.test is not None and len(dataset.test["y"]) > int(rows):
+        found.append(
+            f"Metrics are of {int(rows):,} of the {len(dataset.test['y']):,} test examples, the same ones in every "
+            'round. For all of them: evaluate.rows = "all".'
+        )
+    if dataset.kind == "regression" and whole_numbers(dataset) and "accuracy" not in metrics:
+        found.append("The targets are floats, so this is regression. If they are classes, give them as integers.")
+    if dataset.kind == "classification" and dataset.test is not None:
+        unseen = sorted(set(dataset.test["y"].unique().tolist()) - set(dataset.train["y"].unique().tolist()))
+        if unseen:
+            found.append(f"The test data has labels that no training example has: {', '.join(map(str, unseen[:8]))}.")
+    return found

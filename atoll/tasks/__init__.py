@@ -3,6 +3,7 @@
 from atoll.tasks.dp_sgd import PrivateTask, leak_error, unsupported_parts
 from atoll.tasks.ghost import ghost_layers
 from atoll.tasks.layers import make_stackable
+from atoll.tasks.lora import LoraLinear, adapted, merged
 from atoll.tasks.losses import BatchLoss, Loss, batch_loss, loss_of_one_logit
 from atoll.tasks.metrics import METRICS, USUAL, Better, Metric, ScoreFunction, better, metrics_for, spread
 from atoll.tasks.models import MODELS
@@ -19,6 +20,7 @@ __all__ = [
     "BatchLoss",
     "Better",
     "Classification",
+    "LoraLinear",
     "Loss",
     "Metric",
     "NextToken",
@@ -27,12 +29,14 @@ __all__ = [
     "Regression",
     "ScoreFunction",
     "Supervised",
+    "adapted",
     "batch_loss",
     "better",
     "ghost_layers",
     "leak_error",
     "loss_of_one_logit",
     "make_stackable",
+    "merged",
     "metrics_for",
     "spread",
     "unsupported_parts",

@@ -132,6 +132,9 @@ class PrivateTask:
     def head_shape(self) -> tuple[int, int]:
         return self.task.head_shape()
 
+    def is_cross_entropy(self) -> bool:
+        return self.task.is_cross_entropy()
+
     def unit_layers(self) -> tuple[UnitLayer, ...]:
         return self.task.unit_layers()
 

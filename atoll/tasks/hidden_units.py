@@ -15,6 +15,7 @@ from atoll import rng
 from atoll.core import UnitAxis, UnitLayer, unit_axes, unit_mask
 from atoll.errors import ConfigError
 from atoll.tasks.layers import BatchNorm
+from atoll.tasks.lora import LoraLinear
 from atoll.tree import Tree
 
 _WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -72,6 +73,11 @@ def _recorder(calls: list[tuple[str, nn.Module]], name: str) -> Callable[..., No
 
 def _check(owners: list[tuple[str, nn.Module]], calls: list[tuple[str, nn.Module]]) -> None:
     for name, layer in owners:
+        if isinstance(layer, LoraLinear):
+            raise ConfigError(
+                f"task.lora: {name or 'the model'!r} has an adapter, whose base is frozen: its hidden units can be "
+                "neither cut nor exchanged. Leave task.lora out, or use another algorithm or round."
+            )
         if not isinstance(layer, (*_WEIGHTED, BatchNorm)) or getattr(layer, "groups", 1) != 1:
             raise ConfigError(
                 f"task.model: {name or 'the model'!r} is a {type(layer).__name__}, which has no hidden units that "

@@ -6,7 +6,6 @@ mask and the key of the batch from the forward pass they are in (one per thread)
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from atoll.errors import ConfigError
 from atoll.tasks.kernels import ChannelsLastGroupNorm, Conv2d, MaxPool2d, is_replaceable_conv, is_replaceable_pool
+from atoll.tasks.lora import shared_copy
 
 BatchNormPolicy = Literal["average", "local", "recompute", "freeze", "group"]
 
@@ -159,7 +159,7 @@ _GROUPS, _FEATURES, _VALUES = 32, 8, 3
 
 def make_stackable(model: nn.Module, policy: BatchNormPolicy = "average") -> nn.Module:
     """A copy of the model with keyed dropout and explicit BatchNorm (or GroupNorm, if that is the policy)."""
-    model = copy.deepcopy(model)
+    model = shared_copy(model)
     holder = nn.ModuleDict({"model": model})  # so that a model that is itself such a layer can be replaced
     names = {layer: name for name, layer in model.named_modules()}
     replacements: dict[nn.Module, nn.Module] = {}  # a layer that stands in two places is still one layer
@@ -231,7 +231,7 @@ def keyed(model: nn.Module) -> bool:
 
 def norm_names(model: nn.Module) -> tuple[str, ...]:
     """The names of everything that belongs to normalisation layers."""
-    kinds = (BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm1d, nn.InstanceNorm2d)
+    kinds = (BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.InstanceNorm1d, nn.InstanceNorm2d)
     norms = [(n, m) for n, m in model.named_modules() if isinstance(m, kinds)]
     return tuple(f"{n}.{k}" if n else k for n, m in norms for k in m.state_dict())
 

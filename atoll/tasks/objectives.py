@@ -9,10 +9,10 @@ from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from atoll.core import class_logits, is_one_logit
-from atoll.tasks.losses import BatchLoss, ExampleLoss, masked_mean
+from atoll.tasks.losses import BatchLoss, ExampleLoss, WeightedCrossEntropy, masked_mean
 from atoll.tree import Tree
 
 
@@ -71,6 +71,15 @@ class Classification:
     top: tuple[int, ...] = ()
     loss: BatchLoss = ExampleLoss(_class_loss)
     extra: frozenset[str] = frozenset()  # columns beyond the usual ones, that metrics ask for
+
+    @property
+    def is_cross_entropy(self) -> bool:
+        """Is the loss the plain mean of it: no weights, no labels that are ignored, no smoothing?"""
+        loss = self.loss
+        if isinstance(loss, WeightedCrossEntropy):
+            smooth = isinstance(loss.module, nn.CrossEntropyLoss) and loss.module.label_smoothing == 0
+            return smooth and loss.separable
+        return isinstance(loss, ExampleLoss) and loss.rows is _class_loss and loss.separable
 
     def batch_loss(self, out: Tensor, y: Tensor, mask: Tensor) -> Tensor:
         return self.loss.batch(out, y, mask)

@@ -16,6 +16,7 @@ from atoll.core import Model, StepNeeds, UnitLayer
 from atoll.errors import ConfigError
 from atoll.tasks.hidden_units import check_units_stay_apart, unit_layers
 from atoll.tasks.layers import BatchNorm, BatchNormPolicy, forward_pass, keyed, last_linear, make_stackable, norm_names
+from atoll.tasks.lora import merged, merged_state, shared_copy
 from atoll.tasks.objectives import Classification, Objective
 from atoll.tree import Tree
 
@@ -42,7 +43,26 @@ class Supervised:
         self._renewed = self._probe(example)
         self._units: tuple[UnitLayer, ...] | None = None  # found when somebody asks
         self.device = torch.device("cpu")
-        self.compute_dtype: torch.dtype | None = None  # what the model computes in, if not in what its weights are
+        self._compute_dtype: torch.dtype | None = None
+        self._cast_base: Tree = {}  # what is frozen, in that type
+
+    @property
+    def compute_dtype(self) -> torch.dtype | None:
+        """What the model computes in, if not in what its weights are."""
+        return self._compute_dtype
+
+    @compute_dtype.setter
+    def compute_dtype(self, dtype: torch.dtype | None) -> None:
+        self._compute_dtype = dtype
+        self._cast_base = {} if dtype is None else {k: _cast(v, dtype) for k, v in self.base().items()}
+
+    def base(self) -> Tree:
+        """The frozen parameters, which all clients share and nobody sends."""
+        return {k: v.detach() for k, v in self.model.named_parameters() if not v.requires_grad}
+
+    def shared(self) -> tuple[Tensor, ...]:
+        """All tensors of the base, in every type in which it is kept."""
+        return *self.base().values(), *self._cast_base.values()
 
     def init(self, key: Tensor) -> Model:
         """The model's own weights: whoever builds the module decides how they are drawn."""
@@ -174,11 +194,22 @@ class Supervised:
                     "task.model: has no normalisation layer, so nothing would stay with the clients. "
                     "Name what should stay in algorithm.keep, or take a model with one."
                 )
-            return norms
+            return self._learned(norms, "its normalisation layers")
         last = last_linear(self.model)
         if last is None:
             raise ConfigError("task.model: has no linear layer. Name what should stay with clients in algorithm.keep.")
-        return tuple(f"{last[0]}.{k}" if last[0] else k for k in last[1].state_dict())
+        names = tuple(f"{last[0]}.{k}" if last[0] else k for k in last[1].state_dict())
+        return self._learned(names, f"its last linear layer, {last[0]!r},")
+
+    def _learned(self, names: tuple[str, ...], what: str) -> tuple[str, ...]:
+        model = self.init(rng.key(0))
+        learned = tuple(k for k in names if k in model["params"] or k in model["buffers"])
+        if not learned:
+            raise ConfigError(
+                f"task.model: nothing of {what} learns, so nothing would stay with the clients. Name what should stay "
+                "in algorithm.keep, or let it learn (task.lora.targets, task.lora.also_train)."
+            )
+        return learned
 
     def head_shape(self) -> tuple[int, int]:
         last = last_linear(self.model)
@@ -186,6 +217,9 @@ class Supervised:
             raise ConfigError("task.model: has no linear layer, so there are no features that enter the last one.")
         classes = self.objective.classes if isinstance(self.objective, Classification) else 1
         return classes, last[1].in_features
+
+    def is_cross_entropy(self) -> bool:
+        return isinstance(self.objective, Classification) and self.objective.is_cross_entropy
 
     def unit_layers(self) -> tuple[UnitLayer, ...]:
         """Its layers in the order of a forward pass, and whose units they read; a ConfigError where units mix."""
@@ -202,11 +236,15 @@ class Supervised:
         return self._units
 
     def state(self, model: Model) -> Tree:
-        """A model keyed like the module's own state, so that `module.load_state_dict` takes it."""
+        """A model keyed like the module's own state, so that `module.load_state_dict` takes it; adapters are merged."""
         learned = {**model["params"], **model["buffers"]}
         own = self.original.state_dict() if self.batch_norm != "group" else self.model.state_dict()
         first = _first_names(self.model)
-        return {k: learned.get(first.get(k, k), v) for k, v in own.items()}
+        return merged_state(self.model, {k: learned.get(first.get(k, k), v) for k, v in own.items()})
+
+    def plain_module(self) -> nn.Module:
+        """A module that takes `state`, with the weights that training started from."""
+        return merged(self.model if self.batch_norm == "group" else self.original)
 
     def structure(self) -> Hashable:
         """Modules of one entry differ in what was drawn: what is learned is data, what is constant must be equal."""
@@ -220,6 +258,7 @@ class Supervised:
         """The same task with the module's constants on another device."""
         self.device = device
         self.model.to(device)
+        self.compute_dtype = self._compute_dtype  # of what is frozen there
         if self.objective.loss.module is not None:
             self.objective.loss.module.to(device)
         return self
@@ -232,7 +271,7 @@ class Supervised:
         state = {**params, **{k: v.clone() if k in self.mutable_buffers else v for k, v in buffers.items()}}
         x = batch["x"]
         if (to := self.compute_dtype) is not None:
-            state = {k: _cast(v, to) if k in params else v for k, v in state.items()}
+            state = {**self._cast_base, **{k: _cast(v, to) if k in params else v for k, v in state.items()}}
             x = tree.map(lambda values: _cast(values, to), x)
         with forward_pass(batch["mask"], batch.get("key")):
             out = _predictions(functional_call(model, state, *_arguments(x)))
@@ -245,7 +284,7 @@ class Supervised:
             return self.model
         if not hasattr(self._threads, "model"):
             with self._lock:
-                self._threads.model = copy.deepcopy(self.model)
+                self._threads.model = shared_copy(self.model)
         return self._threads.model  # type: ignore[no-any-return]
 
     def _probe(self, example: Tree) -> tuple[str, ...]:

@@ -42,9 +42,14 @@ SIZES: list[tuple[str, tuple[int, ...], int, dict[str, Any], int]] = [
     ("supernet", (1, 8, 8), 10, {}, 80 + 3 * (584 + 1608) + 3 * 5 + 90),
     ("cell_net", (1, 8, 8), 10, {}, 80 + 2 * 584 + 90),
     ("gan", (1, 8, 8), 10, {}, 17 * 64 + 65 * 64 + 65 * 64 + 65 * 10),
+    ("gkt", (1, 8, 8), 10, {}, 65 * 32 + 33 * 10 + 33 * 256 + 257 * 128 + 129 * 10),
+    ("gkt", (1, 8, 8), 10, {"channels": 4}, 40 + 257 * 32 + 33 * 10 + 33 * 256 + 257 * 128 + 129 * 10),
+    ("one_of", (1, 8, 8), 10, {}, 2 + 65 * 64 + 65 * 10 + 65 * 10),
     # pfl-research's 1,962,912 with 10,004 words, plus our learned positions (20 x 96) and last norm (2 x 96).
     ("transformer_lm", (20,), 10_004, {}, 1_962_912 + 20 * 96 + 2 * 96),
     ("transformer_lm", (20,), 10_004, {"tied": False}, 1_962_912 + 20 * 96 + 2 * 96 + 10_004 * 96),
+    ("llama", (40,), 90, {}, 90 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64) + 64),
+    ("llama", (40,), 90, {"preset": "smollm2-135m"}, 134_515_008),  # the count of the hub's own file
 ]
 
 # A small model of every kind. No dropout and no batch norm: those get their keys and their state from a task.
@@ -62,9 +67,12 @@ SMALL: dict[str, tuple[tuple[int, ...], int, dict[str, Any]]] = {
     "supernet": ((1, 8, 8), 3, {"channels": 4}),
     "cell_net": ((1, 8, 8), 3, {"operations": ["conv3", "skip", "average"], "channels": 4}),
     "gan": ((1, 4, 4), 3, {}),
+    "gkt": ((1, 4, 4), 3, {"features": 5, "widths": [6]}),
+    "one_of": ((4,), 3, {"of": [{"name": "mlp", "widths": [5]}, {"name": "linear"}]}),
     "transformer_lm": ((6,), 11, {"width": 8, "heads": 2, "feedforward": 12, "dropout": 0.0}),
+    "llama": ((6,), 11, {"width": 16, "heads": 4, "key_value_heads": 2, "feedforward": 12}),
 }
-TOKENS = {"char_lstm", "sentiment_lstm", "transformer_lm"}
+TOKENS = {"char_lstm", "sentiment_lstm", "transformer_lm", "llama"}
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +94,7 @@ def examples(name: str, *batch: int) -> Tensor:
 
 def targets(name: str, *batch: int) -> Tensor:
     inputs, outputs, _ = SMALL[name]
-    every_position = name in ("char_lstm", "transformer_lm")
+    every_position = name in ("char_lstm", "transformer_lm", "llama")
     return torch.randint(0, outputs, (*batch, *inputs) if every_position else batch)
 
 
@@ -139,7 +147,7 @@ def test_stacked_gradients_equal_those_of_each_client(name):
     for i, client in enumerate(clients):
         F.cross_entropy(client(x[i]).flatten(0, -2), y[i].flatten()).backward()
         for key, parameter in client.named_parameters():
-            if key.startswith("generator."):  # which the scores do not depend on
+            if key.startswith(("generator.", "classifier.")):  # which the scores do not depend on
                 assert not bool(stacked[key].any())
                 continue
             assert parameter.grad is not None, key
@@ -173,9 +181,11 @@ def test_an_evaluation_leaves_the_global_generator_alone(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_last_layer_is_a_linear_one(name):
-    model = build(name, tied=False) if name == "transformer_lm" else build(name)
+    model = build(name, tied=False) if name in ("transformer_lm", "llama") else build(name)
     *_, (last_name, last) = model.named_modules()
-    assert last_name == "head"
+    # a tower is the server's as a whole; each of one_of has a head; llama has the hub's names
+    special = {"gkt": "tower.1", "one_of": "networks.1.head", "llama": "lm_head"}
+    assert last_name == special.get(name, "head")
     assert isinstance(last, nn.Linear)
     assert last.out_features == SMALL[name][1]
 
@@ -435,6 +445,7 @@ def test_a_tied_transformer_scores_with_its_embedding():
         ("char_lstm", MNIST, r"'char_lstm' takes a window of tokens .* shape \(1, 28, 28\)"),
         ("sentiment_lstm", MNIST, r"'sentiment_lstm' takes a window of tokens"),
         ("transformer_lm", MNIST, r"'transformer_lm' takes a window of tokens"),
+        ("llama", MNIST, r"'llama' takes a window of tokens"),
     ],
 )
 def test_data_that_a_model_cannot_take_is_refused_with_advice(name, inputs, message):
@@ -455,3 +466,28 @@ def test_options_that_do_not_fit_together_are_refused():
         MODELS["transformer_lm"](inputs=(20,), outputs=50, heads=7)
     with pytest.raises(ConfigError, match=r"model.groups: must divide 64 channels \(got 3\)"):
         MODELS["resnet18"](inputs=CIFAR, outputs=10, norm="group", groups=3)
+
+
+def test_one_of_several_networks_is_that_network_and_others_learn_nothing():
+    model, x = build("one_of"), examples("one_of", 3)
+    for i, network in enumerate(model.networks):
+        params = {**detached(model), "kind": torch.eye(2)[i]}
+        assert torch.equal(functional_call(model, params, (x,)), network(x))
+        slopes = grad(loss_of(model))(params, x, targets("one_of", 3))
+        for name, g in slopes.items():
+            assert name == "kind" or bool(g.any()) == name.startswith(f"networks.{i}."), name
+
+
+@pytest.mark.parametrize(
+    ("of", "words"),
+    [
+        ([{"name": "mlp"}], "fewer than two"),
+        ([{"name": "mpl"}, {"name": "linear"}], r"task.model.of.0.name: .* Did you mean 'mlp'"),
+        ([{"name": "mlp"}, {"name": "one_of"}], r"task.model.of.1.name: 'one_of' is no network"),
+        ([{"name": "mlp"}, {"name": "mlp", "width": 3}], r"task.model.of.1.width: .* Options: widths"),
+        ([{"name": "mlp", "widths": [0]}, {"name": "mlp"}], r"task.model.of.0.widths: "),
+    ],
+)
+def test_networks_that_cannot_stand_side_by_side_are_refused(of, words):
+    with pytest.raises(ConfigError, match=words):
+        MODELS["one_of"](inputs=(4,), outputs=3, of=of)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from atoll.core import is_functional
 from atoll.tasks.kernels import operators
+from atoll.tasks.kernels.pair_pooling import pool_pairs, pools_pairs
 
 Pair = tuple[int, int]
 DEVICES = {"cuda"}
@@ -24,7 +25,8 @@ class MaxPool2d(nn.MaxPool2d):
     """nn.MaxPool2d; stacked clients take the quick gradient."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return max_pool2d(x, int(self.kernel_size)) if _has_kernel(x) else super().forward(x)  # type: ignore[arg-type]
+        size = int(self.kernel_size)  # type: ignore[arg-type]
+        return max_pool2d(x, size) if _has_kernel(x) or pools_pairs(x, size) else super().forward(x)
 
 
 def is_replaceable_pool(layer: nn.Module) -> bool:
@@ -38,7 +40,7 @@ def is_replaceable_pool(layer: nn.Module) -> bool:
 def max_pool2d(x: Tensor, size: int) -> Tensor:
     """The largest of every window of size x size, which do not overlap."""
     if not _has_kernel(x) or size > _LARGEST:
-        return F.max_pool2d(x, size)
+        return pool_pairs(x) if pools_pairs(x, size) else F.max_pool2d(x, size)
     out: Tensor = _MaxPool.apply(x, size)[0]  # type: ignore[no-untyped-call]
     return out
 

@@ -6,7 +6,8 @@ user may set, so its signature is their schema. All models keep to four rules:
 - they run under `torch.func.vmap` and `grad` with one set of parameters per client;
 - dropout and batch normalisation are modules, each called once in a pass, so that a task can replace them;
 - nothing else in `forward` draws random numbers;
-- the last layer is an `nn.Linear` called `head`, registered last (a tied `transformer_lm` has none).
+- the last layer is an `nn.Linear` called `head`, registered last (`lm_head` in a `llama`, whose names are the hub's;
+  a language model that is tied has none).
 """
 
 from collections.abc import Callable
@@ -15,10 +16,13 @@ from torch import nn
 
 from atoll.tasks.models.cnn import CNN
 from atoll.tasks.models.gan import Gan
+from atoll.tasks.models.gkt import Gkt
 from atoll.tasks.models.lenet import LeNet
 from atoll.tasks.models.linear import Linear, logistic
+from atoll.tasks.models.llama import Llama
 from atoll.tasks.models.lstm import CharLSTM, SentimentLSTM
 from atoll.tasks.models.mlp import MLP
+from atoll.tasks.models.one_of import OneOf
 from atoll.tasks.models.resnet import resnet18, resnet50
 from atoll.tasks.models.supernet import CellNet, Supernet, derived_network, derived_operations
 from atoll.tasks.models.transformer import TransformerLM
@@ -36,9 +40,12 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "supernet": Supernet,
     "cell_net": CellNet,
     "gan": Gan,
+    "gkt": Gkt,
+    "one_of": OneOf,
     "char_lstm": CharLSTM,
     "sentiment_lstm": SentimentLSTM,
     "transformer_lm": TransformerLM,
+    "llama": Llama,
 }
 
 __all__ = [
@@ -50,8 +57,11 @@ __all__ = [
     "ChannelDropout",
     "CharLSTM",
     "Gan",
+    "Gkt",
     "LeNet",
     "Linear",
+    "Llama",
+    "OneOf",
     "SentimentLSTM",
     "Supernet",
     "TransformerLM",

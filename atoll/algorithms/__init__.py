@@ -12,6 +12,7 @@ from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.feddf import FedDF
 from atoll.algorithms.feddyn import FedDyn
 from atoll.algorithms.fedgan import FedGAN
+from atoll.algorithms.fedgkt import FedGKT
 from atoll.algorithms.fedmd import FedMD
 from atoll.algorithms.fednas import FedNAS
 from atoll.algorithms.fednova import FedNova
@@ -65,6 +66,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "heterofl": HeteroFL,
     "feddf": FedDF,
     "fedmd": FedMD,
+    "fedgkt": FedGKT,
     "fednas": FedNAS,
     "fedgan": FedGAN,
     "pseudo_labels": PseudoLabels,
@@ -84,6 +86,7 @@ __all__ = [
     "FedDF",
     "FedDyn",
     "FedGAN",
+    "FedGKT",
     "FedMD",
     "FedNAS",
     "FedNova",

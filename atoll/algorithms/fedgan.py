@@ -7,9 +7,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from atoll import rng, tree
+from atoll.algorithms.frechet import frechet_distance, random_features
 from atoll.algorithms.local import begin, delta_update, descend, move, row_noise
 from atoll.algorithms.optimizers import SGD, Optimizer, zero
-from atoll.core import Info, Model, Positive, Task, Total, Traits, Unsigned, Update, gradient_and_value
+from atoll.core import Info, Model, Positive, PublicExamples, Task, Total, Traits, Unsigned, Update, gradient_and_value
 from atoll.errors import ConfigError
 from atoll.tree import Tree
 
@@ -24,7 +25,9 @@ class FedGAN:
     For every batch the discriminator moves against supervised * CE(real, y) + softplus(-l(real)) + softplus(l(fake)),
     l = logsumexp of its class logits; then the generator, with `generator_lr`, against |mean f(real) - mean f(fake)|^2,
     f what enters the last layer (feature matching; Salimans et al., 2016). `coverage` in the record is the share of
-    classes that the discriminator sees in what the generator makes: in 1 of 4 K samples at least, K the classes.
+    classes that the discriminator sees in what the generator makes: in 1 of 4 K samples at least, K the classes. Where
+    the server has examples of its own (server.root), `frechet` is the distance of as many generated ones from them, in
+    16 random features (`frechet.py`).
     """
 
     task: Task
@@ -33,9 +36,11 @@ class FedGAN:
     supervised: Unsigned = 1.0
     optimizer: Optimizer = SGD()
     server_lr: Positive = 1.0
+    public: PublicExamples | None = None
 
     def traits(self) -> Traits:
-        return Traits(draws=True, records=("coverage",))
+        measured = ("coverage",) if self.public is None else ("coverage", "frechet")
+        return Traits(draws=True, records=measured, public=self.public is not None)
 
     def init(self, model: Model, key: Tensor) -> Tree:
         if not any(name.startswith(_PREFIX) for name in model["params"]):
@@ -43,7 +48,7 @@ class FedGAN:
                 "algorithm.name: fedgan trains a generator beside a discriminator, and the model has none. Use "
                 "task.model = 'gan'."
             )
-        return {**model, "coverage": zero(model["params"])}
+        return {**model, **dict.fromkeys(self.traits().records, zero(model["params"]))}
 
     def client_state(self, model: Model) -> Tree:
         return {}
@@ -71,7 +76,7 @@ class FedGAN:
 
     def apply(self, server: Tree, total: Total, key: Tensor) -> Tree:
         new = move(server, total.mean(), self.server_lr)
-        return {**new, "coverage": self._coverage(new)}
+        return {**new, "coverage": self._coverage(new), **self._frechet(new["params"])}
 
     def _against(self, params: Tree, buffers: Tree, batch: Tree, made: Tree) -> Tensor:
         """What the discriminator is to make small."""
@@ -90,10 +95,22 @@ class FedGAN:
     def _latent(self, params: Tree) -> tuple[int]:
         return (params[f"{_PREFIX}hidden.weight"].shape[-1],)
 
+    def _frechet(self, params: Tree) -> Tree:
+        if self.public is None:
+            return {}
+        made = self._samples(params, "frechet", len(self.public))
+        distance = frechet_distance(random_features(made), random_features(self.public.inputs["x"]))
+        return {"frechet": distance.to(zero(params))}
+
+    def _samples(self, params: Tree, name: str, count: int) -> Tensor:
+        """So many generated inputs, flat: the same noise in every round."""
+        noise = rng.normal(rng.key(name), (count, *self._latent(params))).to(tree.device(params))
+        return generated(params, noise, ())
+
     def _coverage(self, server: Tree) -> Tensor:
         params = server["params"]
-        noise = rng.normal(rng.key("coverage"), (_SAMPLES, *self._latent(params))).to(tree.device(params))
-        batch = {"x": generated(params, noise, ()), "mask": torch.ones(_SAMPLES, device=noise.device)}
+        made = self._samples(params, "coverage", _SAMPLES)
+        batch = {"x": made, "mask": torch.ones(_SAMPLES, device=made.device)}
         logits = self.task.logits(params, server["buffers"], batch, training=False)
         counts = F.one_hot(logits.argmax(-1), logits.shape[-1]).sum(0)
         return (counts * 4 * logits.shape[-1] >= _SAMPLES).float().mean()

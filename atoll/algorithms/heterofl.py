@@ -68,7 +68,7 @@ class HeteroFL:
     def traits(self) -> Traits:
         if len(self.widths) == 1:
             return Traits()
-        return Traits(groups=WidthClasses(even_shares(self.widths, self.shares), self.widths, self.task))
+        return Traits(groups=WidthClasses(even_shares(len(self.widths), self.shares), self.widths, self.task))
 
     def init(self, model: Model, key: Tensor) -> Tree:
         return model
@@ -129,9 +129,9 @@ def _masks(model: Model, axes: _Axes, width: Tensor) -> Model:
     return {part: {k: unit_mask(x, axes.get(k, ()), width) for k, x in model[part].items()} for part in model}
 
 
-def even_shares(widths: tuple[float, ...], shares: tuple[float, ...]) -> tuple[float, ...]:
-    """The shares of clients; the same for every width, unless they are given."""
-    return shares or (1.0 / len(widths),) * len(widths)
+def even_shares(groups: int, shares: tuple[float, ...]) -> tuple[float, ...]:
+    """The shares of clients; the same for every group, unless they are given."""
+    return shares or (1.0 / groups,) * groups
 
 
 def check_widths(widths: tuple[float, ...], shares: tuple[float, ...]) -> None:
@@ -143,9 +143,14 @@ def check_widths(widths: tuple[float, ...], shares: tuple[float, ...]) -> None:
             f"algorithm.widths: the widest is {max(widths):g}, so that a part of the model is never trained. Use 1.0 "
             "for one of them, or a narrower model."
         )
-    if shares and len(shares) != len(widths):
+    check_shares(shares, len(widths), "widths")
+
+
+def check_shares(shares: tuple[float, ...], groups: int, of: str) -> None:
+    """Refuse shares of clients that are not one for each group, or leave some clients out."""
+    if shares and len(shares) != groups:
         raise ConfigError(
-            f"algorithm.shares: {len(shares)} shares of {len(widths)} widths. Give one for each, or none for even ones."
+            f"algorithm.shares: {len(shares)} shares of {groups} {of}. Give one for each, or none for even ones."
         )
     if shares and abs(sum(shares) - 1.0) > 1e-6:
         even = ", ".join(f"{x / sum(shares):.3g}" for x in shares)

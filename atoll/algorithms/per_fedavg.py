@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor
 
 from atoll import tree
-from atoll.algorithms.local import difference, equal_weight, gradient, model_of, move
+from atoll.algorithms.local import check_divisor, difference, equal_weight, gradient, model_of, move
 from atoll.algorithms.optimizers import zero
 from atoll.core import Info, Model, Positive, Task, Total, Traits, Unsigned, Update, functional, gradient_and_value
 from atoll.tree import Tree
@@ -17,17 +17,22 @@ class PerFedAvg:
     """A start from which one gradient step suffices: MAML over clients (Fallah et al., 2020).
 
     The loss of a client is F_k(w) = f_k(w - inner_lr grad f_k(w)), and w_k <- w_k - lr grad F_k(w_k) on every batch,
-    with grad F = (I - inner_lr H) grad f(w - inner_lr grad f(w)). order = "exact" takes H by automatic differentiation,
-    "first" leaves it out (the paper's FO). Both gradients are of one batch, where the paper draws two. Clients count
-    alike. What a client has after training is the adapted model: one step of inner_lr for every batch, from what it
-    was sent. So what counts is evaluate.after = true.
+    with grad F = (I - inner_lr H) g, g = grad f(w - inner_lr grad f(w)). order = "exact" takes H g by automatic
+    differentiation, "hessian_free" as (grad f(w + delta g) - grad f(w - delta g)) / 2 delta (the paper's HF), "first"
+    leaves it out (FO). All gradients are of one batch, where the paper draws several. Clients count alike. What a
+    client has after training is the adapted model: one step of inner_lr for every batch, from what it was sent. So
+    what counts is evaluate.after = true.
     """
 
     task: Task
     lr: Positive
     inner_lr: Unsigned = 0.05
-    order: Literal["first", "exact"] = "first"
+    order: Literal["first", "exact", "hessian_free"] = "first"
     server_lr: Positive = 1.0
+    delta: Positive = 0.001  # of the difference of gradients
+
+    def __post_init__(self) -> None:
+        check_divisor("delta", self.delta)
 
     def traits(self) -> Traits:
         return Traits()
@@ -48,7 +53,8 @@ class PerFedAvg:
     def step(self, carry: Tree, sent: Tree, own: Tree, batch: Tree) -> Tree:
         g, adapted = gradient(self.task, carry, batch)
         params = tree.add_scaled(carry["params"], g, -self.inner_lr)
-        g, meta = (self._exact if self.order == "exact" else self._first)(carry["meta"], batch)
+        slopes = {"first": self._first, "exact": self._exact, "hessian_free": self._hessian_free}
+        g, meta = slopes[self.order](carry["meta"], batch)
         meta = {**meta, "params": tree.add_scaled(meta["params"], g, -self.lr)}
         return {**adapted, "params": params, "meta": meta}
 
@@ -63,6 +69,16 @@ class PerFedAvg:
         g, after = gradient(self.task, meta, batch)
         ahead, _ = gradient(self.task, {**after, "params": tree.add_scaled(meta["params"], g, -self.inner_lr)}, batch)
         return ahead, after
+
+    def _hessian_free(self, meta: Tree, batch: Tree) -> tuple[Tree, Tree]:
+        """The gradient at the adapted model, less what the Hessian makes of it: central differences of gradients."""
+        g, after = self._first(meta, batch)
+        above, below = (
+            gradient(self.task, {**meta, "params": tree.add_scaled(meta["params"], g, way * self.delta)}, batch)[0]
+            for way in (1, -1)
+        )
+        curved = tree.scale(tree.sub(above, below), 0.5 / self.delta)
+        return tree.add_scaled(g, curved, -self.inner_lr), after
 
     def _exact(self, meta: Tree, batch: Tree) -> tuple[Tree, Tree]:
         """The gradient through the adaptation."""

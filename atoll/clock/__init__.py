@@ -10,6 +10,7 @@ from atoll.clock.flights import Barrier, Flights, Flow, FlowStep, Messages
 from atoll.clock.quantities import (
     ConstantQuantity,
     Floats,
+    Ints,
     LogNormalQuantity,
     PercentileTable,
     Quantity,
@@ -40,6 +41,7 @@ __all__ = [
     "Flow",
     "FlowStep",
     "Intervals",
+    "Ints",
     "LogNormalQuantity",
     "Messages",
     "Overhead",

@@ -131,17 +131,41 @@ class Clock:
         compressing: float = 0.0,
     ) -> Trips:
         """What clients do that are sent a model at `start`, whoever waits for them; a client once in each `number`."""
+        *times, compressed, encrypted = self.undisturbed(ids, steps, down, up, start, pace, overhead, compressing)
+        lost = self._lost(number, ids, start, (times[0], times[1], times[2]))
+        received, sent, arrived = (np.where(lost.phase <= i, np.inf, t) for i, t in enumerate(times))
+        heard = np.minimum(lost.at, times[-1])
+        return Trips(received, sent, arrived, heard, lost.absent, lost.phase < len(times), compressed, encrypted)
+
+    def undisturbed(
+        self,
+        ids: Ints,
+        steps: Ints,
+        down: float | Floats,
+        up: float | Floats,
+        start: float | Floats,
+        pace: float,
+        overhead: Overhead = _NO_OVERHEAD,
+        compressing: float = 0.0,
+    ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+        """(C,) each, if nobody is lost: received, sent, arrived; and seconds of compressing and encrypting."""
         device = self.devices.profile(ids)
         received = start + transfer_seconds(down, device.down, device.latency, device.loss, self.slow_start)
         encrypted = overhead.client_seconds * device.slowness + 2 * overhead.round_trips * device.latency
         compressed = compressing * device.slowness
         sent = received + steps * pace * device.slowness + compressed + encrypted
         arrived = sent + transfer_seconds(up, device.up, device.latency, device.loss, self.slow_start)
-        times = (received, sent, arrived)
-        lost = self._lost(number, ids, start, times)
-        received, sent, arrived = (np.where(lost.phase <= i, np.inf, t) for i, t in enumerate(times))
-        heard = np.minimum(lost.at, times[-1])
-        return Trips(received, sent, arrived, heard, lost.absent, lost.phase < len(times), compressed, encrypted)
+        return received, sent, arrived, compressed, encrypted
+
+    def joint_seconds(self, ids: Ints, overhead: Overhead) -> tuple[Floats, float]:
+        """Of a protocol that begins when all of these clients are there: of each, and until the server has its sum."""
+        device = self.devices.profile(ids)
+        links = ((overhead.down, device.down), (overhead.up, device.up))
+        seconds = overhead.client_seconds * device.slowness + 2 * overhead.round_trips * device.latency
+        for nbytes, rate in links:
+            seconds = seconds + transfer_seconds(nbytes, rate, device.latency, device.loss, self.slow_start)
+        last = seconds.max(initial=0.0) + self._roles(overhead, device).max(initial=0.0)
+        return seconds, float(last) + overhead.server_seconds
 
     def reaches(self, number: int, ids: Ints, now: float) -> NDArray[np.bool_]:
         """Who can be sent something now."""

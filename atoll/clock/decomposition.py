@@ -39,10 +39,11 @@ class RoundParts(NamedTuple):
         received, sent, arrived = t.received[who], t.sent[who], t.arrived[who]
         spans = (received - t.begins[who], sent - received, arrived - sent, t.end - arrived)
         down, train, up, idle = (float(x.mean()) for x in spans)
-        compress, encrypt = (0.0 if x is None else float(x[who].mean()) for x in (t.compressed, t.encrypted))
-        last, work = float(received.max()), (train - compress - encrypt, compress, encrypt)
+        seconds = (t.compressed, t.encrypted, t.joint)
+        compress, encrypt, joint = (0.0 if x is None else float(x[who].mean()) for x in seconds)
+        last, work = float(received.max()), (train - compress - encrypt, compress, encrypt + joint)
         server = (last - t.start, t.end - last) if t.began is None else (np.nan, np.nan)  # it sends all the time
-        return cls(t.seconds, down, *work, up, idle, *server)
+        return cls(t.seconds, down, *work, up, idle - joint, *server)
 
     @classmethod
     def mean(cls, rounds: Sequence[Timeline]) -> RoundParts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from atoll.clock.clock import Clock
 from atoll.clock.quantities import Floats, Ints
-from atoll.clock.timeline import COUNTED, DROPPED, LATE, Timeline
+from atoll.clock.timeline import COUNTED, DROPPED, LATE, Overhead, Timeline
 from atoll.threefry import uniform_at
 
 FREE = -1  # the id of a place that nobody has
@@ -76,13 +76,19 @@ class FlowStep(NamedTuple):
     reports: Flights  # by id: what the server makes its step of
     others: Flights  # lost, or given up, since the step before
     flights: Flights
+    overhead: Overhead | None = None  # of a protocol among those who came, which the end has waited for
+    joint: Floats | None = None  # seconds of each of them in it
 
     def timeline(self, messages: Messages) -> Timeline:
         """In the form of a round's."""
-        rows = joined([self.reports, self.others]).by_id()
+        rows = joined([self.reports, self.others])
+        order = np.argsort(rows.id, kind="stable")
+        joint = None if self.joint is None else np.concatenate([self.joint, np.zeros(len(self.others.id))])[order]
+        rows = rows.rows(order)
         times, status = (rows.received, rows.sent, rows.arrived), rows.status.astype(np.int8)
         facts = messages.down, messages.up, messages.seconds_per_step, messages.seconds_to_compress
-        return Timeline(self.start, self.end, rows.id, rows.steps, *times, status, False, *facts, began=rows.began)
+        line = Timeline(self.start, self.end, rows.id, rows.steps, *times, status, False, *facts, began=rows.began)
+        return line if joint is None else replace(line, overhead=self.overhead, joint=joint)
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,8 @@ class Flow:
 
         A client that reports or is lost frees its place at that moment, and an idle one in reach takes it, with the
         model of that moment; who comes back at the very moment of the step is replaced after it. Nobody is in one
-        step twice. Where nobody is at work and nobody can be asked, the server makes its step with what it has.
+        step twice. Where nobody is at work and nobody can be asked, the server makes its step with what it has. Whoever
+        came back before the start, while a protocol of the step before was under way, is the first to be in this one.
         """
         flights, reports, others = self._give_up(version, start, flights)
         queue = self._queue(version, pool, flights)
@@ -124,7 +131,7 @@ class Flow:
                 due = self.clock.next_reach(queue, now) if len(queue) else np.inf
             if due > limit or not np.isfinite(due):
                 return _made(start, limit if np.isfinite(limit) else now, reports, others, flights)
-            now = float(due)
+            now = max(now, float(due))
             back, lost = _at(flights, now)
             back = back[: int(min(wanted - came, len(back)))]
             came += len(back)
@@ -133,6 +140,13 @@ class Flow:
             if came >= wanted or now >= limit:
                 return _made(start, now, reports, others, flights)
             flights, queue = self._ask(version, now, flights, queue, messages)
+
+    def after_protocol(self, step: FlowStep, overhead: Overhead | None) -> FlowStep:
+        """The same once a protocol among those who came is over, too. Meanwhile nobody is asked."""
+        if overhead is None:
+            return step
+        joint, seconds = self.clock.joint_seconds(step.reports.id, overhead)
+        return step._replace(end=step.end + seconds, overhead=overhead, joint=joint)
 
     def _give_up(self, version: int, now: float, flights: Flights) -> tuple[Flights, list[Flights], list[Flights]]:
         """Without those whose model is too old."""
@@ -169,11 +183,18 @@ class Flow:
         times = (trips.received, trips.sent, trips.arrived)
         return Flights(ids, whole, steps, status, began, *times, due, self.clock.rank(version, ids))
 
-    def many(self, steps: int, places: int, pools: Callable[[int], Ints], messages: Messages) -> list[Timeline]:
+    def many(
+        self,
+        steps: int,
+        places: int,
+        pools: Callable[[int], Ints],
+        messages: Messages,
+        overhead: Overhead | None = None,
+    ) -> list[Timeline]:
         """So many steps from the beginning on, without training: time does not depend on it."""
         now, flights, lines = 0.0, Flights.nobody(places), []
         for version in range(steps):
-            step = self.step(version, now, flights, pools(version), messages)
+            step = self.after_protocol(self.step(version, now, flights, pools(version), messages), overhead)
             lines.append(step.timeline(messages))
             now, flights = step.end, step.flights
         return lines
@@ -189,10 +210,10 @@ def joined(parts: list[Flights]) -> Flights:
 
 
 def _at(flights: Flights, now: float) -> tuple[Ints, Ints]:
-    """Places whose clients report now, the first of them first; and places of those that are lost or given up."""
-    here = np.flatnonzero(flights.busy & (flights.due == now))
+    """Places whose clients report by now, the first of them first; and places of those that are lost or given up."""
+    here = np.flatnonzero(flights.busy & (flights.due <= now))
     back = here[flights.status[here] == COUNTED]
-    return back[np.argsort(flights.rank[back], kind="stable")], here[flights.status[here] != COUNTED]
+    return back[np.lexsort((flights.rank[back], flights.due[back]))], here[flights.status[here] != COUNTED]
 
 
 def _put(column: Any, places: Ints, values: Any) -> Any:

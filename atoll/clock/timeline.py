@@ -27,6 +27,10 @@ class Overhead(NamedTuple):
     role_down: float = 0.0
     role_seconds: float = 0.0
 
+    def around(self, down: float | Floats) -> tuple[float | Floats, float]:
+        """Bytes to and from each client, where it would be sent so many without the protocol."""
+        return down + self.down, self.up
+
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
@@ -49,6 +53,7 @@ class Timeline:
     encrypted: Floats | None = None  # seconds of each client for a protocol, between training and sending
     overhead: Overhead | None = None  # of that protocol
     began: Floats | None = None  # when each client was sent its model; None: all of them at the start
+    joint: Floats | None = None  # seconds of each client in a protocol that begins when all have reported
 
     @property
     def begins(self) -> Floats:
@@ -82,9 +87,11 @@ class Timeline:
             line["compressed"] = self.compressed.tolist()
         if self.began is not None:
             line["began"] = self.began.tolist()
-        if self.overhead is None or self.encrypted is None:
-            return line
-        return line | {"encrypted": self.encrypted.tolist(), "overhead": list(self.overhead)}
+        if self.joint is not None:
+            line["joint"] = self.joint.tolist()
+        if self.encrypted is not None:
+            line["encrypted"] = self.encrypted.tolist()
+        return line if self.overhead is None else line | {"overhead": list(self.overhead)}
 
     @classmethod
     def from_line(cls, line: Mapping[str, Any]) -> Timeline:
@@ -94,16 +101,14 @@ class Timeline:
             name: np.array([np.inf if x is None else x for x in line[name]], np.float64) for name in _TIMES
         }
         columns |= {name: np.array(x) if isinstance(x := line[name], list) else x for name in _FACTS}
-        if "compressed" in line:
-            columns["compressed"] = np.array(line["compressed"], np.float64)
-        if "began" in line:
-            columns["began"] = np.array(line["began"], np.float64)
+        columns |= {name: np.array(line[name], np.float64) for name in _SOMETIMES if name in line}
         if "overhead" in line:
-            columns |= {"encrypted": np.array(line["encrypted"], np.float64), "overhead": Overhead(*line["overhead"])}
+            columns["overhead"] = Overhead(*line["overhead"])
         return cls(ids=ids, steps=steps, status=np.array(line["status"], np.int8), **columns)
 
 
 _TIMES = ("received", "sent", "arrived")
+_SOMETIMES = ("compressed", "began", "encrypted", "joint")
 _FACTS = ("start", "end", "down", "up", "seconds_per_step", "seconds_to_compress", "void")
 
 

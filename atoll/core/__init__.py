@@ -40,18 +40,22 @@ from atoll.core.settings import (
     schedules_in,
     setting_names,
 )
+from atoll.core.summation import Attendance, Summation, Summed
 from atoll.core.table import Count, Seed, Table, Whole
 from atoll.core.task import GivesGradient, Model, SecondModel, StepNeeds, Task
 from atoll.core.traits import Traits
+from atoll.core.transfer import PLACE, TransfersKnowledge, apply_layers
 from atoll.core.transform import Calibrated, Chain, Limit, Scaling, Simulated, Spec, Transform, transform_name
 from atoll.core.types import Cohort, Info, Participation, Stack, Total, Update
 from atoll.core.units import UnitAxis, UnitLayer, unit_axes, unit_mask
 
 __all__ = [
     "KNOWS",
+    "PLACE",
     "AdversaryView",
     "Algorithm",
     "Attack",
+    "Attendance",
     "Calibrated",
     "Chain",
     "Client",
@@ -103,6 +107,8 @@ __all__ = [
     "StackReducer",
     "Stealth",
     "StepNeeds",
+    "Summation",
+    "Summed",
     "Table",
     "Task",
     "Total",
@@ -110,12 +116,14 @@ __all__ = [
     "Train",
     "Trained",
     "Traits",
+    "TransfersKnowledge",
     "Transform",
     "UnitAxis",
     "UnitLayer",
     "Unsigned",
     "Update",
     "Whole",
+    "apply_layers",
     "class_logits",
     "corner",
     "extract",

@@ -27,6 +27,8 @@ def l2_norm(value: Tree) -> Tensor:
     5.0
     """
     norms = [norm for x in tree.leaves(value) for norm in _block_norms(x.float().reshape(-1))]
+    if len(norms) == 1 and norms[0].numel() == 1:
+        return norms[0].reshape(())
     return torch.linalg.vector_norm(torch.cat(norms), dtype=torch.float64).float() if norms else torch.zeros(())
 
 
@@ -39,7 +41,13 @@ def _block_norms(x: Tensor) -> list[Tensor]:
 def factored_norm(value: Tree, by: Tree, norm: Norm) -> Tensor:
     """The norm of a tree whose every tensor is to be multiplied by a number; {}: as it is. No product is written."""
     length = l1_norm if norm == "l1" else l2_norm
-    if not by:
-        return length(value)
-    pairs = zip(tree.leaves(value), tree.leaves(by), strict=True)
-    return length({str(i): length({"x": x}) * factor.abs() for i, (x, factor) in enumerate(pairs)})
+    groups: dict[
+        int, tuple[Tensor, Tree]
+    ] = {}  # of tensors with one and the same factor: a clip took their length, too
+    for i, (x, factor) in enumerate(zip(tree.leaves(value), tree.leaves(by), strict=True) if by else ()):
+        groups.setdefault(id(factor), (factor, {}))[1][str(i)] = x
+    lengths = [length(group) * factor.abs() for factor, group in groups.values()]
+    if len(lengths) < 2:
+        return lengths[0] if lengths else length(value)
+    together = torch.stack(lengths).double()
+    return (together.sum() if norm == "l1" else torch.linalg.vector_norm(together)).float()  # type: ignore[no-any-return]

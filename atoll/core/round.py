@@ -19,9 +19,11 @@ from atoll.clock import Clock, Floats, Overhead, Timeline
 from atoll.core.algorithm import Algorithm
 from atoll.core.reducer import Reducer
 from atoll.core.requests import Columns, Program, Request, Train
+from atoll.core.summation import Summation
 from atoll.core.task import Model, Task
 from atoll.core.transform import Transform
 from atoll.core.types import Participation
+from atoll.errors import ConfigError
 from atoll.tree import Tree
 from atoll.wire import wire_bytes
 
@@ -87,7 +89,7 @@ class Outcome:
 
 S = TypeVar("S")  # a sampler of cohorts
 Part: TypeAlias = Literal[
-    "secure", "broadcast", "server.root", "privacy.canaries", "noise", "local.privacy"
+    "secure", "broadcast", "server.root", "privacy.canaries", "noise", "local.privacy", "attack"
 ]  # of a file
 Play: TypeAlias = Generator[Request, Any, tuple[Tree, Outcome]]
 
@@ -136,6 +138,10 @@ class Round(ABC):
         """What clients say beside their updates, which no noise on these covers: "which model fits it"; else None."""
         return None
 
+    def cautions(self) -> list[str]:
+        """What whoever reads the figures must know of this round: noise in it of which no epsilon is known, say."""
+        return []
+
     def facts(self, population: int) -> dict[str, Any]:
         """What run.json says of the topology: {"topology": ...}, or nothing."""
         return {}
@@ -146,6 +152,34 @@ class Round(ABC):
         `steps` are those of each of these clients in a round.
         """
         return None
+
+    def parties(self, level: int, drawn: int | None) -> int | None:
+        """How many are in one sum at most: of clients (level 0), where so many are drawn, or of edges of a level.
+
+        None: there is no such number. A ConfigError for a level that is not there.
+        """
+        if level:
+            raise ConfigError(
+                f"secure.level: {level} is a level of edges, and in this round clients report to the server. Leave "
+                "level out, or use round.name = 'hierarchical'."
+            )
+        return drawn
+
+    @property
+    def sums_differ(self) -> bool:
+        """May one sum have fewer clients than another, though nobody is lost?"""
+        return False
+
+    def summed_by(self, summation: Summation, level: int) -> Round | None:
+        """This round with its sums made so, where it knows better than one cohort that is drawn before; else None.
+
+        `level`: whose sums, as `parties` has it.
+        """
+        return None
+
+    def before_sums(self) -> tuple[Transform, ...]:
+        """What clients do to their updates where the server sees sums alone: else this round's reducer does it."""
+        return ()
 
     def check_untimed(self) -> None:
         """Refuse (ConfigError) a run without [clock], where time decides what this round does."""
@@ -173,10 +207,17 @@ class Round(ABC):
         return asked
 
     def forecast(self, first: Timeline, pools: Callable[[int], Tensor], rounds: int) -> list[Timeline] | None:
-        """So many rounds in virtual time, without training, with the messages of the first; None: of a server that
-        waits for its cohort. `pools`: who is drawn in a round.
+        """So many rounds in virtual time, without training, with the messages of the first; None: `timed` plays them.
+
+        `pools`: who is drawn in a round.
         """
         return None
+
+    def total_bytes(
+        self, ctx: Context, state: Tree, first: Outcome, pools: Callable[[int], Tensor], rounds: int
+    ) -> dict[str, int]:
+        """Bytes up and down of so many rounds, without training, where a first one from this state was like that."""
+        return {way: n * rounds for way, n in first.bytes().items()}
 
     @abstractmethod
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
@@ -202,6 +243,14 @@ class Round(ABC):
         sent, _ = self.broadcast(ctx, state, ids)
         one = tree.rows(sent, 0) if self.sends_rows and len(ids) else sent
         return float(wire_bytes(one)), float(ctx.program.upload.most_bytes)
+
+    def after(self, ctx: Context, state: Tree, ids: Tensor) -> Tree:
+        """The state after a round with these clients, as far as sizes of later messages depend on it, for forecasts."""
+        return state
+
+    def timed(self, ctx: Context, state: Tree, key: Tensor) -> tuple[Timeline, Tree] | None:
+        """A round in virtual time, without training: its timeline, and the state as far as later ones depend on it."""
+        return None
 
     def model(self, state: Tree) -> Model:
         """The model that central metrics measure: the server's, unless there is none."""

@@ -25,6 +25,7 @@ class Task(Protocol):
     """A model and its loss, as pure functions of ONE client's batch.
 
     A batch is `{"x", "y", "mask", "key"}`: the mask is 1 for real examples and 0 for padding, the key feeds dropout.
+    With `Traits.places` it has "place", too: which of the client's own examples each is.
     """
 
     def init(self, key: Tensor) -> Model:
@@ -69,6 +70,10 @@ class Task(Protocol):
 
     def head_shape(self) -> tuple[int, int]:
         """How many classes the last layer tells apart (1: none), and how many features enter it."""
+        ...
+
+    def is_cross_entropy(self) -> bool:
+        """Is the loss the mean over examples of the cross-entropy of classes, with no weights and no smoothing?"""
         ...
 
 

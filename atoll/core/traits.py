@@ -16,5 +16,8 @@ class Traits:
     records: tuple[str, ...] = ()  # entries of the server's state that stand in a round's line, under `diagnostics`
     counts_clients: bool = False  # the server keeps a mean over all clients' states, so it knows how many there are
     public: bool = False  # server and clients look at public examples, whose inputs all of them have
+    places: bool = (
+        False  # batches say under "place" which of the client's examples they have; asks for `largest_client`
+    )
     draws: bool = False  # its steps draw from the key of the batch
     groups: ClientGroups | None = None  # clients differ in kind: each is sent the number of its group

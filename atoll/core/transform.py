@@ -73,6 +73,9 @@ class Transform:
 
     allowed_after_noise: ClassVar[bool] = False  # does it leave the sum alone that noise before it was measured for?
     keyed: ClassVar[bool] = True  # does the client's side draw? A key of its own takes a hundred operations to make
+    keyed_server: ClassVar[bool] = (
+        True  # does the server's side draw? Its key is made in Python, 20 microseconds a round
+    )
     named: ClassVar[str] = ""  # what a file calls it, where that is not the name of its class
     reshapes: ClassVar[bool] = False  # has what it hands on other shapes, which its server's side gives back?
     silences: ClassVar[bool] = False  # may a client of weight 0 keep its update to itself, and send an empty message?
@@ -228,8 +231,14 @@ class Chain(Transform):
         kept = dict(state)
         for i, transform in reversed(list(enumerate(self.transforms))):
             if _has(transform, "server"):
-                total, kept[str(i)] = transform.server(total, state[str(i)], rng.fold_host(key, i))
+                layer_key = rng.fold_host(key, i) if transform.keyed_server else key
+                total, kept[str(i)] = transform.server(total, state[str(i)], layer_key)
         return total, kept
+
+    def server_keys(self, keys: Tensor) -> list[Tensor]:
+        """What `server` hands to each transform that draws on the server, for these keys (R, 2) of the chain."""
+        drawing = [i for i, x in enumerate(self.transforms) if _has(x, "server") and x.keyed_server]
+        return [rng.host.fold_all(keys, i) for i in drawing]
 
     def draws(self) -> bool:
         """Does any transform draw on the client's side?"""

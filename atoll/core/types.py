@@ -12,6 +12,7 @@ from atoll import tree
 from atoll.tree import Tree
 
 _NOTHING: Tree = {}
+_FRESH = torch.zeros(())
 
 
 class Update(NamedTuple):
@@ -20,6 +21,7 @@ class Update(NamedTuple):
     value: Tree
     weight: Tensor
     message: Tree = _NOTHING  # what travels in its place, where the number of its bytes depends on the data
+    staleness: Tensor = _FRESH  # rounds that the server has made since it sent the model, for transforms
 
     def scaled(self, factors: Tree) -> Update:
         """Every tensor times its number of this tree, of one client or of a stack of them; {}: as it is."""
@@ -32,7 +34,7 @@ class Info(NamedTuple):
     id: Tensor
     examples: Tensor
     steps: Tensor
-    staleness: Tensor = torch.zeros(())  # rounds that the server has made since it sent the model
+    staleness: Tensor = _FRESH  # rounds that the server has made since it sent the model
 
 
 @dataclass(frozen=True)

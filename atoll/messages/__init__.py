@@ -22,7 +22,7 @@
 
 from atoll.messages.actor import Actor, Refused
 from atoll.messages.addresses import AddressList
-from atoll.messages.connections import ConnectionLimits
+from atoll.messages.connection_limits import ConnectionLimits
 from atoll.messages.ended import Delivery, Ended
 from atoll.messages.faults import Faults
 from atoll.messages.in_virtual_time import run

@@ -9,15 +9,21 @@ from queue import Empty
 from atoll.errors import ConfigError, ProtocolError
 from atoll.messages.actor import Actor
 from atoll.messages.addresses import AddressList
-from atoll.messages.connections import USUAL_LIMITS, Arrived, ConnectionLimits, Connections, Incoming, Left, Lost
+from atoll.messages.connection_limits import USUAL_LIMITS, ConnectionLimits
+from atoll.messages.connections import Connections
 from atoll.messages.ended import Ended
 from atoll.messages.handshake import BYE, FAILED, INTERRUPTED
+from atoll.messages.link import Arrived, Incoming, Left, Lost
 from atoll.messages.mutual_tls import MutualTls
 from atoll.messages.post import Deed
 from atoll.messages.worker import Worker
 from atoll.messages.worker_topology import WorkerTopology
 
 _LISTENING = 0.2  # seconds after which Ctrl-C is looked for, also where a wait cannot be interrupted
+
+
+class StrandedError(ProtocolError):
+    """Everybody else has ended or is gone, no timer runs, and the worker waits: often what another's failure did."""
 
 
 def run_worker(
@@ -39,9 +45,9 @@ def run_worker(
         raise ConfigError(f"seconds: must be above 0 and finite (got {seconds}). How long may it take at most?")
     actor = Actor(name, worker, topology, limits.most_bytes)
     connections = Connections(name, topology, addresses, tls, limits, listener)
-    connections.start()
     last_word = FAILED
     try:
+        connections.start()
         ended = _Stage(actor, connections, seconds).play()
         last_word = BYE
     except KeyboardInterrupt:
@@ -87,7 +93,7 @@ class _Stage:
             return None
         self._hear(heard)
         if not self.left and not self.timers and not self.actor.ended and self.connections.inbox.empty():
-            raise ProtocolError(f"{self.actor.name}: nothing more will happen. {self._standing()}")
+            raise StrandedError(f"{self.actor.name}: nothing more will happen. {self._standing()}")
         return None
 
     def _hear(self, heard: Incoming) -> None:

@@ -18,10 +18,10 @@ import torch
 from atoll.errors import ProtocolError
 from atoll.messages.actor import Refused
 from atoll.messages.addresses import AddressList, callers
-from atoll.messages.connections import USUAL_LIMITS, ConnectionLimits
+from atoll.messages.connection_limits import USUAL_LIMITS, ConnectionLimits
 from atoll.messages.ended import Ended
 from atoll.messages.frames import layout_of
-from atoll.messages.over_tcp import run_worker
+from atoll.messages.over_tcp import StrandedError, run_worker
 from atoll.messages.worker import Worker
 from atoll.messages.worker_topology import WorkerTopology
 from atoll.wire import decode, encode
@@ -42,7 +42,8 @@ def run_processes(
     """Run `make(name)` of every worker in a process of its own, and bring their results together.
 
     `make` is called there: a function of a module, or something else that pickles. A process that is killed is in
-    `gone`; a worker that fails is a ProtocolError. `threads` of torch in each: as many as here, unless said otherwise.
+    `gone`; a worker that fails is a ProtocolError, which names whose failure left others alone before those others.
+    `threads` of torch in each: as many as here, unless said otherwise.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["atoll.messages"])
@@ -122,7 +123,8 @@ def _ended(children: Mapping[str, _Child], seconds: float) -> Ended:
     failed = {name: child.said["error"] for name, child in children.items() if "error" in child.said}
     silent = [name for name, child in children.items() if not child.over]
     if failed or silent:
-        name = next(iter([*failed, *silent]))
+        causes = [name for name in failed if not children[name].said["stranded"]]
+        name = next(iter([*causes, *failed, *silent]))
         raise ProtocolError(f"worker {name!r}: {failed.get(name, 'did not end in time, and was stopped')}")
     results = {name: decode(child.said["result"]).tree for name, child in children.items() if "result" in child.said}
     refused = tuple(Refused(*one) for child in children.values() for one in child.said.get("refused", ()))
@@ -157,4 +159,4 @@ def _live(
     except Exception as e:  # a stranger's worker may raise anything
         notes = "".join(f" ({note})" for note in getattr(e, "__notes__", ()))
         with suppress(OSError):
-            line.send({"error": f"{type(e).__name__}: {e}{notes}"})
+            line.send({"error": f"{type(e).__name__}: {e}{notes}", "stranded": isinstance(e, StrandedError)})

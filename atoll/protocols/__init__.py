@@ -3,7 +3,7 @@
 from atoll.protocols.additive import AdditiveSharing
 from atoll.protocols.ckks import CkksAggregation
 from atoll.protocols.cost_model import CostModel, Fit, ProtocolWork
-from atoll.protocols.course import NEVER, Course, rehearse
+from atoll.protocols.course import NEVER, Course, least_of, rehearse
 from atoll.protocols.in_process import Transcript, run_protocol
 from atoll.protocols.light_secagg import LightSecAgg
 from atoll.protocols.over_sockets import Served, serve, take_part
@@ -44,6 +44,7 @@ __all__ = [
     "Security",
     "Served",
     "Transcript",
+    "least_of",
     "rehearse",
     "run_protocol",
     "seeded_bytes",

@@ -12,6 +12,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.core import Info, Reducer, Spec, Total, Update
 from atoll.reducers.around import ReducerAround
+from atoll.reducers.secure_mean import PLAN
 from atoll.tree import Tree
 
 EDGES = "edges"  # of its diagnostics: what the round takes each group's total from
@@ -22,7 +23,8 @@ _NOBODY = -1
 class Grouped(ReducerAround[dict[int, Any]]):
     """The named reducer in each group on its own; the total is the sum of theirs.
 
-    A partial aggregate has one of the inner reducer's for each group that came. Every group has a state of its own.
+    A partial aggregate has one of the inner reducer's for each group that came. Every group has a state of its own,
+    and its own part of a round's plan.
     """
 
     inner: Reducer[Any]
@@ -61,10 +63,12 @@ class Grouped(ReducerAround[dict[int, Any]]):
 
     def finish(self, partial: dict[int, Any], state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
         came = sorted(g for g in partial if g != _NOBODY)
+        plans, state = state.get(PLAN, {}), tree.without(state, (PLAN,))
         if not came:
             total, _, _ = self.inner.finish(partial[_NOBODY], state["0"], key)
             return total, state, {}
-        ends = {g: self.inner.finish(partial[g], state[str(g)], _key(key, g)) for g in came}
+        own = {g: {**state[str(g)], **_plan(plans, g)} for g in came}
+        ends = {g: self.inner.finish(partial[g], own[g], _key(key, g)) for g in came}
         totals = [ends[g][0] for g in came]
         said = {str(g): end[2] for g, end in ends.items() if end[2]}
         new = {**state, **{str(g): end[1] for g, end in ends.items()}}
@@ -78,6 +82,11 @@ class Grouped(ReducerAround[dict[int, Any]]):
 
     def check_cohort(self, clients: int) -> None:
         self.inner.check_cohort(clients // self.groups)
+
+
+def _plan(plans: Tree, group: int) -> Tree:
+    """What a round has put into the state for this group's reducer to read."""
+    return {PLAN: plans[str(group)]} if str(group) in plans else {}
 
 
 def _key(key: Tensor, group: int) -> Tensor:

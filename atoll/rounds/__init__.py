@@ -30,13 +30,16 @@ from atoll.rounds.hierarchical import Hierarchical
 from atoll.rounds.hierarchical_names import hierarchical
 from atoll.rounds.hypcluster import HypCluster
 from atoll.rounds.ifca import Ifca
+from atoll.rounds.knowledge_transfer import KnowledgeTransfer
 from atoll.rounds.one_shot import OneShot
 from atoll.rounds.recompute import Recompute
 from atoll.rounds.ring import Ring
 from atoll.rounds.secure_record import SecureRecord
 from atoll.rounds.secured import Secured
 from atoll.rounds.sent_by_group import SentByGroup, group_of_clients
-from atoll.rounds.server_step import ServerStep, client_key, server_state, server_step
+from atoll.rounds.server_step import ServerStep, client_key, server_key, server_state, server_step
+from atoll.rounds.stale_updates import StaleUpdates
+from atoll.rounds.summation import PlainSummation, ProtocolSeconds, ProtocolSummation
 from atoll.rounds.swarm import Swarm
 from atoll.rounds.under_attack import UnderAttack
 from atoll.rounds.with_root import WithRoot
@@ -82,8 +85,12 @@ __all__ = [
     "Hierarchical",
     "HypCluster",
     "Ifca",
+    "KnowledgeTransfer",
     "OneShot",
     "PeerGraph",
+    "PlainSummation",
+    "ProtocolSeconds",
+    "ProtocolSummation",
     "PushSum",
     "Recompute",
     "Ring",
@@ -91,11 +98,13 @@ __all__ = [
     "Secured",
     "SentByGroup",
     "ServerStep",
+    "StaleUpdates",
     "Swarm",
     "UnderAttack",
     "WithRoot",
     "client_key",
     "group_of_clients",
+    "server_key",
     "server_state",
     "server_step",
     "vote_counts",

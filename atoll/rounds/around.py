@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from atoll.clock import Clock, Floats, Overhead, Timeline
-from atoll.core import Algorithm, Context, Model, Part, Reducer, Round, Task
+from atoll.core import Algorithm, Context, Model, Outcome, Part, Reducer, Round, Summation, Task, Transform
 from atoll.tree import Tree
 
 S = TypeVar("S")
@@ -52,12 +52,29 @@ class RoundAround(Round):
     def tells(self) -> str | None:
         return self.inner.tells()
 
+    def cautions(self) -> list[str]:
+        return self.inner.cautions()
+
     def facts(self, population: int) -> dict[str, Any]:
         return self.inner.facts(population)
 
     def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round | None:
         inner = self.inner.in_virtual_time(clock, steps)
         return None if inner is None else replace(self, inner=inner)
+
+    def parties(self, level: int, drawn: int | None) -> int | None:
+        return self.inner.parties(level, drawn)
+
+    @property
+    def sums_differ(self) -> bool:
+        return self.inner.sums_differ
+
+    def summed_by(self, summation: Summation, level: int) -> Round | None:
+        inner = self.inner.summed_by(summation, level)
+        return None if inner is None else replace(self, inner=inner)
+
+    def before_sums(self) -> tuple[Transform, ...]:
+        return self.inner.before_sums()
 
     def check_untimed(self) -> None:
         self.inner.check_untimed()
@@ -82,6 +99,11 @@ class RoundAround(Round):
     def forecast(self, first: Timeline, pools: Callable[[int], Tensor], rounds: int) -> list[Timeline] | None:
         return self.inner.forecast(first, pools, rounds)
 
+    def total_bytes(
+        self, ctx: Context, state: Tree, first: Outcome, pools: Callable[[int], Tensor], rounds: int
+    ) -> dict[str, int]:
+        return self.inner.total_bytes(ctx, state, first, pools, rounds)
+
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         return self.inner.init(ctx, model, key)
 
@@ -93,6 +115,12 @@ class RoundAround(Round):
 
     def message_bytes(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[float | Floats, float | Floats]:
         return self.inner.message_bytes(ctx, state, ids)
+
+    def after(self, ctx: Context, state: Tree, ids: Tensor) -> Tree:
+        return self.inner.after(ctx, state, ids)
+
+    def timed(self, ctx: Context, state: Tree, key: Tensor) -> tuple[Timeline, Tree] | None:
+        return self.inner.timed(ctx, state, key)
 
     def model(self, state: Tree) -> Model:
         return self.inner.model(state)

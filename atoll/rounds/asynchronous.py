@@ -12,19 +12,35 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.clock import Barrier, Clock, Flights, Flow, FlowStep, Messages, Timeline
-from atoll.core import Algorithm, Context, Model, Outcome, Part, Play, Reducer, Round, Total, Traffic, Train
+from atoll.core import (
+    Algorithm,
+    Context,
+    Model,
+    Outcome,
+    Part,
+    Play,
+    Reducer,
+    Round,
+    Summation,
+    Summed,
+    Total,
+    Traffic,
+    Train,
+    Transform,
+)
 from atoll.errors import ConfigError
 from atoll.reducers import Discounted, StalenessDiscount
 from atoll.rounds.clocked import NAME as CLOCK
 from atoll.rounds.clocked import begun_clock, bytes_of, clock_state, never_waits
 from atoll.rounds.reports_as_they_come import ReportsAsTheyCome
 from atoll.rounds.server_step import client_key, server_state, server_step
+from atoll.rounds.stale_updates import StaleUpdates
+from atoll.rounds.summation import PlainSummation
 from atoll.tree import Tree
+from atoll.wire import EMPTY_BYTES
 
 S = TypeVar("S")
 _REFUSED: dict[Part, str] = {
-    "secure": "lets a server learn the sum of clients that agree on it before they train, and stay until it is there. "
-    "Who is in a buffer is known only when it is full. Leave [secure] out, or use round.name = 'central'.",
     "broadcast": "sends a client the difference to the model before, and here clients hold models of different age. "
     "Leave it out, or use round.name = 'central'.",
     "privacy.canaries": "are planted in cohorts that a sampler draws beforehand, and here whoever comes first is in "
@@ -59,6 +75,9 @@ class Asynchronous(Round):
     One round is one step of the server: w <- w + server_lr mean of s(t_k) (w_k - w_sent_k), t_k the steps made since
     client k was sent its model. With mixing = "model" it is w <- (1 - alpha s) w + alpha s w_k. Clients are trained
     when they are due, with this step's settings, all of a step as one stack.
+
+    With a protocol a client reports that it is ready. When the buffer is full, those in it are the protocol's clients:
+    they scale their updates by s(t_k) themselves, and the server makes its step when it has their sum.
     """
 
     concurrency: int  # clients at work at a time
@@ -67,13 +86,20 @@ class Asynchronous(Round):
     mixing: Literal["update", "model"] = "update"
     clock: Clock = field(default_factory=lambda: Clock(seconds_per_step=1.0))
     steps: Callable[[Tensor], Tensor] = torch.ones_like  # of each of these clients in one training
+    summation: Summation = PlainSummation()  # of those in a buffer
 
     @property
     def selects_by_time(self) -> bool:
         return True
 
     def refuses(self, part: Part) -> str | None:
-        return _REFUSED.get(part)
+        return self._no_crowd() if part == "secure" else _REFUSED.get(part)
+
+    def summed_by(self, summation: Summation, level: int) -> Round | None:
+        return replace(self, summation=summation, discount=StalenessDiscount())
+
+    def before_sums(self) -> tuple[Transform, ...]:
+        return () if self.discount.changes_nothing else (StaleUpdates(self.discount),)
 
     def check_untimed(self) -> None:
         raise ConfigError(
@@ -100,7 +126,7 @@ class Asynchronous(Round):
         return min(asked, self.barrier.buffer or self.concurrency)
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
-        return named if self.discount.changes_nothing else Discounted(named, self.discount)
+        return self.summation.reducer(named if self.discount.changes_nothing else Discounted(named, self.discount))
 
     def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round | None:
         never_waits(clock, "This one goes on by round.buffer and round.window; deadline is the most of one client")
@@ -116,24 +142,30 @@ class Asynchronous(Round):
         versions = _Versions(np.zeros(rows, np.int64), [sent] * rows).written()
         flights = _written(Flights.nobody(self.concurrency))
         more = {"flights": flights, "versions": versions, "version": torch.zeros((), dtype=torch.int64)}
-        return {**state, **more, CLOCK: clock_state(self.clock, ctx)}
+        return {**state, **more, CLOCK: clock_state(self.clock, ctx), **self.summation.init(ctx.program.like)}
 
     def begun(self, state: Tree, seconds_per_step: Callable[[], float]) -> Tree:
-        return {**state, CLOCK: begun_clock(self.clock, state[CLOCK], seconds_per_step)}
+        clock = {CLOCK: begun_clock(self.clock, state[CLOCK], seconds_per_step)}
+        return {**state, **clock, **self.summation.begun(state)}
 
     def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
         pool, participation = ctx.sample()
         newest, view = self.broadcast(ctx, state, pool)
         version, messages = int(state["version"]), self._messages(ctx, state, newest)
         step = self._step(state, pool, messages)
-        came = step.reports
+        attendance = self.summation.attendance(ctx.number, torch.from_numpy(step.reports.id.copy()))
+        step = self._flow.after_protocol(step, self.summation.overhead(state, attendance))
+        came = step.reports.rows(attendance.trains)
         needed = np.concatenate([came.version, step.flights.version[step.flights.busy]])
         versions = _Versions.read(state["versions"], needed, version, newest)
         request = _request(ctx, versions, came, view, version, client_key(key))
         trained = yield request
-        made = server_step(ctx, state, trained, key, self._adjusted(versions, came, newest, version))
+        planned = {**state, "reducer": self.summation.planned(state["reducer"], attendance, ctx.number)}
+        made = server_step(ctx, planned, trained, key, self._adjusted(versions, came, newest, version))
+        summed = self.summation.summed(state, attendance, made.diagnostics)
         says = {**made.diagnostics, "staleness": _staleness(version - came.version), **_in_flight(step, version)}
-        traffic = _traffic(ctx, step, newest)
+        says |= {} if summed is None else summed.said
+        traffic = _traffic(ctx, step, newest, summed)
         columns = (trained.examples, trained.columns, traffic, made.changed, says, step.timeline(messages))
         at_work = step.flights.version[step.flights.busy]
         later = {
@@ -142,12 +174,13 @@ class Asynchronous(Round):
             "version": torch.tensor(version + 1),
             CLOCK: {**state[CLOCK], "now": torch.tensor(step.end, dtype=torch.float64)},
         }
-        return {**made.state, **later}, Outcome(request.ids, participation, *columns)
+        return {**state, **made.state, **later}, Outcome(request.ids, participation, *columns)
 
     def forecast(self, first: Timeline, pools: Callable[[int], Tensor], rounds: int) -> list[Timeline]:
         down, up = float(np.max(first.down)), float(np.max(first.up))
         messages = Messages(down, up, first.seconds_per_step, first.seconds_to_compress)
-        return self._flow.many(rounds, self.concurrency, lambda number: pools(number).numpy(), messages)
+        asked = (rounds, self.concurrency, lambda number: pools(number).numpy())
+        return self._flow.many(*asked, messages, first.overhead)
 
     @property
     def _flow(self) -> Flow:
@@ -155,11 +188,26 @@ class Asynchronous(Round):
 
     def _messages(self, ctx: Context, state: Tree, newest: Tree) -> Messages:
         pace, compressing = (float(state[CLOCK][name]) for name in ("seconds_per_step", "seconds_to_compress"))
-        return Messages(*bytes_of(ctx, newest), pace, compressing)
+        down, up = bytes_of(ctx, newest)
+        return Messages(down, EMPTY_BYTES if self.summation.secret else up, pace, compressing)
 
     def _step(self, state: Tree, pool: Tensor, messages: Messages) -> FlowStep:
         flights = Flights(*(state["flights"][name].cpu().numpy() for name in Flights._fields))
         return self._flow.step(int(state["version"]), float(state[CLOCK]["now"]), flights, pool.cpu().numpy(), messages)
+
+    def _no_crowd(self) -> str | None:
+        """Why a buffer is none to hide in."""
+        if self.barrier.buffer is None:
+            return (
+                "bounds a sum by how many clients are in it, and a window alone has no such number. Add round.buffer, "
+                "the most of one step."
+            )
+        if self.barrier.buffer == 1:
+            return (
+                "hides a client among those of its sum, and with round.buffer = 1 the sum is one client's update. Use "
+                "round.name = 'fedbuff' with a buffer of 3 or more, or leave [secure] out."
+            )
+        return None
 
     def _adjusted(
         self, versions: _Versions, came: Flights, newest: Tree, version: int
@@ -205,11 +253,16 @@ def _names(part: Tree) -> list[str]:
     return [path for path, _ in tree.paths(part)]
 
 
-def _traffic(ctx: Context, step: FlowStep, sent: Tree) -> Traffic:
-    """Counted when a client is heard of: whole messages, of those that were lost what was through."""
+def _traffic(ctx: Context, step: FlowStep, sent: Tree, summed: Summed | None) -> Traffic:
+    """Counted when a client is heard of: whole messages, of those that were lost what was through.
+
+    With a protocol its bytes take the place of the updates', beside every client's word that it is ready.
+    """
     reports = ctx.traffic(len(step.reports.id), sent)
     others = ctx.traffic(int((step.others.received <= step.end).sum()), sent)
-    return Traffic(reports.up, reports.down + others.down)
+    if summed is None:
+        return Traffic(reports.up, reports.down + others.down)
+    return Traffic(summed.up + len(step.reports.id) * EMPTY_BYTES, reports.down + others.down + summed.down)
 
 
 def _staleness(staleness: Any) -> Tree:

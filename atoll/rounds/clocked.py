@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.clock import Clock, Timeline
+from atoll.clock import Clock, Floats, Timeline
 from atoll.core import Context, Model, Play, Round, Traffic, Update
 from atoll.errors import ConfigError
 from atoll.rounds.around import RoundAround
@@ -52,23 +52,30 @@ class Clocked(RoundAround):
         return {**inner, NAME: begun_clock(self.clock, state[NAME], seconds_per_step)}
 
     def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
-        timeline = self._timeline(ctx, state)
-        now = {**state[NAME], "now": torch.full_like(state[NAME]["now"], timeline.end)}
+        timeline, now = self.times(ctx, state, key)
         inner = tree.without(state, (NAME,))
-        state, outcome = yield from self.inner.run(_with_reports(ctx, timeline), inner, key)
+        new, outcome = yield from self.inner.run(_with_reports(ctx, timeline), inner, key)
         traffic = _with_wasted(outcome.traffic, timeline)
-        return {**state, NAME: now}, replace(outcome, traffic=traffic, timeline=timeline)
+        return {**new, NAME: _later(state, now)}, replace(outcome, traffic=traffic, timeline=timeline)
 
-    def _timeline(self, ctx: Context, state: Tree) -> Timeline:
+    def timed(self, ctx: Context, state: Tree, key: Tensor) -> tuple[Timeline, Tree]:
+        timeline, now = self.times(ctx, state, key)
+        counted = torch.from_numpy(timeline.ids[timeline.counted])
+        new = self.inner.after(ctx, tree.without(state, (NAME,)), counted)
+        return timeline, {**new, NAME: _later(state, now)}
+
+    def times(self, ctx: Context, state: Tree, key: Tensor) -> tuple[Timeline, float | Floats]:
+        """The cohort's timeline, and when the next round begins: for all, or (N,) for each client."""
         ids, _ = ctx.sample()
         inner = tree.without(state, (NAME,))
         down, up = self.inner.message_bytes(ctx, inner, ids)
         overhead = self.inner.overhead(ctx, inner, ids)
         if overhead is not None:
-            down, up = down + overhead.down, overhead.up
+            down, up = overhead.around(down)
         now, pace, compressing = (float(state[NAME][name]) for name in _NUMBERS)
         work = ids.numpy(), self.steps(ids).numpy(), down, up, now
-        return self.clock.timeline(ctx.number, *work, pace, overhead, compressing)
+        timeline = self.clock.timeline(ctx.number, *work, pace, overhead, compressing)
+        return timeline, timeline.end
 
 
 def clock_state(clock: Clock, ctx: Context) -> Tree:
@@ -97,6 +104,24 @@ def never_waits(clock: Clock, instead: str) -> None:
         raise ConfigError(f"clock.{name}: is for one server that waits for a cohort. {instead}. Leave it out.")
 
 
+def refuse_waiting(clock: Clock, title: str) -> None:
+    """Deadlines and lost clients are about a server that waits (ConfigError)."""
+    patience = clock.patience
+    asked = {
+        "deadline": np.isfinite(patience.deadline),
+        "over_selection": patience.wanted is not None,
+        "min_reports": patience.min_reports > 1,
+        "dropout": clock.dropout > 0,
+        "availability": clock.availability != 1.0,
+    }
+    for name, given in asked.items():
+        if given:
+            raise ConfigError(
+                f"clock.{name}: is about a server that waits for reports, and with {title} nodes wait for their "
+                f"neighbours. Leave it out (devices and links are timed), or use round.name = 'central'."
+            )
+
+
 def _measured(ctx: Context) -> float:
     """Seconds that one client's transforms take here for one update: the least of some turns."""
     chain, device = ctx.program.chain, tree.device(ctx.update_like)
@@ -116,6 +141,12 @@ def bytes_of(ctx: Context, sent: Tree) -> tuple[float, float]:
     return float(wire_bytes(sent)), float(ctx.program.upload.most_bytes)
 
 
+def _later(state: Tree, now: float | Floats) -> Tree:
+    """The clock's own state with another time."""
+    before = state[NAME]["now"]
+    return {**state[NAME], "now": torch.as_tensor(now, dtype=before.dtype).to(before.device)}
+
+
 def _with_reports(ctx: Context, timeline: Timeline) -> Context:
     """The round as the inner one sees it: drawn as it was, with those that count."""
     if timeline.counted.all():
@@ -130,7 +161,7 @@ def _with_wasted(traffic: Traffic, timeline: Timeline) -> Traffic:
     others = ~timeline.counted
     down = int(((others & (timeline.received <= timeline.end)) * timeline.down).sum())
     up = int(((others & (timeline.arrived <= timeline.end)) * timeline.up).sum())
-    return Traffic(traffic.up, traffic.down + down, up)
+    return Traffic(traffic.up, traffic.down + down, traffic.wasted + up)
 
 
 def _number(x: float) -> Tensor:

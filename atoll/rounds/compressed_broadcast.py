@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Chain, Context, Model, Play, Round, Spec, Traffic, Train, Transform, Update, transform_name
+from atoll.clock import Floats
+from atoll.core import (
+    Chain,
+    Context,
+    Model,
+    Outcome,
+    Play,
+    Round,
+    Spec,
+    Traffic,
+    Train,
+    Transform,
+    Update,
+    transform_name,
+)
 from atoll.errors import ConfigError
 from atoll.rounds.around import RoundAround
 from atoll.tree import Tree
 from atoll.wire import Layout, lengths, wire_bytes
 
 NAME = "broadcast"
+_PLAYED = 1000  # rounds of a forecast
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +91,8 @@ class CompressedBroadcast(RoundAround):
                 break
         if costs is None:
             return {**new, NAME: before}, outcome
-        seen = before["seen"]
-        known = seen[outcome.ids.to(seen.device)] == ctx.number - 1
-        down = int(torch.where(known.cpu(), costs[0], costs[1]).sum())
-        seen = seen.index_fill(0, outcome.ids.to(seen.device), ctx.number)
+        down = int(torch.where(self._known(ctx, before["seen"], outcome.ids), costs[0], costs[1]).sum())
+        seen = _marked(before["seen"], outcome.ids, ctx.number)
         told = replace(outcome, traffic=Traffic(outcome.traffic.up, down))
         return {**new, NAME: {"reference": reference, "seen": seen}}, told
 
@@ -86,11 +100,38 @@ class CompressedBroadcast(RoundAround):
         _, seen = self.inner.broadcast(ctx, tree.without(state, (NAME,)), ids)
         return state[NAME]["reference"], seen
 
+    def message_bytes(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[float | Floats, float | Floats]:
+        """Down: a difference at most for who was there in the round before, the whole for others."""
+        _, up = self.inner.message_bytes(ctx, tree.without(state, (NAME,)), ids)
+        reference = state[NAME]["reference"]
+        difference = self.codec.upload(reference, *self.codec.init(reference)).most_bytes
+        known = self._known(ctx, state[NAME]["seen"], ids).numpy()
+        return np.where(known, float(difference), float(wire_bytes(reference))), up
+
+    def total_bytes(
+        self, ctx: Context, state: Tree, first: Outcome, pools: Callable[[int], Tensor], rounds: int
+    ) -> dict[str, int]:
+        inside, down, played = tree.without(state, (NAME,)), 0.0, min(rounds, _PLAYED)
+        for number in range(played):
+            at, ids = replace(ctx, number=number), pools(number)
+            down += float(np.sum(self.message_bytes(at, state, ids)[0]))
+            state = self.after(at, state, ids)
+        total = self.inner.total_bytes(ctx, inside, first, pools, rounds)
+        return {**total, "down": round(down * rounds / played)}
+
+    def after(self, ctx: Context, state: Tree, ids: Tensor) -> Tree:
+        state = {**self.inner.after(ctx, tree.without(state, (NAME,)), ids), NAME: state[NAME]}
+        return {**state, NAME: {**state[NAME], "seen": _marked(state[NAME]["seen"], ids, ctx.number)}}
+
     def model(self, state: Tree) -> Model:
         return self.inner.model(tree.without(state, (NAME,)))
 
     def beside(self, state: Tree) -> dict[str, Model]:
         return self.inner.beside(tree.without(state, (NAME,)))
+
+    def _known(self, ctx: Context, seen: Tensor, ids: Tensor) -> Tensor:
+        """(C,) on the host: whose report of the round before the server has, and so knows what that client holds."""
+        return (seen[ids.to(seen.device)] == ctx.number - 1).cpu()
 
     def _next(self, sent: Tree, reference: Tree, key: Tensor) -> tuple[Tree, tuple[int, int]]:
         """The next reference, and the bytes of the difference and of the whole."""
@@ -102,6 +143,10 @@ class CompressedBroadcast(RoundAround):
         layout = self.codec.upload(step, state, own)
         new = tree.map(lambda old, x: old + tree.cast_like(x, old), reference, _nearest(update.value, step))
         return new, (_bytes(layout, update), wire_bytes(sent))
+
+
+def _marked(seen: Tensor, ids: Tensor, number: int) -> Tensor:
+    return seen.index_fill(0, ids.to(seen.device), number)
 
 
 def _nearest(decoded: Tree, step: Tree) -> Tree:

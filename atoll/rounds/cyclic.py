@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,9 +10,11 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
+from atoll.clock import Clock
 from atoll.core import Algorithm, Context, Count, Model, Play, Reducer, Round
 from atoll.errors import ConfigError
 from atoll.reducers import Collect, Mean
+from atoll.rounds.hand_over_clock import CycleClocked
 from atoll.rounds.server_stack import device_of, joined_outcome, sent_rows, step_alone
 from atoll.rounds.server_step import client_key, server_state
 from atoll.tree import Tree
@@ -39,13 +42,20 @@ class CyclicTransfer(Round):
     def check(self, algorithm: Algorithm) -> None:
         refuse_common_state(algorithm, "cyclic")
 
+    def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round:
+        return CycleClocked.around(self, clock, steps)
+
+    def queue(self, asked: Tensor, key: Tensor) -> tuple[Tensor, int]:
+        """Who comes after whom, row by row, and how many are in a row: one of each ring."""
+        ids = asked.sort().values if self.order == "fixed" else _shuffled(asked, rng.fold_name(key, "order"))
+        return ids, max(1, min(self.rings, len(ids)))
+
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         return server_state(ctx, model, key)
 
     def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
         asked, participation = ctx.sample()
-        ids = asked.sort().values if self.order == "fixed" else _shuffled(asked, rng.fold_name(key, "order"))
-        rings = max(1, min(self.rings, len(ids)))
+        ids, rings = self.queue(asked, key)
         row = {**state, "reducer": {}}
         copies = tree.map(lambda x: x.expand(rings, *x.shape).clone(), row)
         parts, seen = [], torch.zeros(rings)

@@ -1,4 +1,4 @@
-"""Sums of a level of edges, side by side; what edges do with them, and what they send up."""
+"""Sums of a level of edges, side by side, and what edges do with them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Chain, Context, Spec, Total, Transform, Update, transform_name
-from atoll.errors import ConfigError
+from atoll.core import Context, Total
 from atoll.tree import Tree
-from atoll.wire import Layout
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,80 +100,9 @@ def changes(models: Tree, before: Tree, like: Tree, weight: Tensor, count: Tenso
     return EdgeTotals(tree.map(lambda x: x * _wide(weight, x), value), weight, count)
 
 
-@dataclass(frozen=True, eq=False)
-class EdgeTransforms:
-    """Transforms around what edges send up, on every level: an edge is the client, the one above it the server."""
-
-    chain: Chain
-
-    @classmethod
-    def of(cls, transforms: Sequence[Transform]) -> EdgeTransforms:
-        """A ConfigError for noise: nothing here says what it protects."""
-        bound, _ = Chain(tuple(transforms)).bind(Spec())
-        for i, transform in enumerate(bound.transforms):
-            if transform.mechanisms():
-                raise ConfigError(
-                    f"round.transform.{i}: {transform_name(transform)} on what edges send protects no client that "
-                    "could be named, and no epsilon is accounted for it. Put it into [[transform]]: every edge then "
-                    "adds it to the sum of its own clients."
-                )
-        return cls(bound)
-
-    @property
-    def none(self) -> bool:
-        return not self.chain.transforms
-
-    def init(self, like: Tree, children: int, parents: int) -> Tree:
-        server, own = self.chain.init(like)
-        return {"server": _copies(server, parents), "own": _copies(own, children)}
-
-    def upload(self, like: Tree) -> Layout:
-        return self.chain.upload(like, *self.chain.init(like))
-
-    def reported(
-        self, totals: EdgeTotals, parents: Tensor, count: int, state: Tree, key: Tensor
-    ) -> tuple[EdgeTotals, Tree]:
-        """One level up, through the transforms."""
-        means, own, server = totals.mean(), list[Tree](), list[Tree]()
-        parts: dict[int, list[Total]] = {p: [] for p in range(count)}
-        for e, p in enumerate(parents.tolist()):
-            mine, view = _row(state["own"], e), self.chain.client_view(_row(state["server"], p))
-            if bool(totals.weight[e] > 0):
-                update = Update(tree.rows(means, e), totals.weight[e])
-                device = totals.weight.device
-                update, mine = self.chain.client(update, view, mine, rng.fold_name(key, "edge", e).to(device))
-                parts[p].append(Total(tree.scale(update.value, update.weight), update.weight, totals.count[e]))
-            own.append(mine)
-        like = self.chain.zeros(tree.rows(means, 0), *self.chain.init(tree.rows(means, 0)))
-        ends = []
-        for p in range(count):
-            total, above = Total.zero(like), _row(state["server"], p)
-            for part in parts[p]:
-                total = total.merge(part)
-            if parts[p]:
-                total, above = self.chain.server(total, above, rng.fold_name(key, "above", p))
-            else:
-                total = Total.zero(tree.rows(means, 0))
-            ends.append(total)
-            server.append(above)
-        return stacked(ends), {"server": _joined(server), "own": _joined(own)}
-
-
 def _key(key: Tensor, edge: int) -> Tensor:
     """The first edge draws as if it were the only one."""
     return key if edge == 0 else rng.fold_name(key, "edge", edge)
-
-
-def _copies(state: Tree, n: int) -> Tree:
-    return tree.map(torch.clone, tree.stack(state, n))  # type: ignore[no-any-return]
-
-
-def _joined(rows: list[Tree]) -> Tree:
-    return tree.map(lambda *xs: torch.stack(xs), *rows) if tree.leaves(rows[0]) else rows[0]
-
-
-def _row(rows: Tree, i: int) -> Tree:
-    return tree.rows(rows, i) if tree.leaves(rows) else rows
 
 
 def _wide(column: Tensor, like: Any) -> Tensor:

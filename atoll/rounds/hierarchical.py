@@ -12,24 +12,39 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.clock import Clock, Timeline
-from atoll.core import Algorithm, Columns, Context, Model, Outcome, Part, Play, Reducer, Round, Traffic, Train, Trained
+from atoll.core import (
+    Algorithm,
+    Columns,
+    Context,
+    Model,
+    Outcome,
+    Part,
+    Play,
+    Reducer,
+    Round,
+    Summation,
+    Summed,
+    Traffic,
+    Trained,
+)
 from atoll.errors import ConfigError
-from atoll.reducers import EDGES, Grouped
+from atoll.reducers import Grouped
 from atoll.rounds.clocked import NAME as CLOCK
 from atoll.rounds.clocked import begun_clock, bytes_of, clock_state, never_waits
 from atoll.rounds.edge_plan import EdgeBytes, EdgeCourse, EdgeLink, EdgePlan
-from atoll.rounds.edge_totals import EdgeTotals, EdgeTransforms, changes, moved, server_halves
+from atoll.rounds.edge_sums import most_in_sum
+from atoll.rounds.edge_transforms import EdgeTransforms
+from atoll.rounds.edge_walk import EdgeWalk
 from atoll.rounds.edges import Edges
 from atoll.rounds.in_groups import InGroups
-from atoll.rounds.server_step import client_key, server_state
+from atoll.rounds.server_step import server_state
+from atoll.rounds.summation import PlainSummation, all_summed
 from atoll.tree import Tree
 from atoll.wire import wire_bytes
 
 S = TypeVar("S")
 _PACES = ("now", "seconds_per_step", "seconds_to_compress")
 _REFUSED: dict[Part, str] = {
-    "secure": "lets one server learn the sum of a cohort, and here every edge sums its own clients. Leave [secure] "
-    "out, or use round.name = 'central'.",
     "broadcast": "compresses what one server sends, and here every edge sends its own model. Leave it out, or use "
     "round.name = 'central'.",
     "server.root": "is data of the one server, and here edges reduce what clients send. Leave it out, or use "
@@ -37,6 +52,11 @@ _REFUSED: dict[Part, str] = {
     "privacy.canaries": "are looked for in one sum, and here every edge has its own. Leave them out, or use "
     "round.name = 'central'.",
 }
+_SHARES = (
+    "edges whose sums a protocol makes have different numbers of clients, each of which would add a share of the noise "
+    "that all rely on, or hide its report among fewer. Leave [secure] out, or say secure.level = 1: every edge then "
+    "adds the noise itself."
+)
 _ROUNDS = "Use round.rounds = [1], or round.name = 'central'."
 
 
@@ -47,6 +67,9 @@ class Hierarchical(Round):
     An edge is sent a model w, makes `rounds` rounds of w_e <- w_e + mean change of what reports to it, and reports
     w_e - w with the mean weight of its rounds; the server applies the mean of these with the algorithm's own step. All
     clients of all edges in one turn are one request. Edges run the server's half of the clients' transforms.
+
+    A protocol makes the sums of the clients of every edge (level 0), or those of the edges of a level, with whoever is
+    above them as its server.
     """
 
     edges: Edges
@@ -54,6 +77,8 @@ class Hierarchical(Round):
     links: tuple[EdgeLink, ...]
     clock: Clock | None = None
     steps: Callable[[Tensor], Tensor] = torch.ones_like
+    summation: Summation = PlainSummation()
+    level: int = 0
 
     @property
     def sums_per_round(self) -> int:
@@ -62,8 +87,26 @@ class Hierarchical(Round):
     def refuses(self, part: Part) -> str | None:
         if part in ("noise", "local.privacy"):
             many = f"a client is in {self.edges.turns} sums of one round, which is not accounted. {_ROUNDS}"
-            return many if self.edges.turns > 1 else None
+            return many if self.edges.turns > 1 else _SHARES if self._of_clients else None
         return _REFUSED.get(part)
+
+    @property
+    def sums_differ(self) -> bool:
+        return True
+
+    def parties(self, level: int, drawn: int | None) -> int | None:
+        most = most_in_sum(self.edges, level)
+        return most if drawn is None or level else min(most, drawn)
+
+    def summed_by(self, summation: Summation, level: int) -> Round | None:
+        if level == 0:
+            return replace(self, summation=summation)
+        most = most_in_sum(self.edges, level)
+        transforms = self.transforms.with_residues(level - 1, summation.residues, self.edges, most)
+        return replace(self, summation=summation, level=level, transforms=transforms)
+
+    def cautions(self) -> list[str]:
+        return self.transforms.cautions()
 
     def check(self, algorithm: Algorithm) -> None:
         name = type(algorithm).__name__
@@ -89,7 +132,8 @@ class Hierarchical(Round):
         own = self.edges.above[0]
         smallest = int(np.bincount(own).min())
         named.check_cohort(max(1, round(smallest * self.edges.shares[0])))
-        return Grouped(named, torch.from_numpy(own), self.edges.sizes[0])
+        inner = self.summation.reducer(named) if self._of_clients else named
+        return Grouped(inner, torch.from_numpy(own), self.edges.sizes[0])
 
     def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round | None:
         never_waits(clock, "Every edge waits for all of its clients, or for deadline seconds")
@@ -97,17 +141,17 @@ class Hierarchical(Round):
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         state = server_state(ctx, model, key)
-        if any(not self._forwards(level) for level in range(self.edges.levels)):
+        if any(not self.forwards(level) for level in range(self.edges.levels)):
             _check_parts(ctx.update_like, ctx.algorithm.send(state["server"]))
         chain = tree.map(torch.clone, tree.stack(state["chain"], self.edges.sizes[0]))
-        state = {**state, "chain": chain}
+        like = ctx.program.like if self.level == 0 else ctx.update_like
+        state = {**state, "chain": chain, **self.summation.init(like)}
         if not self.transforms.none:
-            above = (*self.edges.sizes[1:], 1)
-            pairs = enumerate(zip(self.edges.sizes, above, strict=True))
-            state["edges"] = {str(i): self.transforms.init(ctx.update_like, *pair) for i, pair in pairs}
+            state["edges"] = self.transforms.init(ctx.update_like, self.edges)
         return state if self.clock is None else {**state, CLOCK: clock_state(self.clock, ctx)}
 
     def begun(self, state: Tree, seconds_per_step: Callable[[], float]) -> Tree:
+        state = {**state, **self.summation.begun(state)}
         if self.clock is None:
             return state
         return {**state, CLOCK: begun_clock(self.clock, state[CLOCK], seconds_per_step)}
@@ -122,36 +166,42 @@ class Hierarchical(Round):
         sent = ctx.algorithm.send(state["server"])
         sizes = self._sizes(ctx, sent)
         paces = (0.0, 0.0, 0.0) if self.clock is None else tuple(float(state[CLOCK][name]) for name in _PACES)
-        plan = self._course.plan(ctx.number, pool.cpu().numpy(), key, sizes, paces)
-        walk = EdgeWalk(self, ctx, sent, state)
+        asked = ctx.number, pool.cpu().numpy(), key, sizes, paces
+        plan = self._course.plan(*asked, lambda attendance: self.summation.overhead(state, attendance))
+        walk = EdgeWalk(self, ctx, sent, state, plan.sums)
         answers: list[Trained] = []
         for turn, cohort in enumerate(plan.cohorts):
             walk.begin(turn)
             at = key if turn == 0 else rng.fold_name(key, "turn", turn)
             answers.append((yield walk.request(turn, torch.from_numpy(cohort), at)))
-            walk.end(turn, answers[-1], np.bincount(self.edges.above[0][cohort], minlength=self.edges.sizes[0]), at)
+            walk.end(turn, answers[-1], cohort, plan.active[turn], at)
         server, changed = walk.applied(sum(x.rows for x in answers), rng.fold_name(key, "apply"))
         new = {**state, "server": server, "chain": walk.chain, "reducer": walk.reducer}
         if not self.transforms.none:
             new["edges"] = walk.up
         if plan.timeline is not None:
             new[CLOCK] = {**state[CLOCK], "now": torch.tensor(plan.timeline.end, dtype=torch.float64)}
-        said = {**walk.said, "traffic": self._levels(ctx, plan, sizes)}
+        summed = all_summed(walk.summed)
+        said = {
+            **walk.said,
+            "traffic": self._levels(ctx, plan, sizes, summed),
+            **({} if summed is None else summed.said),
+        }
         said |= {name: server[name] for name in ctx.algorithm.traits().records}
         ids, examples = (torch.cat(x) for x in ([*map(torch.from_numpy, plan.cohorts)], [x.examples for x in answers]))
-        traffic = self._traffic(ctx, plan, sizes)
+        traffic = self._traffic(ctx, plan, sizes, summed)
         facts = (lambda: _joined(answers), traffic, changed, said, plan.timeline)
         return new, Outcome(ids, participation, examples, *facts)
 
     def forecast(self, first: Timeline, pools: Callable[[int], Tensor], rounds: int) -> list[Timeline] | None:
         assert self.clock is not None
-        now, lines = 0.0, list[Timeline]()
-        down, up = float(np.max(first.down)), float(np.max(first.up))
-        sizes = EdgeBytes(down, up, down, up)
+        now, lines, extra = 0.0, list[Timeline](), first.overhead
+        down, up = float(np.max(first.down)) - (0.0 if extra is None else extra.down), float(np.max(first.up))
+        sizes = EdgeBytes(down, up, down, (up,) * self.edges.levels)
         for number in range(rounds):
             paces = (now, first.seconds_per_step, first.seconds_to_compress)
             key = rng.key(self.clock.seed, "forecast", number)
-            line = self._course.plan(number, pools(number).numpy(), key, sizes, paces).timeline
+            line = self._course.plan(number, pools(number).numpy(), key, sizes, paces, lambda _: extra).timeline
             assert line is not None
             lines.append(line)
             now = line.end
@@ -159,122 +209,54 @@ class Hierarchical(Round):
 
     @property
     def _course(self) -> EdgeCourse:
-        return EdgeCourse(self.edges, self.links, self.clock, lambda ids: self.steps(torch.from_numpy(ids)).numpy())
+        steps = lambda ids: self.steps(torch.from_numpy(ids)).numpy()  # noqa: E731
+        return EdgeCourse(self.edges, self.links, self.clock, steps, self.summation, self.level)
 
-    def _forwards(self, level: int) -> bool:
+    @property
+    def _of_clients(self) -> bool:
+        """Does a protocol make the sums of clients?"""
+        return self.summation.secret and self.level == 0
+
+    def forwards(self, level: int) -> bool:
         """Does an edge of this level send the very sum that came to it?"""
-        return self.edges.rounds[level] == 1 and self.transforms.none
+        return self.edges.rounds[level] == 1 and self.transforms.forwards(level)
 
     def _sizes(self, ctx: Context, sent: Tree) -> EdgeBytes:
-        return EdgeBytes(*bytes_of(ctx, sent), wire_bytes(sent), self.transforms.upload(ctx.update_like).most_bytes)
+        above = (self.transforms.upload(i, ctx.update_like).most_bytes for i in range(self.edges.levels))
+        return EdgeBytes(*bytes_of(ctx, sent), wire_bytes(sent), tuple(above))
 
-    def _levels(self, ctx: Context, plan: EdgePlan, sizes: EdgeBytes) -> Tree:
-        """For the record: bytes down and up, between clients and their edges and above; up at most."""
-        counts = [(len(np.concatenate(plan.cohorts)), sizes.down, sizes.up)]
-        counts += [(plan.messages(self.edges, i), sizes.edge_down, sizes.edge_up) for i in range(self.edges.levels)]
+    def _levels(self, ctx: Context, plan: EdgePlan, sizes: EdgeBytes, summed: Summed | None) -> Tree:
+        """For the record: bytes down and up, between clients and their edges and above; up at most.
+
+        Where a protocol makes the sums, its bytes take the place of what is sent up.
+        """
+        counts = [(self._sent_to(plan), sizes.down, sizes.up)]
+        counts += [(plan.messages(self.edges, i), sizes.edge_down, sizes.edge_up[i]) for i in range(self.edges.levels)]
         names = ["clients", *(f"level_{i + 1}" for i in range(self.edges.levels))]
-        bytes_ = ({"down": int(n * down), "up": int(n * up)} for n, down, up in counts)
+        bytes_ = [{"down": int(n * down), "up": int(n * up)} for n, down, up in counts]
+        if summed is not None:
+            mine = bytes_[self.level]
+            bytes_[self.level] = {"down": mine["down"] + summed.down, "up": summed.up}
         return {name: tree.map(torch.tensor, x) for name, x in zip(names, bytes_, strict=True)}
 
-    def _traffic(self, ctx: Context, plan: EdgePlan, sizes: EdgeBytes) -> Traffic:
-        counted, messages = len(np.concatenate(plan.cohorts)), 0
-        messages = sum(plan.messages(self.edges, i) for i in range(self.edges.levels))
+    def _sent_to(self, plan: EdgePlan) -> int:
+        """Clients that were sent a model and were not late: those that a protocol lost later, too."""
+        if self._of_clients:
+            return sum(len(one.attendance.ids) for one in plan.sums)
+        return len(np.concatenate(plan.cohorts))
+
+    def _traffic(self, ctx: Context, plan: EdgePlan, sizes: EdgeBytes, summed: Summed | None) -> Traffic:
+        counted = self._sent_to(plan)
+        messages = [plan.messages(self.edges, i) for i in range(self.edges.levels)]
         received = counted if plan.timeline is None else int(np.isfinite(plan.timeline.received).sum())
         up = None if ctx.upload_bytes is None else counted * ctx.upload_bytes
-        down = int(received * sizes.down + messages * sizes.edge_down)
-        return Traffic(up, down, int(messages * sizes.edge_up))
-
-
-class EdgeWalk:
-    """One round of the hierarchy on its way: the edges' models, and what they have gathered since their last report.
-
-    Models are None as long as they are the server's.
-    """
-
-    def __init__(self, round: Hierarchical, ctx: Context, sent: Tree, state: Tree) -> None:
-        self.round, self.edges, self.ctx, self.sent = round, round.edges, ctx, sent
-        self.server, self.chain, self.reducer = state["server"], state["chain"], state["reducer"]
-        self.up: Tree = dict(state.get("edges", {}))
-        self.models: list[Tree | None] = [None] * (self.edges.levels + 1)
-        self.before: list[Tree | None] = [None] * (self.edges.levels + 1)
-        self.weights = [self._zeros(level) for level in range(self.edges.levels)]
-        self.counts = [self._zeros(level) for level in range(self.edges.levels)]
-        self.top: EdgeTotals | None = None
-        self.said: Tree = {}
-
-    def begin(self, turn: int) -> None:
-        """Edges whose time it is are sent the model of the one above, from the server down."""
-        for level in reversed(range(self.edges.levels)):
-            if turn % self.edges.period(level):
-                continue
-            above = self.models[level + 1]
-            parents = torch.from_numpy(self.edges.parents(level))
-            rows = None if above is None else tree.rows(above, parents.to(tree.device(above)))
-            self.models[level] = self.before[level] = rows
-            self.weights[level], self.counts[level] = self._zeros(level), self._zeros(level)
-
-    def request(self, turn: int, ids: Tensor, key: Tensor) -> Train:
-        """All clients of all edges; from one broadcast, as long as all edges have the same."""
-        ctx = self.ctx if turn == 0 else replace(self.ctx, order=rng.fold_name(self.ctx.order, "turn", turn))
-        view = ctx.chain.client_view(self.chain)
-        own = torch.from_numpy(self.edges.above[0])[ids]
-        models, one = self.models[0], self.edges.sizes[0] == 1
-        if (models is None or one) and (one or not tree.leaves(view)):
-            sent = self.sent if models is None else tree.rows(models, 0)
-            return ctx.train(sent, tree.rows(view, 0) if tree.leaves(view) else view, ids, client_key(key))
-        at = own.to(tree.device(self.sent))
-        sent = tree.stack(self.sent, len(ids)) if models is None else tree.rows(models, at)
-        rows = tree.rows(view, at) if tree.leaves(view) else view
-        return ctx.train(sent, rows, ids, client_key(key), per_client=True)
-
-    def end(self, turn: int, trained: Trained, invited: Any, key: Tensor) -> None:
-        """Every edge takes what came; whose time it is reports, as far up as that goes."""
-        finish = self.ctx.program.reducer.finish
-        _, self.reducer, said = finish(trained.partial, self.reducer, rng.fold_name(key, "reduce"))
-        totals = EdgeTotals.scattered(said.get(EDGES), self.edges.sizes[0], self.ctx.program.like)
-        self.said = tree.without(said, (EDGES,))
-        invites = torch.from_numpy(invited)
-        totals, self.chain = server_halves(self.ctx, totals, self.chain, invites, rng.fold_name(key, "server"))
-        for level in range(self.edges.levels):
-            self.weights[level] = self.weights[level] + totals.weight
-            self.counts[level] = self.counts[level] + totals.count
-            if not self.round._forwards(level):
-                self.models[level] = moved(self._rows(self.models[level], level), totals)
-                if (turn + 1) % self.edges.period(level):
-                    return
-                totals = self._report(level)
-            totals = self._sent_up(level, totals, rng.fold_name(key, "level", level))
-        self.top = totals
-
-    def applied(self, rows: float, key: Tensor) -> tuple[Tree, bool]:
-        """The server after its step; as it was where nobody contributed."""
-        assert self.top is not None
-        total = self.top.row(0)
-        if rows == 0 and not bool(total.weight > 0):
-            return self.server, False
-        return self.ctx.algorithm.apply(self.server, total, key), True
-
-    def _report(self, level: int) -> EdgeTotals:
-        """What edges changed since they were sent their model, with the mean weight of their rounds."""
-        made = self.edges.rounds[level]
-        models, before = (self._rows(x[level], level) for x in (self.models, self.before))
-        weight, count = self.weights[level] / made, self.counts[level] / made
-        return changes(models, before, self.ctx.update_like, weight, count)
-
-    def _sent_up(self, level: int, totals: EdgeTotals, key: Tensor) -> EdgeTotals:
-        parents = torch.from_numpy(self.edges.parents(level))
-        above = 1 if level + 1 == self.edges.levels else self.edges.sizes[level + 1]
-        if self.round.transforms.none:
-            return totals.summed(parents, above)
-        state = self.up[str(level)]
-        totals, self.up[str(level)] = self.round.transforms.reported(totals, parents, above, state, key)
-        return totals
-
-    def _rows(self, models: Tree | None, level: int) -> Tree:
-        return tree.stack(self.sent, self.edges.sizes[level]) if models is None else models
-
-    def _zeros(self, level: int) -> Tensor:
-        return torch.zeros(self.edges.sizes[level], device=tree.device(self.sent))
+        down = int(received * sizes.down + sum(messages) * sizes.edge_down)
+        between = [int(n * size) for n, size in zip(messages, sizes.edge_up, strict=True)]
+        if summed is not None and self.level:
+            between[self.level - 1] = summed.up
+        elif summed is not None:
+            up = summed.up
+        return Traffic(up, down + (0 if summed is None else summed.down), sum(between))
 
 
 def _check_parts(update: Tree, sent: Tree) -> None:

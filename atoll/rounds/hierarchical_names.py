@@ -11,7 +11,7 @@ from torch import Tensor
 from atoll.core import Transform
 from atoll.errors import ConfigError
 from atoll.rounds.edge_plan import EdgeLink
-from atoll.rounds.edge_totals import EdgeTransforms
+from atoll.rounds.edge_transforms import EdgeTransforms
 from atoll.rounds.edges import make_edges
 from atoll.rounds.hierarchical import Hierarchical
 
@@ -26,15 +26,18 @@ def hierarchical(
     share: list[Annotated[float, Field(gt=0, le=1)]] = [],  # noqa: B006
     groups: list[list[int | str]] | Literal["partition"] | None = None,
     transform: list[Transform] = [],  # noqa: B006
+    level_transforms: list[list[Transform]] = [],  # noqa: B006
     link_mbps: list[Positive] = [],  # noqa: B006
     link_latency_ms: list[Annotated[float, Field(ge=0)]] = [],  # noqa: B006
     client_names: Sequence[str] = (),
     client_groups: Tensor | None = None,
+    numbers: int | None = None,
 ) -> Hierarchical:
     """Clients report to edges, edges to those above, the last to the server; lists are from the clients up.
 
     `edges`: how many of each level, in a row; `groups`: whose clients are those of each edge of the first level, by
-    number or name, or as the partition has them. `link_*`: between each level and the one above, on [clock].
+    number or name, or as the partition has them. `transform`: around what edges of all levels send up;
+    `level_transforms`: a list for each level instead. `link_*`: between each level and the one above, on [clock].
     """
     if groups == "partition":
         if client_groups is None:
@@ -50,4 +53,10 @@ def hierarchical(
         if len(given) != tree.levels:
             raise ConfigError(f"round.{name}: has {len(given)} numbers, and there are {tree.levels} levels of edges.")
     links = tuple(EdgeLink(*pair) for pair in zip(mbps, latency, strict=True))
-    return Hierarchical(tree, EdgeTransforms.of(transform), links)
+    if transform and level_transforms:
+        raise ConfigError(
+            "round.transform: is for all levels, and round.level_transforms has a list for each. Keep one of them."
+        )
+    if level_transforms:
+        return Hierarchical(tree, EdgeTransforms.on_each_level(level_transforms, tree, numbers), links)
+    return Hierarchical(tree, EdgeTransforms.on_every_level(transform, tree, numbers), links)

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.algorithms import model_of
+from atoll.clock import Clock
 from atoll.core import Algorithm, Columns, Context, Model, Outcome, Play, Reducer, Round
 from atoll.rounds.cyclic import one_update_at_a_time, refuse_common_state
+from atoll.rounds.hand_over_clock import AloneClocked
 from atoll.rounds.server_stack import device_of, sent_rows, stacked_servers, step_alone
 from atoll.rounds.server_step import client_key
 from atoll.tree import Tree
@@ -40,6 +42,9 @@ class OneShot(Round):
     def check(self, algorithm: Algorithm) -> None:
         refuse_common_state(algorithm, "one_shot")
 
+    def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round:
+        return AloneClocked.around(self, clock, steps)
+
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         return {**stacked_servers(ctx, [model] * ctx.population, key), EXAMPLES: torch.zeros(ctx.population)}
 
@@ -55,6 +60,18 @@ class OneShot(Round):
         columns = _uploaded_once(trained.columns, first)
         outcome = Outcome(ids, participation, trained.examples, columns, traffic, bool(trained.rows))
         return {**servers, EXAMPLES: examples.to(state[EXAMPLES].device)}, outcome
+
+    def total_bytes(
+        self, ctx: Context, state: Tree, first: Outcome, pools: Callable[[int], Tensor], rounds: int
+    ) -> dict[str, int]:
+        """Every client that ever comes sends its model once."""
+        seen = torch.zeros(ctx.population, dtype=torch.bool)
+        for number in range(rounds):
+            seen[pools(number)] = True
+            if bool(seen.all()):
+                break
+        clients = max(1, len(first.ids))
+        return {way: round(n * int(seen.sum()) / clients) for way, n in first.bytes().items()}
 
     def model(self, state: Tree) -> Model:
         """The mean of all who have trained."""

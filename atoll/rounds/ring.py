@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,10 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.algorithms import model_of
+from atoll.clock import Clock
 from atoll.core import Algorithm, Context, Model, Outcome, Play, Reducer, Round
 from atoll.rounds.cyclic import one_update_at_a_time, refuse_common_state
+from atoll.rounds.hand_over_clock import RingClocked
 from atoll.rounds.server_stack import device_of, sent_rows, stacked_servers, step_alone
 from atoll.rounds.server_step import client_key
 from atoll.tree import Tree
@@ -35,6 +38,9 @@ class Ring(Round):
 
     def check(self, algorithm: Algorithm) -> None:
         refuse_common_state(algorithm, "ring")
+
+    def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round:
+        return RingClocked.around(self, clock, steps)
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         return stacked_servers(ctx, [model] * ctx.population, key)

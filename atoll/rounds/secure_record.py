@@ -20,8 +20,10 @@ class SecureRecord:
     key = SECURE
     diagnostics = frozenset([SECURE])
 
-    def __init__(self, mode: str, protocol: str, insecure_seed: bool) -> None:
+    def __init__(self, mode: str, protocol: str, insecure_seed: bool, level: int = 0) -> None:
         self.facts: dict[str, Any] = {"protocol": protocol, "mode": mode}
+        if level:
+            self.facts["level"] = level
         if insecure_seed:
             self.facts["insecure_seed"] = True
         self.rounds, self.void, self.lost = 0, 0, 0
@@ -29,12 +31,15 @@ class SecureRecord:
     def hear(self, number: int, outcome: Outcome, left_out: int) -> dict[str, Any]:
         """What a line of the record says."""
         told = outcome.diagnostics[SECURE]
+        unusable = 0 if "level" in self.facts else left_out  # whose updates are no numbers; edges never see them
         lost = [(id, at) for id, at in zip(told["ids"].tolist(), told["lost_at"].tolist(), strict=True) if at >= 0]
-        line: dict[str, Any] = {"asked": len(told["ids"]), "in_sum": int(told["in_sum"].sum()) - left_out}
+        line: dict[str, Any] = {"asked": len(told["ids"]), "in_sum": int(told["in_sum"].sum()) - unusable}
         if lost:
             line |= {"lost": len(lost), "lost_ids": [id for id, _ in lost], "lost_steps": [at + 1 for _, at in lost]}
         if bool(told["void"]):
             line["void"] = True
+        if "sums" in told:
+            line |= {"sums": int(told["sums"]), "void_sums": int(told["void_sums"])}
         costs = ProtocolCosts.read([float(f"{x:.6g}") for x in told["costs"].tolist()])
         seconds = {"client": costs.client_seconds, "server": costs.server_seconds}  # of a client on average
         if costs.role_seconds:

@@ -26,6 +26,11 @@ def client_key(key: Tensor) -> Tensor:
     return rng.fold_name(key, "clients")
 
 
+def server_key(key: Tensor) -> Tensor:
+    """What the transforms draw from on the server."""
+    return rng.fold_name(key, "server")
+
+
 def server_state(ctx: Context, model: Model, key: Tensor) -> Tree:
     """What a server holds before the first round."""
     chain, _ = ctx.chain.init(ctx.update_like)
@@ -47,7 +52,7 @@ def server_step(
     if _empty(total, trained.rows) and not ctx.chain.releases(invited):
         unchanged = {"server": state["server"], "chain": state["chain"], "reducer": reducer}
         return ServerStep(unchanged, diagnostics, False)
-    total, chain = ctx.chain.server(replace(total, invited=invited), state["chain"], rng.fold_name(key, "server"))
+    total, chain = ctx.chain.server(replace(total, invited=invited), state["chain"], server_key(key))
     total = total if adjusted is None else adjusted(total)
     server = ctx.algorithm.apply(state["server"], total, rng.fold_name(key, "apply"))
     new = {"server": server, "chain": chain, "reducer": reducer}

@@ -32,6 +32,7 @@ class AdaptiveClip(Scaling):
     """
 
     keeps_zeros: ClassVar[bool] = True
+    keyed_server: ClassVar[bool] = False
 
     initial_max_norm: Positive = 0.1
     quantile: Share = 0.5

@@ -44,7 +44,7 @@ class Party(Worker):
 
     @property
     def protocol(self):
-        return self.training.setup.round.protocol
+        return self.training.setup.round.summation.protocol
 
     @property
     def key(self):

@@ -44,9 +44,10 @@ Step = Callable[[nn.Module, nn.Module, Tensor, Tensor], None]
         lambda t: MimeLite(t, LR, momentum=0.0),
         lambda t: PerFedAvg(t, LR, inner_lr=0.0),
         lambda t: PerFedAvg(t, LR, inner_lr=0.0, order="exact"),
+        lambda t: PerFedAvg(t, LR, inner_lr=0.0, order="hessian_free"),
         lambda t: PFedMe(t, lr=LR / 0.08, inner_lr=0.04, lam=2.0, inner_steps=1),
     ],
-    ids=["mimelite without momentum", "per_fedavg without a step", "exact", "pfedme with one inner step"],
+    ids=["mimelite without momentum", "per_fedavg without a step", "exact", "free", "pfedme with one inner step"],
 )
 def test_it_is_fedavg_of_clients_that_count_alike(build: Any) -> None:
     problem = network()
@@ -217,6 +218,54 @@ def test_the_second_order_makes_a_difference() -> None:
     problem = plain(perceptron())
     a, b = (train(problem, PerFedAvg(problem.task, LR, 0.3, o), 2).server["params"] for o in ("first", "exact"))
     assert distance(a, b) > 1e-3
+
+
+@pytest.mark.parametrize("delta", [1.0, 0.01])
+def test_without_a_hessian_it_is_exact_on_quadratics_whatever_the_difference(delta: float) -> None:
+    """Whose gradients are linear, so that a difference of them is the Hessian's product."""
+    problem = quadratics()
+    free = train(problem, PerFedAvg(problem.task, LR, 0.3, "hessian_free", delta=delta), ROUNDS)
+    exact, first = (train(problem, PerFedAvg(problem.task, LR, 0.3, order), ROUNDS) for order in ("exact", "first"))
+    assert distance(free.server["params"], exact.server["params"]) < 1e-5
+    assert distance(free.server["params"], first.server["params"]) > 1e-2
+
+
+def test_without_a_hessian_it_nears_the_exact_product_of_plain_torch() -> None:
+    """With delta^2: (I - inner H) g, H from torch.autograd.functional.hvp, client after client."""
+    problem, inner = plain(perceptron()), 0.3
+    truth = ByTorch(problem)
+    for _ in range(ROUNDS):
+        shared = [copy.deepcopy(truth.server) for _ in range(6)]
+        for c in range(6):
+            for x, y in truth.batches(c):
+                moved(shared[c], less_the_hessians_product(shared[c], x, y, inner), -LR)
+        truth.average(shared, torch.ones(6))
+    want = {name: p.detach() for name, p in params(truth.server).items()}
+    gaps = [
+        distance(
+            train(problem, PerFedAvg(problem.task, LR, inner, "hessian_free", delta=d), ROUNDS).server["params"], want
+        )
+        for d in (0.4, 0.1, 0.01)
+    ]
+    assert gaps[2] < 1e-5
+    assert gaps[1] < gaps[0] / 8  # a quarter of delta: a sixteenth, but for higher orders
+
+
+def less_the_hessians_product(model: nn.Module, x: Tensor, y: Tensor, inner: float) -> list[Tensor]:
+    names, at = list(params(model)), tuple(p.detach() for p in model.parameters())
+
+    def loss(*values: Tensor) -> Tensor:
+        return F.cross_entropy(torch.func.functional_call(model, dict(zip(names, values, strict=True)), (x,)), y)
+
+    g = through_a_step(model, x, y, inner, exact=False)
+    _, product = torch.autograd.functional.hvp(loss, at, tuple(g))
+    return [a - inner * b for a, b in zip(g, product, strict=True)]
+
+
+def test_a_difference_that_a_schedule_brings_to_nothing_is_refused(tmp_path: Path) -> None:
+    schedule = {"name": "cosine", "start": 0.01, "over": 2}
+    with pytest.raises(ConfigError, match=r"algorithm.delta: is divided by"):
+        atoll.run({**given(name="per_fedavg", delta=schedule), "rounds": 3}, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("head_steps", "momentum"), [(2, 0.0), (1, 0.9)])

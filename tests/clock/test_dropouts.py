@@ -29,7 +29,8 @@ def test_a_correlation_of_one_loses_all_or_nobody() -> None:
     assert shares.mean() == pytest.approx(0.3, abs=0.07)
 
 
-@pytest.mark.parametrize("rho", [0.2, pytest.param(0.6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rho", [0.2, 0.6])
 def test_the_probability_stays_and_pairs_are_lost_as_two_correlated_normals_say(rho: float) -> None:
     lost = drops(3000, dropout_correlation=rho)
     assert lost.mean() == pytest.approx(0.3, abs=0.02)

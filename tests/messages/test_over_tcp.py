@@ -323,12 +323,18 @@ def test_ctrl_c_ends_a_worker_which_says_so(pair: WorkerThreads) -> None:
         def gone(self, post: Post, name: str, why: str) -> None:
             post.end()
 
-    server = pair.start("server", Waiting(), limits=replace(QUICK, patience=5.0))
+    roomy = replace(QUICK, patience=5.0, silence=5.0, handshake=5.0)  # a busy machine may stand still for a while
+    server = pair.start("server", Waiting(), limits=roomy)
     timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
     timer.start()
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        run_worker("client-0", Silent(), PAIR, AddressList(pair.places), limits=QUICK, seconds=30)
+    try:
+        run_worker("client-0", Silent(), PAIR, AddressList(pair.places), limits=roomy, seconds=30)
+    except KeyboardInterrupt:
+        seconds = time.monotonic() - began
+    except ProtocolError as e:
+        timer.cancel()
+        pytest.fail(f"before Ctrl-C: {e} The server: {server.exception(20) or server.result(20)!r}")
     timer.join()
-    assert time.monotonic() - began < 5
+    assert seconds < 5
     assert server.result(20).gone == {"client-0": "it was interrupted"}

@@ -4,7 +4,13 @@ import pytest
 
 from atoll.errors import ProtocolError
 from atoll.messages import ConnectionLimits, Ended, WorkerTopology, run, run_processes
-from tests.support.message_workers import Silent, adder_or_answerer, with_one_that_dies, with_one_that_fails
+from tests.support.message_workers import (
+    Silent,
+    adder_or_answerer,
+    waiting_for_who_fails,
+    with_one_that_dies,
+    with_one_that_fails,
+)
 
 STAR = WorkerTopology.star("server", ["client-0", "client-1", "client-2"])
 LIMITS = ConnectionLimits(joining=60.0, patience=1.0)
@@ -39,6 +45,12 @@ def test_a_worker_that_fails_is_named_with_its_reason() -> None:
     words = r"worker 'client-1': ValueError: out of paper \(in worker 'client-1', at 'ask' of server\)"
     with pytest.raises(ProtocolError, match=words):
         run_processes(with_one_that_fails, STAR, seconds=60, limits=LIMITS)
+
+
+@pytest.mark.slow
+def test_who_failed_is_named_before_who_was_left_alone_by_that() -> None:
+    with pytest.raises(ProtocolError, match=r"worker 'client-0': ValueError: out of paper"):
+        run_processes(waiting_for_who_fails, STAR, seconds=60, limits=LIMITS)
 
 
 @pytest.mark.slow

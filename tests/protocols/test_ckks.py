@@ -24,6 +24,7 @@ from atoll.testing.protocol import messages_can_travel, survives_dropouts
 from atoll.tree import Tree, paths
 from atoll.wire import wire_bytes
 from tests.support.examples import few_examples
+from tests.support.marks import slow
 from tests.support.vectors import plain_sum, vectors
 
 KEY = rng.key("ckks")
@@ -71,7 +72,7 @@ def test_the_sum_is_of_those_whose_vectors_arrived(step: int) -> None:
 
 
 @sets
-@pytest.mark.parametrize("clients", [2, 10, 100])
+@pytest.mark.parametrize("clients", [2, 10, slow(100)])
 def test_the_largest_sums_that_are_promised_are_exact(parameters: CkksParameters, clients: int) -> None:
     """All clients at the end of the range, in all slots, some slots or with alternating signs."""
     bits = parameters.sum_bits(clients) - (clients - 1).bit_length()

@@ -252,7 +252,6 @@ def test_other_parts_of_a_file_go_on_working(more: dict[str, Any], tmp_path: Pat
         ({"algorithm": {"name": "scaffold", "lr": 0.1}}, r"round\.name: Scaffold .* updates of different age"),
         ({"algorithm": {"name": "centralised", "lr": 0.1}}, r"round\.name: Centralised trains on all data"),
         ({"clock": {"seconds_per_step": 1.0, "min_reports": 3}}, r"clock\.min_reports: is for one server that waits"),
-        ({"secure": {"protocol": "secagg"}, "transform": NOISE[:2]}, r"secure: .* Who is in a buffer"),
         ({"broadcast": ["half"]}, r"broadcast: .* clients hold models of different age"),
         ({"transform": NOISE, "privacy": {"canaries": 4}}, r"privacy\.canaries: are planted in cohorts"),
     ],

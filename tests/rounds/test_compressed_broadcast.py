@@ -1,13 +1,16 @@
 """What the server sends, compressed."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import atoll
 from atoll import tree
+from atoll.clock import Timeline
 from atoll.errors import ConfigError
 from atoll.records import RunFolder
 from atoll.wire import wire_bytes
@@ -63,6 +66,37 @@ def test_the_whole_is_what_the_model_takes_on_the_wire(tmp_path: Path) -> None:
     run = trained(tmp_path)
     parts = {"params": run.params, "buffers": {}}
     assert run.history[0]["bytes"]["down"] == 3 * wire_bytes(parts)
+
+
+CLOCK = {"seconds_per_step": 0.0, "up_mbps": 1.0, "down_mbps": 0.1, "latency_ms": 0.0, "slow_start": False}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_on_the_clock_a_difference_takes_the_time_of_its_bytes_and_the_whole_of_its_own(codec, tmp_path) -> None:
+    run = trained(tmp_path, broadcast=CODECS[codec], clock=CLOCK)
+    assert run.history[-1]["model"] == trained(tmp_path, "untimed", broadcast=CODECS[codec]).history[-1]["model"]
+    whole = wire_bytes({"params": run.params, "buffers": {}})
+    lines = [Timeline.from_line(line) for line in RunFolder(run.folder).times()]
+    before: set[int] = set()
+    for line, recorded in zip(lines, run.history, strict=True):
+        seconds, there = line.received - line.start, np.isin(line.ids, list(before))
+        np.testing.assert_allclose(seconds, line.down * 8 / 1e5 * 1.04558, rtol=1e-4)  # with headers of packets
+        assert (line.down[~there] == whole).all()
+        assert (line.down[there] < whole).all()
+        assert recorded["bytes"]["down"] <= line.down.sum(), "a clock knows what a message takes at most"
+        before = set(line.ids.tolist())
+    assert sum(bool((line.down < whole).any()) for line in lines) > 1
+
+
+def test_who_received_but_came_too_late_is_sent_the_whole_the_next_time(tmp_path: Path) -> None:
+    """The server knows what a client holds by its report alone."""
+    slow = CLOCK | {"deadline": 1.5, "seconds_per_step": 0.1, "slowness": {"median": 1.0, "sigma": 1.5}}
+    run = trained(tmp_path, rounds=8, cohort={"name": "everyone"}, broadcast=CODECS["half"], clock=slow)
+    whole = wire_bytes({"params": run.params, "buffers": {}})
+    lines = [Timeline.from_line(line) for line in RunFolder(run.folder).times()]
+    for before, line in pairwise(lines):
+        assert (line.down == whole).tolist() == (~before.counted).tolist()
+    assert 0 < sum(int((~line.counted).sum()) for line in lines) < 8 * 6
 
 
 @pytest.mark.parametrize("codec", ["qsgd", "drive", "top_k"])

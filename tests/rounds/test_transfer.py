@@ -310,7 +310,7 @@ CLIP = ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}]
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"clock": {"seconds_per_step": 0.1}}, r"clock: times a server .* use round.name = 'central'"),
+        ({"clock": {"seconds_per_step": 0.1, "deadline": 9.0}}, r"clock.deadline: is about a server .* use round.name"),
         ({"reducer": "median"}, r"reducer.name: in a \w+ round no two updates come together.* Leave reducer out"),
         ({"algorithm": {"name": "scaffold", "lr": 0.1}}, r"round.name: Scaffold keeps a mean .* such as fedavg"),
         ({"algorithm": {"name": "centralised", "lr": 0.1}}, r"round.name: Centralised trains on all data"),
@@ -320,7 +320,7 @@ CLIP = ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}]
         ({"server": {"ema": 0.9}}, r"server.ema: averages"),
         ({"broadcast": [{"name": "top_k", "share": 0.1}]}, r"broadcast: compresses what a server sends"),
     ],
-    ids=["clock", "median", "scaffold", "centralised", "noise", "sign_flip", "secure", "ema", "broadcast"],
+    ids=["deadline", "median", "scaffold", "centralised", "noise", "sign_flip", "secure", "ema", "broadcast"],
 )
 def test_what_needs_a_server_is_refused_with_advice(name: str, changes: dict[str, Any], words: str) -> None:
     with pytest.raises((ConfigError, SpecError), match=words):

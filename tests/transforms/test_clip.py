@@ -110,7 +110,7 @@ def rounds(chain: Chain, norms: list[list[float]]) -> tuple[list[float], list[Tr
             given = Update({"w": torch.stack([n, torch.zeros(())])}, torch.tensor(7.0))
             return chain.client(given, now, memory, KEY)[0]
 
-        value, weight, _ = vmap(client)(torch.tensor(lengths))
+        value, weight, *_ = vmap(client)(torch.tensor(lengths))
         out, state = chain.server(summed(Update(value, weight)), state, rng.key(t))
         path.append(float(state["1"]["bound"]))
         totals.append(out.value)

@@ -40,7 +40,7 @@ def summed(made: Chain, values: torch.Tensor, chunk: int = 100, key: torch.Tenso
 
     parts = []
     for i in range(0, len(values), chunk):
-        value, weight, _ = vmap(client)(values[i : i + chunk], keys[i : i + chunk])
+        value, weight, *_ = vmap(client)(values[i : i + chunk], keys[i : i + chunk])
         parts.append(stack_sum(Update(value, weight)))
     total = parts[0]
     for part in parts[1:]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
@@ -16,8 +16,7 @@ from atoll.clock import COUNTED, Clock, DeviceProfile, Timeline, transfer_second
 from atoll.core import Context, Model, Outcome, Play, Reducer, Round, Traffic, Transform, transform_name
 from atoll.errors import ConfigError
 from atoll.reducers import Mean
-from atoll.rounds.clocked import NAME, Clocked
-from atoll.rounds.decentralised.node_clock import refuse_waiting
+from atoll.rounds.clocked import NAME, Clocked, refuse_waiting
 from atoll.rounds.decentralised.reduce_plans import Plan, SendSchedule, part_bounds, schedule
 from atoll.rounds.decentralised.topology import Floats
 from atoll.rounds.server_step import client_key, server_state, server_step
@@ -82,13 +81,7 @@ class AllReduce(Round):
 class PlanClocked(Clocked):
     """All train; then, step by step, who has sent and received all of one step begins the next."""
 
-    def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
-        timeline = self._timeline(ctx, state)
-        new, outcome = yield from self.inner.run(ctx, tree.without(state, (NAME,)), key)
-        now = torch.full_like(state[NAME]["now"], timeline.end)
-        return {**new, NAME: {**state[NAME], "now": now}}, replace(outcome, timeline=timeline)
-
-    def _timeline(self, ctx: Context, state: Tree) -> Timeline:
+    def times(self, ctx: Context, state: Tree, key: Tensor) -> tuple[Timeline, float]:
         inner = cast("AllReduce", self.inner)
         ids = ctx.sample()[0]
         steps, plan = self.steps(ids).numpy(), _schedule(inner.plan, len(ids))
@@ -99,7 +92,8 @@ class PlanClocked(Clocked):
         each = inner.bytes_sent(ctx, len(ids)) / max(1, len(ids))
         status = np.full(len(ids), COUNTED, np.int8)
         columns = (steps, np.full(len(ids), now), done, ends, status)
-        return Timeline(now, float(ends.max(initial=now)), ids.numpy(), *columns, False, each, each, pace)
+        timeline = Timeline(now, float(ends.max(initial=now)), ids.numpy(), *columns, False, each, each, pace)
+        return timeline, timeline.end
 
 
 def _check_transform(what: str, transform: Transform, like: Tree) -> None:

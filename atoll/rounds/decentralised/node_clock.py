@@ -12,32 +12,13 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.clock import COUNTED, Clock, DeviceProfile, Timeline, transfer_seconds
-from atoll.core import Context, Model, Play, Round
-from atoll.errors import ConfigError
-from atoll.rounds.clocked import NAME, Clocked
+from atoll.core import Context, Model, Round
+from atoll.rounds.clocked import NAME, Clocked, refuse_waiting
 from atoll.rounds.decentralised.topology import Floats, Topology
 from atoll.tree import Tree
 
 if TYPE_CHECKING:
     from atoll.rounds.decentralised.decentralised import Decentralised
-
-
-def refuse_waiting(clock: Clock, title: str) -> None:
-    """Deadlines and lost clients are about a server that waits (ConfigError)."""
-    patience = clock.patience
-    asked = {
-        "deadline": np.isfinite(patience.deadline),
-        "over_selection": patience.wanted is not None,
-        "min_reports": patience.min_reports > 1,
-        "dropout": clock.dropout > 0,
-        "availability": clock.availability != 1.0,
-    }
-    for name, given in asked.items():
-        if given:
-            raise ConfigError(
-                f"clock.{name}: is about a server that waits for reports, and with {title} nodes wait for their "
-                f"neighbours. Leave it out (devices and links are timed), or use round.name = 'central'."
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +41,8 @@ class NodeClocked(Clocked):
         now = torch.zeros(ctx.population, dtype=torch.float64)
         return {**state, NAME: {**state[NAME], "now": now}}
 
-    def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
-        inner = tree.without(state, (NAME,))
-        timeline, now = self._times(ctx, state, key)
-        new, outcome = yield from self.inner.run(ctx, inner, key)
-        clock = {**state[NAME], "now": torch.from_numpy(now).to(state[NAME]["now"].device)}
-        return {**new, NAME: clock}, replace(outcome, timeline=timeline)
-
-    def _times(self, ctx: Context, state: Tree, key: Tensor) -> tuple[Timeline, Floats]:
-        """The cohort's timeline, and when each node can begin its next round."""
+    def times(self, ctx: Context, state: Tree, key: Tensor) -> tuple[Timeline, Floats]:
+        """And when each node can begin its next round."""
         inner = cast("Decentralised", self.inner)
         ids, nodes = ctx.sample()[0].numpy(), ctx.population
         topology = inner.matrix(nodes, ctx.number, key).topology

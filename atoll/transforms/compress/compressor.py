@@ -35,6 +35,7 @@ class Split(NamedTuple):
     packed: Packed  # the message
     sent: Tree  # what the server makes of it
     held: Tree  # what did not arrive
+    kept: Tree = {}  # noqa: RUF012  (never changed) what the client keeps for the next time, as `pack` says
 
 
 class Compressor(Transform, ABC):
@@ -59,7 +60,7 @@ class Compressor(Transform, ABC):
         packed, kept = self.pack(value, own, key)
         return self.unpack(packed, value, key), kept
 
-    def split(self, value: Tree, memory: Tree, part: float, arrives: Tensor) -> Split | None:
+    def split(self, value: Tree, memory: Tree, part: float, arrives: Tensor, own: Tree) -> Split | None:
         """What is sent of x = value + part * memory, and what is held back, x - sent * arrives, in one go.
 
         None where that is no quicker than `pack` and `unpack`.
@@ -173,7 +174,7 @@ class Compression(Transform):
         sent, held_back, kept, message = self._parts(update.value, own, arrives, key)
         travels = {"weight": update.weight, **message._asdict()} if message else {}
         memory = {self._held: held_back} if self.feedback else {}
-        return Update(sent, update.weight, travels), memory | ({"kept": kept} if kept else {})
+        return update._replace(value=sent, message=travels), memory | ({"kept": kept} if kept else {})
 
     def _parts(self, value: Tree, own: Tree, arrives: Tensor, key: Tensor) -> tuple[Tree, Tree, Tree, Packed | None]:
         """What arrives, what is held back, what the client keeps, and the message where its length varies."""
@@ -181,13 +182,14 @@ class Compression(Transform):
             sent, kept, message = self._sent(value, own.get("kept", {}), key)
             return sent, {}, kept, message
         only, part, held = self.compressors[0], self.feedback, own[self._held]
-        split = only.split(value, held, part, arrives) if len(self.compressors) == 1 else None
+        kept = own.get("kept", {})
+        split = only.split(value, held, part, arrives, kept.get("0", {})) if len(self.compressors) == 1 else None
         if split is not None:
             message = None if only.fixed_length else Packed(split.packed.numbers, {"0": split.packed.codes})
-            return split.sent, split.held, {}, message
+            return split.sent, split.held, {"0": split.kept} if split.kept else {}, message
         full = tree.add(value, held if part == 1 else tree.map(lambda x: (x * part).to(x.dtype), held))
-        sent, kept, message = self._sent(full, own.get("kept", {}), key)
-        return sent, tree.map(lambda x, y: _less(x, y, arrives), full, sent), kept, message
+        sent, kept, message = self._sent(full, kept, key)
+        return sent, tree.map(lambda x, y: less(x, y, arrives), full, sent), kept, message
 
     def _sent(self, full: Tree, kept: Tree, key: Tensor) -> tuple[Tree, Tree, Packed | None]:
         """What arrives, what the client keeps, and the message, where its length depends on the numbers."""
@@ -258,7 +260,8 @@ def counted(total: Total) -> Total:
     return replace(total, weight=torch.where(total.weight > 0, total.weight, 1.0))
 
 
-def _less(x: Tensor, y: Tensor, factor: Tensor) -> Tensor:
+def less(x: Tensor, y: Tensor, factor: Tensor) -> Tensor:
+    """What is left of x where y was sent and arrived, which factor 1 says, or did not."""
     return torch.addcmul(x, y, factor.to(x.dtype), value=-1) if x.is_floating_point() else (x - y * factor).to(x.dtype)
 
 

@@ -19,6 +19,7 @@ _BLOCK = 4096
 _MOST = 1 << 30
 _THIN = 16  # rank up to which a product is a thin one
 _TALL = 16384  # numbers of a factor that one program holds
+_THIN_TILES = {"WIDE": 16, "BM": 64, "BK": 64}
 
 
 def usable(x: Tensor, most: int = _MOST) -> bool:
@@ -131,7 +132,8 @@ def thin_product(matrix: Tensor, factor: Tensor, transposed: bool) -> Tensor:
     out = matrix.new_empty((*matrix.shape[:-2], rows, rank))
     grid = (-(-rows // 64), matrix.numel() // (rows * columns))
     _kernels().thin_product[grid](
-        matrix, factor.contiguous(), out, rows, columns, by_row, by_column, RANK=rank, WIDE=16, BM=64, BK=64
+        *(matrix, matrix, 0.0, factor.contiguous(), out, out, rows, columns, by_row, by_column),
+        **(_THIN_TILES | {"RANK": rank, "ADDS": False}),
     )
     return out
 
@@ -147,13 +149,42 @@ def _(info: Any, in_dims: tuple[Any, ...], matrix: Tensor, factor: Tensor, trans
     return thin_product(*in_front(info, in_dims, matrix, factor), transposed), 0
 
 
+@torch.library.custom_op("atoll::thin_product_of_sum", mutates_args=())
+def thin_product_of_sum(matrix: Tensor, memory: Tensor, part: float, factor: Tensor) -> tuple[Tensor, Tensor]:
+    """matrix + part * memory, (..., rows, columns), times (..., columns, rank); and the sum."""
+    matrix, memory, factor = matrix.contiguous(), memory.contiguous(), factor.contiguous()
+    (rows, columns), rank = matrix.shape[-2:], factor.shape[-1]
+    out, full = matrix.new_empty((*matrix.shape[:-1], rank)), torch.empty_like(matrix)
+    grid = (-(-rows // 64), matrix.numel() // (rows * columns))
+    _kernels().thin_product[grid](
+        *(matrix, memory, part, factor, out, full, rows, columns, columns, 1),
+        **(_THIN_TILES | {"RANK": rank, "ADDS": True}),
+    )
+    return out, full
+
+
+@thin_product_of_sum.register_fake
+def _(matrix: Tensor, memory: Tensor, part: float, factor: Tensor) -> tuple[Tensor, Tensor]:
+    return matrix.new_empty((*matrix.shape[:-1], factor.shape[-1])), matrix.new_empty(matrix.shape)
+
+
+@thin_product_of_sum.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], matrix: Tensor, memory: Tensor, part: float, factor: Tensor) -> Any:
+    dims = (in_dims[0], in_dims[1], in_dims[3])
+    matrix, memory, factor = in_front(info, dims, matrix, memory, factor)
+    return thin_product_of_sum(matrix, memory, part, factor), (0, 0)
+
+
 @torch.library.custom_op("atoll::thin_outer", mutates_args=())
 def thin_outer(left: Tensor, right: Tensor) -> Tensor:
     """(..., rows, rank) times the transpose of (..., columns, rank)."""
     (rows, rank), columns = left.shape[-2:], right.shape[-2]
     out = left.new_empty((*left.shape[:-1], columns))
     grid = (-(-columns // 128), -(-rows // 32), left.numel() // (rows * rank))
-    _kernels().thin_outer[grid](left.contiguous(), right.contiguous(), out, rows, columns, RANK=rank, BM=32, BN=128)
+    _kernels().thin_outer[grid](
+        *(left.contiguous(), right.contiguous(), out, out, left, out, rows, columns),
+        **{"RANK": rank, "RESTS": False, "BM": 32, "BN": 128},
+    )
     return out
 
 
@@ -165,6 +196,29 @@ def _(left: Tensor, right: Tensor) -> Tensor:
 @thin_outer.register_vmap
 def _(info: Any, in_dims: tuple[Any, ...], left: Tensor, right: Tensor) -> tuple[Tensor, int]:
     return thin_outer(*in_front(info, in_dims, left, right)), 0
+
+
+@torch.library.custom_op("atoll::thin_outer_and_rest", mutates_args=())
+def thin_outer_and_rest(left: Tensor, right: Tensor, full: Tensor, arrives: Tensor) -> tuple[Tensor, Tensor]:
+    """`thin_outer`, and what is left of `full` (..., rows, columns) without it, where it arrives: 1 or 0."""
+    (rows, rank), columns = left.shape[-2:], right.shape[-2]
+    out, rest = full.new_empty(full.shape), full.new_empty(full.shape)
+    grid = (-(-columns // 128), -(-rows // 32), left.numel() // (rows * rank))
+    _kernels().thin_outer[grid](
+        *(left.contiguous(), right.contiguous(), out, full.contiguous(), arrives.contiguous(), rest, rows, columns),
+        **{"RANK": rank, "RESTS": True, "BM": 32, "BN": 128},
+    )
+    return out, rest
+
+
+@thin_outer_and_rest.register_fake
+def _(left: Tensor, right: Tensor, full: Tensor, arrives: Tensor) -> tuple[Tensor, Tensor]:
+    return full.new_empty(full.shape), full.new_empty(full.shape)
+
+
+@thin_outer_and_rest.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], *tensors: Tensor) -> Any:
+    return thin_outer_and_rest(*in_front(info, in_dims, *tensors)), (0, 0)
 
 
 @torch.library.custom_op("atoll::orthonormal", mutates_args=())

@@ -123,10 +123,13 @@ def drive(
 
 @triton.jit
 def thin_product(
-    matrix, thin, out, rows, columns, by_row, by_column,
-    RANK: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    matrix, memory, part, thin, out, full, rows, columns, by_row, by_column,
+    RANK: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, ADDS: tl.constexpr,
 ):  # fmt: skip
-    """(rows, columns) times (columns, RANK), read by these strides: of a matrix or of its transpose."""
+    """(rows, columns) times (columns, RANK), read by these strides: of a matrix or of its transpose.
+
+    ADDS: of matrix + part * memory, which is written to `full`.
+    """
     client = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     r = tl.arange(0, WIDE)
@@ -136,6 +139,9 @@ def thin_product(
         inside = (i < rows)[:, None] & (j < columns)[None, :]
         at = client * rows * columns + i[:, None] * by_row + j[None, :] * by_column
         tile = tl.load(matrix + at, mask=inside, other=0.0)
+        if ADDS:
+            tile += part * tl.load(memory + at, mask=inside, other=0.0)
+            tl.store(full + at, tile, mask=inside)
         there = (j < columns)[:, None] & (r < RANK)[None, :]
         factor = tl.load(thin + (client * columns + j[:, None]) * RANK + r[None, :], mask=there, other=0.0)
         total = tl.dot(tile, factor, total, input_precision="ieee")
@@ -145,10 +151,10 @@ def thin_product(
 
 @triton.jit
 def thin_outer(
-    left, right, out, rows, columns,
-    RANK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    left, right, out, full, arrives, rest, rows, columns,
+    RANK: tl.constexpr, RESTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """(rows, RANK) times the transpose of (columns, RANK)."""
+    """(rows, RANK) times the transpose of (columns, RANK). RESTS: and `full` without it, of clients that arrive."""
     client = tl.program_id(2).to(tl.int64)
     i = tl.program_id(1) * BM + tl.arange(0, BM)
     j = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -157,8 +163,11 @@ def thin_outer(
         a = tl.load(left + (client * rows + i) * RANK + r, mask=i < rows, other=0.0)
         b = tl.load(right + (client * columns + j) * RANK + r, mask=j < columns, other=0.0)
         total += a[:, None] * b[None, :]
-    to = out + (client * rows + i[:, None]) * columns + j[None, :]
-    tl.store(to, total, mask=(i < rows)[:, None] & (j < columns)[None, :])
+    at = (client * rows + i[:, None]) * columns + j[None, :]
+    inside = (i < rows)[:, None] & (j < columns)[None, :]
+    tl.store(out + at, total, mask=inside)
+    if RESTS:
+        tl.store(rest + at, tl.load(full + at, mask=inside) - total * tl.load(arrives + client), mask=inside)
 
 
 @triton.jit

@@ -64,7 +64,7 @@ class LargestEntries(Leafwise):
         values = flat.gather(0, places)
         return self.message_leaf(values, places, values.abs().mean() if self.signs else None)
 
-    def split(self, value: Tree, memory: Tree, part: float, arrives: Tensor) -> Split | None:
+    def split(self, value: Tree, memory: Tree, part: float, arrives: Tensor, own: Tree) -> Split | None:
         if not self._by_kernels(value):
             return None
         apart = self._apart(value, memory, part, arrives, selection.split_one)

@@ -14,7 +14,7 @@ from atoll import rng, tree
 from atoll.core import Spec
 from atoll.errors import SpecError
 from atoll.transforms.compress import fused
-from atoll.transforms.compress.compressor import Compressor, Packed
+from atoll.transforms.compress.compressor import Compressor, Packed, Split, less
 from atoll.transforms.compress.largest import Feedback
 from atoll.tree import Tree
 
@@ -52,12 +52,31 @@ class LowRank(Compressor):
         def factors(path: str, x: Tensor) -> Any:
             if path not in own:
                 return x
-            matrix = x.reshape(x.shape[0], -1)
-            left, right = power_step(matrix, own[path])
-            kept[path] = torch.where(right.norm(dim=0) > 0, right, own[path])  # from zeros it would never leave
+            left, right = power_step(_matrix(x), own[path])
+            kept[path] = _next_start(right, own[path])
             return {"left": left, "right": right}
 
         return Packed(_map_paths(factors, value), {}), kept
+
+    def split(self, value: Tree, memory: Tree, part: float, arrives: Tensor, own: Tree) -> Split | None:
+        if not all(fused.thin(_matrix(x), self.rank) for path, x in tree.paths(value) if path in own):
+            return None
+        kept, before = dict(own), dict(tree.paths(memory))
+        numbers, sent, held = dict[str, Any](), dict[str, Tensor](), dict[str, Tensor]()
+        for path, x in tree.paths(value):
+            if path not in own:  # sent whole
+                numbers[path] = sent[path] = x + (before[path] * part).to(x.dtype)
+                held[path] = less(sent[path], sent[path], arrives)
+                continue
+            left, right, full = summed_power_step(_matrix(x), _matrix(before[path]), part, own[path])
+            kept[path], numbers[path] = _next_start(right, own[path]), {"left": left, "right": right}
+            halves = fused.thin_outer_and_rest(left, right, full, arrives)
+            sent[path], held[path] = (half.reshape(x.shape) for half in halves)
+
+        def like(parts: dict[str, Any]) -> Tree:
+            return _map_paths(lambda path, _: parts[path], value)
+
+        return Split(Packed(like(numbers), {}), like(sent), like(held), kept)
 
     def unpack(self, packed: Packed, like: Tree, key: Tensor) -> Tree:
         def product(numbers: Any, x: Any) -> Any:
@@ -87,6 +106,13 @@ def power_step(matrix: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     return left, matrix.T @ left
 
 
+def summed_power_step(matrix: Tensor, memory: Tensor, part: float, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`power_step` of matrix + part * memory by kernels, and that sum, which the first product writes in passing."""
+    product, full = fused.thin_product_of_sum(matrix, memory, part, start)
+    left = fused.orthonormal(product)
+    return left, fused.thin_product(full, left, True), full
+
+
 def outer(left: Tensor, right: Tensor) -> Tensor:
     """The matrix that two thin factors stand for."""
     return fused.thin_outer(left, right) if fused.thin(left, left.shape[1]) else left @ right.T
@@ -109,6 +135,15 @@ def _largest_rank(like: Tensor) -> int:
     """The largest r with r (rows + columns) < rows columns: two factors are then smaller than the matrix."""
     rows, columns = like.shape[0], math.prod(like.shape[1:])
     return max(0, rows * columns - 1) // (rows + columns)
+
+
+def _matrix(x: Tensor) -> Tensor:
+    return x.reshape(x.shape[0], -1)
+
+
+def _next_start(right: Tensor, start: Tensor) -> Tensor:
+    """Where the next iteration starts: columns of zeros stay where they were, or they would never leave zero."""
+    return torch.where(right.norm(dim=0) > 0, right, start)
 
 
 def _start(x: Tensor, rank: int, i: int) -> Tensor:

@@ -12,6 +12,7 @@ from atoll import rng
 from atoll.transforms.compress import fused
 from atoll.transforms.compress.sparse import random_places
 from tests.support import compressor_kernels
+from tests.support.marks import slow
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -37,7 +38,7 @@ def test_kernels_are_for_floats_on_a_gpu() -> None:
     assert not fused.usable(torch.zeros(3, dtype=torch.float64))
 
 
-@pytest.mark.parametrize(("n", "k"), [(1, 1), (10, 10), (10, 3), (1000, 7), (97, 96)])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), slow(10, 10), (10, 3), slow(1000, 7), slow(97, 96)])
 def test_random_places_are_different_and_every_place_has_the_same_chance(n: int, k: int) -> None:
     draws = 4000
     counts = torch.zeros(n)

@@ -15,9 +15,10 @@ from dataclasses import replace
 from torch import nn
 
 from atoll.core import Engine, Train
+from atoll.tasks import LoraLinear
 
 # No embedding: tokens are not read by these alone.
-_DENSE = (nn.Linear, nn.Flatten, nn.Dropout, nn.LayerNorm, nn.Identity)
+_DENSE = (nn.Linear, LoraLinear, nn.Flatten, nn.Dropout, nn.LayerNorm, nn.Identity)
 _AROUND = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # add nothing to the layers in them
 _TURNS = 4  # of each engine; the first makes what it needs and does not count
 _SECONDS = 3.0  # in all, about

@@ -18,8 +18,8 @@ from atoll.engines.client_state import ClientStore
 from atoll.engines.device_data import DeviceData
 from atoll.engines.local import LocalEngine
 from atoll.engines.loop import Loop
-from atoll.engines.malloc import keep_buffers
-from atoll.engines.precision import Precision
+from atoll.engines.malloc import KEPT_BYTES, keep_buffers
+from atoll.engines.precision import Precision, processor_has_bfloat16
 from atoll.engines.threads import Threads
 from atoll.engines.vector import Vector
 
@@ -28,6 +28,7 @@ Workers = Annotated[int, Field(ge=0, le=1024)]  # threads
 Gigabytes = Annotated[float, Field(gt=0, le=1e6)]
 Compile = bool | Literal["auto"]
 _SMALL = 5e7  # operations of a step that are done before a second thread has begun
+_MANY = 64  # clients in a stack that is worth cutting
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,20 @@ def make(
     """
     if data.device.type == "cpu":
         keep_buffers()
+    engine = _engine(choice, data, store, chunk, trial, model)
+    if choice.precision == "bfloat16" and data.device.type == "cpu" and processor_has_bfloat16() is False:
+        engine.notes.append("bfloat16: this processor has no such products, so that float32 would be quicker")
+    return engine
+
+
+def _engine(
+    choice: Choice, data: DeviceData, store: ClientStore, chunk: int, trial: Train, model: nn.Module
+) -> LocalEngine:
     if choice.name == "loop":
         return Loop(data, store)
     small_kernels = data.device.type == "cpu" and is_dense(model) and _operations(data, trial, model) < _SMALL
+    if data.device.type == "cpu" and is_dense(model) and not choice.chunk:
+        chunk = min(chunk, _reused(data, trial, model))
     stacked = Vector(data, store, chunk, choice.capture, choice.compile, threads=1 if small_kernels else None)
     refused = data.unstackable or _refusal(stacked, small(trial, 2, 1))
     if refused:
@@ -121,8 +133,22 @@ def make(
 
 def _operations(data: DeviceData, trial: Train, model: nn.Module) -> float:
     """Of a step of the whole first cohort, where all layers are dense: forward, and twice that backward."""
-    examples = len(trial.ids) * data.plan(small(trial, 2, 1)).plan.shape[2]
-    return 6.0 * examples * sum(x.numel() for x in model.parameters())
+    return 6.0 * len(trial.ids) * _width(data, trial) * sum(x.numel() for x in model.parameters())
+
+
+def _reused(data: DeviceData, trial: Train, model: nn.Module) -> int:
+    """Clients whose stacked tensors the allocator keeps for the next step; no bound where those are only a few.
+
+    A larger tensor's pages are faulted in anew by every kernel that writes one, which doubles what a client costs.
+    """
+    width = _width(data, trial)
+    sizes = (x.element_size() * max(x.numel(), width * max(x.shape, default=1)) for x in model.parameters())
+    clients = (KEPT_BYTES - 4096) // max(sizes, default=1)  # with room for the allocator's own notes
+    return clients if clients >= _MANY else 1 << 30
+
+
+def _width(data: DeviceData, trial: Train) -> int:
+    return data.plan(small(trial, 2, 1)).plan.shape[2]
 
 
 def _refusal(engine: Vector, trial: Train) -> str | None:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atoll.core import Cohort, Task, Train
+from atoll import tree
+from atoll.core import PLACE, Cohort, Task, Train
 from atoll.data import Population
 from atoll.tree import Tree
 
@@ -33,6 +34,12 @@ class DeviceData:
         """The batches of these clients, step by step."""
         cohort = self.population.cohort(train.ids, train.order, train.row_table)
         return cohort if train.max_steps is None else _cut(cohort, train.max_steps)
+
+
+def with_places(columns: Tree, population: Population) -> Tree:
+    """Columns and one more: for every row, its place among the examples of the client that holds it."""
+    rows = len(tree.leaves(columns)[0])
+    return {**columns, PLACE: population.places(rows).to(tree.device(columns))}
 
 
 @dataclass(frozen=True, eq=False)

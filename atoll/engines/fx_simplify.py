@@ -1,5 +1,6 @@
 """A captured graph without what does nothing: views to the same shape, products with one, constants made each time.
 
+On a CPU what is computed twice is computed once: a clip and the bound that it is held against read the same lengths.
 Every number stays the same, bit for bit; a small model's step has a fifth fewer operations to start.
 """
 
@@ -13,10 +14,11 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.graph import CodeGen
 
+from atoll.engines.fx_repeated import merge_repeated, mutates
 from atoll.engines.native_calls import call_natively
 
 aten = torch.ops.aten
-_SHAPES = (aten.view.default, aten.expand.default, aten._unsafe_view.default)
+_SHAPES = (aten.view.default, aten.expand.default, aten._unsafe_view.default, aten.slice.Tensor)
 _VIEWS = {
     *_SHAPES,
     aten.alias.default,
@@ -26,7 +28,6 @@ _VIEWS = {
     aten.unsqueeze.default,
     aten.squeeze.dims,
     aten.squeeze.dim,
-    aten.slice.Tensor,
     aten.select.int,
     aten.t.default,
 }
@@ -40,10 +41,14 @@ def lean(graph: GraphModule, device: torch.device, fold: bool = True) -> Callabl
     for number, node in enumerate(list(graph.graph.nodes)):
         if fold and node.op == "call_function":
             _fold(graph, node, f"_constant{number}", device, ones)
+    if fold and device.type == "cpu" and not mutates(graph):
+        ones |= {node for node in graph.graph.nodes if node.target is aten.ones_like.default and node.users}
     for node in list(graph.graph.nodes):
         same = _same(node, ones) if node.op == "call_function" else None
         if same is not None:
             node.replace_all_uses_with(same)
+    if fold and device.type == "cpu":  # recorded steps of a GPU write in what was handed to them
+        merge_repeated(graph)
     graph.graph.eliminate_dead_code()
     if fold and device.type == "cpu":  # a GPU replays kernels without calling anything
         call_natively(graph)
@@ -75,6 +80,8 @@ def _value(node: Node, device: torch.device) -> Tensor | None:
         return constructor(*node.args, **node.kwargs)  # type: ignore[no-any-return]
     if node.target in _FILLED:
         return torch.full(known.shape, _FILLED[node.target], dtype=known.dtype, device=device)
+    if node.target is aten._to_copy.default and not node.all_input_nodes and device.type == "cpu":  # of a number
+        return aten._to_copy.default(*node.args, **node.kwargs)  # type: ignore[no-any-return]
     return None
 
 
@@ -97,6 +104,12 @@ def _same(node: Node, ones: set[Node]) -> Node | None:
     if node.target in _SHAPES and _shape(first) is not None and _shape(first) == _shape(node):
         return first
     if node.target is aten.alias.default or (node.target is aten.mul.Scalar and node.args[1] == 1):
+        return first
+    if node.target is aten.bitwise_not.default and first.target is aten.bitwise_not.default:
+        return first.args[0]  # type: ignore[return-value]
+    if node.target is aten.abs.default and first in ones and not _written(node):
+        return first
+    if node.target is aten.permute.default and list(node.args[1]) == list(range(len(node.args[1]))):  # type: ignore[arg-type]
         return first
     if node.target is aten.transpose.int and first.target is aten.transpose.int and node.args[1:] == first.args[1:]:
         return first.args[0]  # type: ignore[return-value]

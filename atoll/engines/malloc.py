@@ -5,6 +5,7 @@ import functools
 import sys
 
 _TRIM, _TOP_PAD, _MMAP = -1, -2, -3
+KEPT_BYTES = 32 << 20  # what is larger goes back to the system when freed: glibc's highest bound
 
 
 @functools.cache
@@ -16,5 +17,5 @@ def keep_buffers() -> bool:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         return False
-    set_all = [mallopt(_MMAP, 32 << 20), mallopt(_TRIM, (1 << 31) - 1), mallopt(_TOP_PAD, 64 << 20)]
+    set_all = [mallopt(_MMAP, KEPT_BYTES), mallopt(_TRIM, (1 << 31) - 1), mallopt(_TOP_PAD, 64 << 20)]
     return all(set_all)

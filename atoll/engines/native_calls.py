@@ -35,15 +35,35 @@ _NATIVE: dict[Any, Callable[..., Any]] = {
     aten.scatter_add.default: torch.scatter_add,
     aten.sum.dim_IntList: torch.sum,
     aten.where.self: torch.where,
+    aten.permute.default: torch.permute,
+    aten.stack.default: torch.stack,
+    aten.cat.default: torch.cat,
+    aten.abs.default: torch.abs,
+    aten.maximum.default: torch.maximum,
+    aten.eq.Tensor: torch.eq,
+    aten.ne.Scalar: torch.ne,
+    aten.gt.Tensor: torch.gt,
+    aten.le.Tensor: torch.le,
+    aten.bitwise_not.default: torch.bitwise_not,
+    aten.bitwise_and.Tensor: torch.bitwise_and,
+    aten.masked_fill.Scalar: torch.masked_fill,
+    aten.reciprocal.default: torch.reciprocal,
+    aten.ones_like.default: torch.ones_like,
+    aten.linalg_vector_norm.default: torch.linalg.vector_norm,
     aten._log_softmax.default: torch._log_softmax,
     aten._log_softmax_backward_data.default: torch._log_softmax_backward_data,
+}
+_SAME_KEYWORDS = {  # where torch's function calls them so, too
+    aten.linalg_vector_norm.default: {"dtype"},
+    aten.ones_like.default: {"pin_memory"},
 }
 
 
 def call_natively(graph: GraphModule) -> None:
     """Name what torch has a function for; the rest stays as it is."""
     for node in graph.graph.nodes:
-        if node.op == "call_function" and not node.kwargs and node.target in _NATIVE:
+        known = node.op == "call_function" and node.target in _NATIVE
+        if known and set(node.kwargs) <= _SAME_KEYWORDS.get(node.target, set()):
             node.target = _NATIVE[node.target]
         elif node.target is aten.index.Tensor and _gathers(node):
             node.target, node.args = _gather, tuple(node.all_input_nodes)

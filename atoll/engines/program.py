@@ -47,10 +47,14 @@ class ClientSteps:
         update, kept = algorithm.finish(carry, sent, own["algorithm"], info)
         with phase("transforms"):
             chain = inject(self.program.chain, settings.get("chain", {}))
+            update = update._replace(staleness=info.staleness)
             update, by, held, within = chain.client_factored(update, state, own["chain"], key)
         loss = carry["loss"] / info.steps.clamp(min=1) if "loss" in carry else torch.zeros_like(update.weight)
         factors = {id(x): x for x in tree.leaves(by)}  # several tensors may have one
-        sums = [x.sum().float() for x in [*tree.leaves(update.value), *factors.values(), *tree.leaves(kept)]]
+        sums = [
+            (x.sum() if x.dim() else x).float()
+            for x in [*tree.leaves(update.value), *factors.values(), *tree.leaves(kept)]
+        ]
         finite = torch.isfinite(torch.stack([loss, update.weight, *sums]).sum())
         if within is not None:  # who is too long for the noise is left out, too, and told apart by its loss
             finite, loss = finite & within, loss.masked_fill(~within, TOO_LONG)

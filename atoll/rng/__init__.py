@@ -9,10 +9,10 @@ The generator is Threefry-2x32 with 20 rounds (Salmon et al., Parallel random nu
 tensor([0.1667, 0.0124])
 
 `host` has the same numbers made with numpy, for millions at a time; `dp` has the draws that privacy rests on, which a
-GPU makes in one kernel.
+GPU makes in one kernel; `ahead` makes them for many rounds in one call.
 """
 
-from atoll.rng import dp, host
+from atoll.rng import ahead, dp, host
 from atoll.rng.draws import (
     BitSource,
     bernoulli,
@@ -34,6 +34,7 @@ from atoll.rng.keys import fold, fold_each, fold_host, fold_name, fold_name_each
 
 __all__ = [
     "BitSource",
+    "ahead",
     "bernoulli",
     "bits",
     "choice",

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from atoll import tree
-from atoll.rng import gpu, host
+from atoll.cpu_threads import cpu_threads
+from atoll.rng import ahead, gpu, host
 from atoll.rng.draws import BitSource, bits, normal_dp
 from atoll.rng.keys import is_batched
 from atoll.tree import Tree
@@ -22,8 +23,15 @@ class Draw(Protocol):
 
 def normal(key: Tensor, shape: tuple[int, ...], source: BitSource = bits) -> Tensor:
     """Standard normal numbers in float32, up to 8.5 deviations out."""
-    drawn = gpu.normal(key, math.prod(shape)) if source is fast_bits and not is_batched(key) else None
-    return normal_dp(key, shape, source) if drawn is None else drawn.reshape(shape)
+    n = math.prod(shape)
+    if source is not fast_bits or is_batched(key):
+        return normal_dp(key, shape, source)
+    drawn = gpu.normal(key, n)
+    drawn = ahead.normal(key, n) if drawn is None else drawn
+    if drawn is not None:
+        return drawn.reshape(shape)
+    with cpu_threads(1 if n < ahead.SMALL else None):
+        return normal_dp(key, shape, source)
 
 
 def laplace(key: Tensor, shape: tuple[int, ...], source: BitSource = bits) -> Tensor:
@@ -43,7 +51,7 @@ def flat_noise(value: Tree, key: Tensor, draw: Draw, source: BitSource = bits) -
 
 def unflatten(vector: Tensor, value: Tree) -> Tree:
     """A long vector in the shape of the tree."""
-    parts = iter(torch.split(vector, [x.numel() for x in tree.leaves(value)]))  # type: ignore[no-untyped-call]
+    parts = iter(vector.split_with_sizes([x.numel() for x in tree.leaves(value)]))
     return tree.map(lambda x: next(parts).reshape(x.shape), value)  # type: ignore[no-any-return]
 
 
@@ -52,11 +60,16 @@ def noise_like(value: Tree, key: Tensor, draw: Draw, source: BitSource = bits) -
 
 
 def add_flat(value: Tree, vector: Tensor) -> Tree:
-    """Value + a long vector; in one call where that is possible."""
-    parts, leaves = unflatten(vector, value), tree.leaves(value)
-    if is_batched(vector) or any(x.dtype != vector.dtype or is_batched(x) for x in leaves):
-        return tree.map(lambda x, z: x + z.to(x.dtype), value, parts)  # type: ignore[no-any-return]
-    sums = iter(torch._foreach_add(leaves, tree.leaves(parts)) if leaves else ())
+    """Value + a long vector; on a GPU in one call where that is possible."""
+    leaves = tree.leaves(value)
+    if (
+        vector.device.type == "cpu"
+        or is_batched(vector)
+        or any(x.dtype != vector.dtype or is_batched(x) for x in leaves)
+    ):
+        parts = iter(vector.split_with_sizes([x.numel() for x in leaves]))
+        return tree.map(lambda x: x + next(parts).reshape(x.shape).to(x.dtype), value)  # type: ignore[no-any-return]
+    sums = iter(torch._foreach_add(leaves, tree.leaves(unflatten(vector, value))) if leaves else ())
     return tree.map(lambda _: next(sums), value)  # type: ignore[no-any-return]
 
 
@@ -73,9 +86,7 @@ def fast_bits(key: Tensor, shape: tuple[int, ...]) -> Tensor:
     if key.device.type != "cpu":
         drawn = gpu.bits(key, n)
         return bits(key, shape) if drawn is None else drawn.reshape(shape)
-    pairs = host.stream(key, np.arange((n + 1) // 2))
-    both = np.stack([pairs >> np.uint64(32), pairs & np.uint64(0xFFFFFFFF)], -1).reshape(-1)[:n]
-    return torch.from_numpy(both.astype(np.int64)).reshape(shape)
+    return torch.from_numpy(host.halves(host.stream(key, np.arange((n + 1) // 2)))[:n]).reshape(shape)
 
 
 def add_server_noise(value: Tree, key: Tensor, draw: Draw, scale: float | Tensor) -> Tree:

@@ -42,13 +42,16 @@ def normal_dp(k: Tensor, shape: tuple[int, ...], source: BitSource = bits) -> Te
     faster `bits`.
     """
     n = math.prod(shape)
-    half = (n + 1) // 2
-    words = source(k, (3, half))
-    u = (((words[0] << 20) | (words[1] >> 12)).double() + 0.5) * 2.0**-52
+    return normal_of_words(source(k, (3, (n + 1) // 2)), n).reshape(shape)
+
+
+def normal_of_words(words: Tensor, n: int) -> Tensor:
+    """The first n numbers made of 32-bit words (..., 3, half), both of a pair: a radius from two words, an angle."""
+    high, low, turn = words.unbind(-2)
+    u = (((high << 20) | (low >> 12)).double() + 0.5) * 2.0**-52
     size = torch.sqrt(-2.0 * torch.log(u)).float()
-    angle = ((words[2] >> 9).float() + 0.5) * (2.0 * math.pi * 2.0**-23)
-    both = torch.cat([size * torch.cos(angle), size * torch.sin(angle)])
-    return both[:n].reshape(shape)
+    angle = ((turn >> 9).float() + 0.5) * (2.0 * math.pi * 2.0**-23)
+    return torch.cat([size * torch.cos(angle), size * torch.sin(angle)], -1)[..., :n]
 
 
 def bernoulli(k: Tensor, p: float | Tensor, shape: tuple[int, ...]) -> Tensor:

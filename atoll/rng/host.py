@@ -11,6 +11,7 @@ True
 import math
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -35,6 +36,19 @@ def bits_at(keys: Tensor, x0: Words, x1: Words) -> NDArray[np.uint64]:
         np.left_shift(a, np.uint64(32), out=out[:, i : i + step], dtype=np.uint64)
         out[:, i : i + step] |= b
     return out
+
+
+def fold_all(keys: Tensor, data: int) -> Tensor:
+    """`rng.fold(key, data)` of each key (R, 2)."""
+    k = keys.numpy().astype(np.uint32)
+    low, high = np.full(len(k), data & 0xFFFFFFFF, np.uint32), np.full(len(k), data >> 32 & 0xFFFFFFFF, np.uint32)
+    return torch.from_numpy(np.stack(block(k[:, 0], k[:, 1], low, high), -1).astype(np.int64))
+
+
+def halves(pairs: NDArray[np.uint64]) -> Ints:
+    """Words of 64 bits (..., n) as twice as many of 32 bits, the higher half first: (..., 2 n)."""
+    both = np.stack([pairs >> np.uint64(32), pairs & np.uint64(0xFFFFFFFF)], -1)
+    return both.astype(np.int64).reshape(*pairs.shape[:-1], -1)
 
 
 def stream(key: Tensor, at: Ints) -> NDArray[np.uint64]:

@@ -15,13 +15,14 @@ from atoll.core import Engine, Pending, Request, Train, Trained
 from atoll.engines import ENGINES, Loop, Threads, Vector, autotune, choice, cpu_threads, make, small
 from atoll.engines.autotune import fastest, is_dense, measure
 from atoll.engines.capture import Captured
+from atoll.engines.malloc import KEPT_BYTES
 from atoll.tasks.models import MODELS
 from atoll.testing.harness import Federation, federation
 from atoll.testing.problems import network
 from tests.support.stateless_engine import StatelessEngine
 from tests.tasks.test_models import build
 
-DENSE = {"linear", "logistic", "mlp", "gan"}
+DENSE = {"linear", "logistic", "mlp", "gan", "gkt"}
 CONVOLUTION = nn.Conv2d(1, 1, 1)
 
 
@@ -223,6 +224,41 @@ def test_dense_models_are_a_stack_without_a_measurement() -> None:
         engine = chosen("auto", nn.Linear(2, 2))
     assert (engine.name, engine.chunk) == ("vector", 100)
     assert engine.notes[0].startswith("dense layers of many clients are batched products: one stack")
+
+
+# ------------------------------------------------------------------------------- a stack that the allocator keeps
+
+
+def dense(parameters: int, asked: str = "auto", device: str = "cpu", **options: Any) -> Vector:
+    """The engine for a layer of so many numbers, where memory alone would allow a million clients at a time."""
+    ours = made()
+    data = replace(ours.engine.data, device=torch.device(device))
+    with patch.object(choice, "_refusal", lambda *_: None):
+        engine = make(ENGINES[asked](**options), data, ours.store, 1_000_000, trial(), nn.Linear(parameters, 1))
+    assert isinstance(engine, Vector)
+    return engine
+
+
+@pytest.mark.parametrize("asked", ["auto", "vector"])
+@pytest.mark.parametrize("parameters", [1000, 20_000, 131_000])
+def test_no_tensor_of_a_dense_stack_is_so_large_that_its_pages_go_back(asked: str, parameters: int) -> None:
+    width = choice._width(made().engine.data, trial())
+    chunk = dense(parameters, asked).chunk
+    numbers = 4 * parameters * width  # bytes of a client's batch, more than of its weights
+    assert chunk * numbers < KEPT_BYTES <= (chunk + 1) * numbers + 4096 or chunk == 1_000_000
+    assert (chunk == 1_000_000) == (KEPT_BYTES // numbers < 64)
+
+
+def test_a_stack_of_few_wide_clients_is_not_cut() -> None:
+    assert dense(10_000_000).chunk == 1_000_000
+
+
+def test_a_chunk_asked_for_is_not_cut() -> None:
+    assert dense(1000, chunk=1_000_000).chunk == 1_000_000
+
+
+def test_on_a_gpu_memory_alone_bounds_the_stack() -> None:
+    assert dense(1000, device="meta").chunk == 1_000_000
 
 
 def test_a_measurement_by_real_engines_names_one_of_them_and_writes_no_client_state() -> None:

@@ -32,6 +32,15 @@ CALLS: dict[str, Callable[[Tensor], Tensor]] = {
     "copy": lambda x: torch.ops.aten._to_copy(x, dtype=torch.float32),
     "sum of some": lambda x: x.sum([1], keepdim=True),
     "sum of all": lambda x: torch.ops.aten.sum.dim_IntList(x, []),
+    "permute": lambda x: x.permute(2, 0, 1) + 0,
+    "stack and cat": lambda x: torch.cat([torch.stack([x, x.abs()], 1), x[:, None]], 1),
+    "maximum": lambda x: torch.maximum(x, x[0]).reciprocal(),
+    "comparisons": lambda x: (x == x[0]) & (x > x[1]) & ~(x <= x[2]) & torch.ops.aten.ne.Scalar(x, 0.5),
+    "masked_fill": lambda x: x.masked_fill(x > x[0], float("-inf")),
+    "vector_norm": lambda x: torch.linalg.vector_norm(x, dim=1),
+    "vector_norm in float64": lambda x: torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True, dtype=torch.float64),
+    "ones_like": lambda x: torch.ones_like(x),
+    "ones_like of another type": lambda x: torch.ones_like(x, dtype=torch.int64),
     "view as a number": lambda x: x.sum().view(()) + 1,
 }
 

@@ -130,11 +130,8 @@ class Recorded:
         return graph, out
 
     def _start(self) -> Tree:
-        """The carry, in tensors of its own: steps change it in place, and it may begin as what was sent."""
         g = self.given
-        carry = self.program.start(self.clients, g.settings, g.sent, g.own)
-        given = {x.untyped_storage().data_ptr() for x in tree.leaves(vars(g))}
-        return tree.map(lambda x: x.clone() if x.untyped_storage().data_ptr() in given else x, carry)  # type: ignore[no-any-return]
+        return unaliased(self.program.start(self.clients, g.settings, g.sent, g.own), vars(g))
 
     def _steps(self, width: int, ragged: bool, length: int) -> Tree:
         g = self.given.first(width, self.per_client, self.many)
@@ -153,6 +150,21 @@ class Recorded:
     def _finish(self) -> Tree:
         g = self.given
         return _traced(self.program.finish, g.settings, self.carry, g.sent, g.own, g.state, g.info, g.transform_keys)
+
+
+def unaliased(carry: Tree, given: Tree) -> Tree:
+    """The carry, every leaf in memory of its own, since steps change it in place.
+
+    It may begin as what was sent, and one tensor of zeros may stand for several of its leaves.
+    """
+    taken = {x.untyped_storage().data_ptr() for x in tree.leaves(given)}
+
+    def own(x: Tensor) -> Tensor:
+        x = x.clone() if x.untyped_storage().data_ptr() in taken else x
+        taken.add(x.untyped_storage().data_ptr())
+        return x
+
+    return tree.map(own, carry)  # type: ignore[no-any-return]
 
 
 def _traced(f: Callable[..., Tree], *args: Any) -> Tree:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from atoll import tree
-from atoll.core import Evaluate, Program, Request, Train, program_structure
+from atoll.core import Evaluate, Program, Request, Task, Train, program_structure
 from atoll.engines.client_state import ClientStore
 from atoll.engines.device_data import EvaluationData
 from atoll.tree import Tree
@@ -22,6 +22,7 @@ class Signatures:
     def __init__(self) -> None:
         self._known: dict[Program, Hashable] = {}
         self._first: dict[Hashable, Program] = {}
+        self._tasks: dict[int, tuple[Task, Hashable]] = {}  # by identity, held so that none is taken for another
 
     def train(self, request: Train, store: ClientStore, batch: int) -> Hashable:
         """Equal for requests of one structure: the same program on tensors of the same shapes."""
@@ -41,12 +42,18 @@ class Signatures:
         """Equal for models that can be measured as one stack."""
         assert data is not None
         columns = {"test": data.test, "probe": data.probe, "own": data.columns}[request.on]
-        return request.on, id(columns), shapes(request.model or {}), data.batch
+        return request.on, id(columns), shapes(request.model or {}), data.batch, self._task(data.task)
 
     def first(self, signature: Hashable, request: Request) -> Program:
         """The program of the first such request ever."""
         assert isinstance(request, Train)
         return self._first.setdefault(signature, request.program)
+
+    def _task(self, task: Task) -> Hashable:
+        """Models of two tasks are of one stack where what is constant in them is equal."""
+        if id(task) not in self._tasks:
+            self._tasks[id(task)] = task, program_structure(task)
+        return self._tasks[id(task)][1]
 
     def _structure(self, program: Program) -> Hashable:
         if program not in self._known:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Cohort, Engine, Evaluate, Info, Pending, Program, Request, Train, Trained
-from atoll.engines.cpu_threads import cpu_threads
+from atoll.cpu_threads import cpu_threads
 from atoll.engines.evaluation import measure_side_by_side, measurement, metrics_by_group
 from atoll.engines.local import LocalEngine
 from atoll.engines.program import ClientRows, ClientSteps, step_keys

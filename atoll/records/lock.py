@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from atoll.errors import RecordError
+from atoll.errors import BusyError, RecordError
 
 
 @contextmanager
@@ -24,23 +24,6 @@ def locked_folder(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def is_locked(path: Path) -> bool:
-    """Does another process hold this folder?"""
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        _take(handle)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return False
 
 
 @contextmanager
@@ -73,7 +56,7 @@ def _take_if_there_are_locks(handle: int, folder: Path) -> None:
     try:
         _take(handle)
     except BlockingIOError:
-        raise RecordError(f"{folder}: another process is at work on this run. Wait for it, or stop it first.") from None
+        raise BusyError(f"{folder}: another process is at work on this run. Wait for it, or stop it first.") from None
     except OSError:
         pass
 
@@ -92,9 +75,9 @@ def _this_process() -> dict[str, Any]:
     return {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
 
 
-def _busy(folder: Path, holder: Mapping[str, Any]) -> RecordError:
+def _busy(folder: Path, holder: Mapping[str, Any]) -> BusyError:
     who = f"process {holder['pid']} on {holder['host']}, since {holder['since']}" if holder else "another process"
-    return RecordError(
+    return BusyError(
         f"{folder}: another sweep is at work here ({who}). Wait for it or stop it first, or name another folder."
     )
 

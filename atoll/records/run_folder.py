@@ -17,7 +17,7 @@ from typing import Any
 from atoll.errors import RecordError
 from atoll.records import layout
 from atoll.records.atomic import as_json, is_draft, replace_file, replace_text, sync_file
-from atoll.records.lock import is_locked, locked_folder
+from atoll.records.lock import locked_folder
 from atoll.records.record_lines import RecordLine, last_line, line_of, read_lines
 from atoll.records.upgrade import is_old, upgraded_info, upgraded_line
 
@@ -156,10 +156,6 @@ class RunFolder:
             for draft in filter(is_draft, self.path.iterdir()):
                 draft.unlink(missing_ok=True)
             yield
-
-    def is_held(self) -> bool:
-        """Is another process at work on it?"""
-        return is_locked(self.path)
 
     # To write.
 

@@ -114,6 +114,16 @@ class Record:
         """What attackers made of it; None where there were none."""
         return attack_outcome(self.run, self.rounds)
 
+    @property
+    def without_server(self) -> bool:
+        """Did nodes send to each other, with nobody in the middle? Then what one sends up, another receives."""
+        return self.run.get("topology") is not None
+
+    def bytes_sent(self) -> Floats:
+        """Of every round: up and down, or between nodes, each byte once."""
+        up = self.series("bytes.up").values
+        return up if self.without_server else up + self.series("bytes.down").values
+
     def series(self, *path: str) -> Series:
         """One number by round, for example `series("clients", "accuracy", "mean")`; rounds without it are left out.
 

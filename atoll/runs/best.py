@@ -16,7 +16,7 @@ class Best:
     def __init__(self, watched: Watched | None) -> None:
         self.watched = watched
         self.round, self.value = 0, math.nan
-        self.unwritten: Callable[[], Tree] | None = None  # gives the model, if best.pt is still of an earlier round
+        self.unwritten: Callable[[], Tree] | None = None  # gives what is learned, if best.pt is of an earlier round
 
     def hear(self, line: Mapping[str, Any], model: Callable[[], Tree] | None) -> None:
         """One more line of the record, and what reads the model that it is about."""

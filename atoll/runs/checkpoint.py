@@ -36,6 +36,7 @@ class Saved:
     rounds: int
     memory: dict[str, Any]  # file, clients, layout and digest; {} where no client has any
     best: Tree | None = None  # the best model, where best.pt may still be of an earlier round
+    best_state: Tree | None = None  # the same of an older version, which kept it keyed like the module's state
 
 
 def write(
@@ -43,15 +44,15 @@ def write(
 ) -> None:
     """Put the state after so many rounds in the place of the last checkpoint, in one step.
 
-    `best` is the best model, if it is of a round since that one. It is no part of the digest: equal runs may have been
-    checkpointed after other rounds.
+    `best` is what is learned of the best model, if that is of a round since then. It is no part of the digest: equal
+    runs may have been checkpointed after other rounds.
     """
     folder.settle()
     memory = _write_rows(folder, clients, layout, rounds)
     parts = {"round": round}
     whole = {"parts": parts, "round": rounds, "memory": memory, "digest": _fingerprint(parts, memory)}
     if best is not None:
-        whole["best"] = {"model": best, "digest": tree.digest(best)}
+        whole["best"] = {"learned": best, "digest": tree.digest(best)}
     folder.save_checkpoint(whole, memory.get("file"))
 
 
@@ -65,9 +66,10 @@ def read_checkpoint(folder: RunFolder, first: Tree | None = None) -> Saved:
         parts, memory = saved["parts"], saved["memory"]
         whole = _fingerprint(parts, memory) == saved["digest"]
         round = parts["round"] if "round" in parts else _upgraded(parts, first or {})
-        best = saved.get("best")
-        whole = whole and (best is None or tree.digest(best["model"]) == best["digest"])
-        checkpoint = Saved(round, int(saved["round"]), memory, best and best["model"])
+        best = saved.get("best", {})
+        learned, state = best.get("learned"), best.get("model")
+        whole = whole and (not best or tree.digest(state if learned is None else learned) == best["digest"])
+        checkpoint = Saved(round, int(saved["round"]), memory, learned, state)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError):
         whole = False
     if not whole:

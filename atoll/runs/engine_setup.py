@@ -10,7 +10,17 @@ import torch
 
 from atoll import tree
 from atoll.core import Engine, Train, resolve
-from atoll.engines import Choice, DeviceData, LocalEngine, RowStore, batch_of, client_bytes, default_budget, make
+from atoll.engines import (
+    Choice,
+    DeviceData,
+    LocalEngine,
+    RowStore,
+    batch_of,
+    client_bytes,
+    default_budget,
+    make,
+    with_places,
+)
 from atoll.engines.ranks import Ranked, ShardedStore, World, cores, deal
 from atoll.experiment import Setup
 from atoll.runs.evaluate import evaluation_data
@@ -56,6 +66,7 @@ def workplace(
     chunk = choice.chunk or max(1, whole // max(1, size))
     own = _engine(choice, data, store, chunk, trial, setup, world)
     engine = own if world.size == 1 else Ranked(own, world)
+    chunk = own.choice().get("chunk", chunk)
     return Workplace(engine, own, choice, chunk, size, store.in_file, spill)
 
 
@@ -84,7 +95,7 @@ def _device_data(setup: Setup, columns: Tree, test: Tree | None) -> DeviceData:
     elif mutable:
         unstackable = f"the model changes its buffer {mutable[0]!r} in place"
     return DeviceData(
-        columns,
+        with_places(columns, setup.population) if setup.algorithm.traits().places else columns,
         setup.dataset.training_decode,
         setup.device,
         setup.population,
@@ -104,7 +115,8 @@ def _one_client(setup: Setup, data: DeviceData, trial: Train, rows: Tree) -> int
     sent = tree.rows(trial.sent, 0) if trial.per_client else trial.sent
     gradients = 2 * width if setup.training_task.step_needs().example_gradients else 0
     each = gradients * tree.nbytes(setup.model["params"])
-    return each + client_bytes(setup.task, setup.model, batch, now.start(sent, rows["algorithm"]), rows)
+    carry, shared = now.start(sent, rows["algorithm"]), setup.task.shared()
+    return each + client_bytes(setup.task, setup.model, batch, carry, rows, shared)
 
 
 def _engine(

@@ -102,7 +102,8 @@ class Evaluator:
         assert plan is not None
         if plan.probe is not None:
             table = yield from self._on_common(ctx, state, key, "probe")
-            found["success"] = table["accuracy"]
+            if "accuracy" in table:  # else models are the clients' own, and no client is measured
+                found["success"] = table["accuracy"]
         honest = ~plan.mask[self.ids].numpy()
         if honest.any() and self.setup.metric in before:
             worst = np.nanmin if self.better[self.setup.metric] == "higher" else np.nanmax

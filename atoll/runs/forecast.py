@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from torch import Tensor
 
-from atoll import rng
 from atoll.clock import Timeline
-from atoll.experiment import Setup, make_clock
+from atoll.core import Participation
+from atoll.experiment import Setup
+from atoll.runs.round_plan import RoundPlan
+from atoll.tree import Tree
 
 _MOST = 1000  # rounds that are worked out one by one
 
@@ -37,25 +40,29 @@ class Forecast:
         return f"{spread}, {about}{self.total:,.4g} s of virtual time for all {self.rounds}{lost}{void}"
 
 
-def virtual_time(setup: Setup, first: Timeline) -> Forecast:
-    """Round by round, with the bytes and the pace of the first."""
-    experiment, population = setup.experiment, setup.population
-    assert experiment.clock is not None
-    clock = make_clock(experiment, experiment.clock, population.size, setup.training, setup.dataset.labels)
-    now, lines = 0.0, list[Timeline]()
+def virtual_time(setup: Setup, first: Timeline, state: Tree | None = None) -> Forecast:
+    """Round by round, with the pace of the first, and the sizes that messages have at most.
 
-    def pool(number: int) -> Tensor:
-        ids: Tensor = setup.sampler.sample(population.size, number, rng.key(experiment.seed, "cohort"))[0]
-        return ids
+    `state` is that before the first round, once a run has begun; left out, it is made anew.
+    """
+    experiment, plan, lines = setup.experiment, RoundPlan(setup), list[Timeline]()
+    ctx = plan.context(0)
+    if state is None:
+        state = setup.round.init(ctx, setup.model, setup.server_key)
+        state = setup.round.begun(state, lambda: first.seconds_per_step)
 
-    known = setup.round.forecast(first, pool, min(experiment.rounds, _MOST))
+    known = setup.round.forecast(first, lambda number: plan.sample(number)[0], min(experiment.rounds, _MOST))
     for number in range(0 if known is not None else min(experiment.rounds, _MOST)):
-        ids = pool(number)
-        work = ids.numpy(), population.steps(ids).numpy(), first.down, first.up
-        paces = first.seconds_per_step, first.overhead, first.seconds_to_compress
-        lines.append(clock.timeline(number, *work, now, *paces))
-        now = lines[-1].end
+        drawn = plan.sample(number)
+        timed = setup.round.timed(replace(ctx, number=number, sample=partial(_same, drawn)), state, plan.key(number))
+        assert timed is not None, "a round with a timeline has a clock"
+        lines.append(timed[0])
+        state = timed[1]
     lines = lines if known is None else known
     asked, counted = sum(len(t.ids) for t in lines), sum(int(t.counted.sum()) for t in lines)
     seconds = [t.seconds for t in lines]
     return Forecast(experiment.rounds, seconds, asked, asked - counted, sum(t.void for t in lines))
+
+
+def _same(drawn: tuple[Tensor, Participation]) -> tuple[Tensor, Participation]:
+    return drawn

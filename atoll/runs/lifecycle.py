@@ -15,7 +15,7 @@ from atoll import tree
 from atoll.data import ModelInputs, label_counts
 from atoll.engines import Choice
 from atoll.engines.ranks import ALONE, World
-from atoll.errors import RankError, RecordError
+from atoll.errors import BusyError, RankError, RecordError
 from atoll.experiment import Device, Experiment, Setup, security_of, short_toml
 from atoll.records import INTERRUPTED, RUNNING, Info, RunFolder, ended, failed, find
 from atoll.runs.callbacks import Callback
@@ -119,7 +119,14 @@ def conduct(loop: RunLoop, info: Info | None, callback: Callback) -> Asking[None
     world.on_rank_zero(lambda: folder.create(_needed_bytes(loop)))
     with ExitStack() as held:
         world.on_rank_zero(lambda: held.enter_context(folder.held()))
+        world.on_rank_zero(lambda: _check_still_vacant(folder, info))
         yield from _advance(loop, info, callback)
+
+
+def _check_still_vacant(folder: RunFolder, info: Info | None) -> None:
+    """It was looked at before it was held: another process may have begun a run in between."""
+    if info is None and folder.exists():
+        raise BusyError(f"{folder.path}: another process has begun a run here. Go on with it (--resume).")
 
 
 def _advance(loop: RunLoop, info: Info | None, callback: Callback) -> Asking[None]:
@@ -133,9 +140,9 @@ def _advance(loop: RunLoop, info: Info | None, callback: Callback) -> Asking[Non
         loop.resume()
         info = {**info, "versions": _also(info.get("versions", {}))}
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
-    world.on_rank_zero(lambda: loop.folder.write_preprocessing(ModelInputs.of(loop.setup.dataset).as_json()))
     write = _Status(loop, info)
-    world.on_rank_zero(lambda: write(RUNNING))
+    world.on_rank_zero(lambda: write(RUNNING))  # first of all files: without it the folder would hold a stranger's
+    world.on_rank_zero(lambda: loop.folder.write_preprocessing(ModelInputs.of(loop.setup.dataset).as_json()))
     loop.checkpointed = write.at_checkpoint
     try:
         world.on_rank_zero(lambda: callback.on_start(loop.live))
@@ -216,6 +223,7 @@ def about(loop: RunLoop) -> Info:
             "name": _model_name(experiment) or type(setup.task.original).__name__,
             "parameters": tree.count(setup.model["params"]),
             "initial": tree.digest(setup.model),
+            **_frozen(setup),
         },
         "engine": {"name": engine.name, "reason": reason, "choice": choice, "together": loop.together},
         "metric": setup.metric,
@@ -235,6 +243,12 @@ def _model_name(experiment: Experiment) -> str | None:
     """What a person calls it: a module that Python handed over goes by its class."""
     entry = experiment.task.model or {}
     return entry.get("kind") if entry.get("name") == MODULE else entry.get("name")
+
+
+def _frozen(setup: Setup) -> Info:
+    """What nobody learns, where there is any: a resumed run must find it as it was."""
+    base = setup.task.base()
+    return {"frozen": tree.count(base), "base": tree.digest(base)} if base else {}
 
 
 def _data(setup: Setup) -> Info:
@@ -259,6 +273,7 @@ def _check_same_examples(loop: RunLoop, info: Info) -> None:
         ("data", _marks(info, "data", "digest"), loop.setup.dataset.digest()),
         ("clients' shares of the data", _marks(info, "partition", "digest"), loop.setup.partition.digest()),
         ("examples held out", _marks(info, "partition", "split"), loop.setup.training.digest()),
+        ("frozen weights", _marks(info, "model", "base"), _frozen(loop.setup).get("base", "")),
     ):
         if was and was != now:
             raise RecordError(
@@ -305,5 +320,6 @@ def _needed_bytes(loop: RunLoop) -> int:
     client_bytes = min(clients, rounds * cohort) * loop.state.layout.width
     here = loop.place.spills and loop.place.spill_folder == loop.folder.path
     lines = rounds * (2_000 + 8 * cohort)
-    models = 3 * tree.nbytes(loop.setup.model)  # the last, the best, and the best in a checkpoint
+    learned, base = tree.nbytes(loop.setup.model), tree.nbytes(loop.setup.task.base())
+    models = 3 * learned + 2 * base  # the last, the best, and the best in a checkpoint, which has no base
     return 2 * (tree.nbytes(loop.state.round) + client_bytes) + here * client_bytes + models + lines

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Algorithm, Chain, Context, Participation, Program, Spec, Train, extract, resolve
+from atoll.core import Algorithm, Chain, Context, Participation, Program, Spec, Train, extract, resolve, schedules_in
 from atoll.experiment import Setup
+from atoll.rounds import server_key
 from atoll.runs.record_line import short, written_settings
 from atoll.tree import Tree
 
@@ -23,6 +24,7 @@ class RoundPlan:
         self.history: list[dict[str, Any]] = []  # the lines of the record, without ids
         self.update_like = setup.update_like()
         self._resolved = resolve(setup.chain, 0, [])
+        self._same_algorithm, self._same_chain = (not schedules_in(x) for x in (setup.algorithm, setup.chain))
         self.template, self.spec = self._resolved.bind(setup.spec())
         self._bound: tuple[int, Chain, Spec] = (0, self.template, self.spec)
         state, own = self.template.init(self.update_like)
@@ -37,6 +39,7 @@ class RoundPlan:
         self._written: dict[str, float] = {}
         self._drawn: tuple[int, Tensor, Participation] | None = None
         self._visible: list[dict[str, Any]] = []
+        self._expected = range(0)  # rounds whose draws on the server were foretold
 
     @property
     def visible_history(self) -> list[dict[str, Any]]:
@@ -47,6 +50,8 @@ class RoundPlan:
 
     def chain(self, number: int) -> tuple[Chain, Spec]:
         """The transforms of a round and what is certain after them; a schedule sees the rounds before."""
+        if self._same_chain:
+            return self._bound[1:]
         if self._bound[0] != number:
             now = resolve(self.setup.chain, number, self.visible_history[:number])
             bound = self._bound[1:] if now is self._resolved else now.bind(self.setup.spec())
@@ -63,13 +68,23 @@ class RoundPlan:
         """What a round draws from."""
         return rng.key(self.seed, "round", number)
 
+    def expect_draws(self, number: int) -> None:
+        """Foretell what the transforms of this round and some after it draw from: a CPU makes it in one call."""
+        if number in self._expected or self.setup.device.type != "cpu":
+            return
+        self._expected = range(number, min(number + rng.ahead.ROUNDS, self.setup.experiment.rounds))
+        for keys in self.template.server_keys(torch.stack([server_key(self.key(i)) for i in self._expected])):
+            rng.ahead.expect(keys)
+
     def order(self, number: int) -> Tensor:
         """What the order of clients' examples is drawn from."""
         return rng.key(self.seed, "round", number, "order")
 
     def context(self, number: int) -> Context:
         """One round."""
-        algorithm = resolve(self.setup.algorithm, number, self.visible_history)
+        algorithm = self.setup.algorithm
+        if not self._same_algorithm:
+            algorithm = resolve(algorithm, number, self.visible_history)
         chain, _ = self.chain(number)
         return Context(
             number,

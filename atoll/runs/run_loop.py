@@ -184,6 +184,7 @@ class RunLoop:
         with phase("sampling"):
             ctx = self.plan.context(number)
             self.plan.sample(number)
+            self.plan.expect_draws(number)
         laps.lap("sample")
         key = self.plan.key(number)
 

@@ -53,11 +53,12 @@ def stack_shape(experiment: Experiment) -> dict[str, Hashable]:
     """What the runs of one stack have in common, key by key."""
     tables = _tables(experiment)
     noisy = "noise" in partition_names(experiment.partition)
+    one_partition = noisy or _poisons(experiment) or _asks("largest_client", experiment)
     return {
         **{key: _written(tables.get(key)) for key in _SAME},
         "transform": tuple(entry["name"] for entry in experiment.transform),
         **{where: _built(where, entry) for where, entry in _entries(experiment).items()},
-        "partition": _written([experiment.seed, experiment.partition]) if noisy or _poisons(experiment) else None,
+        "partition": _written([experiment.seed, experiment.partition]) if one_partition else None,
         "partition.clients": _clients(experiment),
         "metric": _written([experiment.metric, experiment.evaluate.metrics]),
     }
@@ -90,9 +91,13 @@ def _entries(experiment: Experiment) -> dict[str, Entry]:
 
 def _clients(experiment: Experiment) -> int | None:
     """How many clients there are, where the algorithm knows the number."""
+    return (experiment.partition or {}).get("clients") if _asks("population", experiment) else None
+
+
+def _asks(parameter: str, experiment: Experiment) -> bool:
+    """Does the algorithm ask for this? `largest_client`: it tells a client's examples apart by their places."""
     builder = find_builder(ALGORITHMS, experiment.algorithm["name"], "algorithm.name")
-    counts = "population" in inspect.signature(builder).parameters
-    return (experiment.partition or {}).get("clients") if counts else None
+    return parameter in inspect.signature(builder).parameters
 
 
 _AS_WRITTEN: Nested = {"models": lambda entry, _: _written(entry)}
@@ -106,10 +111,9 @@ def _built(where: str, entry: Entry) -> Hashable:
 def _structure(where: str, written: str) -> Hashable:
     """The entry as the program would build it, without its numbers; the entry as it is, where that needs a task."""
     registry: Any = ALGORITHMS if where == "algorithm" else TRANSFORMS
+    given = {"task": None, "population": 1, "largest_client": 1}
     try:
-        return program_structure(
-            build(registry, json.loads(written), where=where, nested=_AS_WRITTEN, task=None, population=1)
-        )
+        return program_structure(build(registry, json.loads(written), where=where, nested=_AS_WRITTEN, **given))
     except Exception:  # a stranger's builder may raise anything
         return written
 
@@ -126,8 +130,8 @@ def _difference(key: str, a: Experiment, b: Experiment) -> str:
         return "metric: differs, but stacked runs must agree: they are measured together."
     if key == "partition":
         return (
-            "partition: feature noise and poisoned examples belong to the clients of one seed and partition, so runs "
-            "that differ in these cannot share their data."
+            "partition: feature noise, poisoned examples and places of a client's own examples belong to the clients "
+            "of one seed and partition, so runs that differ in these cannot share their data."
         )
     if key == "partition.clients":
         counts = f"{_clients(a)} and {_clients(b)}, but {a.algorithm['name']} counts its clients"

@@ -49,7 +49,7 @@ class State:
     def measured(self, entry: dict[str, Any]) -> None:
         """A line was written about the state as it is."""
         model = self.setup.round.model(self.round)  # and not all of the round's state, which may be large
-        self.best.hear(entry, lambda: _on_host(self.setup.task.state(model)))
+        self.best.hear(entry, lambda: _on_host(model))
 
     def begin_digest(self, round: Tree) -> None:
         """Ask for the fingerprint of what will be the state, while a device is at work on it."""
@@ -104,7 +104,7 @@ class State:
         best = None if read is None else read()
         checkpoint.write(self.folder, _on_host(self.round), clients, self.layout, len(self.plan.history), best)
         if best is not None:  # only now: a resumed run goes back to the checkpoint, and so must its best model
-            self.folder.save_best(best)
+            self.folder.save_best(_on_host(self.setup.task.state(best)))
 
     def _read(self, into: list[Saved]) -> list[dict[str, Any]]:
         """Put what the checkpoint holds into the list, and the record back to where it was."""
@@ -114,7 +114,9 @@ class State:
         checkpoint.belongs(self.folder, saved.rounds, self._digest(tree.to(saved.round, self.setup.device)))
         into.append(saved)
         if saved.best is not None:
-            self.folder.save_best(saved.best)
+            self.folder.save_best(_on_host(self.setup.task.state(saved.best)))
+        elif saved.best_state is not None:
+            self.folder.save_best(saved.best_state)
         return [as_read(entry) for entry in self.folder.cut(saved.rounds)]
 
     def _digest(self, round: Tree) -> str:

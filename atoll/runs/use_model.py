@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ from atoll.records import RunFolder, find
 from atoll.runs.checkpoint import read_checkpoint, rows
 from atoll.runs.python_inputs import MODULE
 from atoll.runs.round_plan import RoundPlan
-from atoll.tasks import Supervised
 from atoll.tree import Tree
 
 Client = int | str
@@ -37,14 +35,14 @@ class UsableModel:
 
     def loaded(self, client: Client | None, params: Tree) -> nn.Module:
         """The module with the server's weights (`params`), or those of a client, ready to predict."""
-        setup = self._setup(with_transforms=client is not None)
+        setup = self._setup(of_client=client is not None)
         if client is None and setup.algorithm.traits().partial:
             raise ConfigError(
                 f"client: with {setup.experiment.algorithm['name']} the server's model is not whole; clients keep a "
                 "part of it. Name a client."
             )
         state = params if client is None else self._of_client(setup, client)
-        module = copy.deepcopy(_shell(setup.task))
+        module = setup.task.plain_module()
         module.load_state_dict(state)
         return module.eval()
 
@@ -58,13 +56,14 @@ class UsableModel:
         with torch.no_grad():
             return torch.cat([inputs.call(module, batch) for batch in batches])
 
-    def _setup(self, with_transforms: bool) -> Setup:
+    def _setup(self, of_client: bool) -> Setup:
         """The experiment on zeros: what its model and its algorithm are does not depend on examples.
 
-        Transforms are needed where they keep something with clients; their privacy is not accounted for again.
+        Of a client, transforms are needed, which may keep something with it, and the base of its adapters; privacy is
+        not accounted for again.
         """
         info, inputs = self.folder.info, self.inputs()
-        experiment = Experiment.parse(_without_data(info["experiment"], with_transforms))
+        experiment = Experiment.parse(_without_data(info["experiment"], of_client))
         clients = int(info["partition"]["clients"])
         partition = Partition(torch.arange(clients + 1), torch.zeros(clients, dtype=torch.int64))
         return assemble(experiment, inputs.example(), partition, self._module(experiment, inputs), "cpu")
@@ -88,6 +87,7 @@ class UsableModel:
             raise ConfigError(
                 f"client: with {setup.experiment.algorithm['name']} clients have no models of their own. Leave it out."
             )
+        self._check_base(setup)
         number, plan = self._number(client, setup.training.size), RoundPlan(setup)
         saved = read_checkpoint(self.folder)
         plan.history[:] = self.folder.record()
@@ -97,6 +97,15 @@ class UsableModel:
         sent = tree.rows(sent, 0) if setup.round.sends_rows else sent
         state: Tree = setup.task.state(model_of(ctx.algorithm.start(sent, own["algorithm"])))
         return state
+
+    def _check_base(self, setup: Setup) -> None:
+        """What a client learned belongs to the frozen weights beside which it learned."""
+        was, base = find(self.folder.info, "model", "base"), setup.task.base()
+        if was and was != tree.digest(base):
+            raise ConfigError(
+                "client: its adapters belong to other frozen weights than are here now. Hand over the module that "
+                "training started from, or put the file that task.start names back as it was."
+            )
 
     def _rows(self, saved: Any, layout: RowLayout, number: int) -> Tree | None:
         """What this client keeps; None if it never took part."""
@@ -117,19 +126,15 @@ class UsableModel:
         raise ConfigError(f"client: there is no {client!r}.{guess}{known} Or use a number, 0 to {clients - 1}.")
 
 
-def _without_data(experiment: Mapping[str, Any], with_transforms: bool) -> dict[str, Any]:
+def _without_data(experiment: Mapping[str, Any], of_client: bool) -> dict[str, Any]:
     """The experiment without what only its data or its rounds ask for."""
-    rounds = () if with_transforms else ("transform", "cohort", "secure")
+    rounds = () if of_client else ("transform", "cohort", "secure")
     left_out = ("metric", "privacy", "stop", "evaluate", "reducer", *rounds)
     plain = {k: v for k, v in experiment.items() if k not in left_out}
-    plain["task"] = {k: v for k, v in experiment["task"].items() if k not in ("loss", "start")}
+    start = () if of_client and "lora" in experiment["task"] else ("start",)  # else all weights are in the folder
+    plain["task"] = {k: v for k, v in experiment["task"].items() if k not in ("loss", *start)}
     plain["local"] = {k: v for k, v in experiment["local"].items() if k != "privacy"}
     return plain
-
-
-def _shell(task: Supervised) -> nn.Module:
-    """What `Supervised.state` is keyed like."""
-    return task.model if task.batch_norm == "group" else task.original
 
 
 def save_weights(module: nn.Module, path: Path) -> Path:

@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from typing import Any
 
 from atoll.errors import ConfigError
@@ -164,8 +165,8 @@ def unique(cells: Sequence[SweepCell]) -> list[SweepCell]:
     for cell in cells:
         if cell.digest in by_digest:
             continue
-        names = (cell.name, *(f"{cell.name}~{i}" for i in range(2, len(cells) + 2)))
-        name = next(n for n in names if n not in taken)
+        more = (f"{cell.name}~{i}" for i in count(2))
+        name = next(n for n in chain([cell.name], more) if n not in taken)
         taken.add(name)
         by_digest[cell.digest] = replace(cell, name=name)
     return list(by_digest.values())

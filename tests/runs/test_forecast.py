@@ -26,3 +26,15 @@ def test_rounds_are_foretold_one_after_the_other(tmp_path: Path) -> None:
     assert forecast.total == pytest.approx(lines[-1].end)
     assert forecast.left_out == sum(int((~line.counted).sum()) for line in lines) > 0
     assert forecast.void == sum(line.void for line in lines)
+
+
+def test_who_is_sent_a_difference_is_foretold_with_it(tmp_path: Path) -> None:
+    """Half floats take as many bytes whatever they are, so the forecast is exact; and cohorts differ in size."""
+    clock = {"seconds_per_step": 0.1, "up_mbps": 0.1, "down_mbps": 0.01, "dropout": 0.2}
+    file = {"rounds": 6, "engine": "loop", "data": "digits", "partition": {"name": "iid", "clients": 6}, "clock": clock}
+    more = {"cohort": {"name": "poisson", "probability": 0.6}, "broadcast": ["half"], "task": {"model": "linear"}}
+    experiment = Experiment.parse({**file, **more, "algorithm": {"name": "fedavg", "lr": 0.1}})
+    run = atoll.run(experiment, tmp_path / "run")
+    lines = [Timeline.from_line(line) for line in RunFolder(run.folder).times()]
+    assert virtual_time(set_up(experiment), lines[0]).seconds == [line.seconds for line in lines]
+    assert len({len(line.ids) for line in lines}) > 1

@@ -95,6 +95,8 @@ INTEGERS = [{"name": "fixed_point", "step": 0.001}, {"name": "skellam", "noise_m
 LOSING = {"protocol": "secagg", "dropout": 0.2, "threshold": 0.3}
 BENCH = {"profile": "niid-bench"}
 
+GKT = {"model": {"name": "gkt", "features": 4, "widths": [8]}}
+
 KINDS: dict[str, list[dict[str, Any]]] = {
     "seeds and learning rates": [{"seed": s, **algorithm("fedavg", lr=lr)} for s in range(3) for lr in (0.1, 0.02)],
     "the pull of FedProx": [algorithm("fedprox", mu=mu) for mu in (0.0, 0.1, 1.0)],
@@ -134,6 +136,10 @@ KINDS: dict[str, list[dict[str, Any]]] = {
     "noise on the inputs": [
         {**algorithm("fedprox", mu=mu), "partition": {"name": "noise", "clients": 6, "level": 0.5, **BENCH}}
         for mu in (0.0, 1.0)
+    ],
+    "places of clients' own examples": [
+        {**algorithm("fedgkt", kl_weight=w, server_kl_weight=w), "task": GKT, "local": {"batch": 16}}
+        for w in (0.0, 1.0)
     ],
     "other lengths": [{"rounds": 2}, {"rounds": 5, "evaluate": {"every": 2}}, {"rounds": 3, "seed": 4}],
 }
@@ -214,6 +220,7 @@ QUICK = (
     "cohorts that vary",
     "medians",
     "no server",
+    "places of clients' own examples",
 )
 
 
@@ -533,6 +540,8 @@ def test_numbers_that_shape_the_program_are_told_apart() -> None:
     layered = {"name": "compose", "of": [{"name": "iid", "clients": 4}, {"name": "noise", "level": 0.1}]}
     assert str(why_not_stackable([experiment(partition=layered, seed=s) for s in (0, 1)])).startswith("partition:")
     assert why_not_stackable([experiment(partition=layered)] * 2) is None
+    placed = [experiment(**algorithm("fedgkt"), task=GKT, seed=s) for s in (0, 1)]
+    assert str(why_not_stackable(placed)).startswith("partition: feature noise, poisoned examples and places")
     assert str(why_not_stackable([experiment(engine="loop")] * 2)).startswith("engine.name: 'loop'")
 
 

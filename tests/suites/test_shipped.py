@@ -288,3 +288,14 @@ def test_faults_asks_for_every_kind_of_fault_at_several_strengths() -> None:
     assert {t["dropout"] for t in tables if "dropout_correlation" in t} == {0, 0.2, 0.4, 0.6, 0.8}
     assert {t["dropout"] for t in tables if "dropout_by_labels" in t} == {0, 0.2, 0.4, 0.6, 0.8}
     assert len({t["deadline"] for t in tables if "deadline" in t}) == 5
+
+
+def test_where_models_are_the_clients_own_some_clients_are_measured() -> None:
+    """Else a cell has no accuracy at all: central metrics are the mean over clients' models."""
+    partial = []
+    for place in places("fedml-algorithms"):
+        experiment = Experiment.parse(place.base)
+        if set_up(experiment, device="cpu").algorithm.traits().partial:
+            assert experiment.evaluate.clients != 0, place.name
+            partial.append(place.name)
+    assert partial == ["gkt/fedgkt", "gkt/no transfer"]

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from atoll.errors import AtollError, RecordError
+from atoll.errors import AtollError, BusyError, RecordError
 from atoll.experiment import Device
 from atoll.records import INTERRUPTED, RunFolder, ended, failed, keep_traceback
 from atoll.runs import Run, Watcher, run, run_together
 from atoll.suites.sweeps.axes import SweepCell
 from atoll.suites.sweeps.packed_callbacks import PackedCallbacks
+
+T = TypeVar("T")
 
 _PATIENCE = 60.0  # seconds to wait for a worker that has lost its sweep, and is about to stop
 
@@ -62,15 +64,15 @@ def _stacked(task: CellTask, events: Events) -> dict[str, str] | None:
     names = [cell.name for cell in task.cells]
     events.began(names)
     try:
-        for folder in task.folders:
-            wait_until_free(folder)
-        ran = run_together(
-            [cell.experiment for cell in task.cells],
-            list(task.folders),
-            resume=True,
-            device=task.device,
-            callbacks=[task.callbacks.copies() for _ in names],
-            watch=[_watcher([name], events) for name in names],
+        ran = patiently(
+            lambda: run_together(
+                [cell.experiment for cell in task.cells],
+                list(task.folders),
+                resume=True,
+                device=task.device,
+                callbacks=[task.callbacks.copies() for _ in names],
+                watch=[_watcher([name], events) for name in names],
+            )
         )
     except KeyboardInterrupt:
         states = [_ended(folder) or INTERRUPTED for folder in task.folders]
@@ -112,8 +114,7 @@ def _one_by_one(task: CellTask, events: Events) -> dict[str, str]:
 def _one(cell: SweepCell, folder: Path, task: CellTask, watch: Watcher) -> str:
     how: dict[str, Any] = {"resume": True, "device": task.device, "watch": watch, "progress": False}
     try:
-        wait_until_free(folder)
-        return run(cell.experiment, folder, callbacks=task.callbacks.copies(), **how).status
+        return patiently(lambda: run(cell.experiment, folder, callbacks=task.callbacks.copies(), **how)).status
     except KeyboardInterrupt:
         return INTERRUPTED
     except AtollError as e:
@@ -130,8 +131,16 @@ def _watcher(names: list[str], events: Events) -> Watcher:
     return watch
 
 
-def wait_until_free(folder: Path, seconds: float = _PATIENCE) -> None:
-    """A killed sweep's workers stop after their round: wait for them. Who does not let go is refused by the run."""
+def patiently(call: Callable[[], T], seconds: float = _PATIENCE) -> T:
+    """A killed sweep's workers stop after their round: try again until they let go, or the time is up.
+
+    Whoever looks first and calls then may be overtaken, so that only the call itself can tell.
+    """
     until = time.monotonic() + seconds
-    while RunFolder(folder).is_held() and time.monotonic() < until:
-        time.sleep(0.05)
+    while True:
+        try:
+            return call()
+        except BusyError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.05)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import torch
 
 import atoll
 from atoll.cli import main as cli
-from atoll.errors import ConfigError, DivergenceError, RecordError
+from atoll.errors import BusyError, ConfigError, DivergenceError, RecordError
 from atoll.experiment import Experiment
 from atoll.records import RunFolder
 from atoll.records.sweep_folder import SweepFolder
@@ -28,7 +29,7 @@ from atoll.runs import Run
 from atoll.schema.toml import inline
 from atoll.suites.sweeps import Events, Sweep, SweepCell, expand
 from atoll.suites.sweeps import cell_tasks as tasks
-from atoll.suites.sweeps.cell_tasks import CellTask, wait_until_free
+from atoll.suites.sweeps.cell_tasks import CellTask, patiently, perform
 from atoll.suites.sweeps.worker import work
 from tests.support.shell import Shell, shell
 from tests.support.waiting import until
@@ -388,14 +389,46 @@ def test_a_worker_whose_sweep_is_gone_checkpoints_and_leaves(tmp_path: Path, who
 
 
 def test_a_sweep_waits_for_a_cell_that_a_worker_is_just_leaving(tmp_path: Path) -> None:
-    gone: list[bool] = []
-    with RunFolder(tmp_path).held():
-        wait_until_free(tmp_path, seconds=0.2)  # not for ever: the run will say who is there
+    tried: list[float] = []
+
+    def take() -> str:
+        tried.append(time.monotonic())
+        with RunFolder(tmp_path).held():
+            return "taken"
+
+    with RunFolder(tmp_path).held(), pytest.raises(BusyError, match="another process is at work on this run"):
+        patiently(take, seconds=0.2)  # not for ever
+    tried.clear()
     with contextlib.ExitStack() as held:
         held.enter_context(RunFolder(tmp_path).held())
-        threading.Timer(0.3, lambda: (gone.append(True), held.close())).start()
-        wait_until_free(tmp_path, seconds=30)
-        assert gone
+        threading.Timer(0.3, held.close).start()
+        assert patiently(take, seconds=30) == "taken"
+        assert len(tried) > 1
+
+
+@pytest.mark.parametrize("step", ["create", "held"])
+def test_a_cell_that_another_worker_takes_while_this_one_sets_up_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """It is free when it is looked at, and has been begun (and left again, or not) when it is to be held."""
+    cell = expand(BASE)[0]
+    other = contextlib.ExitStack()
+    original, folder = getattr(RunFolder, step), tmp_path / "cell"
+
+    def overtaken(self: RunFolder, *rest: Any) -> Any:
+        monkeypatch.undo()
+        if step == "create":  # it is still at work
+            self.path.mkdir()
+            other.enter_context(self.held())
+            threading.Timer(0.2, other.close).start()
+        else:  # it came to an end meanwhile
+            atoll.run(cell.experiment, self.path)
+        return original(self, *rest)
+
+    monkeypatch.setattr(RunFolder, step, overtaken)
+    states = perform(CellTask((cell,), (folder,)), Events())
+    assert states == {cell.name: "finished"}
+    assert len(Run(folder).history) == 3
 
 
 def typed(words: Sequence[str], where: Path, out: Path) -> None:

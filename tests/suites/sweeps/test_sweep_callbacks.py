@@ -9,6 +9,7 @@ import pytest
 
 import atoll
 from atoll.errors import ConfigError
+from tests.support.marks import slow
 from tests.support.told_runs import Told
 
 pytestmark = pytest.mark.usefixtures("without_figures")
@@ -25,7 +26,7 @@ BASE: dict[str, Any] = {
 SUITE = Path(__file__).parents[1] / "digits.toml"
 
 
-@pytest.mark.parametrize("how", [{}, {"stack": False}, {"jobs": 2}])
+@pytest.mark.parametrize("how", [{}, {"stack": False}, slow({"jobs": 2})])
 def test_every_run_of_a_sweep_has_callbacks_of_its_own_and_one_may_end(how: dict[str, Any], tmp_path: Path) -> None:
     own = Told(stop=0.2)
     done = atoll.sweep.run(BASE, tmp_path / "sweep", callbacks=[own], **how)

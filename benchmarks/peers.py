@@ -1,6 +1,6 @@
-"""The same three workloads on Atoll and on other simulators of federated learning, each in its own environment.
+"""The same five workloads on Atoll and on other simulators of federated learning, each in its own environment.
 
-    python benchmarks/peers.py [PEER ...] [--workloads a b c] [--repeats 1] [--again] [--install-only]
+    python benchmarks/peers.py [PEER ...] [--workloads a b c d e] [--repeats 1] [--again] [--install-only]
 
 Environments are made once from `benchmarks/peers/<peer>/requirements.txt` (pinned) and kept. Peers run one at a time;
 results go to benchmarks/results/peers.json as they come and are kept by later calls while neither the environment nor
@@ -26,7 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 from common import WORKLOADS
-from environment import InstallError, environment
+from environment import InstallError, environment, refusal
 from process import watch
 from result import figures, lines_of_code, load, markdown
 
@@ -53,6 +53,14 @@ PEERS = {
     "fluke": Peer("fluke", "fluke", "fluke-fl"),
     "fedjax": Peer("fedjax", "fedjax", "fedjax", framework="jax"),
     "fedml": Peer("FedML", "fedml", "fedml"),
+    "appfl": Peer("APPFL", "appfl", "appfl", fewer={"a": 10}),
+    "bare": Peer("a bare PyTorch loop", "bare", "torch"),
+}
+# No adapter: what pip says of them is in the table, or else that they want one.
+TRIED = {
+    "blazefl": ("BlazeFL", "blazefl==3.0.0"),
+    "fedscale": ("FedScale", "fedscale==1.0"),
+    "flute": ("FLUTE", "msrflute"),
 }
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -144,7 +152,10 @@ def main() -> None:
             first = measure(name, "a", known, 2, options)
             say(f"{known['title']}: first start, {first.get('error') or 'runs'}")
             tried.touch()
-    results["peers"] = {name: kept[name] for name in PEERS if name in kept}
+    for name, (title, requirement) in TRIED.items():
+        why = refusal(requirement) or f"{requirement} installs, but has no adapter here (docs/peers.md)"
+        kept[name] = {"title": title, "lines": "-", "error": why}
+    results["peers"] = {name: kept[name] for name in (*PEERS, *TRIED) if name in kept}
     save(results, options.out)
     for workload in [] if options.install_only else options.workloads:
         for name in options.peers:

@@ -23,7 +23,6 @@ from pathlib import Path
 
 import numpy as np
 
-RATE = 0.1  # of local SGD
 CLASSES = 10
 MARK = "PEER "
 
@@ -37,6 +36,8 @@ class Workload:
     inputs: tuple[int, ...]
     parameters: int
     rounds: int  # as many as make a steady median
+    epochs: int = 1  # local ones, of `steps` each
+    rate: float = 0.1  # of local SGD
 
     @property
     def each(self) -> int:
@@ -48,6 +49,10 @@ WORKLOADS = {
     "a": Workload("100 clients x 2 steps of 10, Linear(60, 10)", 100, 2, 10, (60,), 610, 150),
     "b": Workload("50 clients x 5 steps of 10, CNN on 3x32x32", 50, 5, 10, (3, 32, 32), 1_626_442, 5),
     "c": Workload("10 clients x 94 steps of 64, LeNet on 1x28x28", 10, 94, 64, (1, 28, 28), 44_426, 4),
+    "d": Workload(
+        "100 clients x 5 epochs of 1 step of 50, CNN on 3x32x32", 100, 1, 50, (3, 32, 32), 62_006, 4, epochs=5
+    ),
+    "e": Workload("10 clients x 6 steps of 10, Linear(784, 10)", 10, 6, 10, (784,), 7_850, 100, rate=0.03),
 }
 
 

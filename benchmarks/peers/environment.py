@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -69,6 +70,25 @@ def _pip(place: Path, *arguments: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": ""})
     if done.returncode:
         raise InstallError(last_word(done.stderr))
+
+
+def refusal(requirement: str) -> str | None:
+    """Why pip does not find a distribution for this interpreter; None where it does."""
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", scratch, requirement]
+        done = subprocess.run(command, capture_output=True, text=True)
+    return refused(requirement, done.stderr) if done.returncode else None
+
+
+def refused(requirement: str, output: str) -> str:
+    """What pip said, in short: the Python that this version wants, or pip's last word.
+
+    >>> refused("x==2", "ERROR: Ignored the following versions: 1 Requires-Python >=3.12; 2 Requires-Python >=3.14")
+    'x==2 wants Python >=3.14'
+    """
+    version = requirement.partition("==")[2]
+    wanted = re.search(rf"[ :;]{re.escape(version)} Requires-Python ([^;\s]+)", output) if version else None
+    return f"{requirement} wants Python {wanted[1]}" if wanted else last_word(output)
 
 
 def measured(place: Path) -> dict[str, Any]:

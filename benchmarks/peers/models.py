@@ -5,6 +5,8 @@ The parameters are named and sized like Atoll's `linear`, `cnn` and `lenet`.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from common import CLASSES, Job
@@ -12,9 +14,9 @@ from torch import Tensor, nn
 
 
 class Linear(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, inputs: int = 60) -> None:
         super().__init__()
-        self.head = nn.Linear(60, CLASSES)
+        self.head = nn.Linear(inputs, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(x)
@@ -58,7 +60,21 @@ class LeNet(nn.Module):
         return self.head(torch.relu(self.dense2(torch.relu(self.dense1(x.flatten(1))))))
 
 
-MODELS = {"a": Linear, "b": CNN, "c": LeNet}
+class Tutorial(nn.Module):
+    """The network of PyTorch's CIFAR-10 tutorial, with which BlazeFL is compared in its paper."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 6, 5)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.dense1 = nn.Linear(16 * 5 * 5, 120)
+        self.dense2 = nn.Linear(120, 84)
+        self.head = nn.Linear(84, CLASSES)
+
+    forward = LeNet.forward
+
+
+MODELS = {"a": Linear, "b": CNN, "c": LeNet, "d": Tutorial, "e": partial(Linear, 784)}
 
 
 def module(job: Job) -> nn.Module:

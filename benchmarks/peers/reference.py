@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from common import CLASSES, RATE, WORKLOADS, Job, job
+from common import CLASSES, WORKLOADS, Job, job
 from models import MODELS, arrays, module
 from torch import Tensor
 
@@ -63,8 +63,9 @@ def bare(work: Job) -> list[tuple[float, float]]:
         total = [torch.zeros_like(p) for p in server]
         for c in range(steps.clients):
             _set(model, server)
-            optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-            for rows in (torch.randperm(steps.each) + c * steps.each).split(steps.batch):
+            optimizer = torch.optim.SGD(model.parameters(), lr=steps.rate)
+            orders = [torch.randperm(steps.each) + c * steps.each for _ in range(steps.epochs)]
+            for rows in (rows for order in orders for rows in order.split(steps.batch)):
                 optimizer.zero_grad()
                 F.cross_entropy(model(x[rows]), y[rows]).backward()
                 optimizer.step()

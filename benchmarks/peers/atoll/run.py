@@ -4,7 +4,7 @@ import os
 import tempfile
 
 import numpy as np
-from common import RATE, main
+from common import main
 from models import arrays, module
 
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(dir=".")
@@ -20,8 +20,9 @@ def train(job, tick):
             model,
             data=(job.x, job.y),
             clients=np.split(np.arange(len(job.y)), job.work.clients),
-            algorithm={"name": "fedavg", "lr": RATE},
+            algorithm={"name": "fedavg", "lr": job.work.rate},
             batch=job.work.batch,
+            epochs=job.work.epochs,
             rounds=job.rounds,
             evaluate={"every": job.rounds, "clients": 0},
             watch=lambda done, rounds, entry: tick(),

@@ -28,8 +28,15 @@ def lenet(x, train):
     return hk.Linear(10, name="head")(x)
 
 
-MODELS = {"a": linear, "b": cnn, "c": lenet}
-AFTER_FLATTEN = {"dense": (64, 14, 14), "dense1": (16, 4, 4)}  # channels first, as PyTorch flattens them
+MODELS = {"a": linear, "b": cnn, "c": lenet, "d": lenet, "e": linear}
+SIDES = {256: 4, 400: 5}  # of what a LeNet flattens, by how many numbers that are
+
+
+def after_flatten(layer, numbers):
+    """The picture that was flattened before a layer, channels first as PyTorch does; None where there was none."""
+    if layer == "dense":
+        return (64, 14, 14)
+    return (16, SIDES[numbers], SIDES[numbers]) if layer == "dense1" else None
 
 
 def forward(job):
@@ -48,8 +55,8 @@ def from_torch(weights):
     for key, value in weights.items():
         layer, kind = key.split(".")
         if kind == "weight":
-            if layer in AFTER_FLATTEN:
-                value = np.moveaxis(value.reshape(-1, *AFTER_FLATTEN[layer]), 1, -1).reshape(len(value), -1)
+            if picture := after_flatten(layer, value.shape[1]):
+                value = np.moveaxis(value.reshape(-1, *picture), 1, -1).reshape(len(value), -1)
             value = value.T if value.ndim == 2 else value.transpose(2, 3, 1, 0)
         params.setdefault(layer, {})["w" if kind == "weight" else "b"] = jnp.asarray(value)
     return params
@@ -61,8 +68,8 @@ def to_torch(params):
     for layer, parts in params.items():
         value = np.asarray(parts["w"])
         value = value.T if value.ndim == 2 else value.transpose(3, 2, 0, 1)
-        if layer in AFTER_FLATTEN:
-            channels, *sides = AFTER_FLATTEN[layer]
+        if picture := after_flatten(layer, value.shape[1]):
+            channels, *sides = picture
             value = np.moveaxis(value.reshape(-1, *sides, channels), -1, 1).reshape(len(value), -1)
         weights |= {f"{layer}.weight": value, f"{layer}.bias": np.asarray(parts["b"])}
     return weights

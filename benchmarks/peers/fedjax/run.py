@@ -1,7 +1,7 @@
 """fedjax: its `federated_averaging`, on its default backend (jitted client steps)."""
 
 import jax
-from common import RATE, main
+from common import main
 from models import forward, from_torch, last, to_torch
 
 if not hasattr(jax, "tree_map"):  # fedjax's last release is older than its removal
@@ -25,9 +25,9 @@ def train(job, tick):
     )
     algorithm = fed_avg.federated_averaging(
         fedjax.model_grad(model),
-        fedjax.optimizers.sgd(RATE),
+        fedjax.optimizers.sgd(job.work.rate),
         fedjax.optimizers.sgd(1.0),
-        fedjax.ShuffleRepeatBatchHParams(batch_size=job.work.batch, num_epochs=1),
+        fedjax.ShuffleRepeatBatchHParams(batch_size=job.work.batch, num_epochs=job.work.epochs),
     )
     sampler = fedjax.client_samplers.UniformGetClientSampler(data, job.work.clients, seed=0)
     state = algorithm.init(from_torch(job.start))

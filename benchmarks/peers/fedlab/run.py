@@ -2,7 +2,7 @@
 
 import absent
 import torch
-from common import RATE, main
+from common import main
 from models import arrays, module
 
 absent.stand_in("torchvision")
@@ -30,7 +30,7 @@ def train(job, tick):
 
     trainer = SGDSerialClientTrainer(module(job), job.work.clients, cuda=False)
     trainer.setup_dataset(Clients())
-    trainer.setup_optim(epochs=1, batch_size=job.work.batch, lr=RATE)
+    trainer.setup_optim(epochs=job.work.epochs, batch_size=job.work.batch, lr=job.work.rate)
     handler = SyncServerHandler(module(job), job.rounds, sample_ratio=1.0, cuda=False)
     Pipeline(handler, trainer).main()
     return arrays(handler.model)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import absent
 import torch
-from common import CLASSES, RATE, main
+from common import CLASSES, main
 from models import arrays, module
 
 absent.stand_in("torchvision")
@@ -40,10 +40,10 @@ def train(job, tick):
             client_num_in_total=clients,
             client_num_per_round=clients,
             comm_round=job.rounds,
-            epochs=1,
+            epochs=job.work.epochs,
             batch_size=job.work.batch,
             client_optimizer="sgd",
-            learning_rate=RATE,
+            learning_rate=job.work.rate,
             weight_decay=0.0,
             frequency_of_the_test=job.rounds + 1,
             using_gpu=False,

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import torch
-from common import RATE, job, main
+from common import job, main
 from models import arrays, module
 
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
@@ -21,12 +21,13 @@ def fit(message, context):
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     x, y = mine.client(context.node_config["partition-id"])
     data = TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
-    optimizer, cross_entropy = torch.optim.SGD(model.parameters(), lr=RATE), torch.nn.CrossEntropyLoss()
+    optimizer, cross_entropy = torch.optim.SGD(model.parameters(), lr=mine.work.rate), torch.nn.CrossEntropyLoss()
     model.train()
-    for inputs, targets in DataLoader(data, batch_size=mine.work.batch, shuffle=True):
-        optimizer.zero_grad()
-        cross_entropy(model(inputs), targets).backward()
-        optimizer.step()
+    for _ in range(mine.work.epochs):
+        for inputs, targets in DataLoader(data, batch_size=mine.work.batch, shuffle=True):
+            optimizer.zero_grad()
+            cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
     content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": len(y)})}
     return Message(content=RecordDict(content), reply_to=message)
 

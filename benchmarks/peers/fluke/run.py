@@ -2,7 +2,7 @@
 
 import absent
 import torch
-from common import CLASSES, RATE, main
+from common import CLASSES, main
 from models import arrays, module
 
 absent.stand_in("torchvision")
@@ -34,9 +34,9 @@ def train(job, tick):
         model=module(job),
         client=DDict(
             batch_size=job.work.batch,
-            local_epochs=1,
+            local_epochs=job.work.epochs,
             loss="CrossEntropyLoss",
-            optimizer=DDict(name="SGD", lr=RATE),
+            optimizer=DDict(name="SGD", lr=job.work.rate),
             scheduler=DDict(name="StepLR", step_size=1, gamma=1),
         ),
         server=DDict(weighted=True),

@@ -1,7 +1,7 @@
 """pfl-research: `FederatedAveraging` on a `SimulatedBackend`, one process with all cores as torch threads."""
 
 import torch
-from common import RATE, main
+from common import main
 from models import arrays, module
 
 
@@ -50,7 +50,7 @@ def train(job, tick):
             val_cohort_size=0,
         ),
         model_train_params=NNTrainHyperParams(
-            local_num_epochs=1, local_learning_rate=RATE, local_batch_size=job.work.batch
+            local_num_epochs=job.work.epochs, local_learning_rate=job.work.rate, local_batch_size=job.work.batch
         ),
         model_eval_params=NNEvalHyperParams(local_batch_size=job.work.batch),
         callbacks=[Tick()],

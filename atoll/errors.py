@@ -11,6 +11,7 @@
     │   ├── RankError        another process of the run was lost
     │   └── ProtocolError    a protocol between parties could not come to its end
     ├── RecordError      a run folder cannot be read, or must not be written
+    │   └── BusyError        another process is at work in it
     ├── WireError        bytes that are no payload, or a payload that cannot be bytes
     └── ConformanceError something registered does not do what its contract says
 
@@ -98,6 +99,10 @@ class ProtocolError(TrainingError):
 
 class RecordError(AtollError):
     """A run folder that cannot be read, or must not be written."""
+
+
+class BusyError(RecordError):
+    """Another process is at work in the folder."""
 
 
 class WireError(AtollError):

@@ -27,7 +27,7 @@ def map(f: Callable[..., Tensor], *trees: Any) -> Any:
     if not isinstance(first, dict):
         return f(*trees)
     if len(trees) == 1:
-        return {k: map(f, v) for k, v in first.items()}
+        return {k: map(f, v) if isinstance(v, dict) else f(v) for k, v in first.items()}
     for other in trees[1:]:
         if other.keys() != first.keys():
             raise ValueError(f"trees differ: {sorted(first)} against {sorted(other)}")
@@ -38,7 +38,13 @@ def leaves(tree: Any) -> list[Tensor]:
     """All tensors, depth first, in the order of the keys as they were put in."""
     if not isinstance(tree, dict):
         return [tree]
-    return [x for v in tree.values() for x in leaves(v)]
+    found: list[Tensor] = []
+    for v in tree.values():
+        if isinstance(v, dict):
+            found += leaves(v)
+        else:
+            found.append(v)
+    return found
 
 
 def paths(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Tensor]]:

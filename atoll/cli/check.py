@@ -64,29 +64,40 @@ def _facts(loop: RunLoop) -> dict[str, str]:
     loop.begin()
     setup, trial = loop.setup, loop.plan.trial(loop.state.round)
     seconds, outcome = _one_round(loop, trial)
-    traffic = outcome.bytes()
     rounds, clients = setup.experiment.rounds, len(trial.ids)
     chunk = min(loop.place.chunk, clients)
-    memory = tree.nbytes(loop.columns) + chunk * loop.place.client_bytes
+    base = setup.task.base()
+    memory = tree.nbytes(loop.columns) + sum(x.nbytes for x in setup.task.shared()) + chunk * loop.place.client_bytes
     whole = f"{_minutes(seconds * rounds)} for all {rounds} (without evaluation)"
     facts = {
         "data": f"{setup.dataset.name}, {setup.training.indices.numel():,} training examples",
         "clients": f"{setup.training.size:,}, holding {_range(setup.training.sizes)} examples",
         "a round": f"{clients:,} clients, {_range(setup.population.steps(trial.ids))} steps each",
-        "model": f"{tree.count(setup.model['params']):,} parameters",
+        "model": f"{tree.count(setup.model['params']):,} parameters"
+        + (f", beside {tree.count(base):,} frozen ones that clients share" if base else ""),
         "engine": f"{loop.engine.name} ({'; '.join(loop.engine.notes)})",
         "memory": f"about {memory / 1e6:,.0f} MB ({chunk:,} clients at a time)",
         "time": f"about {seconds:.3g} s a round, {whole}",
-        "bytes": f"{traffic['up'] / 1e6:,.3g} MB up and {traffic['down'] / 1e6:,.3g} MB down a round, "
-        f"{traffic['up'] * rounds / 1e6:,.3g} and {traffic['down'] * rounds / 1e6:,.3g} MB for all {rounds}",
+        "bytes": _bytes(loop, outcome),
     }
     if setup.attack is not None:
         facts["attack"] = f"{setup.attack.sentence()} ({_named(setup.attack.ids.tolist())})"
     if outcome.timeline is not None:
-        facts["clock"] = virtual_time(setup, outcome.timeline).sentence()
+        facts["clock"] = virtual_time(setup, outcome.timeline, loop.state.round).sentence()
     for listener in loop.listeners:
         facts[listener.key] = "; ".join(said.rstrip(".") for said in listener.forecast())
     return facts
+
+
+def _bytes(loop: RunLoop, outcome: Outcome) -> str:
+    rounds, first, ctx = loop.setup.experiment.rounds, outcome.bytes(), loop.plan.context(0)
+    given = ctx, loop.state.round, outcome, lambda number: loop.plan.sample(number)[0]
+    total = loop.setup.round.total_bytes(*given, rounds)
+    when = "a round" if all(total[way] == n * rounds for way, n in first.items()) else "in the first round"
+    return (
+        f"{first['up'] / 1e6:,.3g} MB up and {first['down'] / 1e6:,.3g} MB down {when}, "
+        f"{total['up'] / 1e6:,.3g} and {total['down'] / 1e6:,.3g} MB for all {rounds}"
+    )
 
 
 def _one_round(loop: RunLoop, trial: Train) -> tuple[float, Outcome]:

@@ -80,6 +80,22 @@ class Population:
         columns = sizes.astype(np.float32), steps, plan, count
         return Cohort(ids, *map(torch.from_numpy, columns))
 
+    def places(self, rows: int) -> Tensor:
+        """(rows,) of every row of the data its place among those of the client that holds it; 0 where nobody does.
+
+        >>> Population(Partition.from_lists([[4, 1], [2]]), batch=2).places(5).tolist()
+        [0, 1, 0, 0, 0]
+        """
+        indices = self.partition.indices
+        if len(np.unique(indices.numpy())) < len(indices):
+            raise ConfigError(
+                "partition: some examples are held by two clients, or twice by one, and this algorithm tells a "
+                "client's examples apart. Use a partition in which each has one holder, such as 'dirichlet'."
+            )
+        place = torch.from_numpy(host.group_positions(self.sizes.numpy())[1])
+        places = torch.zeros(rows, dtype=torch.int64).index_copy(0, indices, place)
+        return places if self.replaced is None else places.index_copy(0, self.replaced, place)
+
     @cached_property
     def _columns(self) -> tuple[Ints, Ints]:
         """Offsets and rows as numpy; one row at least, so that padding has something to point at."""

@@ -2,15 +2,15 @@
 
 from atoll.experiment.attack_setup import AttackPlan, make_attack
 from atoll.experiment.catalogue import CATALOGUE, GIVEN
-from atoll.experiment.clock_setup import make_clock
 from atoll.experiment.defaults import usual_model, usual_partition
+from atoll.experiment.device import Device, find_device
 from atoll.experiment.experiment import EvaluateTable, Experiment, LocalTable, StopTable, load, plain_signatures
 from atoll.experiment.listing import describe, summary_line
 from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.module import make_module, seeded_torch
 from atoll.experiment.registry import Nested, build, check, check_options, find_builder
 from atoll.experiment.security import SecurityStatement, security_of
-from atoll.experiment.setup import Device, Setup, assemble, find_device, load_dataset, make_partition, set_up
+from atoll.experiment.setup import Setup, assemble, load_dataset, make_partition, set_up
 from atoll.experiment.signatures import schema
 from atoll.experiment.start import safetensors
 from atoll.experiment.watched import Watched
@@ -54,7 +54,6 @@ __all__ = [
     "load",
     "load_dataset",
     "make_attack",
-    "make_clock",
     "make_module",
     "make_partition",
     "override",

@@ -138,6 +138,8 @@ def _check_place(experiment: Experiment, attack: Attack, algorithm: Algorithm, r
         )
     if not attack.crafts:
         return
+    if (why := round.refuses("attack")) is not None:
+        raise ConfigError(f"attack.name: {name} makes up updates, and {why}")
     instead = "Use an attack on data (label_flip, label_swap, or backdoor with boost = 1)"
     if round.per_client:
         raise ConfigError(

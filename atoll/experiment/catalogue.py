@@ -37,10 +37,10 @@ CATALOGUE: dict[str, Registry] = {
 
 # Arguments that come from the program: never shown, never accepted from a file.
 GIVEN: dict[str, frozenset[str]] = {
-    "algorithms": frozenset({"task", "population", "public"}),
+    "algorithms": frozenset({"task", "population", "public", "largest_client"}),
     "models": frozenset({"inputs", "outputs"}),
     "losses": frozenset({"targets", "outputs"}),
     "reducers": frozenset({"population", "client_names"}),
-    "rounds": frozenset({"population", "client_names", "client_groups"}),
+    "rounds": frozenset({"population", "client_names", "client_groups", "numbers"}),
     "protocols": frozenset({"bits", "threshold", "insecure_seed"}),
 }

@@ -64,10 +64,6 @@ def in_virtual_time(
             "task.batch_norm: 'recompute' asks clients a second time in a round, which [clock] does not time. "
             "Use 'average', 'local' or 'group'."
         )
-    if experiment.broadcast:
-        raise ConfigError(
-            "broadcast: who is sent a difference and who the whole, [clock] does not time yet. Leave one of them out."
-        )
     most = reports_wanted(experiment, population.size) or population.size
     if table.min_reports > most:
         raise ConfigError(

@@ -23,6 +23,16 @@ from atoll.records import experiment_digest
 from atoll.schema import Entry, one_experiment, override, read, to_json, toml_text
 
 
+class LoraTable(Table):
+    """task.lora: low-rank adapters learn, the rest of the model is frozen and shared by all clients."""
+
+    rank: Count = 8
+    alpha: Annotated[float, Field(gt=0)] = 16.0  # adapters count alpha / rank
+    targets: Annotated[list[str], Field(min_length=1)] = Field(default=["*"])  # linear layers, by name or pattern
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of what enters adapters
+    also_train: list[str] = Field(default=[])  # parameters that learn as they are, by name or pattern
+
+
 class TaskTable(Table):
     """[task]: the model and how it is measured."""
 
@@ -30,7 +40,8 @@ class TaskTable(Table):
     loss: Annotated[Entry | None, Of("losses")] = None  # None: cross-entropy of classes, squared error of numbers
     batch_norm: Literal["average", "local", "recompute", "freeze", "group"] = "average"
     top_k: list[Count] = Field(default=[])
-    start: str | None = None  # weights to start from: a file, or the folder of a run
+    start: str | None = None  # weights to start from: a file, a folder of the hub's, or the folder of a run
+    lora: LoraTable | None = None  # None: all of the model learns
 
 
 class LocalTable(Table):
@@ -92,6 +103,14 @@ class FixedPointTable(Table):
     range: Annotated[float, Field(gt=0)] | None = None  # of one number; None: the bound that updates have
 
 
+class ProtocolSecondsTable(Table):
+    """secure.seconds: what a protocol takes on the clock, where that is not to be measured on this machine."""
+
+    client: Annotated[float, Field(ge=0)]  # of one with slowness 1
+    server: Annotated[float, Field(ge=0)] = 0.0
+    role: Annotated[float, Field(ge=0)] = 0.0  # of whoever deals a key or decrypts, while all others wait
+
+
 class SecureTable(Table):
     """[secure]: by which protocol the server learns a sum and nothing else."""
 
@@ -100,6 +119,8 @@ class SecureTable(Table):
     fixed_point: FixedPointTable = FixedPointTable()
     mode: Literal["real", "cost"] = "real"  # cost: the same sum, with a model of what the protocol would take
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # probability of each client in each round, at a random step
+    level: Count | None = None  # of edges, which are then the protocol's clients; None: clients themselves
+    seconds: ProtocolSecondsTable | None = None  # on the clock; None: measured when the run begins
     insecure_seed: bool = False  # tests only: keys and masks from the run's seed
 
 

@@ -21,7 +21,7 @@ from atoll.tasks import MODELS, Loss, Supervised
 
 def make_module(entry: Entry, dataset: Dataset, where: str, key: Tensor) -> nn.Module:
     """The network that the entry names, for the data's shapes, its weights drawn from the key and nothing else."""
-    if dataset.vocabulary and entry.get("vocabulary", dataset.vocabulary) < dataset.vocabulary:
+    if dataset.vocabulary and (entry.get("vocabulary") or dataset.vocabulary) < dataset.vocabulary:
         raise ConfigError(
             f"{where}.vocabulary: {entry['vocabulary']:,} is too small for {dataset.name}, which has "
             f"{dataset.vocabulary:,} tokens. Use vocabulary = {dataset.vocabulary}."

@@ -74,6 +74,8 @@ def _make(argument: Argument, value: Any, at: str, nested: Nested) -> Any:
     """A clean value as the builder takes it."""
     if argument.kind:
         make = nested.get(argument.kind) or _plainly(argument.kind)
+        if argument.lists:
+            return [[make(x, f"{at}.{i}.{j}") for j, x in enumerate(xs)] for i, xs in enumerate(value)]
         return [make(x, f"{at}.{i}") for i, x in enumerate(value)] if argument.many else make(value, at)
     if argument.scheduled and isinstance(value, Mapping):
         return _schedule(value, at)

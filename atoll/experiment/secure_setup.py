@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from functools import partial
 from math import floor
 from typing import Any
 
@@ -14,7 +15,7 @@ from atoll.experiment.registry import build, find_builder
 from atoll.experiment.signatures import schema
 from atoll.privacy.run import metrics_read
 from atoll.protocols import PROTOCOLS, Course, SecureAggregation, rehearse
-from atoll.rounds import Secured
+from atoll.rounds import ProtocolSeconds, ProtocolSummation, Secured, SecureRecord
 from atoll.schedules import Schedule
 from atoll.schema import mistakes
 from atoll.transforms import Compressor, FixedPointFor, SecureSum
@@ -30,10 +31,29 @@ _WHY_NOT_PACKED = {
 }
 
 
-def with_secure_sum(chain: Chain, table: SecureTable | None) -> Chain:
-    """The chain with what [secure] puts at its end: fixed_point and secure_sum, where the file does not have them."""
+def secure_clients(table: SecureTable | None) -> SecureTable | None:
+    """The table where clients themselves are the protocol's clients, and not edges."""
+    return table if table is not None and table.level is None else None
+
+
+def secure_record(table: SecureTable) -> SecureRecord:
+    """Who writes down what the protocol took."""
+    return SecureRecord(table.mode, str(table.protocol["name"]), table.insecure_seed, table.level or 0)
+
+
+def with_secure_sum(chain: Chain, table: SecureTable | None, before: tuple[Transform, ...] = ()) -> Chain:
+    """The chain with what [secure] puts at its end: fixed_point and secure_sum, where the file does not have them.
+
+    `before`: what clients of this round do to their updates before they are rounded (`Round.before_sums`).
+    """
     if table is None:
         return chain
+    if before and _built(table, None).shuffles():
+        raise ConfigError(
+            f"secure.protocol: with {table.protocol['name']} the server sees every vector, and in this round its size "
+            "tells how old the model was that it was made from, and so whose it may be. Use round.staleness = "
+            "'constant', or secagg."
+        )
     names, options = [transform_name(t) for t in chain.transforms], table.fixed_point
     _check_packing(chain.transforms, options.bits)
     added: list[Transform] = []
@@ -49,7 +69,9 @@ def with_secure_sum(chain: Chain, table: SecureTable | None) -> Chain:
             f"secure.fixed_point.bits: {options.bits}, but transform has secure_sum with bits = {own[0].bits}. "
             "Leave secure_sum out, or give both the same."
         )
-    return Chain((*chain.transforms, *added, *([] if own else [SecureSum(options.bits)])))
+    at = names.index("fixed_point") if "fixed_point" in names else len(names)
+    transforms = (*chain.transforms[:at], *before, *chain.transforms[at:])
+    return Chain((*transforms, *added, *([] if own else [SecureSum(options.bits)])))
 
 
 def _check_packing(transforms: Sequence[Transform], bits: int) -> None:
@@ -95,20 +117,27 @@ def _check_installed(protocol: SecureAggregation, name: str) -> None:
         raise ConfigError(f"{_WHERE}: {name} needs {protocol.needs}. Run `pip install 'atoll[secure]'`.") from e
 
 
-def in_secret(round: Round, experiment: Experiment, algorithm: Algorithm, model: Model, clients: int | None) -> Round:
-    """The round with secure aggregation in it, if the file asks for it; of a cohort of so many clients."""
+def in_secret(round: Round, experiment: Experiment, algorithm: Algorithm, model: Model, drawn: int | None) -> Round:
+    """The round with secure aggregation in it, if the file asks for it; `drawn`: how many clients a cohort has."""
     table = experiment.secure
     if table is None:
         return round
     if (why := round.refuses("secure")) is not None:
         raise ConfigError(f"secure: {why}")
     _check_composition(experiment, algorithm, model)
+    level = table.level or 0
+    clients = round.parties(level, drawn)
     if clients is None:
         raise SpecError(
             f"secure: bounds a sum by how many clients are in it, and cohort.name = {experiment.cohort['name']!r} has "
             "no fixed number of them. Use cohort.name = 'fixed' or 'everyone'."
         )
-    protocol = make_protocol(table, clients)
+    if round.sums_differ and isinstance(table.threshold, int):
+        raise ConfigError(
+            f"secure.threshold: {table.threshold} would be for every sum, and here they have different numbers of "
+            "clients. Use a share, such as threshold = 0.7."
+        )
+    protocol = _built(table, table.threshold) if round.sums_differ else make_protocol(table, clients)
     least = protocol.least(clients)
     if least > clients:
         raise ConfigError(
@@ -119,7 +148,11 @@ def in_secret(round: Round, experiment: Experiment, algorithm: Algorithm, model:
     modelled = table.mode == "cost" or experiment.clock is not None
     course = rehearse(_built(table, None)) if modelled or table.dropout else Course(0, -1)
     small = _among_fewer(table, clients) if modelled else None
-    return Secured.around(round, protocol, table.mode, clients, table.dropout, experiment.seed, course, small)
+    seconds = None if table.seconds is None else ProtocolSeconds(**dict(table.seconds))
+    lost = table.dropout, experiment.seed, course
+    encoded = partial(with_secure_sum, table=table)
+    summation = ProtocolSummation(protocol, table.mode, clients, *lost, small, encoded, seconds)
+    return round.summed_by(summation, level) or Secured.around(round, summation)
 
 
 def _among_fewer(table: SecureTable, clients: int) -> SecureAggregation:
@@ -133,8 +166,8 @@ def _among_fewer(table: SecureTable, clients: int) -> SecureAggregation:
 
 def _check_composition(experiment: Experiment, algorithm: Algorithm, model: Model) -> None:
     """What cannot hold where the server learns a sum and nothing else."""
-    name = experiment.reducer["name"]
-    if name != "mean":
+    name, of_clients = experiment.reducer["name"], secure_clients(experiment.secure) is not None
+    if name != "mean" and of_clients:
         raise SpecError(
             f"reducer.name: {name!r} looks at every update, and with [secure] the server learns only their sum. "
             "Use 'mean', or leave [secure] out."
@@ -149,7 +182,7 @@ def _check_composition(experiment: Experiment, algorithm: Algorithm, model: Mode
             "task.batch_norm: 'recompute' reads statistics from every client past the protocol. Use 'average', "
             "'local', 'group' or 'freeze'."
         )
-    if experiment.cohort["name"] == "fixed_with_replacement":
+    if experiment.cohort["name"] == "fixed_with_replacement" and of_clients:
         raise ConfigError(
             "cohort.name: a client that is drawn twice would be two parties of one protocol. Use cohort.name = 'fixed'."
         )
@@ -171,8 +204,8 @@ def check_seen(experiment: Experiment, schedules: Sequence[Schedule], metrics: S
 
 
 def check_bounded(experiment: Experiment, chain: Chain, spec: Any) -> None:
-    """The sum is one of residues, and fits: whatever the transforms are."""
-    if experiment.secure is None:
+    """The sum is one of residues, and fits: whatever the transforms are. Of edges their round has seen to it."""
+    if secure_clients(experiment.secure) is None or experiment.secure is None:
         return
     bound, after = resolve(chain, 0, []).bind(spec)
     if after.domain != "modular":
@@ -192,27 +225,34 @@ def crowd_of(experiment: Experiment, clients: int | None) -> int | None:
 
     Whoever knows the seed that keys and order are drawn from can undo the shuffle: then there is no crowd.
     """
-    table = experiment.secure
+    table = secure_clients(experiment.secure)
     if table is None or clients is None or table.insecure_seed:
         return None
     protocol = make_protocol(table, clients)
     return protocol.least(clients) if protocol.shuffles() else None
 
 
-def secure_notes(experiment: Experiment, chain: Chain, spec: Spec) -> list[str]:
+def secure_notes(experiment: Experiment, chain: Chain, spec: Spec, round: Round) -> list[str]:
     """What whoever reads the figures must know."""
-    table, clients = experiment.secure, spec.cohort
+    table = experiment.secure
+    clients = None if table is None else round.parties(table.level or 0, spec.cohort)
     if table is None or clients is None:
         return []
     notes = list(make_protocol(table, clients).cautions(clients))
     after = resolve(chain, 0, []).bind(spec)[1]
-    if after.randomised is not None:
+    if after.randomised is not None and table.level is None:
         notes.append(
             f"secure.fixed_point.range = {table.fixed_point.range:g}: numbers that noise takes beyond it are cut. "
             "That costs no privacy, but a mean of cut numbers is no longer right on average."
         )
     if table.insecure_seed:
         notes.insert(0, INSECURE)
+    if round.selects_by_time and table.seconds is None:
+        notes.append(
+            "secure.seconds: what the protocol takes on the clock is measured on this machine when the run begins, and "
+            "time decides who is in which sum: another run of this file may have other clients in a sum. For a run "
+            "that repeats itself, say seconds = { client = 0.01, server = 0.01 }."
+        )
     if table.mode == "cost":
         notes.append(
             "secure.mode = 'cost': the sum is the protocol's, but no message was sent. Its bytes and seconds are those "

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from atoll import tree
 from atoll.core import Algorithm, Chain, Round, Spec, resolve, transform_name
-from atoll.experiment.experiment import Experiment
+from atoll.experiment.experiment import Experiment, SecureTable
 from atoll.experiment.secure_setup import INSECURE, make_protocol
 from atoll.tree import Tree
 
@@ -75,9 +75,12 @@ def _of_updates(setup: BuiltRun) -> SecurityStatement:
 
 
 def _of_protocol(setup: BuiltRun) -> SecurityStatement:
-    table, clients = setup.experiment.secure, setup.spec().cohort
+    table = setup.experiment.secure
     assert table is not None
+    clients = setup.round.parties(table.level or 0, setup.spec().cohort)
     assert clients is not None
+    if table.level is not None:
+        return _of_edges(setup, table, clients)
     name, said = table.protocol["name"], make_protocol(table, clients).security(clients)
     bound = resolve(setup.chain, 0, []).bind(setup.spec())[0]
     local = [transform_name(m) for m in bound.mechanisms() if not m.has_server_side()]
@@ -87,6 +90,11 @@ def _of_protocol(setup: BuiltRun) -> SecurityStatement:
         noise = f", with the noise of {' and '.join(shared)} (drawn once here for the shares of all)"
     learns = _clause(said.server_learns)
     reason = f"{name}: the server learns {learns}"
+    if setup.round.sums_differ:  # edges are the protocol's servers
+        learns = f"sums over the clients of edges, each of which learns {learns}, of its own"
+        reason = (
+            f"{name}: every edge learns {_clause(said.server_learns)}, of its own clients; those above, sums of edges"
+        )
     if table.mode == "cost":
         reason += " (mode = 'cost': so it would be; no message was sent)"
     level = said.level
@@ -94,6 +102,17 @@ def _of_protocol(setup: BuiltRun) -> SecurityStatement:
         level, reason = min(1, level), INSECURE
     clients_see = f"{_MODELS}; {_clause(said.clients_learn)}"
     return SecurityStatement(level, reason, f"{learns}{noise}", clients_see, said.assumes)
+
+
+def _of_edges(setup: BuiltRun, table: SecureTable, parties: int) -> SecurityStatement:
+    """Edges are servers, too: what one of them sees of a client is seen."""
+    said, seen = make_protocol(table, parties).security(parties), _of_updates(setup)
+    above = f"between edges of level {table.level} and above, {table.protocol['name']}: {_clause(said.server_learns)}"
+    reason = f"every edge sees its own clients' updates; {above}, where edges are the clients"
+    if table.insecure_seed:
+        reason = INSECURE
+    sees = f"{_clause(said.server_learns)}, of edges; an edge sees of its own clients {seen.server}"
+    return SecurityStatement(1, reason, sees, seen.clients, said.assumes)
 
 
 def _clause(sentence: str) -> str:

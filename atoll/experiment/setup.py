@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from atoll import rng, tree
-from atoll.algorithms import ALGORITHMS, Snapshot, Statistics, keep_statistics_local
+from atoll.algorithms import ALGORITHMS, Snapshot, keep_statistics_local
 from atoll.core import (
     Algorithm,
     Chain,
@@ -38,10 +38,11 @@ from atoll.data import (
     noisy,
 )
 from atoll.engines import ENGINES, Choice
-from atoll.engines.ranks import launched
 from atoll.errors import ConfigError
+from atoll.experiment.adapters import check_adapters, with_adapters
 from atoll.experiment.attack_setup import AttackPlan, attack_notes, bounded, plan_attack
 from atoll.experiment.clock_setup import in_virtual_time, make_sampler, reports_wanted
+from atoll.experiment.data_notes import data_notes
 from atoll.experiment.defaults import usual_model, usual_partition
 from atoll.experiment.defence_setup import (
     WithoutServer,
@@ -53,30 +54,32 @@ from atoll.experiment.defence_setup import (
     root_share,
     with_root,
 )
+from atoll.experiment.device import Device, find_device
 from atoll.experiment.experiment import Experiment
 from atoll.experiment.measured import add_metrics, leading_metric
 from atoll.experiment.memory import fits_in_memory
 from atoll.experiment.module import SecondModels, make_module
 from atoll.experiment.registry import build
+from atoll.experiment.round_setup import around, check_told
 from atoll.experiment.secure_setup import (
     check_bounded,
     check_seen,
     crowd_of,
     in_secret,
+    secure_clients,
     secure_notes,
+    secure_record,
     with_secure_sum,
 )
 from atoll.experiment.start import started_from
-from atoll.experiment.task import make_task, whole_numbers
+from atoll.experiment.task import make_task
 from atoll.experiment.watched import TRAIN_LOSS, Watched, check_watched, choose_watched, recorded
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
-from atoll.rounds import ROUNDS, Averaged, CompressedBroadcast, Recompute, SecureRecord, SentByGroup
+from atoll.rounds import ROUNDS, KnowledgeTransfer, SecureRecord, SentByGroup
 from atoll.schedules import Schedule
 from atoll.tasks import Loss, Metric, PrivateTask, Supervised
 from atoll.transforms import TRANSFORMS
 from atoll.tree import Tree
-
-Device: TypeAlias = str  # "auto", "cpu", "cuda", or one GPU of several: "cuda:1"
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class Setup:
         """Who hears what the rounds did. `chain_of` a round: the transforms that its clients go through."""
         account = Account.of(self, self.privacy, chain_of)
         table = self.experiment.secure
-        secure = None if table is None else SecureRecord(table.mode, str(table.protocol["name"]), table.insecure_seed)
+        secure = None if table is None else secure_record(table)
         return [listener for listener in (account, secure) if listener is not None]
 
     def server_chain(self, chain: Chain, number: int, participation: Participation) -> Transform:
@@ -174,6 +177,8 @@ class Setup:
         size, rounds = tree.count(self.update_like()), self.experiment.rounds
         wanted = reports_wanted(self.experiment, self.population.size)
         cohort, expected = (participation.size, participation.expected) if wanted is None else (wanted, wanted)
+        if secure_clients(self.experiment.secure) is not None:
+            cohort = self.round.parties(0, cohort)
         counts = {"cohort": cohort, "expected": expected, "size": size, "rounds": rounds}
         return {**counts, "min_separation": participation.min_separation or 1}
 
@@ -212,27 +217,33 @@ def assemble(
     if (experiment.task.loss or {}).get("weight") == "balanced":
         dataset = replace(dataset, fitted=", ".join(filter(None, (dataset.fitted, "class counts"))))
     dataset = noisy(dataset, partition, rng.key(experiment.seed, "feature noise"))
-    module = started_from(module, experiment.task.start)
+    module = with_adapters(experiment, started_from(module, experiment.task.start))
     training, held = _held_out(experiment, partition)
     choice = build(ENGINES, experiment.engine, where="engine")
     task = make_task(experiment, dataset, module, loss)
+    check_adapters(task, dataset)
     task.compute_dtype = torch.bfloat16 if choice.precision == "bfloat16" else None
     metrics = add_metrics(experiment, dataset, task, functions or {})
     metric, said = leading_metric(experiment, dataset, metrics)
     model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
     second = SecondModels(experiment, dataset, task, where, loss)
     given: dict[str, Any] = {"population": clients, "public": public_examples(dataset, partition, clients, where)}
+    given["largest_client"] = int(training.sizes.max())
     learner = partial(build, ALGORITHMS, experiment.algorithm, where="algorithm", nested={"models": second}, **given)
     algorithm = _whole(experiment, learner(task=task.to(where)))
     if model["buffers"] and experiment.task.batch_norm == "local":
         algorithm = keep_statistics_local(algorithm)
     named: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
-    topology: Round = build(ROUNDS, experiment.round, where="round", **named, client_groups=partition.groups)
+    counted: dict[str, Any] = {"client_groups": partition.groups, "numbers": tree.count(model)}
+    topology: Round = build(ROUNDS, experiment.round, where="round", **named, **counted)
     topology.check(algorithm)
     topology.check_population(clients)
     topology = topology.for_task(task, model)
-    population, sampler = _clients(experiment, training, algorithm.traits().pooled, topology)
     local = experiment.local
+    chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
+    reading = training.sizes, local.batch, local.max_steps
+    topology = KnowledgeTransfer.around(topology, algorithm, chain, *reading)
+    population, sampler = _clients(experiment, training, algorithm.traits().pooled, topology)
     if local.privacy is not None and (why := topology.refuses("local.privacy")) is not None:
         raise ConfigError(f"local.privacy: {why}")
     participation = sampler.sample(population.size, 0, rng.key(experiment.seed, "cohort"))[1]
@@ -242,12 +253,11 @@ def assemble(
     )
     algorithm = learner(task=private.task) if private else algorithm
     _check_repeats(experiment, algorithm, sampler)
-    chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
-    written, chain = chain, with_secure_sum(chain, experiment.secure)
+    written, chain = chain, with_secure_sum(chain, secure_clients(experiment.secure), topology.before_sums())
     wanted = reports_wanted(experiment, population.size) or participation.size
-    _check_told(topology, chain, private is not None)
+    check_told(topology, chain, private is not None)
     grouped = SentByGroup.around(topology, algorithm, model, written, clients, experiment.seed)
-    round = in_secret(_round(experiment, grouped, task, model, algorithm), experiment, algorithm, model, wanted)
+    round = in_secret(around(experiment, grouped, task, model, algorithm), experiment, algorithm, model, wanted)
     round = in_virtual_time(round, experiment, population, training, dataset.labels)
     reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **named))
     check_cohort(reducer, wanted)
@@ -256,7 +266,7 @@ def assemble(
     if attack is not None:
         round, reducer, population = attack.around(round), attack.reducing(reducer), attack.reading(population)
     who = (experiment, dataset, partition, training, held, population, sampler)
-    notes = [*_notes(dataset, training, local.batch, experiment.evaluate.rows, metrics), *said]
+    notes = [*data_notes(dataset, training, local.batch, experiment.evaluate.rows, metrics), *said]
     others = tuple(second.tasks.values())
     setup = Setup(
         *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others,
@@ -273,8 +283,8 @@ def assemble(
     seen = watched if privacy.visible is None or watched.metric in privacy.visible else None
     check_bounded(experiment, chain, setup.spec())
     reducer = bounded(reducer, attack, chain, setup.spec())
-    said = [*attack_notes(attack, chain, setup.spec()), *secure_notes(experiment, chain, setup.spec())]
-    notes = [*setup.notes, *advice, *said]
+    said = [*attack_notes(attack, chain, setup.spec()), *secure_notes(experiment, chain, setup.spec(), round)]
+    notes = [*setup.notes, *advice, *said, *round.cautions()]
     return replace(setup, chain=chain, privacy=privacy, watched=seen, notes=notes, reducer=reducer)
 
 
@@ -291,27 +301,6 @@ def _clients(experiment: Experiment, training: Partition, pooled: bool, topology
     sampler = topology.sampler(WithoutServer(drawing) if root else drawing)
     sampler.check(population.size)
     return population, sampler
-
-
-def _round(experiment: Experiment, round: Round, task: Supervised, model: Model, algorithm: Algorithm) -> Round:
-    """The topology, with what goes around it: a second pass for BatchNorm's statistics, an average of models."""
-    if model["buffers"] and experiment.task.batch_norm == "recompute":
-        round = Recompute.around(round, Statistics(task), model["buffers"])
-    if experiment.broadcast:
-        codecs = [build(TRANSFORMS, t, where=f"broadcast.{i}") for i, t in enumerate(experiment.broadcast)]
-        round = CompressedBroadcast.around(round, codecs)
-    decay = None if experiment.server is None else experiment.server.ema
-    return round if decay is None else Averaged.around(round, decay, algorithm)
-
-
-def _check_told(round: Round, chain: Chain, private: bool) -> None:
-    """What clients say beside their updates has no noise on it."""
-    told = round.tells()
-    if told is not None and (private or chain.mechanisms()):
-        raise ConfigError(
-            f"round.name: in this round a client tells the server {told}, which noise on its updates or gradients does "
-            "not cover: there is no epsilon. Leave the noise out, or use round.name = 'central'."
-        )
 
 
 def _whole(experiment: Experiment, algorithm: Algorithm) -> Algorithm:
@@ -334,33 +323,6 @@ def _check_repeats(experiment: Experiment, algorithm: Algorithm, sampler: Any) -
         )
 
 
-def find_device(name: Device) -> torch.device:
-    """The device asked for, if it is there."""
-    kind, _, number = name.partition(":")
-    if name == "mps":
-        raise ConfigError(
-            "device: 'mps' has not been shown to give the same results as others, so it is not taken. Use 'cpu'."
-        )
-    if name not in ("auto", "cpu", "cuda") and not (kind == "cuda" and number.isdecimal()):
-        raise ConfigError(f"device: must be 'auto', 'cpu', 'cuda' or one GPU such as 'cuda:1' (got {name!r}).")
-    there = torch.cuda.is_available()
-    if kind == "cuda" and not there:
-        raise ConfigError(f"device: {name!r} was asked for, but torch sees no GPU here. Use device = 'cpu' or 'auto'.")
-    if number:
-        _use_gpu(int(number))
-    return torch.device("cuda" if kind == "cuda" or (name == "auto" and there) else "cpu")
-
-
-def _use_gpu(number: int) -> None:
-    """From here on "cuda" is this one."""
-    if launched():
-        raise ConfigError("device: under torchrun every process has a GPU of its own. Use device = 'cuda' or 'auto'.")
-    count = torch.cuda.device_count()
-    if number >= count:
-        raise ConfigError(f"device: there is no 'cuda:{number}', torch sees {count} GPU(s): 0 to {count - 1}.")
-    torch.cuda.set_device(number)
-
-
 def make_partition(experiment: Experiment, dataset: Dataset) -> Partition:
     """The clients that the experiment names, or the natural ones."""
     entry = experiment.partition or usual_partition(dataset.name, dataset.keys)
@@ -373,27 +335,3 @@ def _held_out(experiment: Experiment, partition: Partition) -> tuple[Partition, 
     if share == 0:
         return partition, None
     return partition.split(share, rng.key(experiment.seed, "holdout"))
-
-
-def _notes(
-    dataset: Dataset, training: Partition, batch: int, rows: int | str, metrics: Mapping[str, Metric]
-) -> list[str]:
-    found = list(dataset.notes)
-    few = int((training.sizes < batch).sum())
-    if few:
-        found.append(
-            f"{few} of {training.size} clients have fewer examples than local.batch = {batch} "
-            f"(the smallest {int(training.sizes.min())}): each of their epochs is one smaller batch."
-        )
-    if rows != "all" and dataset.test is not None and len(dataset.test["y"]) > int(rows):
-        found.append(
-            f"Metrics are of {int(rows):,} of the {len(dataset.test['y']):,} test examples, the same ones in every "
-            'round. For all of them: evaluate.rows = "all".'
-        )
-    if dataset.kind == "regression" and whole_numbers(dataset) and "accuracy" not in metrics:
-        found.append("The targets are floats, so this is regression. If they are classes, give them as integers.")
-    if dataset.kind == "classification" and dataset.test is not None:
-        unseen = sorted(set(dataset.test["y"].unique().tolist()) - set(dataset.train["y"].unique().tolist()))
-        if unseen:
-            found.append(f"The test data has labels that no training example has: {', '.join(map(str, unseen[:8]))}.")
-    return found

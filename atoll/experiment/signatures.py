@@ -64,8 +64,10 @@ def _argument(name: str, annotation: Any, default: Any) -> Argument:
     inner = bare(annotation)
     named = next((m.kind for m in marks(annotation) if isinstance(m, Of)), None)
     item = get_args(inner)[0] if get_origin(inner) is list else inner
+    lists = get_origin(item) is list
+    item = get_args(item)[0] if lists else item
     if kind := named or next((kind for cls, kind in _ENTRIES.items() if (get_origin(item) or item) is cls), None):
-        return Argument(name, Any, _as_entry(kind, default), kind, many=get_origin(inner) is list)
+        return Argument(name, Any, _as_entry(kind, default), kind, many=get_origin(inner) is list, lists=lists)
     if isinstance(inner, type) and issubclass(inner, BaseModel):
         shown = default.model_dump() if isinstance(default, BaseModel) else default
         return Argument(name, Any, shown, table=schema(inner))

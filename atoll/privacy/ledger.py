@@ -46,7 +46,7 @@ class Ledger:
         return sum(n for _, n in self.parts)
 
     def add(self, event: Event) -> None:
-        if self.parts and self.parts[-1][0] == event:
+        if self.parts and (self.parts[-1][0] is event or self.parts[-1][0] == event):
             self.parts[-1] = (event, self.parts[-1][1] + 1)
         else:
             self._floor = self.bound()  # it may have looked ahead, to rounds that will not be: lines never go down
@@ -100,7 +100,7 @@ class Ledger:
         event = self.event()
         account = flatten(event)
         if account.broken:
-            return [math.inf]
+            return [math.inf] * _BLOCK  # more rounds of it mend nothing
         if _plain(account):
             ahead = min(_BLOCK, self.parts[-1][1], max(1, self.rounds - now + 1))
             return gaussian_epsilons(self._noises(ahead), self.delta, tolerance=1e-6)

@@ -19,6 +19,7 @@ BRIEF = {
     "worst": "worst 10%",
     "gain": "gain",
     "up": "MB up",
+    "sent": "MB sent",
     "federated": "virtual s",
     "seconds": "s/round",
 }  # in a terminal
@@ -95,7 +96,7 @@ def page_table(final: Final) -> TextTable:
 def brief_table(final: Final) -> TextTable:
     """The columns that matter, within 80 characters: those that can be spared go where numbers are long."""
     table = _brief_table(final)
-    for spared in ("up", "worst", "seconds", "federated"):
+    for spared in ("up", "sent", "worst", "seconds", "federated"):
         if table.width > _TERMINAL:
             final = replace(final, columns=tuple(one for one in final.columns if one.key != spared))
             table = _brief_table(final)
@@ -110,6 +111,9 @@ def _brief_table(final: Final) -> TextTable:
     notes = {
         "own mean: what clients predict with, each on its own data, mean over clients.": final.personal,
         "test: central test set, last round; ± half a 95 % t interval, if seeds differ.": True,
+        "Without a server, test is of the mean of all nodes' models.": any(
+            one.group.without_server for one in final.rows
+        ),
         "worst 10%: mean of the worst-off tenth of the clients.": any(one.key == "worst" for one in columns),
         "gain: over training alone, mean over clients.": final.has_gain,
         "then tuned: the same clients after local training.": any(one.when == "after" for one in final.rows),
@@ -145,11 +149,16 @@ def _cells(group: Group, groups: Sequence[Group], metric: MetricInfo) -> dict[st
         "last": curve(group, metric.key).last,
         "best": best(group, metric),
         **_client_cells(group, groups, metric, "before"),
-        "up": per_round(group, "bytes", "up"),
-        "down": per_round(group, "bytes", "down"),
+        **_traffic(group),
         "federated": _federated(group),
         "seconds": seconds(group),
     }
+
+
+def _traffic(group: Group) -> dict[str, Estimate | None]:
+    if group.without_server:  # what one node sends, another receives: once
+        return {"sent": per_round(group, "bytes", "up")}
+    return {"up": per_round(group, "bytes", "up"), "down": per_round(group, "bytes", "down")}
 
 
 def _federated(group: Group) -> Estimate | None:
@@ -194,6 +203,7 @@ def _columns(metric: MetricInfo) -> list[Column]:
         Column("gaining", clients, "gaining", "percent of clients better off than alone", 100, 0, interval=False),
         Column("up", cost, "MB up", "megabytes (1e6 bytes) from the cohort to the server", 1e-6, interval=False),
         Column("down", cost, "MB down", "megabytes (1e6 bytes) from the server to the cohort", 1e-6, interval=False),
+        Column("sent", cost, "MB sent", "megabytes (1e6 bytes) from node to node", 1e-6, interval=False),
         Column("federated", cost, "virtual s", "virtual seconds, mean over all rounds: [clock]", interval=False),
         Column("seconds", cost, "seconds", "all phases, mean over all rounds, evaluation included", interval=False),
     ]  # fmt: skip

@@ -91,14 +91,15 @@ def _round_plot(groups: Sequence[Group], metric: MetricInfo) -> Plot | None:
 
 def _bytes_plot(groups: Sequence[Group], metric: MetricInfo) -> Plot | None:
     lines = [line for group in groups if (line := _by_bytes(group, metric))]
+    ways = "" if all(group.without_server for group in groups) else ", up and down"
     return line_plot(
         lines,
         groups,
         metric,
         name="bytes",
         title=f"{metric.title} by bytes",
-        caption=f"{metric.title} on the central test set against all megabytes (1e6 bytes) sent so far, up and down.",
-        x="MB sent, up and down",
+        caption=f"{metric.title} on the central test set against all megabytes (1e6 bytes) sent so far{ways}.",
+        x=f"MB sent{ways}",
     )
 
 
@@ -138,10 +139,11 @@ def _by_round(group: Group, metric: MetricInfo) -> GroupLine | None:
 
 
 def _by_bytes(group: Group, metric: MetricInfo) -> GroupLine | None:
-    recorded, up, down = curve(group, metric.key), curve(group, "bytes", "up"), curve(group, "bytes", "down")
+    recorded, up = curve(group, metric.key), curve(group, "bytes", "up")
     if not up.rounds.size or not np.isin(recorded.rounds, up.rounds).all():
         return None
-    sent = np.cumsum((up.values + down.values).mean(axis=0)) / 1e6
+    twice = 0.0 if group.without_server else curve(group, "bytes", "down").values
+    sent = np.cumsum((up.values + twice).mean(axis=0)) / 1e6
     return as_line(group, sent[np.isin(up.rounds, recorded.rounds)], recorded, metric)
 
 

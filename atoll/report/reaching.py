@@ -43,7 +43,8 @@ def reaching_table(groups: Sequence[Group], metric: MetricInfo) -> TextTable | N
     if not targets:
         return None
     virtual = any(record.series("clock.end").rounds.size for one in groups for record in one.records)
-    costs = [("rounds", "rounds", 1.0), ("MB, up and down", "bytes", 1e-6), ("virtual seconds", "clock", 1.0)]
+    sent = "MB sent" if all(one.without_server for one in groups) else "MB, up and down"
+    costs = [("rounds", "rounds", 1.0), (sent, "bytes", 1e-6), ("virtual seconds", "clock", 1.0)]
     costs = costs if virtual else costs[:2]
     rows = [
         row(
@@ -79,7 +80,7 @@ def _totals(record: Record, cost: str) -> Floats:
         return np.arange(1.0, len(record.rounds) + 1)
     if cost == "clock":
         return record.series("clock.end").values
-    return np.cumsum(record.series("bytes.up").values + record.series("bytes.down").values)
+    return np.cumsum(record.bytes_sent())
 
 
 def _targets(groups: Sequence[Group], metric: MetricInfo) -> list[float]:

@@ -34,6 +34,11 @@ class Group:
         return bool(self.records[0].run.get("personal")) and not self.alone
 
     @property
+    def without_server(self) -> bool:
+        """Whether nodes send to each other, with nobody in the middle."""
+        return self.records[0].without_server
+
+    @property
     def said_seeds(self) -> str:
         """The seeds in words; a single seed says that there is no interval."""
         return "1 seed, no interval" if len(self.records) == 1 else f"{len(self.records)} seeds"

@@ -46,25 +46,32 @@ def section(groups: Sequence[Group]) -> VirtualTime | None:
 def parts_table(groups: Sequence[Group]) -> TextTable:
     """OARF's decomposition: of those that count and of the server, per round, and what the simulation itself took."""
     clients = ("receive", "train", "compress", "encrypt", "send", "idle")
+    server = () if all(one.without_server for one in groups) else ("send", "idle")
     heads = (
         *text_columns("run"),
         *number_columns("federated s"),
         *number_columns(*clients, group="Client, virtual seconds"),
-        *number_columns("send", "idle", group="Server, virtual seconds"),
+        *number_columns(*server, group="Server, virtual seconds"),
         *number_columns("train", "aggregate", "overhead", group="Simulation, real seconds"),
     )
-    rows = tuple(row(one.name, *map(_short, [*_virtual(one), *_real(one)])) for one in groups)
+    rows = tuple(row(one.name, *map(_short, [*_virtual(one, bool(server)), *_real(one)])) for one in groups)
+    began = (
+        "from the server's first byte until it waits no longer" if server else "from the first step to the last byte"
+    )
+    of_server = " A server sends until its last client has received, and is idle until it waits no longer."
     notes = (
-        "Means over rounds and seeds; of clients, over those whose work counts. Federated: from the server's first "
-        "byte until it waits no longer. Compressing: clock.seconds_to_compress. Encrypting: what a protocol of "
-        "[secure] takes, by its cost model. A server sends until its last client has received, and is idle until it "
-        "waits no longer.",
+        f"Means over rounds and seeds; of clients, over those whose work counts. Federated: {began}. Compressing: "
+        "clock.seconds_to_compress. Encrypting: what a protocol of [secure] takes, by its cost model."
+        f"{of_server if server else ''}",
     )
     return TextTable(heads, rows, notes=notes, style="wide")
 
 
-def _virtual(group: Group) -> RoundParts:
-    return RoundParts.mean([t for record in group.records for t in timelines(record)])
+def _virtual(group: Group, server: bool) -> list[float]:
+    """Of a round, of its clients and, where the table has columns for one, of its server."""
+    parts = RoundParts.mean([t for record in group.records for t in timelines(record)])
+    none = [np.nan, np.nan] if server else []
+    return [*parts[:-2], *none] if group.without_server else [*parts]
 
 
 def _real(group: Group) -> list[float]:
@@ -89,7 +96,7 @@ def straggler_table(groups: Sequence[Group]) -> TextTable:
     heads = (*text_columns("client"), *number_columns("asked", "last", "late", "lost", "seconds"))
     notes = (
         f"{groups[0].name}, seed {record.seed}: how often a client was asked, was the last whose work counts, was "
-        "late, or was lost (dropped out, or out of reach); seconds: from the server's first byte to the client's last.",
+        "late, or was lost (dropped out, or out of reach); seconds: from the round's begin to the client's last byte.",
     )
     return TextTable(heads, tuple(rows), notes=notes)
 
@@ -149,11 +156,12 @@ def gantt(record: Record) -> Plot:
     t = rounds[number]
     counts = ", ".join(f"{int((t.status == i).sum())} {name}" for i, name in enumerate(STATUS) if (t.status == i).any())
     of_all = "" if shown == len(t.ids) else f" The {shown} that took longest."
+    line = "the last message has arrived" if record.without_server else "the server went on"
     return Plot(
         "gantt",
         f"Round {number + 1}, client by client",
-        f"The slowest round of {record.label}, seed {record.seed}: {counts}.{of_all} The line is where the server went "
-        "on; a cross follows what a lost client did last; pale bars do not count.",
+        f"The slowest round of {record.label}, seed {record.seed}: {counts}.{of_all} The line is where {line}; "
+        "a cross follows what a lost client did last; pale bars do not count.",
         f"Round {number + 1} took {t.seconds:.4g} virtual seconds: {counts}.",
         lambda: _draw_gantt(t, record.client_names, shown),
     )

@@ -25,6 +25,7 @@ class Argument:
     default: Any = REQUIRED
     kind: str | None = None  # the dict of the catalogue that this is an entry of, if it is one
     many: bool = False  # a list of such entries
+    lists: bool = False  # with `many`: a list of such lists
     scheduled: bool = False  # may a schedule stand in place of the number?
     table: "Mapping[str, Argument] | None" = None  # what a plain table holds, if it is one
 
@@ -51,7 +52,8 @@ class Argument:
         """What it takes, for people."""
         if self.kind:
             one = _ONE.get(self.kind, self.kind.removesuffix("s"))
-            return f"list of {self.kind}" if self.many else f"{'an' if one[0] in 'aeiou' else 'a'} {one}"
+            plural = f"list of {'lists of ' if self.lists else ''}{self.kind}"
+            return plural if self.many else f"{'an' if one[0] in 'aeiou' else 'a'} {one}"
         return "a table" if self.table is not None else words(self.type) + (", or a schedule" if self.scheduled else "")
 
 

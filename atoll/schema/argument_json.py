@@ -51,7 +51,8 @@ def _form(argument: Argument) -> dict[str, Any]:
         form["default"] = argument.default
     if argument.table is not None:
         form["table"] = to_json(argument.table)
-    flags = {"kind": argument.kind, "many": argument.many, "scheduled": argument.scheduled}
+    flags: dict[str, Any] = {"kind": argument.kind, "many": argument.many, "lists": argument.lists}
+    flags["scheduled"] = argument.scheduled
     return form | {name: flag for name, flag in flags.items() if flag}
 
 

@@ -87,7 +87,11 @@ class Checks:
         if value is None:
             return None, []
         if argument.kind:
-            return self._entries(argument.kind, argument.many, value, at)
+            return (
+                self._lists(argument.kind, value, at)
+                if argument.lists
+                else self._entries(argument.kind, argument.many, value, at)
+            )
         if argument.table is not None:
             return self._table(argument.table, value, at)
         if argument.scheduled and (isinstance(value, Mapping) or self._names_schedule(value)):
@@ -106,6 +110,19 @@ class Checks:
             return None, [f"{at}: must be a list (got {short_toml(value)}). Write {at} = {example}."]
         checked = [self.entry(kind, entry, f"{at}.{i}") for i, entry in enumerate(value)]
         return [entry for entry, _ in checked], [p for _, problems in checked for p in problems]
+
+    def _lists(self, name: str, value: Any, at: str) -> tuple[Any, list[str]]:
+        """A list of lists of entries."""
+        first = f'["{next(iter(self.kinds[name].names))}"]' if name != "transforms" else _CHAIN
+        odd = (
+            value
+            if not isinstance(value, list | tuple)
+            else next((x for x in value if isinstance(x, str | Mapping)), None)
+        )
+        if odd is not None:
+            return None, [f"{at}: must be a list of lists (got {short_toml(odd)}). Write {at} = [{first}, []]."]
+        checked = [self._entries(name, True, entries, f"{at}.{i}") for i, entries in enumerate(value)]
+        return [entries for entries, _ in checked], [p for _, problems in checked for p in problems]
 
     def _table(self, table: Mapping[str, Argument], value: Any, at: str) -> tuple[Any, list[str]]:
         options = value.model_dump() if isinstance(value, BaseModel) else value

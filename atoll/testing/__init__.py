@@ -22,6 +22,7 @@ from atoll.testing.partition import check_partition
 from atoll.testing.protocol import check_protocol
 from atoll.testing.reducer import check_reducer
 from atoll.testing.round import BATCH_NORM, check_round, check_transforms
+from atoll.testing.round_fixture import KNOWLEDGE_TRANSFER, RoundFixture
 from atoll.testing.sampler import check_sampler
 from atoll.testing.traits import check_wrapper
 from atoll.testing.transform import check_transform
@@ -30,6 +31,8 @@ from atoll.testing.worker_messages import check_worker
 __all__ = [
     "BATCH_NORM",
     "CLAIMS",
+    "KNOWLEDGE_TRANSFER",
+    "RoundFixture",
     "check_algorithm",
     "check_anything",
     "check_attack",

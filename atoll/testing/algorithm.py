@@ -41,7 +41,8 @@ class AlgorithmCase:
 
     def on(self, problem: Problem, lr: float | None = None) -> Algorithm:
         """The algorithm for a problem, as a run would build it."""
-        given = {"task": problem.task, "population": problem.partition.size, "public": problem.public()}
+        clients: dict[str, Any] = {"population": problem.partition.size, "public": problem.public()}
+        given = {"task": problem.task, **clients, "largest_client": int(problem.partition.sizes.max())}
         wanted = inspect.signature(self.builder).parameters.values()
         names = {p.name for p in wanted}
         anything = any(p.kind is p.VAR_KEYWORD for p in wanted)

@@ -32,6 +32,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "feddf": {"match": "scores", "distil_lr": 0.02},
     "fedmd": {"match": "scores", "digest_lr": 0.02},
     "fednas": {"architecture": ("head", "4.bias"), "arch_lr": 0.0},
+    "fedgkt": {},  # on a model with an extractor and a tower only
     "fedgan": {},  # on a model with a generator only
     "pseudo_labels": {"labelled": 1.0, "exact": False, "alone": True},
     "local": {"exact": False, "alone": False},

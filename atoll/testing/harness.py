@@ -27,7 +27,7 @@ from atoll.core import (
     resolve,
 )
 from atoll.data import Population, Same
-from atoll.engines import ClientStore, DeviceData, Loop, RowStore, Vector
+from atoll.engines import ClientStore, DeviceData, Loop, RowStore, Vector, with_places
 from atoll.reducers import Collect, Mean
 from atoll.rounds import Central
 from atoll.runs import drive, on_promises
@@ -149,7 +149,8 @@ def device_data(problem: Problem, algorithm: Algorithm) -> DeviceData:
     partition = problem.partition.pool() if algorithm.traits().pooled else problem.partition
     population = Population(partition, problem.batch, shuffle=False)
     keyed = problem.keyed or algorithm.traits().draws
-    return DeviceData(problem.columns, Same(), CPU, population, keyed)
+    columns = with_places(problem.columns, population) if algorithm.traits().places else problem.columns
+    return DeviceData(columns, Same(), CPU, population, keyed)
 
 
 def train(

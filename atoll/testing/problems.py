@@ -12,6 +12,7 @@ from atoll import rng, tree
 from atoll.core import Model, PublicExamples, SecondModel, Task, UnitLayer
 from atoll.data import Partition
 from atoll.tasks import Classification, Supervised
+from atoll.tasks.models import Gkt
 from atoll.tree import Tree
 
 SIZES = (2, 5, 3, 7, 4, 6)  # examples of each client: with a batch of 2, one to four steps and partial last batches
@@ -96,6 +97,9 @@ class Quadratics:
     def head_shape(self) -> tuple[int, int]:
         return 1, self.WIDTH
 
+    def is_cross_entropy(self) -> bool:
+        return False
+
     def _each(self, params: Tree, batch: Tree) -> Tensor:
         off = flat(params) - batch["y"]
         return 0.5 * torch.einsum("bi,bij,bj->b", off, self._curvature(batch), off)
@@ -163,6 +167,22 @@ def _network() -> Problem:
     example = {"x": x[:4], "y": y[:4], "mask": torch.ones(4)}
     task = Supervised(model, Classification(3), example)
     return Problem(task, task.init(key), {"x": x, "y": y}, _in_a_row(), batch=3, keyed=True)
+
+
+def features() -> Problem:
+    """A network that is cut in two, an extractor for clients and a tower for the server, on random data."""
+    return _fresh(_features())
+
+
+@cache
+def _features() -> Problem:
+    key, total = rng.key("features"), sum(SIZES)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        model = Gkt((5,), 3, features=4, widths=[6])
+    x, y = rng.normal(rng.fold(key, 0), (total, 5)), rng.bits(rng.fold(key, 1), (total,)) % 3
+    task = Supervised(model, Classification(3), {"x": x[:4], "y": y[:4], "mask": torch.ones(4)})
+    return Problem(task, task.init(key), {"x": x, "y": y}, _in_a_row(), batch=3)
 
 
 def _fresh(problem: Problem) -> Problem:

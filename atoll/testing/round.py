@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.algorithms import FedAvg, Statistics, keep_statistics_local
+from atoll.algorithms import Statistics, keep_statistics_local
 from atoll.core import (
     Algorithm,
     Chain,
@@ -34,7 +34,8 @@ from atoll.rounds import Recompute
 from atoll.runs import on_promises
 from atoll.testing.assertions import need, need_close, need_same, need_shape
 from atoll.testing.harness import EngineFactory, Federation, federation, stack
-from atoll.testing.problems import Problem, network, quadratics
+from atoll.testing.problems import Problem
+from atoll.testing.round_fixture import AVERAGED, RoundFixture
 from atoll.tree import Tree
 
 Transforms = Sequence[Transform]
@@ -65,20 +66,22 @@ class Marker(Transform):
 
 
 @cpu_threads(1)
-def check_round(round: Round, chains: Mapping[str, Transforms] | None = None) -> list[str]:
+def check_round(
+    round: Round, chains: Mapping[str, Transforms] | None = None, fixture: RoundFixture = AVERAGED
+) -> list[str]:
     """The names of the checks that a round passes, or a ConformanceError that says which one it does not.
 
     `chains` are transforms that must come through whole, beside none at all; those that the round refuses (SpecError,
-    ConfigError) are passed over.
+    ConfigError) are passed over. `fixture`: who trains what in it, where FedAvg cannot.
 
     >>> from atoll.rounds import Gossip
     >>> "both halves of every transform" in check_round(Gossip())
     True
     """
-    names = [check(round) for check in CHECKS]
-    for name, transforms in {"no transform": (), **(chains or {})}.items():
-        check_transforms(round, transforms, name)
-    return [*names, "both halves of every transform"]
+    names = [check(round, fixture) for check in CHECKS]
+    all_chains: dict[str, Transforms] = {"no transform": (), **(chains or {})}
+    ran = [check_transforms(round, transforms, name, fixture=fixture) for name, transforms in all_chains.items()]
+    return [*names, "both halves of every transform" if any(ran) else "refuses transforms, with advice"]
 
 
 def check_transforms(
@@ -88,6 +91,7 @@ def check_transforms(
     reducer: Reducer[Any] | None = None,
     policy: str = "average",
     engine: EngineFactory = stack,
+    fixture: RoundFixture = AVERAGED,
 ) -> bool:
     """Is the server's half of these transforms run, and its state kept? False where the round refuses them.
 
@@ -96,7 +100,7 @@ def check_transforms(
     ends = []
     for more in ((), (Marker(),)):
         try:
-            made = _made(round, Chain((*transforms, *more)), reducer, policy, engine)
+            made = _made(round, fixture, Chain((*transforms, *more)), reducer, policy, engine)
         except ConfigError as e:
             need("." in str(e), f"{name} is refused with advice", str(e), "where, what, what instead", "a bare refusal")
             return False
@@ -115,9 +119,9 @@ def check_transforms(
     return True
 
 
-def is_pure(round: Round) -> str:
+def is_pure(round: Round, fixture: RoundFixture) -> str:
     """The same state and key ask for the same and give the same; what came in is left alone."""
-    made = _made(round)
+    made = _made(round, fixture)
     made.run(_IDS)
     before = tree.digest(made.state)
     asked: list[list[str]] = []
@@ -128,9 +132,9 @@ def is_pure(round: Round) -> str:
     return "pure: it can be played again"
 
 
-def keeps_structure(round: Round) -> str:
+def keeps_structure(round: Round, fixture: RoundFixture) -> str:
     """The state is a tree of tensors that keeps its structure; the model looks like the model."""
-    made = _made(round)
+    made = _made(round, fixture)
     first = made.state
     wrong = [p for p, x in tree.paths(first) if not isinstance(x, Tensor)]
     need(not wrong, "the state is a tree of tensors", wrong, "tensors", "a number or a list; use torch.tensor")
@@ -140,11 +144,11 @@ def keeps_structure(round: Round) -> str:
     return "its state is a tree that keeps its structure"
 
 
-def goes_on_from_a_checkpoint(round: Round) -> str:
+def goes_on_from_a_checkpoint(round: Round, fixture: RoundFixture) -> str:
     """Written and read again after a round, it goes on with the same bits."""
     ends = []
     for stop in (False, True):
-        made = _made(round)
+        made = _made(round, fixture)
         made.run(_IDS)
         if stop:
             file = io.BytesIO()
@@ -157,9 +161,9 @@ def goes_on_from_a_checkpoint(round: Round) -> str:
     return "goes on from a checkpoint"
 
 
-def says_what_happened(round: Round) -> str:
+def says_what_happened(round: Round, fixture: RoundFixture) -> str:
     """The outcome is about the clients that were asked, and counts bytes."""
-    outcome = _made(round).run(_IDS)
+    outcome = _made(round, fixture).run(_IDS)
     columns, n = outcome.columns(), len(outcome.ids)
     sizes = (len(columns.loss), len(columns.finite), len(outcome.examples))
     need(sizes == (n, n, n), "one entry for each client", sizes, (n, n, n), "columns of another request")
@@ -169,9 +173,9 @@ def says_what_happened(round: Round) -> str:
     return "says what happened"
 
 
-def takes_an_empty_cohort(round: Round) -> str:
+def takes_an_empty_cohort(round: Round, fixture: RoundFixture) -> str:
     """A round to which nobody comes leaves numbers behind, not NaN."""
-    made = _made(round)
+    made = _made(round, fixture)
     outcome = made.run(())
     bad = [p for p, x in tree.paths(made.state) if not bool(torch.isfinite(x.double()).all())]
     need(not bad, "an empty round leaves finite numbers", bad, "none", "a mean over nobody")
@@ -179,13 +183,15 @@ def takes_an_empty_cohort(round: Round) -> str:
     return "takes an empty cohort"
 
 
-def learns(round: Round) -> str:
-    """Rounds on quadratics bring the model nearer to where it does not move any more.
+def learns(round: Round, fixture: RoundFixture) -> str:
+    """Rounds (on quadratics, where averages are taken) bring the model nearer to where it does not move any more.
 
     Where whoever comes first is in a sum, each of them pulls the model to its own optimum: what must come to rest is
     the mean of the models of as many rounds as there are clients.
     """
-    made = federation(quadratics(), FedAvg(quadratics().task, 0.1), stack, round=round)
+    problem = fixture.to_rest()
+    algorithm = fixture.algorithm(problem, 0.1)
+    made = federation(problem, algorithm, stack, round=fixture.around(round, algorithm, Chain(), problem))
     width = len(made.everyone()) if round.selects_by_time else 1
     models = [_model(made)["params"]]
     for _ in range(24 + width):
@@ -199,7 +205,7 @@ def learns(round: Round) -> str:
     return "learns, and comes to rest"
 
 
-CHECKS: tuple[Callable[[Round], str], ...] = (
+CHECKS: tuple[Callable[[Round, RoundFixture], str], ...] = (
     is_pure,
     keeps_structure,
     goes_on_from_a_checkpoint,
@@ -220,13 +226,16 @@ BATCH_NORM: dict[str, Callable[[Problem, Algorithm, Round], tuple[Algorithm, Rou
 
 def _made(
     round: Round,
+    fixture: RoundFixture,
     chain: Chain | None = None,
     reducer: Reducer[Any] | None = None,
     policy: str = "average",
     engine: EngineFactory = stack,
 ) -> Federation:
-    problem = network() if policy == "average" else quadratics()
-    algorithm, round = BATCH_NORM[policy](problem, FedAvg(problem.task, 0.05), round)
+    problem = fixture.problem() if policy == "average" else fixture.to_rest()
+    algorithm = fixture.algorithm(problem, 0.05)
+    round = fixture.around(round, algorithm, chain or Chain(), problem)
+    algorithm, round = BATCH_NORM[policy](problem, algorithm, round)
     counts = {"cohort": len(_IDS), "expected": float(len(_IDS)), "rounds": 6, "min_separation": 2}
     return federation(problem, algorithm, engine, chain, reducer or Mean(), round, counts)
 
@@ -242,7 +251,7 @@ def _played(made: Federation, asked: list[list[str]]) -> tuple[Tree, Outcome]:
             need(known, "asks for what drivers know", type(request).__name__, "Train, Evaluate, Exchange", "a new kind")
             names.append(f"{type(request).__name__} {_mark(request)}")
             if isinstance(request, Train):
-                request = replace(request, client_state="read" if request.client_state == "update" else "none")
+                request = replace(request, client_state="none" if request.client_state == "none" else "read")
             answer = made.engine.submit(request)
             request = game.send(answer)
     except StopIteration as end:
@@ -259,11 +268,11 @@ def _model(made: Federation) -> Tree:
     return made.round.model(made.state)
 
 
-def agrees_on_engines(round: Round, engines: Sequence[EngineFactory]) -> None:
+def agrees_on_engines(round: Round, engines: Sequence[EngineFactory], fixture: RoundFixture = AVERAGED) -> None:
     """The same round on several engines."""
     ends = []
     for engine in engines:
-        made = _made(round, engine=engine)
+        made = _made(round, fixture, engine=engine)
         made.run(_IDS)
         ends.append(_model(made))
     for other in ends[1:]:

@@ -45,7 +45,7 @@ class TransformCase:
         if self.before.domain == "integer":
             value = tree.map(lambda x: x.double().trunc(), value)
         weight = torch.ones(5) if self.before.equal_weights else torch.tensor([3.0, 1.0, 4.0, 2.0, 5.0])
-        return Update(value, weight)
+        return Update(value, weight, staleness=torch.tensor([0.0, 3.0, 1.0, 0.0, 7.0]))
 
     def client(self, update: Update, memory: Tree, key: Tensor) -> tuple[Update, Tree]:
         """One client's side."""
@@ -53,7 +53,7 @@ class TransformCase:
 
     def clients(self, updates: Update, memory: Tree, keys: Tensor) -> tuple[Update, Tree]:
         """Every client's side, one after the other, stacked."""
-        done = [self.client(Update(*_row(updates, c)), _pick(memory, c), keys[c]) for c in range(len(keys))]
+        done = [self.client(_row(updates, c), _pick(memory, c), keys[c]) for c in range(len(keys))]
         value = tree.map(lambda *xs: torch.stack(xs), *(u.value for u, _ in done))
         kept = tree.map(lambda *xs: torch.stack(xs), *(m for _, m in done)) if tree.leaves(memory) else memory
         return Update(value, torch.stack([u.weight for u, _ in done])), kept
@@ -246,8 +246,8 @@ def _keys(turn: int = 0) -> Tensor:
     return torch.stack([rng.fold(rng.key("turn", turn), c) for c in range(5)])
 
 
-def _row(updates: Update, c: int) -> tuple[Tree, Tensor]:
-    return tree.rows(updates.value, c), updates.weight[c]
+def _row(updates: Update, c: int) -> Update:
+    return Update(tree.rows(updates.value, c), updates.weight[c], staleness=updates.staleness[c])
 
 
 def _pick(memory: Tree, c: int) -> Tree:

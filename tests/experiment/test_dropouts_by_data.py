@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from atoll.errors import ConfigError
-from atoll.experiment import Experiment, make_clock, set_up
+from atoll.experiment import Experiment, set_up
+from atoll.experiment.clock_setup import make_clock
 
 RAW: dict[str, Any] = {
     "rounds": 2,

@@ -10,7 +10,7 @@ from atoll.core import transform_name
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment, Setup, security_of, set_up
 from atoll.reducers import Mean, SecureMean
-from atoll.rounds import Secured
+from atoll.rounds import ProtocolSummation, Secured
 from tests.support.summed_in_clear import SummedInClear
 
 IN_CLEAR = "tests.support.summed_in_clear:SummedInClear"
@@ -68,12 +68,15 @@ def test_the_reducer_is_the_protocols_where_messages_are_real() -> None:
 
 
 def test_options_go_to_the_protocol_and_its_bits_are_the_sums() -> None:
-    protocol = {"name": IN_CLEAR, "trace": True}
-    round = setup(secure={"protocol": protocol, "threshold": 5, "fixed_point": {"bits": 24}}).round
+    round = setup(
+        secure={"protocol": {"name": IN_CLEAR, "trace": True}, "threshold": 5, "fixed_point": {"bits": 24}}
+    ).round
     assert isinstance(round, Secured)
-    assert round.protocol.bits == 24
-    assert round.protocol.least(6) == 5
-    assert vars(round.protocol)["trace"] is True
+    assert isinstance(round.summation, ProtocolSummation)
+    protocol = round.summation.protocol
+    assert protocol.bits == 24
+    assert protocol.least(6) == 5
+    assert vars(protocol)["trace"] is True
 
 
 def test_a_file_says_what_it_left_out() -> None:

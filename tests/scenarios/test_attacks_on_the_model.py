@@ -303,7 +303,7 @@ def test_runs_in_one_stack_have_attackers_of_their_own(tmp_path: Path) -> None:
         assert [x["diagnostics"] for x in lines] == [x["diagnostics"] for x in others]
         assert [x["loss"] for x in lines] == pytest.approx([x["loss"] for x in others], rel=1e-5)
     poisoned = [Experiment.parse(experiment(seed=s, attack={"name": "label_flip", "share": 0.25})) for s in (0, 1)]
-    assert "poisoned examples belong to the clients of one seed" in str(why_not_stackable(poisoned))
+    assert "poisoned examples" in str(why_not_stackable(poisoned))
 
 
 DEFENDED: list[dict[str, Any]] = [

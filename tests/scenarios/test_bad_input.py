@@ -178,7 +178,7 @@ def test_one_gpu_of_several_is_taken_and_one_too_many_is_named(monkeypatch: pyte
     assert taken == [1]
     with pytest.raises(ConfigError, match=r"device: there is no 'cuda:2', torch sees 2 GPU\(s\): 0 to 1"):
         find_device("cuda:2")
-    monkeypatch.setattr("atoll.experiment.setup.launched", lambda: True)
+    monkeypatch.setattr("atoll.experiment.device.launched", lambda: True)
     with pytest.raises(ConfigError, match=r"under torchrun every process has a GPU of its own"):
         find_device("cuda:1")
 

@@ -4,7 +4,9 @@ Tests of a GPU are skipped where there is none: run them with `pytest -m gpu`. P
 a stack that defers its answers as it does on a GPU.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -16,6 +18,7 @@ import atoll
 from atoll import rng, tree
 from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.fednova import FedNova
+from atoll.algorithms.fedsgd import FedSGD
 from atoll.algorithms.scaffold import Scaffold
 from atoll.algorithms.wrappers import Statistics
 from atoll.core import Algorithm, Pending, Request, Round
@@ -84,6 +87,7 @@ def on(problem: Problem, algorithm: Algorithm, engine: EngineFactory, **options:
 EXACT = {"name": "vector", "precision": "float32"}
 CASES = {
     "fedavg": {"algorithm": {"name": "fedavg", "lr": 0.05, "optimizer": {"name": "sgd", "momentum": 0.9}}},
+    "one gradient of all rows": {"algorithm": {"name": "fedsgd", "lr": 0.05}},
     "scaffold": {"algorithm": {"name": "scaffold", "lr": 0.05}},
     "ditto": {"algorithm": {"name": "ditto", "lr": 0.05}},
     "fedadam": {"algorithm": {"name": "fedadam", "lr": 0.05, "optimizer": "adam"}},
@@ -170,10 +174,13 @@ def test_lower_precision_stays_near(precision: str, near: float) -> None:
 
 
 @gpu
-def test_requests_side_by_side_on_a_gpu_give_what_each_gives_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("algorithm", [partial(Scaffold, population=6), FedSGD])
+def test_requests_side_by_side_on_a_gpu_give_what_each_gives_alone(
+    algorithm: Callable[..., Algorithm], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(graphs, "_EAGER", 0)
     problem, device = there("cuda"), torch.device("cuda")
-    made = [on(problem, Scaffold(problem.task, lr, population=6), Vector) for lr in (0.05, 0.1)]
+    made = [on(problem, algorithm(problem.task, lr), Vector) for lr in (0.05, 0.1)]
     leader = made[0].engine.leading([f.engine for f in made])
     with arithmetic(device, "float32"):
         for cohorts in ([[1, 3, 4], [0, 2]], [[2, 5, 0], [4, 1]], [[1, 3, 4], [0, 2]]):

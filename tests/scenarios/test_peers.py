@@ -70,6 +70,31 @@ def test_every_adapter_is_a_peer_of_the_table(bench: Any) -> None:
     assert {peer.folder for peer in bench.peers.PEERS.values()} == set(ADAPTERS)
 
 
+@pytest.mark.parametrize(
+    ("requirement", "said", "why"),
+    [
+        ("x==2", "ERROR: 1 Requires-Python >=3.12; 2 Requires-Python >=3.14\nERROR: none", "x==2 wants Python >=3.14"),
+        ("x==2", "WARNING: slow\nERROR: No distribution found for x==2", "ERROR: No distribution found for x==2"),
+        ("x", "ERROR: 2 Requires-Python >=3.14\nERROR: none for x", "ERROR: none for x"),
+    ],
+)
+def test_what_pip_refuses_is_said_in_short(bench: Any, requirement: str, said: str, why: str) -> None:
+    assert bench.environment.refused(requirement, said) == why
+
+
+def test_who_has_no_adapter_is_no_peer_and_the_other_way_round(bench: Any) -> None:
+    assert not set(bench.peers.TRIED) & set(bench.peers.PEERS)
+
+
+def test_every_workload_has_a_model_of_its_size(bench: Any) -> None:
+    models = importlib.import_module("models")
+    try:
+        counts = {name: sum(p.numel() for p in make().parameters()) for name, make in models.MODELS.items()}
+    finally:
+        sys.modules.pop("models")
+    assert counts == {name: work.parameters for name, work in bench.common.WORKLOADS.items()}
+
+
 def test_atolls_pins_are_those_of_the_constraints() -> None:
     held = set((BENCHMARKS.parent / "constraints.txt").read_text().splitlines())
     pins = (BENCHMARKS / "peers" / "atoll" / "requirements.txt").read_text().splitlines()

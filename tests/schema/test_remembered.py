@@ -28,7 +28,7 @@ def said(argument: Argument) -> list[Any]:
     shown = [repr(m) for m in marks(argument.type) if type(m).__module__.startswith("annotated_types")]
     inner = None if argument.table is None else {name: said(a) for name, a in argument.table.items()}
     plain = argument.required or json.loads(json.dumps(argument.default))
-    flags = (argument.kind, argument.many, argument.scheduled)
+    flags = (argument.kind, argument.many, argument.lists, argument.scheduled)
     return [argument.name, argument.words, argument.required, plain, *flags, inner, shown, str(bare(argument.type))[:6]]
 
 

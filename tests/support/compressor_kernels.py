@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from atoll import rng
+from atoll import rng, tree
 from atoll.rng import gpu
 from atoll.transforms.compress import Drive, Leafwise, Qsgd, Sign, Sketch, Ternary, TopK, UniformQuantise, fused
+from atoll.transforms.compress.compressor import Compression
 from atoll.transforms.compress.largest import entries, largest
-from atoll.transforms.compress.low_rank import outer, power_step
+from atoll.transforms.compress.low_rank import LowRank, outer, power_step
 from atoll.transforms.compress.rotation import rotated, rotated_back
 from atoll.transforms.compress.sparse import random_places
 from atoll.wire import positions
@@ -37,6 +38,7 @@ def compare(device: str, longest: int) -> None:
             together(device, x, small)
             leaves(device, x, keys)
     products(device)
+    thin_splits(device)
     folds(device, keys)
 
 
@@ -50,7 +52,7 @@ def updates(n: int) -> Tensor:
     return x
 
 
-def both(device: str, f: Callable[..., Any], *args: Tensor) -> tuple[Any, Any]:
+def both(device: str, f: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
     """By kernels, then by torch."""
     with patch.object(fused, "DEVICES", {device}), patch.object(gpu, "DEVICES", {device}):
         assert fused.usable(torch.zeros(5, device=device))
@@ -86,7 +88,7 @@ def splits(device: str, x: Tensor) -> None:
     update, x = x, x + 0.5 * memory
     for c in (TopK(0.01), TopK(0.4), Ternary()):
         with patch.object(fused, "DEVICES", {device}):
-            split = vmap(lambda v, m, a, c=c: c.split({"w": v}, {"w": m}, 0.5, a))(update, memory, arrives)
+            split = vmap(lambda v, m, a, c=c: c.split({"w": v}, {"w": m}, 0.5, a, {}))(update, memory, arrives)
             halves = c.sent_and_held({"w": update[0]}, {"w": 0.5 * memory[0]})
         sent, held = split.sent["w"], split.held["w"]
         assert all(torch.equal(a["w"], b[0]) for a, b in zip(halves, (sent, held), strict=True)), c
@@ -107,7 +109,7 @@ def together(device: str, x: Tensor, small: Tensor) -> None:
     arrives, c = torch.ones(CLIENTS, device=device), Ternary()
 
     def split(value: dict[str, Tensor], memory: dict[str, Tensor]) -> Any:
-        return vmap(lambda v, m, a: c.split(v, m, 1.0, a))(value, memory, arrives)
+        return vmap(lambda v, m, a: c.split(v, m, 1.0, a, {}))(value, memory, arrives)
 
     with patch.object(fused, "DEVICES", {device}):
         value, held = {"a": small, "b": x, "c": -small}, {"c": 0.5 * small, "b": -2 * x, "a": small}
@@ -161,6 +163,31 @@ def products(device: str) -> None:
         alike(ours, theirs, 3e-3, 0, f"power iteration {rows} x {columns}")
         left, right = ours[:, :rows], ours[:, rows:]
         alike(*both(device, lambda a, b: vmap(outer)(a, b), left, right), 3e-3, 0, f"product {rows} x {columns}")
+
+
+def thin_splits(device: str) -> None:
+    """What `low_rank` sends, holds back and keeps, of clients that count and of one that does not. Vectors go whole."""
+    arrives, c = torch.tensor([1.0, 0.0, 1.0], device=device), LowRank(3, feedback=0.5)
+    key = rng.key("unused").to(device)
+
+    def parts(value: Any, own: Any) -> Any:
+        return vmap(lambda v, o, arrives: Compression((c,))._parts(v, o, arrives, key)[:3])(value, own, arrives)
+
+    for rows, columns in ((20, 9), (64, 70), (512, 3136)):
+        n = rows * columns
+        value, memory = (
+            {"w": x.reshape(CLIENTS, rows, columns).contiguous(), "b": x[:, :rows]}
+            for x in (updates(n).to(device), 2 * updates(n + 1)[:, 1:].to(device))
+        )
+        value["w"][2], memory["w"][2] = 0, 0
+        start = c.own({name: x[0] for name, x in value.items()})
+        kept = {"0": {path: x.expand(CLIENTS, *x.shape) for path, x in start.items()}}
+        ours, theirs = both(device, parts, value, {"fading_residual": memory, "kept": kept})
+        for one, other, what in zip(ours, theirs, ("sent", "held", "kept"), strict=True):
+            for (path, a), (_, b) in zip(tree.paths(one), tree.paths(other), strict=True):
+                alike(a, b, 3e-3, 0, f"low_rank {rows} x {columns}, {what} {path}")
+        full = value["w"] + 0.5 * memory["w"]
+        alike(ours[1]["w"], full - ours[0]["w"] * arrives[:, None, None], 1e-5, 0, f"held {rows} x {columns}")
 
 
 def folds(device: str, keys: Tensor) -> None:

@@ -83,9 +83,20 @@ def with_one_that_fails(name: str) -> Worker:
     return Failing() if name == "client-1" else adder_or_answerer(name)
 
 
+def waiting_for_who_fails(name: str) -> Worker:
+    """The server only waits; its clients fail before they have said a word."""
+    return Silent() if name == "server" else Failing(at_once=True)
+
+
 @dataclass
 class Failing(Worker):
-    """Raises when it is asked."""
+    """Raises when it is asked, or before that."""
+
+    at_once: bool = False
+
+    def begin(self, post: Post) -> None:
+        if self.at_once:
+            raise ValueError("out of paper")
 
     def handlers(self) -> Mapping[str, Handler]:
         return {"ask": self.on_ask}

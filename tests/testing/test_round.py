@@ -13,8 +13,8 @@ from atoll.core import Context, Model, Outcome, Play, Round, Traffic
 from atoll.engines import Loop, Threads, Vector
 from atoll.errors import ConfigError, ConformanceError
 from atoll.reducers import REDUCERS
-from atoll.rounds import DECENTRALISED, ROUNDS, Central, client_key, server_state, server_step
-from atoll.testing import BATCH_NORM, check_round, check_transforms
+from atoll.rounds import DECENTRALISED, ROUNDS, Central, KnowledgeTransfer, client_key, server_state, server_step
+from atoll.testing import BATCH_NORM, KNOWLEDGE_TRANSFER, check_round, check_transforms
 from atoll.testing.round import agrees_on_engines
 from atoll.transforms import TRANSFORMS
 from atoll.tree import Tree
@@ -126,6 +126,11 @@ def test_every_registered_round_is_the_same_on_every_engine(name: str) -> None:
     agrees_on_engines(registered(name), [Loop, Vector, Threads])
 
 
+def test_the_round_of_knowledge_transfer_conforms_and_refuses_transforms() -> None:
+    assert check_round(Central(), fixture=KNOWLEDGE_TRANSFER)[-1] == "refuses transforms, with advice"
+    agrees_on_engines(Central(), [Loop, Vector, Threads], KNOWLEDGE_TRANSFER)
+
+
 # Rounds that are wrong.
 
 
@@ -201,6 +206,33 @@ class DividesByNobody(OneServer):
 def test_a_wrong_round_is_refused_and_told_why(wrong: type[Round], words: str) -> None:
     with pytest.raises(ConformanceError, match=words):
         check_round(wrong())
+
+
+class KeepsAnswersItself(KnowledgeTransfer):
+    def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
+        kept = self.__dict__.setdefault("kept", {})
+        new, outcome = yield from super().run(ctx, {**state, **kept}, key)
+        kept["answers"] = new["answers"]
+        return new, outcome
+
+
+class ForgetsTheTower(KnowledgeTransfer):
+    def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
+        new, outcome = yield from super().run(ctx, state, key)
+        return {**new, "server": state["server"]}, outcome
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"), [(KeepsAnswersItself, "asks for the same"), (ForgetsTheTower, "a model that never moved")]
+)
+def test_a_wrong_round_of_knowledge_transfer_is_refused(wrong: Any, words: str) -> None:
+    def around(*given: Any) -> Round:
+        right: Any = KNOWLEDGE_TRANSFER.around(*given)
+        made: Round = wrong(right.sizes, right.steps)
+        return made
+
+    with pytest.raises(ConformanceError, match=words):
+        check_round(Central(), fixture=replace(KNOWLEDGE_TRANSFER, around=around))
 
 
 def test_the_right_one_that_they_are_made_of_is_not() -> None:

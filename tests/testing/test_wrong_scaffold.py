@@ -112,6 +112,7 @@ def test_the_right_scaffold_passes_the_same_call() -> None:
     assert "one client alone is plain SGD" in passed
 
 
+@pytest.mark.slow
 def test_controls_that_are_never_stored_miss_the_optimum_too() -> None:
     """The behaviour alone gives it away, also where nobody names the control."""
     with pytest.raises(ConformanceError, match="reaches the true optimum"):

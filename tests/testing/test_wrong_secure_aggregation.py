@@ -33,7 +33,7 @@ from atoll.testing.mask_quality import keys_are_fresh, masks_are_uniform
 from atoll.testing.secure_aggregation import keeps_its_promise_to_dropouts, sum_is_plain, vector
 from atoll.testing.tampering import refuses_changed_bytes, refuses_replays, reveals_nothing_early
 from atoll.tree import Tree
-from tests.support.marks import slow_but
+from tests.support.marks import slow, slow_but
 from tests.support.secure import KEY, PROTOCOLS, vectors
 
 GOOD = SecAgg(insecure_seed=True)
@@ -44,7 +44,7 @@ def held(protocol: SecureAggregation) -> dict[int, Tree]:
     return {3 * i + 1: vector(protocol, i) for i in range(5)}
 
 
-@pytest.mark.parametrize("name", slow_but(PROTOCOLS, "additive", "secagg"))
+@pytest.mark.parametrize("name", slow_but(PROTOCOLS, "additive"))
 def test_the_kit_passes_what_is_right(name: str) -> None:
     assert check_protocol(PROTOCOLS[name]) == [
         "says what it promises",
@@ -101,6 +101,7 @@ def test_flowers_seed_of_32_bits_is_refused() -> None:
         check_protocol(FlowerSecAggPlus(insecure_seed=True))
 
 
+@pytest.mark.slow
 def test_flowers_missing_top_value_is_refused() -> None:
     with pytest.raises(ConformanceError, match=r"masks of 4 bits are uniform: .* randint\(0, top - 1\)"):
         check_protocol(MissingTopValue(insecure_seed=True))
@@ -193,7 +194,9 @@ def read_clear(mailbox: mailboxes.Mailbox, peer: int, box: bytes) -> bytes:
     return box[:-16]
 
 
-@pytest.mark.parametrize("protocol", [GOOD, LightSecAgg(insecure_seed=True), AdditiveSharing(insecure_seed=True)])
+@pytest.mark.parametrize(
+    "protocol", [GOOD, slow(LightSecAgg(insecure_seed=True)), slow(AdditiveSharing(insecure_seed=True))]
+)
 def test_shares_in_clear_are_refused(protocol: SecureAggregation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailboxes.Mailbox, "seal", in_clear)
     monkeypatch.setattr(mailboxes.Mailbox, "unseal", read_clear)

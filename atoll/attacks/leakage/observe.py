@@ -68,9 +68,12 @@ class Observed:
 def clients_seen_together(setup: Setup, clients: int | None, view: View) -> int:
     """How many clients' mean is all that this attacker sees of them."""
     whole = setup.participation.size or max(1, round(setup.participation.expected or setup.population.size))
-    together = setup.experiment.secure is not None or view == "released"
+    table = setup.experiment.secure
+    secret = table is not None and table.level is None  # else edges see what single clients send
+    whole = setup.round.parties(0, whole) or whole if secret else whole
+    together = secret or view == "released"
     if clients is not None and together and clients != whole:
-        why = "updates are summed in secret" if setup.experiment.secure is not None else "the mean is released"
+        why = "updates are summed in secret" if secret else "the mean is released"
         raise ConfigError(f"--clients: {why}, so all that is seen is of {whole} clients. Leave it out.")
     return whole if together else clients or 1
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from atoll import rng
 from atoll.core import Chain, Outcome, Participation, Spec
-from atoll.privacy import Ledger, signal_to_noise
+from atoll.privacy import Event, Ledger, signal_to_noise
 from atoll.privacy.run.descriptions import (
     QUICK_BOUND,
     PrivacyBlock,
@@ -50,6 +50,7 @@ class Account:
         self.has_mechanism = privacy.request is not None  # on the updates
         self.ledger = self._new_ledger()
         self.simulated_ledger = self._new_ledger() if states_simulated_system(chain, self.request) else None
+        self._last: tuple[Chain, Participation, int, Event, Event | None] | None = None
         self.count = 0  # rounds
         self.assumed = privacy.assumed
         self.broken: str | None = None  # why nothing holds any more, whatever the events say
@@ -95,9 +96,20 @@ class Account:
         self.count += 1
         if not self.has_mechanism:
             return
-        self.ledger.add(round_event(chain, participation, left_out, self.request.crowd))
-        if self.simulated_ledger is not None:
-            self.simulated_ledger.add(simulated_round_event(chain, participation, self.request))
+        event, simulated = self._events(chain, participation, left_out)
+        self.ledger.add(event)
+        if self.simulated_ledger is not None and simulated is not None:
+            self.simulated_ledger.add(simulated)
+
+    def _events(self, chain: Chain, participation: Participation, left_out: int) -> tuple[Event, Event | None]:
+        """Of a round, and of its like in the larger system; those of the last round, where nothing is different."""
+        last = self._last
+        if last is None or last[0] is not chain or last[1:3] != (participation, left_out):
+            simulates = self.simulated_ledger is not None
+            simulated = simulated_round_event(chain, participation, self.request) if simulates else None
+            event = round_event(chain, participation, left_out, self.request.crowd)
+            last = self._last = chain, participation, left_out, event, simulated
+        return last[3:]
 
     def replay(self, history: Iterable[Mapping[str, Any]]) -> None:
         """What a resumed run had spent, from its record: who was drawn how, and who was left out."""

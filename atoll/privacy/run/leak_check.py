@@ -46,6 +46,9 @@ class NoiseOnlyTask:
     def head_shape(self) -> tuple[int, int]:
         return self.private.head_shape()
 
+    def is_cross_entropy(self) -> bool:
+        return self.private.is_cross_entropy()
+
     def unit_layers(self) -> tuple[UnitLayer, ...]:
         return self.private.unit_layers()
 

@@ -19,6 +19,7 @@ from atoll.core import Chain, Participation, Spec, Total, Transform
 from atoll.errors import AtollError, ConfigError
 from atoll.experiment import Experiment, set_up
 from atoll.privacy import ACCOUNTANTS, Composed, Gaussian, NotPrivate, Sampled
+from atoll.privacy.run.account import Account
 from atoll.privacy.run.round_events import round_event, sampled_event
 from atoll.records.run_folder import RunFolder
 from atoll.runs import run_together
@@ -338,6 +339,20 @@ def test_clients_that_are_left_out_take_their_share_of_shared_noise_with_them() 
     how = Participation("fixed", 100, size=10)
     assert isinstance(round_event(chain, how, 0), Sampled)
     assert isinstance(round_event(chain, how, 2), NotPrivate)
+
+
+def test_an_account_enters_every_round_as_it_was_drawn_whatever_the_last_one_was() -> None:
+    """Events of a round like the last one are remembered: one that differs in anything has its own."""
+    setup = set_up(Experiment.parse(noisy(gaussian(noise_multiplier=1.0), rounds=9)), "cpu")
+    chain = setup.chain.bind(setup.spec())[0]
+    account = next(x for x in setup.listeners(lambda _: (chain, setup.spec())) if isinstance(x, Account))
+    noisier = Chain((*chain.transforms[:-1], replace(chain.transforms[-1], noise_multiplier=2.0)))
+    some, fewer = Participation("poisson", 60, probability=0.2), Participation("poisson", 60, probability=0.1)
+    rounds = [(chain, some, 0), (chain, some, 0), (chain, fewer, 0), (noisier, fewer, 0), (noisier, fewer, 2)]
+    for made in rounds:
+        account.add(*made)
+    entered = [event for event, count in account.ledger.parts for _ in range(count)]
+    assert entered == [round_event(*made) for made in rounds]
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ gpu: .venv/installed
 bench: .venv/installed
 	$(BIN)/python benchmarks/round.py
 
-# Draws every page under results/ again from its results.json, and the leaderboard from all of them.
+# Draws every page under results/ from its results.json, and the leaderboard from all of them.
 results: .venv/installed
 	for folder in results/*/; do $(BIN)/atoll report "$$folder"; done
 	$(BIN)/atoll leaderboard results/*/ -o results/leaderboard.html

@@ -22,7 +22,8 @@ from atoll.core.requests import (
     Train,
     Trained,
 )
-from atoll.core.round import Context, Outcome, Part, Play, Round, Traffic
+from atoll.core.round import Context, Outcome, Play, Round, Traffic
+from atoll.core.round_traits import OWN_MODELS, Part, RoundTraits
 from atoll.core.settings import (
     Derived,
     Fraction,
@@ -51,6 +52,7 @@ from atoll.core.units import UnitAxis, UnitLayer, unit_axes, unit_mask
 
 __all__ = [
     "KNOWS",
+    "OWN_MODELS",
     "PLACE",
     "AdversaryView",
     "Algorithm",
@@ -93,6 +95,7 @@ __all__ = [
     "Reducer",
     "Request",
     "Round",
+    "RoundTraits",
     "Scaling",
     "Scheduled",
     "SecondModel",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from atoll.clock import Clock, Floats, Overhead, Timeline
 from atoll.core.algorithm import Algorithm
 from atoll.core.reducer import Reducer
 from atoll.core.requests import Columns, Program, Request, Train
+from atoll.core.round_traits import RoundTraits
 from atoll.core.summation import Summation
 from atoll.core.task import Model, Task
 from atoll.core.transform import Transform
@@ -88,9 +89,6 @@ class Outcome:
 
 
 S = TypeVar("S")  # a sampler of cohorts
-Part: TypeAlias = Literal[
-    "secure", "broadcast", "server.root", "privacy.canaries", "noise", "local.privacy", "attack"
-]  # of a file
 Play: TypeAlias = Generator[Request, Any, tuple[Tree, Outcome]]
 
 
@@ -100,29 +98,13 @@ class Round(ABC):
     A round with a server keeps `{"server", "chain", "reducer"}` in it, and whatever else it needs.
     """
 
-    @property
-    def per_client(self) -> bool:
-        """Has every client a model of its own, with no common server?"""
-        return False
-
-    @property
-    def has_server(self) -> bool:
-        """Is there somebody in the middle, who receives every update, may keep data and sends the model to all?"""
-        return not self.per_client
-
-    @property
-    def sends_rows(self) -> bool:
-        """Has what it broadcasts a row for every client? Those of one server may be told apart, too."""
-        return self.per_client
+    def traits(self) -> RoundTraits:
+        """What is special about it."""
+        return RoundTraits()
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         """The reducer that engines use; a ConfigError for a named one that this round would not use."""
         return named
-
-    @property
-    def partial(self) -> bool:
-        """Is no model of a server one for all? Then central metrics are the mean over clients' own models."""
-        return False
 
     def for_task(self, task: Task, model: Model) -> Round:
         """This round for what is learned: itself, unless it must know more of the model; may refuse that."""
@@ -133,14 +115,6 @@ class Round(ABC):
 
     def check_population(self, population: int) -> None:
         """Refuse (ConfigError) so many clients, if this round cannot be made of them."""
-
-    def tells(self) -> str | None:
-        """What clients say beside their updates, which no noise on these covers: "which model fits it"; else None."""
-        return None
-
-    def cautions(self) -> list[str]:
-        """What whoever reads the figures must know of this round: noise in it of which no epsilon is known, say."""
-        return []
 
     def facts(self, population: int) -> dict[str, Any]:
         """What run.json says of the topology: {"topology": ...}, or nothing."""
@@ -165,11 +139,6 @@ class Round(ABC):
             )
         return drawn
 
-    @property
-    def sums_differ(self) -> bool:
-        """May one sum have fewer clients than another, though nobody is lost?"""
-        return False
-
     def summed_by(self, summation: Summation, level: int) -> Round | None:
         """This round with its sums made so, where it knows better than one cohort that is drawn before; else None.
 
@@ -183,20 +152,6 @@ class Round(ABC):
 
     def check_untimed(self) -> None:
         """Refuse (ConfigError) a run without [clock], where time decides what this round does."""
-
-    @property
-    def selects_by_time(self) -> bool:
-        """Does it depend on how long clients take who is in which sum?"""
-        return False
-
-    @property
-    def sums_per_round(self) -> int:
-        """How many sums one client may be in, in one round: so often the server's half of a transform is run."""
-        return 1
-
-    def refuses(self, part: Part) -> str | None:
-        """Why this round cannot go with a part of the file, and what to do instead; None: it can."""
-        return None
 
     def sampler(self, named: S) -> S:
         """Who says for this round who may be asked, and how those in a sum were drawn: the named one, or one around."""
@@ -241,7 +196,7 @@ class Round(ABC):
         At most, where that depends on its numbers.
         """
         sent, _ = self.broadcast(ctx, state, ids)
-        one = tree.rows(sent, 0) if self.sends_rows and len(ids) else sent
+        one = tree.rows(sent, 0) if self.traits().sends_rows and len(ids) else sent
         return float(wire_bytes(one)), float(ctx.program.upload.most_bytes)
 
     def after(self, ctx: Context, state: Tree, ids: Tensor) -> Tree:
@@ -265,5 +220,5 @@ class Round(ABC):
         return {}
 
     def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
-        """What these clients would be sent now, and the chain's state as they see it (rows with `sends_rows`)."""
+        """What these clients would be sent now, and the chain's state as they see it: rows with `sends_rows`."""
         return ctx.algorithm.send(state["server"]), ctx.chain.client_view(state["chain"])

@@ -138,10 +138,10 @@ def _check_place(experiment: Experiment, attack: Attack, algorithm: Algorithm, r
         )
     if not attack.crafts:
         return
-    if (why := round.refuses("attack")) is not None:
+    if (why := round.traits().refuses.get("attack")) is not None:
         raise ConfigError(f"attack.name: {name} makes up updates, and {why}")
     instead = "Use an attack on data (label_flip, label_swap, or backdoor with boost = 1)"
-    if round.per_client:
+    if round.traits().per_client:
         raise ConfigError(
             f"attack.name: {name} replaces what a server receives, and in this round neighbours mix models without "
             f"one, or the server has several. {instead}, or round.name = 'central'."

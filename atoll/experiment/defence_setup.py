@@ -81,7 +81,7 @@ class WithoutServer:
 def in_trust(round: Round, experiment: Experiment, reducer: Reducer[Any], algorithm: Algorithm, clients: int) -> Round:
     """The round with the server's own update, where the reducer asks for one; of so many clients."""
     name, share = experiment.reducer["name"], root_share(experiment)
-    if share is not None and round.per_client:
+    if share is not None and round.traits().per_client:
         raise ConfigError(
             "server.root: gives a server data of its own, and in this round there is none. Use round.name = 'central', "
             "or leave it out."

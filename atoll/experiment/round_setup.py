@@ -25,7 +25,7 @@ def around(experiment: Experiment, round: Round, task: Supervised, model: Model,
 
 def check_told(round: Round, chain: Chain, private: bool) -> None:
     """What clients say beside their updates has no noise on it."""
-    told = round.tells()
+    told = round.traits().tells
     if told is not None and (private or chain.mechanisms()):
         raise ConfigError(
             f"round.name: in this round a client tells the server {told}, which noise on its updates or gradients does "

@@ -122,7 +122,7 @@ def in_secret(round: Round, experiment: Experiment, algorithm: Algorithm, model:
     table = experiment.secure
     if table is None:
         return round
-    if (why := round.refuses("secure")) is not None:
+    if (why := round.traits().refuses.get("secure")) is not None:
         raise ConfigError(f"secure: {why}")
     _check_composition(experiment, algorithm, model)
     level = table.level or 0
@@ -132,12 +132,12 @@ def in_secret(round: Round, experiment: Experiment, algorithm: Algorithm, model:
             f"secure: bounds a sum by how many clients are in it, and cohort.name = {experiment.cohort['name']!r} has "
             "no fixed number of them. Use cohort.name = 'fixed' or 'everyone'."
         )
-    if round.sums_differ and isinstance(table.threshold, int):
+    if round.traits().sums_differ and isinstance(table.threshold, int):
         raise ConfigError(
             f"secure.threshold: {table.threshold} would be for every sum, and here they have different numbers of "
             "clients. Use a share, such as threshold = 0.7."
         )
-    protocol = _built(table, table.threshold) if round.sums_differ else make_protocol(table, clients)
+    protocol = _built(table, table.threshold) if round.traits().sums_differ else make_protocol(table, clients)
     least = protocol.least(clients)
     if least > clients:
         raise ConfigError(
@@ -247,7 +247,7 @@ def secure_notes(experiment: Experiment, chain: Chain, spec: Spec, round: Round)
         )
     if table.insecure_seed:
         notes.insert(0, INSECURE)
-    if round.selects_by_time and table.seconds is None:
+    if round.traits().selects_by_time and table.seconds is None:
         notes.append(
             "secure.seconds: what the protocol takes on the clock is measured on this machine when the run begins, and "
             "time decides who is in which sum: another run of this file may have other clients in a sum. For a run "

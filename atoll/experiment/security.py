@@ -53,10 +53,10 @@ def security_of(setup: BuiltRun) -> SecurityStatement:
         return SecurityStatement(0, f"{name} gathers all data in one place", "all data", "nothing")
     if not tree.leaves(setup.update_like()):
         return SecurityStatement(3, f"with {name} clients send nothing", "nothing", "nothing")
-    if setup.round.per_client:
+    if setup.round.traits().per_client:
         seen = "the models of its neighbours, as they are"
         return SecurityStatement(1, "there is no server, and neighbours see each other's models", "there is none", seen)
-    if not setup.round.has_server:
+    if not setup.round.traits().has_server:
         seen = "partial sums of updates, and in some plans single ones, as they are"
         return SecurityStatement(
             1, "there is no server, and clients see each other's partial sums", "there is none", seen
@@ -90,7 +90,7 @@ def _of_protocol(setup: BuiltRun) -> SecurityStatement:
         noise = f", with the noise of {' and '.join(shared)} (drawn once here for the shares of all)"
     learns = _clause(said.server_learns)
     reason = f"{name}: the server learns {learns}"
-    if setup.round.sums_differ:  # edges are the protocol's servers
+    if setup.round.traits().sums_differ:  # edges are the protocol's servers
         learns = f"sums over the clients of edges, each of which learns {learns}, of its own"
         reason = (
             f"{name}: every edge learns {_clause(said.server_learns)}, of its own clients; those above, sums of edges"

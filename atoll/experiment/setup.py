@@ -244,7 +244,7 @@ def assemble(
     reading = training.sizes, local.batch, local.max_steps
     topology = KnowledgeTransfer.around(topology, algorithm, chain, *reading)
     population, sampler = _clients(experiment, training, algorithm.traits().pooled, topology)
-    if local.privacy is not None and (why := topology.refuses("local.privacy")) is not None:
+    if local.privacy is not None and (why := topology.traits().refuses.get("local.privacy")) is not None:
         raise ConfigError(f"local.privacy: {why}")
     participation = sampler.sample(population.size, 0, rng.key(experiment.seed, "cohort"))[1]
     apart = participation.min_separation or 1
@@ -284,7 +284,7 @@ def assemble(
     check_bounded(experiment, chain, setup.spec())
     reducer = bounded(reducer, attack, chain, setup.spec())
     said = [*attack_notes(attack, chain, setup.spec()), *secure_notes(experiment, chain, setup.spec(), round)]
-    notes = [*setup.notes, *advice, *said, *round.cautions()]
+    notes = [*setup.notes, *advice, *said, *round.traits().cautions]
     return replace(setup, chain=chain, privacy=privacy, watched=seen, notes=notes, reducer=reducer)
 
 

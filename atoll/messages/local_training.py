@@ -91,7 +91,7 @@ class LocalTraining:
 
     def train(self, number: int, id: int, broadcast: Tree) -> Trained:
         """One client's round, from what it was sent."""
-        ctx, alone = self.context(number), self.setup.round.per_client
+        ctx, alone = self.context(number), self.setup.round.traits().per_client
         sent, view = ((_stacked(x) if alone else x) for x in (broadcast["sent"], broadcast["view"]))
         request = ctx.train(sent, view, torch.tensor([id]), client_key(self.key(number)), per_client=alone)
         with arithmetic(self.setup.device, self.setup.choice.precision):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from atoll.clock import Clock, Floats, Overhead, Timeline
-from atoll.core import Algorithm, Context, Model, Outcome, Part, Reducer, Round, Summation, Task, Transform
+from atoll.core import Algorithm, Context, Model, Outcome, Reducer, Round, RoundTraits, Summation, Task, Transform
 from atoll.tree import Tree
 
 S = TypeVar("S")
@@ -21,24 +21,11 @@ class RoundAround(Round):
 
     inner: Round
 
-    @property
-    def per_client(self) -> bool:
-        return self.inner.per_client
-
-    @property
-    def has_server(self) -> bool:
-        return self.inner.has_server
-
-    @property
-    def sends_rows(self) -> bool:
-        return self.inner.sends_rows
+    def traits(self) -> RoundTraits:
+        return self.inner.traits()
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         return self.inner.reducer(named)
-
-    @property
-    def partial(self) -> bool:
-        return self.inner.partial
 
     def for_task(self, task: Task, model: Model) -> Round:
         return replace(self, inner=self.inner.for_task(task, model))
@@ -48,12 +35,6 @@ class RoundAround(Round):
 
     def check_population(self, population: int) -> None:
         self.inner.check_population(population)
-
-    def tells(self) -> str | None:
-        return self.inner.tells()
-
-    def cautions(self) -> list[str]:
-        return self.inner.cautions()
 
     def facts(self, population: int) -> dict[str, Any]:
         return self.inner.facts(population)
@@ -65,10 +46,6 @@ class RoundAround(Round):
     def parties(self, level: int, drawn: int | None) -> int | None:
         return self.inner.parties(level, drawn)
 
-    @property
-    def sums_differ(self) -> bool:
-        return self.inner.sums_differ
-
     def summed_by(self, summation: Summation, level: int) -> Round | None:
         inner = self.inner.summed_by(summation, level)
         return None if inner is None else replace(self, inner=inner)
@@ -78,17 +55,6 @@ class RoundAround(Round):
 
     def check_untimed(self) -> None:
         self.inner.check_untimed()
-
-    @property
-    def selects_by_time(self) -> bool:
-        return self.inner.selects_by_time
-
-    @property
-    def sums_per_round(self) -> int:
-        return self.inner.sums_per_round
-
-    def refuses(self, part: Part) -> str | None:
-        return self.inner.refuses(part)
 
     def sampler(self, named: S) -> S:
         return self.inner.sampler(named)

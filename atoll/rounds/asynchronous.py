@@ -21,6 +21,7 @@ from atoll.core import (
     Play,
     Reducer,
     Round,
+    RoundTraits,
     Summation,
     Summed,
     Total,
@@ -88,12 +89,8 @@ class Asynchronous(Round):
     steps: Callable[[Tensor], Tensor] = torch.ones_like  # of each of these clients in one training
     summation: Summation = PlainSummation()  # of those in a buffer
 
-    @property
-    def selects_by_time(self) -> bool:
-        return True
-
-    def refuses(self, part: Part) -> str | None:
-        return self._no_crowd() if part == "secure" else _REFUSED.get(part)
+    def traits(self) -> RoundTraits:
+        return RoundTraits(selects_by_time=True, refuses=_REFUSED | self._no_crowd())
 
     def summed_by(self, summation: Summation, level: int) -> Round | None:
         return replace(self, summation=summation, discount=StalenessDiscount())
@@ -195,19 +192,15 @@ class Asynchronous(Round):
         flights = Flights(*(state["flights"][name].cpu().numpy() for name in Flights._fields))
         return self._flow.step(int(state["version"]), float(state[CLOCK]["now"]), flights, pool.cpu().numpy(), messages)
 
-    def _no_crowd(self) -> str | None:
-        """Why a buffer is none to hide in."""
-        if self.barrier.buffer is None:
-            return (
-                "bounds a sum by how many clients are in it, and a window alone has no such number. Add round.buffer, "
-                "the most of one step."
-            )
-        if self.barrier.buffer == 1:
-            return (
-                "hides a client among those of its sum, and with round.buffer = 1 the sum is one client's update. Use "
-                "round.name = 'fedbuff' with a buffer of 3 or more, or leave [secure] out."
-            )
-        return None
+    def _no_crowd(self) -> dict[Part, str]:
+        """Why a buffer is none to hide in, if it is not."""
+        why: dict[int | None, str] = {
+            None: "bounds a sum by how many clients are in it, and a window alone has no such number. Add "
+            "round.buffer, the most of one step.",
+            1: "hides a client among those of its sum, and with round.buffer = 1 the sum is one client's update. Use "
+            "round.name = 'fedbuff' with a buffer of 3 or more, or leave [secure] out.",
+        }
+        return {"secure": why[self.barrier.buffer]} if self.barrier.buffer in why else {}
 
     def _adjusted(
         self, versions: _Versions, came: Flights, newest: Tree, version: int

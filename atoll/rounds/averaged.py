@@ -29,7 +29,7 @@ class Averaged(RoundAround):
     @classmethod
     def around(cls, inner: Round, decay: float, algorithm: Algorithm) -> Averaged:
         """A ConfigError where no server holds a whole model."""
-        if inner.per_client or algorithm.traits().partial:
+        if inner.traits().per_client or algorithm.traits().partial:
             raise ConfigError(
                 "server.ema: averages the server's model over rounds, and here no server holds a whole one. "
                 "Leave it out."

@@ -37,7 +37,7 @@ class Certified(RoundAround):
     @classmethod
     def around(cls, inner: Round, algorithm: Algorithm, *numbers: float, threat: BackdoorThreat) -> Certified:
         """`numbers`: max_norm, std, votes, alpha. A ConfigError where no server holds a whole model."""
-        if inner.per_client or algorithm.traits().partial:
+        if inner.traits().per_client or algorithm.traits().partial:
             raise ConfigError(
                 "server.crfl: clips the server's model, and here no server holds a whole one. Leave it out."
             )

@@ -37,7 +37,7 @@ class Clocked(RoundAround):
     @classmethod
     def around(cls, inner: Round, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Clocked:
         """A ConfigError where there is no server that could wait."""
-        if inner.per_client:
+        if inner.traits().per_client:
             raise ConfigError(
                 "clock: times a server that sends a model and waits for reports, and in this round there is no server. "
                 "Leave [clock] out, or use round.name = 'central'."

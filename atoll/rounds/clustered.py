@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from atoll import rng, tree
 from atoll.algorithms import ModelLosses, model_of
 from atoll.clock import Clock
 from atoll.core import (
+    OWN_MODELS,
     Algorithm,
     Chain,
     Context,
@@ -25,6 +26,7 @@ from atoll.core import (
     Program,
     Reducer,
     Round,
+    RoundTraits,
     Task,
     Traffic,
     Train,
@@ -49,13 +51,8 @@ class Clustered(Round):
 
     clusters: Count = 2
 
-    @property
-    def per_client(self) -> bool:
-        return True
-
-    @property
-    def partial(self) -> bool:
-        return True
+    def traits(self) -> RoundTraits:
+        return replace(OWN_MODELS, partial=True)
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         """The named one, for each cluster's updates."""

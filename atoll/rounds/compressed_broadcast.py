@@ -49,14 +49,14 @@ class CompressedBroadcast(RoundAround):
     @classmethod
     def around(cls, inner: Round, transforms: Sequence[Transform]) -> CompressedBroadcast:
         """A ConfigError where there is no server, or where something is no codec."""
-        if not inner.has_server:
+        if not inner.traits().has_server:
             raise ConfigError(
                 "broadcast: compresses what a server sends to all, and here is none that sends all the same. "
                 "Leave it out."
             )
-        if (why := inner.refuses("broadcast")) is not None:
+        if (why := inner.traits().refuses.get("broadcast")) is not None:
             raise ConfigError(f"broadcast: {why}")
-        if inner.sends_rows:
+        if inner.traits().sends_rows:
             raise ConfigError(
                 "broadcast: compresses one message for all, and here clients of different kinds are sent different "
                 "ones. Leave it out."

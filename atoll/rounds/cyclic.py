@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.clock import Clock
-from atoll.core import Algorithm, Context, Count, Model, Play, Reducer, Round
+from atoll.core import OWN_MODELS, Algorithm, Context, Count, Model, Play, Reducer, Round, RoundTraits
 from atoll.errors import ConfigError
 from atoll.reducers import Collect, Mean
 from atoll.rounds.hand_over_clock import CycleClocked
@@ -32,9 +32,8 @@ class CyclicTransfer(Round):
     rings: Count = 1
     order: Literal["fixed", "shuffled"] = "fixed"  # by number, or drawn anew in every round
 
-    @property
-    def per_client(self) -> bool:
-        return True
+    def traits(self) -> RoundTraits:
+        return OWN_MODELS
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         return one_update_at_a_time(named, "cyclic")

@@ -18,6 +18,7 @@ from atoll.core import (
     Play,
     Reducer,
     Round,
+    RoundTraits,
     SetByBind,
     Stack,
     Task,
@@ -53,9 +54,8 @@ class FedMA(Round):
         check_exchangeable(layers, model)
         return replace(self, layers=layers)
 
-    @property
-    def sends_rows(self) -> bool:
-        return self.own_start
+    def traits(self) -> RoundTraits:
+        return RoundTraits(sends_rows=self.own_start)
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         if not isinstance(named, Mean):

@@ -22,6 +22,7 @@ from atoll.core import (
     Play,
     Reducer,
     Round,
+    RoundTraits,
     Summation,
     Summed,
     Traffic,
@@ -57,6 +58,7 @@ _SHARES = (
     "that all rely on, or hide its report among fewer. Leave [secure] out, or say secure.level = 1: every edge then "
     "adds the noise itself."
 )
+_NOISE: tuple[Part, ...] = ("noise", "local.privacy")
 _ROUNDS = "Use round.rounds = [1], or round.name = 'central'."
 
 
@@ -80,19 +82,12 @@ class Hierarchical(Round):
     summation: Summation = PlainSummation()
     level: int = 0
 
-    @property
-    def sums_per_round(self) -> int:
-        return self.edges.turns
-
-    def refuses(self, part: Part) -> str | None:
-        if part in ("noise", "local.privacy"):
-            many = f"a client is in {self.edges.turns} sums of one round, which is not accounted. {_ROUNDS}"
-            return many if self.edges.turns > 1 else _SHARES if self._of_clients else None
-        return _REFUSED.get(part)
-
-    @property
-    def sums_differ(self) -> bool:
-        return True
+    def traits(self) -> RoundTraits:
+        turns, cautions, refused = self.edges.turns, self.transforms.cautions(), dict(_REFUSED)
+        if turns > 1 or self._of_clients:
+            many = f"a client is in {turns} sums of one round, which is not accounted. {_ROUNDS}"
+            refused |= dict.fromkeys(_NOISE, many if turns > 1 else _SHARES)
+        return RoundTraits(sums_per_round=turns, sums_differ=True, cautions=tuple(cautions), refuses=refused)
 
     def parties(self, level: int, drawn: int | None) -> int | None:
         most = most_in_sum(self.edges, level)
@@ -104,9 +99,6 @@ class Hierarchical(Round):
         most = most_in_sum(self.edges, level)
         transforms = self.transforms.with_residues(level - 1, summation.residues, self.edges, most)
         return replace(self, summation=summation, level=level, transforms=transforms)
-
-    def cautions(self) -> list[str]:
-        return self.transforms.cautions()
 
     def check(self, algorithm: Algorithm) -> None:
         name = type(algorithm).__name__

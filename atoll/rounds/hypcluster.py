@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.algorithms import model_of
-from atoll.core import Context, Count, Model, Play, Whole
+from atoll.core import Context, Count, Model, Play, RoundTraits, Whole
 from atoll.rounds.clustered import CLUSTER, Clustered, bytes_of_models, choose, perturbed
 from atoll.rounds.ifca import with_choice
 from atoll.rounds.server_stack import sent_rows, stacked_servers, step_groups
@@ -33,8 +33,8 @@ class HypCluster(Clustered):
     scale: Annotated[float, Field(gt=0)] = 0.1
     choose_steps: Count | None = 4
 
-    def tells(self) -> str | None:
-        return "which of the hypotheses fits it best" if self.clusters > 1 else None
+    def traits(self) -> RoundTraits:
+        return replace(super().traits(), tells="which of the hypotheses fits it best" if self.clusters > 1 else None)
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         state = stacked_servers(ctx, [model] * self.clusters, key)

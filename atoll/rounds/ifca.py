@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng
-from atoll.core import Columns, Context, Count, Model, Outcome, Play, Traffic
+from atoll.core import Columns, Context, Count, Model, Outcome, Play, RoundTraits, Traffic
 from atoll.rounds.clustered import CLUSTER, Clustered, bytes_of_models, choose, drawn_like, index_bytes
 from atoll.rounds.server_stack import sent_rows, stacked_servers, step_groups
 from atoll.rounds.server_step import client_key
@@ -26,8 +26,8 @@ class Ifca(Clustered):
 
     choose_steps: Count | None = None
 
-    def tells(self) -> str | None:
-        return "which of the models fits it best" if self.clusters > 1 else None
+    def traits(self) -> RoundTraits:
+        return replace(super().traits(), tells="which of the models fits it best" if self.clusters > 1 else None)
 
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         others = [drawn_like(model, rng.fold_name(key, "cluster", k)) for k in range(1, self.clusters)]

@@ -24,6 +24,7 @@ from atoll.core import (
     Program,
     Reducer,
     Round,
+    RoundTraits,
     Traffic,
     Train,
     Trained,
@@ -87,12 +88,8 @@ class KnowledgeTransfer(Round):
         read = sizes if max_steps is None else sizes.clamp(max=max_steps * width)
         return cls(read, -(-largest // width))
 
-    @property
-    def sends_rows(self) -> bool:
-        return True
-
-    def refuses(self, part: Part) -> str | None:
-        return _REFUSED[part]
+    def traits(self) -> RoundTraits:
+        return RoundTraits(sends_rows=True, refuses=_REFUSED)
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         if not isinstance(named, Mean):

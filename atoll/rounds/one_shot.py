@@ -12,7 +12,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.algorithms import model_of
 from atoll.clock import Clock
-from atoll.core import Algorithm, Columns, Context, Model, Outcome, Play, Reducer, Round
+from atoll.core import OWN_MODELS, Algorithm, Columns, Context, Model, Outcome, Play, Reducer, Round, RoundTraits
 from atoll.rounds.cyclic import one_update_at_a_time, refuse_common_state
 from atoll.rounds.hand_over_clock import AloneClocked
 from atoll.rounds.server_stack import device_of, sent_rows, stacked_servers, step_alone
@@ -32,9 +32,8 @@ class OneShot(Round):
     averaging: FedAvg's first round. It keeps a model for each client.
     """
 
-    @property
-    def per_client(self) -> bool:
-        return True
+    def traits(self) -> RoundTraits:
+        return OWN_MODELS
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         return one_update_at_a_time(named, "one_shot")

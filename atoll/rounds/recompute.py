@@ -25,7 +25,7 @@ class Recompute(RoundAround):
     @classmethod
     def around(cls, inner: Round, statistics: Algorithm, buffers: Tree) -> Recompute:
         """`buffers` are those of the model."""
-        if inner.per_client:
+        if inner.traits().per_client:
             raise ConfigError(
                 "task.batch_norm: 'recompute' estimates statistics of one server's model, and in this round "
                 "every client has its own. Use 'average' or 'local', or round.name = 'central'."

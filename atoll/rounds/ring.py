@@ -12,7 +12,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.algorithms import model_of
 from atoll.clock import Clock
-from atoll.core import Algorithm, Context, Model, Outcome, Play, Reducer, Round
+from atoll.core import OWN_MODELS, Algorithm, Context, Model, Outcome, Play, Reducer, Round, RoundTraits
 from atoll.rounds.cyclic import one_update_at_a_time, refuse_common_state
 from atoll.rounds.hand_over_clock import RingClocked
 from atoll.rounds.server_stack import device_of, sent_rows, stacked_servers, step_alone
@@ -29,9 +29,8 @@ class Ring(Round):
     model has been everywhere. The model that is measured is the mean of all; clients measure their own.
     """
 
-    @property
-    def per_client(self) -> bool:
-        return True
+    def traits(self) -> RoundTraits:
+        return OWN_MODELS
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         return one_update_at_a_time(named, "ring")

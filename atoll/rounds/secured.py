@@ -32,7 +32,7 @@ class Secured(RoundAround):
     @classmethod
     def around(cls, inner: Round, summation: Summation) -> Secured:
         """A ConfigError where there is no server that could sum."""
-        if not inner.has_server:
+        if not inner.traits().has_server:
             raise ConfigError(
                 "secure: lets a server learn a sum and nothing else, and in this round there is no server that sums "
                 "all of them. "

@@ -19,6 +19,7 @@ from atoll.core import (
     Play,
     Reducer,
     Round,
+    RoundTraits,
     Spec,
     Traffic,
     Train,
@@ -52,7 +53,7 @@ class SentByGroup(RoundAround):
         groups, name = algorithm.traits().groups, type(algorithm).__name__
         if groups is None:
             return inner
-        if inner.per_client:
+        if inner.traits().per_client:
             raise ConfigError(
                 f"round.name: {name} averages clients of different kinds on a server, and in this round there is none. "
                 "Use round.name = 'central'."
@@ -63,9 +64,8 @@ class SentByGroup(RoundAround):
             _check_messages(chain, name)
         return cls(inner, group_of_clients(groups.shares, population, rng.key(seed, "groups")), parts)
 
-    @property
-    def sends_rows(self) -> bool:
-        return True
+    def traits(self) -> RoundTraits:
+        return replace(self.inner.traits(), sends_rows=True)
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         inner = self.inner.reducer(named)

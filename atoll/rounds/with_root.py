@@ -28,12 +28,12 @@ class WithRoot(RoundAround):
     @classmethod
     def around(cls, inner: Round, client: int) -> WithRoot:
         """A ConfigError where there is no server."""
-        if not inner.has_server:
+        if not inner.traits().has_server:
             raise ConfigError(
                 "server.root: gives a server data of its own, and in this round there is none. "
                 "Use round.name = 'central', or leave it out."
             )
-        if (why := inner.refuses("server.root")) is not None:
+        if (why := inner.traits().refuses.get("server.root")) is not None:
             raise ConfigError(f"server.root: {why}")
         return cls(inner, client)
 

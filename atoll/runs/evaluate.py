@@ -78,8 +78,8 @@ class Evaluator:
         self.ids = measured_clients(setup)
         traits = setup.algorithm.traits()
         self.after = self.table.after and not traits.pooled
-        self.personal = traits.personal or setup.round.per_client
-        self.partial = traits.partial or setup.round.partial
+        self.personal = traits.personal or setup.round.traits().per_client
+        self.partial = traits.partial or setup.round.traits().partial
         self.better = {k: m.better for k, m in setup.metrics.items()}
         self.snapshot = Program(setup.snapshot, Chain(), Collect(), setup.model)
 
@@ -150,7 +150,7 @@ class Evaluator:
         """What each of these clients predicts with, before or after training."""
         sent, _ = self.setup.round.broadcast(ctx, state, ids)
         settings = {"algorithm": {"inner": ctx.settings["algorithm"]}, "chain": {}}
-        steps, per_client = None if trained else 0, self.setup.round.sends_rows
+        steps, per_client = None if trained else 0, self.setup.round.traits().sends_rows
         asked = Train(self.snapshot, settings, sent, {}, ids, key, key, per_client, None, steps, "read")
         pending = yield Evaluate(on, ids, snapshot=asked)
         answer: Evaluated = pending.result()

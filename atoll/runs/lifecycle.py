@@ -199,6 +199,7 @@ def _ranks(world: World) -> Info:
 def about(loop: RunLoop) -> Info:
     """What run.json says, but for the status."""
     setup, experiment, engine = loop.setup, loop.experiment, loop.own
+    traits, topology = setup.algorithm.traits(), setup.round.traits()
     sizes, names = setup.training.sizes.double(), setup.training.client_names
     asked = {"memory_gb": loop.place.choice.memory_gb, "spill": loop.place.choice.spill}
     choice = {**engine.choice(), **{k: v for k, v in asked.items() if v is not None}}
@@ -228,7 +229,7 @@ def about(loop: RunLoop) -> Info:
         "engine": {"name": engine.name, "reason": reason, "choice": choice, "together": loop.together},
         "metric": setup.metric,
         "better": {name: metric.better for name, metric in setup.metrics.items()},
-        "personal": setup.algorithm.traits().personal or setup.algorithm.traits().partial or setup.round.partial,
+        "personal": traits.personal or traits.partial or topology.partial,
         "security": security_of(setup).written(),
         **({} if setup.attack is None else {"attack": setup.attack.written()}),
         **setup.round.facts(setup.population.size),

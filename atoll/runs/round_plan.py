@@ -113,7 +113,7 @@ class RoundPlan:
             ids, order = torch.arange(min(8, setup.population.size)), rng.key(self.seed, "trial")
         ids = ids[: setup.round.most_at_once(len(ids))]
         sent, seen = setup.round.broadcast(ctx, state, ids)
-        request = ctx.train(sent, seen, ids, rng.key(self.seed, "trial"), per_client=setup.round.sends_rows)
+        request = ctx.train(sent, seen, ids, rng.key(self.seed, "trial"), per_client=setup.round.traits().sends_rows)
         return replace(request, order=order)
 
     def _on_device(self, algorithm: Algorithm, chain: Chain) -> Tree:

@@ -83,7 +83,7 @@ class UsableModel:
     def _of_client(self, setup: Setup, client: Client) -> Tree:
         """What a client predicts with: its part of the checkpoint, and what the server would send it."""
         traits = setup.algorithm.traits()
-        if not (traits.personal or traits.partial or setup.round.per_client):
+        if not (traits.personal or traits.partial or setup.round.traits().per_client):
             raise ConfigError(
                 f"client: with {setup.experiment.algorithm['name']} clients have no models of their own. Leave it out."
             )
@@ -94,7 +94,7 @@ class UsableModel:
         own = self._rows(saved, RowLayout(plan.client_rows), number) or plan.client_rows
         ctx, ids = plan.context(saved.rounds), torch.tensor([number])
         sent, _ = setup.round.broadcast(ctx, saved.round, ids)
-        sent = tree.rows(sent, 0) if setup.round.sends_rows else sent
+        sent = tree.rows(sent, 0) if setup.round.traits().sends_rows else sent
         state: Tree = setup.task.state(model_of(ctx.algorithm.start(sent, own["algorithm"])))
         return state
 

@@ -101,7 +101,7 @@ class Federation:
         ctx, who = self.context(ids), torch.tensor(ids, dtype=torch.int64)
         sent, seen = self.round.broadcast(ctx, self.state, who)
         key = rng.key("round", self.number)
-        return ctx.train(sent, seen, who, key, per_client=self.round.sends_rows, **more)
+        return ctx.train(sent, seen, who, key, per_client=self.round.traits().sends_rows, **more)
 
     def everyone(self) -> range:
         return range(self.store.size)

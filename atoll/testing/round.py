@@ -114,7 +114,7 @@ def check_transforms(
     need(bool(calls), f"{name}: state of transforms is in the round's state", "none", "a leaf", "state that is dropped")
     cause = "the chain's new state is not returned"
     most = float(calls[0].max())  # once a round; more where a model passes several clients in one
-    least = 2.0 * round.sums_per_round
+    least = 2.0 * round.traits().sums_per_round
     need(most >= least, f"{name}: state of transforms is kept", most, f"at least {least:g}", cause)
     return True
 
@@ -183,6 +183,20 @@ def takes_an_empty_cohort(round: Round, fixture: RoundFixture) -> str:
     return "takes an empty cohort"
 
 
+def declares_itself(round: Round, fixture: RoundFixture) -> str:
+    """What traits say of the broadcast is so, and they do not contradict each other."""
+    made = _made(round, fixture)
+    ctx, traits = made.context(_IDS), made.round.traits()
+    cause = "traits of its own; use OWN_MODELS where clients have models of their own"
+    alone = (traits.per_client, traits.has_server, traits.sends_rows)
+    need(not traits.per_client or alone == (True, False, True), "traits agree", alone, (True, False, True), cause)
+    sent = [made.round.broadcast(ctx, made.state, torch.tensor(_IDS[:n]))[0] for n in (2, 5)]
+    shapes = [[tuple(x.shape) for x in tree.leaves(one)] for one in sent]
+    rows, cause = shapes[0] != shapes[1], "sends_rows is not declared, or was lost by a wrapper"
+    need(rows == traits.sends_rows, "declares whether it broadcasts rows", traits.sends_rows, rows, cause)
+    return "declares what it is"
+
+
 def learns(round: Round, fixture: RoundFixture) -> str:
     """Rounds (on quadratics, where averages are taken) bring the model nearer to where it does not move any more.
 
@@ -192,7 +206,7 @@ def learns(round: Round, fixture: RoundFixture) -> str:
     problem = fixture.to_rest()
     algorithm = fixture.algorithm(problem, 0.1)
     made = federation(problem, algorithm, stack, round=fixture.around(round, algorithm, Chain(), problem))
-    width = len(made.everyone()) if round.selects_by_time else 1
+    width = len(made.everyone()) if round.traits().selects_by_time else 1
     models = [_model(made)["params"]]
     for _ in range(24 + width):
         made.run(made.everyone())
@@ -211,6 +225,7 @@ CHECKS: tuple[Callable[[Round, RoundFixture], str], ...] = (
     goes_on_from_a_checkpoint,
     says_what_happened,
     takes_an_empty_cohort,
+    declares_itself,
     learns,
 )
 

@@ -294,4 +294,4 @@ def test_data_without_classes_is_refused() -> None:
 
 @pytest.mark.parametrize("part", ["noise", "local.privacy", "privacy.canaries"])
 def test_noise_is_refused_since_the_server_sees_examples(part: str) -> None:
-    assert "there is no epsilon" in (made().round.refuses(part) or "")  # type: ignore[arg-type]
+    assert "there is no epsilon" in made().round.traits().refuses[part]  # type: ignore[index]

@@ -193,4 +193,4 @@ def test_transforms_of_whole_updates_are_refused_and_clipping_is_not(name: str) 
     algorithm = heterofl(made)
     with pytest.raises(ConfigError, match=rf"transform.2: {name}"):
         grouped(made, algorithm, chain=Chain((EqualWeights(), ClipL2(1.0), other)))
-    assert grouped(made, algorithm, chain=Chain((EqualWeights(), ClipL2(1.0)))).sends_rows
+    assert grouped(made, algorithm, chain=Chain((EqualWeights(), ClipL2(1.0)))).traits().sends_rows

@@ -1,7 +1,6 @@
 """One run on many processes: the result is that of one process, whoever trains whom, and nobody hangs."""
 
 import json
-import multiprocessing
 import os
 import re
 import shlex
@@ -9,8 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributed import TCPStore
 
 import atoll
 from atoll import tree
@@ -35,13 +32,11 @@ from atoll.rounds import Central
 from atoll.runs import Run
 from atoll.tree import Tree
 from tests.support.marks import slow
+from tests.support.on_ranks import FEDAVG, alike, close, experiment, on_cpu, ranks, together
 from tests.support.waiting import until
 
 ROOT = Path(atoll.__file__).parents[1]
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["atoll.runs", "atoll.cli.main", "atoll.report", "sklearn.datasets", "pytest"])
 NOISY = ["equal_weights", {"name": "clip_l2", "max_norm": 0.5}, {"name": "gaussian_noise", "noise_multiplier": 0.1}]
-FEDAVG = {"name": "fedavg", "lr": 0.1}
 
 
 def normed(inputs: tuple[int, ...], outputs: int) -> nn.Module:
@@ -75,29 +70,8 @@ class Strange(Reducer[Held]):
         return partial.total, state, {}
 
 
-def experiment(**changes: Any) -> dict[str, Any]:
-    return {
-        "rounds": 3,
-        "data": "digits",
-        "partition": {"name": "dirichlet", "clients": 9, "alpha": 0.3},
-        "cohort": {"name": "fixed", "size": 5},
-        "task": {"model": {"name": "mlp", "widths": [8]}},
-        "local": {"max_steps": 6},
-        "algorithm": FEDAVG,
-        "engine": "vector",
-        "evaluate": {"every": 3, "holdout": 0.2, "batch": 100},
-        "checkpoint": {"every": 2},
-        **changes,
-    }
-
-
 CPU = ["--device", "cpu"]
 PLATEAU = {"name": "plateau", "start": 0.1, "patience": 1, "threshold": 0.9}
-
-
-def on_cpu(given: Any, folder: Path, resume: bool = False) -> Run:
-    """The same on machines with and without a GPU."""
-    return atoll.run(given, folder, resume=resume, device="cpu")
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -154,20 +128,20 @@ def test_the_longest_go_first_to_whom_has_least_to_do() -> None:
 
 def test_greedy_is_within_four_thirds_of_the_best() -> None:
     rng = np.random.default_rng(0)
-    for ranks in (2, 3, 8):
+    for world in (2, 3, 8):
         costs = rng.lognormal(1, 1.5, 100).tolist()
-        loads = np.bincount(greedy(costs, ranks), costs, ranks)
-        assert loads.max() <= 4 / 3 * max(sum(costs) / ranks, max(costs))
+        loads = np.bincount(greedy(costs, world), costs, world)
+        assert loads.max() <= 4 / 3 * max(sum(costs) / world, max(costs))
 
 
 def test_homes_are_even_in_clients_and_in_steps() -> None:
     steps = torch.from_numpy(np.random.default_rng(0).lognormal(2, 1, 1000)).ceil().long()
-    for ranks in (2, 3, 7):
-        homes = deal(steps, ranks)
+    for world in (2, 3, 7):
+        homes = deal(steps, world)
         clients, load = torch.bincount(homes), torch.bincount(homes, steps.double())
         assert clients.max() - clients.min() <= 1
         assert load.max() - load.min() <= steps.max()
-        assert torch.equal(homes, deal(steps, ranks))
+        assert torch.equal(homes, deal(steps, world))
 
 
 def test_the_base_cost_is_found_in_the_seconds_of_past_rounds() -> None:
@@ -243,38 +217,6 @@ def test_ranks_on_a_machine_divide_its_cores(monkeypatch: pytest.MonkeyPatch) ->
 
 
 # ----------------------------------------------------------------------------------------------------- with processes
-
-
-def rank_of_many(rank: int, size: int, port: int, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """What torchrun does for a process, and then the work."""
-    names = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
-    os.environ.update({k: str(v) for k, v in names.items()}, MASTER_ADDR="127.0.0.1", ATOLL_TIMEOUT="60")
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # the launcher holds the store
-    work(rank, *args)
-
-
-@contextmanager
-def ranks(size: int, work: Callable[..., Any], *args: Any) -> Iterator[list[Any]]:
-    """So many processes at the same work; none is left behind."""
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    started = [PROCESSES.Process(target=rank_of_many, args=(r, size, store.port, work, args)) for r in range(size)]
-    for p in started:
-        p.start()
-    try:
-        yield started
-        for p in started:
-            p.join(120)
-            assert p.exitcode is not None, "hangs"
-    finally:
-        for p in started:
-            p.kill()
-            p.join()
-
-
-def together(size: int, work: Callable[..., Any], *args: Any) -> None:
-    with ranks(size, work, *args) as started:
-        pass
-    assert [p.exitcode for p in started] == [0] * size
 
 
 def many_runs(rank: int, folder: Path, given: dict[str, dict[str, Any]]) -> None:
@@ -373,33 +315,6 @@ def many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp(f"on {request.param} ranks")
     together(request.param, many_runs, folder, KINDS)
     return request.param, folder
-
-
-def close(a: Any, b: Any, tolerance: float = 2e-5) -> None:
-    for (path, x), (_, y) in zip(tree.paths(a), tree.paths(b), strict=True):
-        torch.testing.assert_close(x, y, rtol=tolerance, atol=tolerance, msg=lambda m, path=path: f"{path}: {m}")
-
-
-def alike(ours: Run, theirs: Run) -> None:
-    """The same run but for the order of float sums: models, memories, metrics (counts exactly) and records."""
-    close(ours.params, theirs.params)
-    saved = [torch.load(r.folder / "checkpoint.pt", weights_only=True) for r in (ours, theirs)]
-    close(saved[0]["parts"], saved[1]["parts"])
-    assert saved[0]["round"] == saved[1]["round"]
-    assert ours.status == theirs.status
-    for a, b in zip(ours.history, theirs.history, strict=True):
-        assert a.keys() == b.keys()
-        for k in ("round", "cohort", "bytes", "settings", "dropped", "accuracy"):
-            assert a.get(k) == b.get(k), k
-        for k in ("train_loss", "loss"):
-            assert a.get(k, 0) == pytest.approx(b.get(k, 0), rel=1e-4), k
-        for k in ("clients", "after"):
-            if k in a:
-                assert a[k]["accuracy"] == b[k]["accuracy"]
-                assert a[k]["loss"] == pytest.approx(b[k]["loss"], rel=1e-4)
-    looks = [json.loads((r.folder / "clients.json").read_text()) for r in (ours, theirs)]
-    assert looks[0]["ids"] == looks[1]["ids"]
-    assert looks[0]["before"]["accuracy"] == looks[1]["before"]["accuracy"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -344,5 +344,5 @@ def test_every_edge_adds_noise_of_its_own_to_its_own_sum() -> None:
 
 def test_a_file_builds_the_round(tmp_path: Path) -> None:
     setup = set_up(Experiment.parse(GIVEN))
-    assert setup.round.sums_per_round == 2
+    assert setup.round.traits().sums_per_round == 2
     assert setup.participation.scheme == "available"

@@ -1,4 +1,7 @@
-"""`[round]` switches the topology, and every other part of a file goes on working or is refused with the reason."""
+"""`[round]` switches the topology, and every other part of a file goes on working or is refused with the reason.
+
+So it is with methods whose clients train other models than one that all of them average.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +10,8 @@ import pytest
 
 import atoll
 from atoll.errors import ConfigError
-from atoll.rounds import ROUNDS
+from tests.support.every_round import EVERY_ROUND, TIMED
+from tests.support.other_models import OTHER_MODELS
 
 GIVEN: dict[str, Any] = {
     "rounds": 2,
@@ -20,13 +24,6 @@ GIVEN: dict[str, Any] = {
     "checkpoint": {"every": 1},
     "evaluate": {"clients": 0},
 }
-OPTIONS: dict[str, dict[str, Any]] = {
-    "asynchronous": {"concurrency": 6, "buffer": 3},
-    "fedbuff": {"concurrency": 6, "buffer": 3},
-    "fedasync": {"concurrency": 6},
-    "hierarchical": {"edges": [2]},
-}
-TIMED = {"seconds_per_step": 0.01, "devices": "fedeval"}
 CLIP = ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}]
 PARTS: dict[str, dict[str, Any]] = {
     "nothing": {},
@@ -54,31 +51,57 @@ PARTS: dict[str, dict[str, Any]] = {
     "fedrep": {"algorithm": {"name": "fedrep", "lr": 0.1}},
     "loop": {"engine": "loop"},
 }
+NOT_OF_A_METHOD = {name for name, more in PARTS.items() if "algorithm" in more or "round" in more}
 WORK_EVERYWHERE = {"nothing", "cohort", "poisson", "noise of clients", "label_flip", "held out", "ditto", "loop"}
 
 
+TOLD = {"ifca": {"noise of clients"}, "hypcluster": {"noise of clients"}}  # clients tell which model fits them
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ROUNDS)
+@pytest.mark.parametrize("name", EVERY_ROUND)
 def test_every_part_of_a_file_goes_with_a_round_to_the_same_bits_after_a_stop_or_is_refused(name, tmp_path) -> None:
-    """Whatever is no refusal of ours (a crash deep inside, say) fails."""
-    works, refused = set(), {}
-    for part, more in PARTS.items():
-        file = {"round": {"name": name, **OPTIONS.get(name, {})}, **GIVEN, **more}
-        if name in ("asynchronous", "fedbuff", "fedasync"):
-            file.setdefault("clock", TIMED)
-        try:
-            whole = atoll.run(file, tmp_path / part / "whole")
-        except ConfigError as e:
-            refused[part] = str(e)
-            continue
-        again = stopped_and_resumed(file, tmp_path / part / "cut")
-        assert [(h["model"], h["bytes"]) for h in again.history] == [(h["model"], h["bytes"]) for h in whole.history]
-        works.add(part)
-    assert all(": " in why and why.endswith((".", ")")) for why in refused.values()), refused
+    works, refused = tried({part: {**GIVEN, **EVERY_ROUND[name], **more} for part, more in PARTS.items()}, tmp_path)
     assert WORK_EVERYWHERE - TOLD.get(name, set()) <= works, refused
 
 
-TOLD = {"ifca": {"noise of clients"}, "hypcluster": {"noise of clients"}}  # clients tell which model fits them
+# What clients of a method say beside updates, or instead of them, no transform of updates covers.
+ONLY_UPDATES = {"nothing", "clock", "cohort", "poisson", "held out", "loop"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHER_MODELS)
+def test_every_part_of_a_file_goes_with_other_models_to_the_same_bits_after_a_stop_or_is_refused(
+    name, tmp_path
+) -> None:
+    parts = {part: more for part, more in PARTS.items() if part not in NOT_OF_A_METHOD}
+    works, refused = tried({part: merged(OTHER_MODELS[name], more) for part, more in parts.items()}, tmp_path)
+    assert works >= ONLY_UPDATES, refused
+
+
+def merged(method: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """The file of a method with one more part; what both say of a server stands side by side."""
+    server = {**method.get("server", {}), **more.get("server", {})}
+    return {**GIVEN, **method, **more, **({"server": server} if server else {})}
+
+
+def tried(files: dict[str, dict[str, Any]], folder: Path) -> tuple[set[str], dict[str, str]]:
+    """Which run, and go on to the same bits after a stop, and why the others are refused.
+
+    Whatever is no refusal of ours (a crash deep inside, say) fails.
+    """
+    works, refused = set(), {}
+    for part, file in files.items():
+        try:
+            whole = atoll.run(file, folder / part / "whole")
+        except ConfigError as e:
+            refused[part] = str(e)
+            continue
+        again = stopped_and_resumed(file, folder / part / "cut")
+        assert [(h["model"], h["bytes"]) for h in again.history] == [(h["model"], h["bytes"]) for h in whole.history]
+        works.add(part)
+    assert all(": " in why and why.endswith((".", ")")) for why in refused.values()), refused
+    return works, refused
 
 
 def stopped_and_resumed(file: dict[str, Any], folder: Path) -> atoll.Run:

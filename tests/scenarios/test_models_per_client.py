@@ -10,6 +10,7 @@ from atoll.errors import ConfigError, SpecError
 from atoll.experiment import Experiment, set_up
 from atoll.records import RunFolder
 from atoll.runs import RunLoop
+from tests.support.other_models import OTHER_MODELS
 
 
 def experiment(algorithm: dict[str, Any], **changes: Any) -> Experiment:
@@ -28,30 +29,13 @@ def experiment(algorithm: dict[str, Any], **changes: Any) -> Experiment:
     )
 
 
-METHODS: dict[str, dict[str, Any]] = {
-    "heterofl": {"algorithm": {"name": "heterofl", "widths": [1.0, 0.5]}},
-    "feddf": {"algorithm": {"name": "feddf", "steps": 2}, "server": {"root": 0.1}},
-    "fedmd": {"algorithm": {"name": "fedmd", "widths": [1.0, 0.5]}, "server": {"root": 0.1}},
-    "fedmd of kinds": {
-        "algorithm": {"name": "fedmd", "kinds": 2},
-        "server": {"root": 0.1},
-        "task": {"model": {"name": "one_of", "of": [{"name": "mlp", "widths": [8]}, {"name": "linear"}]}},
-    },
-    "fedma": {"algorithm": {"name": "fedavg"}, "round": {"name": "fedma"}},
-    "fednas": {"algorithm": {"name": "fednas"}, "task": {"model": {"name": "supernet", "channels": 2}}},
-    "fedgan": {"algorithm": {"name": "fedgan"}, "task": {"model": {"name": "gan", "width": 8}}},
-    "fedgkt": {"algorithm": {"name": "fedgkt"}, "task": {"model": {"name": "gkt", "features": 4, "widths": [8]}}},
-    "pseudo_labels": {"algorithm": {"name": "pseudo_labels", "labelled": 0.5}},
-}
-
-
 def loop(method: str, folder: Path, **changes: Any) -> RunLoop:
-    setup = set_up(experiment(**{**METHODS[method], **changes}), device="cpu")
+    setup = set_up(experiment(**{**OTHER_MODELS[method], **changes}), device="cpu")
     folder.mkdir(exist_ok=True)
     return RunLoop(setup, RunFolder(folder))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", OTHER_MODELS)
 def test_a_resumed_run_goes_on_with_the_same_bits(method: str, tmp_path: Path) -> None:
     whole = loop(method, tmp_path / "whole")
     for _ in range(3):
@@ -108,7 +92,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("method", "changes", "advice"), REFUSED)
 def test_what_does_not_go_together_is_refused_with_advice(method: str, changes: dict[str, Any], advice: str) -> None:
-    changes = {k: v for k, v in {**METHODS[method], **changes}.items() if v is not None}
+    changes = {k: v for k, v in {**OTHER_MODELS[method], **changes}.items() if v is not None}
     with pytest.raises((ConfigError, SpecError), match=advice):
         set_up(experiment(**changes), device="cpu")
 
@@ -141,7 +125,7 @@ def test_all_of_an_update_in_top_k_is_the_update_and_a_tenth_of_it_is_fewer_byte
 @pytest.mark.parametrize("method", AVERAGED)
 def test_clipping_bounds_all_that_a_round_moves_and_noise_has_an_epsilon(method: str, tmp_path: Path) -> None:
     clip: list[Any] = ["equal_weights", {"name": "clip_l2", "max_norm": 0.01}]
-    given = {**METHODS[method]["algorithm"], **({"labelled": 0.9} if method == "pseudo_labels" else {})}
+    given = {**OTHER_MODELS[method]["algorithm"], **({"labelled": 0.9} if method == "pseudo_labels" else {})}
     made = loop(method, tmp_path / "clipped", transform=clip, algorithm=given, partition={"name": "iid", "clients": 1})
     before = made.setup.model["params"]
     made.next_round()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import atoll
 from atoll import rng, tree
-from atoll.core import Context, Model, Outcome, Play, Round, Traffic
+from atoll.core import Context, Model, Outcome, Play, Round, RoundTraits, Traffic
 from atoll.engines import Loop, Threads, Vector
 from atoll.errors import ConfigError, ConformanceError
 from atoll.reducers import REDUCERS
@@ -192,9 +192,28 @@ class DividesByNobody(OneServer):
         return {"server": ctx.algorithm.apply(state["server"], total, key), "chain": chain, "reducer": reducer}
 
 
+class RowsUnsaid(OneServer):
+    def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
+        sent, seen = super().broadcast(ctx, state, ids)
+        return tree.stack(sent, len(ids)), seen
+
+    def run(self, ctx: Context, state: Tree, key: Tensor) -> Play:
+        ids, participation = ctx.sample()
+        trained = yield ctx.train(*self.broadcast(ctx, state, ids), ids, client_key(key), per_client=True)
+        state = self.stepped(ctx, state, trained, key)
+        return state, Outcome(ids, participation, trained.examples, trained.columns, Traffic(0, 0))
+
+
+class OwnModelsWithAServer(OneServer):
+    def traits(self) -> RoundTraits:
+        return RoundTraits(per_client=True)
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
+        (RowsUnsaid, "declares whether it broadcasts rows"),
+        (OwnModelsWithAServer, "traits agree"),
         (ForgetsTheServerSide, "the server's half of transforms is run"),
         (ForgetsTheState, "state of transforms is kept"),
         (DrawsInOrder, "gives the same twice"),

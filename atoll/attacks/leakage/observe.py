@@ -170,7 +170,7 @@ def _part(setup: Setup, means: Tree) -> str:
 def _refuse(setup: Setup, number: int) -> None:
     """What cannot be attacked so, with what can."""
     name, traits = setup.experiment.algorithm["name"], setup.algorithm.traits()
-    if traits.pooled or not setup.round.has_server:
+    if traits.pooled or not setup.round.traits().has_server:
         why = "all data is pooled" if traits.pooled else "there is no server"
         raise ConfigError(f"algorithm: with {name} {why}, so no client sends an update. Attack a run with a server.")
     if not 1 <= number <= setup.experiment.rounds:

@@ -125,7 +125,7 @@ def _plant_canaries(setup: RunSetup) -> Planted | None:
     table = setup.experiment.privacy
     if table is None or not table.canaries:
         return None
-    if (why := setup.round.refuses("privacy.canaries")) is not None:
+    if (why := setup.round.traits().refuses.get("privacy.canaries")) is not None:
         raise ConfigError(f"privacy.canaries: {why}")
     size, seed = setup.population.size, setup.experiment.seed
     return Planted.plant(table.canaries, setup.update_like(), setup.sampler, size, seed, setup.device)
@@ -161,9 +161,9 @@ def _check_chain(setup: RunSetup, chain: Chain, bound: Chain) -> None:
             "clock.dropout_by_labels: who is in the sum would depend on labels, which the noise is to protect. "
             "Use dropout_by_size (sizes are then said to be public), or leave the noise out."
         )
-    if (why := setup.round.refuses("noise")) is not None:
+    if (why := setup.round.traits().refuses.get("noise")) is not None:
         raise ConfigError(f"transform: with noise on updates {why}")
-    if setup.round.selects_by_time and rests_on_everybody(bound):
+    if setup.round.traits().selects_by_time and rests_on_everybody(bound):
         raise ConfigError(
             "round.name: fewer clients than a buffer holds may be in a step, and each adds a share of the noise that "
             "all rely on. Use gaussian_noise, or round.name = 'central'."
@@ -234,7 +234,7 @@ def _assumed(setup: RunSetup) -> tuple[str, ...]:
 def _timed(setup: RunSetup) -> tuple[str, ...]:
     """Who is in the sum must not depend on what the noise protects; how long a client takes depends on its examples."""
     clock = setup.experiment.clock
-    if clock is None or not (clock.selects_by_time or setup.round.selects_by_time):
+    if clock is None or not (clock.selects_by_time or setup.round.traits().selects_by_time):
         return ()
     return ("public: how many examples each client has, by which [clock] decides who reports in time",)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.clock import COUNTED, Clock, DeviceProfile, Timeline, transfer_seconds
-from atoll.core import Context, Model, Outcome, Play, Reducer, Round, Traffic, Transform, transform_name
+from atoll.core import Context, Model, Outcome, Play, Reducer, Round, RoundTraits, Traffic, Transform, transform_name
 from atoll.errors import ConfigError
 from atoll.reducers import Mean
 from atoll.rounds.clocked import NAME, Clocked, refuse_waiting
@@ -34,9 +34,8 @@ class AllReduce(Round):
 
     plan: Plan = "ring"
 
-    @property
-    def has_server(self) -> bool:
-        return False
+    def traits(self) -> RoundTraits:
+        return RoundTraits(has_server=False)
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         if not isinstance(named, Mean):

@@ -14,7 +14,7 @@ from torch import Tensor
 from atoll import rng, tree
 from atoll.algorithms import model_of
 from atoll.clock import Clock
-from atoll.core import Algorithm, Context, Model, Outcome, Play, Reducer, Round, Traffic
+from atoll.core import OWN_MODELS, Algorithm, Context, Model, Outcome, Play, Reducer, Round, RoundTraits, Traffic
 from atoll.errors import ConfigError
 from atoll.reducers import Collect, Mean
 from atoll.rounds.decentralised.fixed_graphs import RingGraph
@@ -80,9 +80,8 @@ class Decentralised(Round):
         """Of a node's message to one neighbour, at most."""
         return wire_bytes(tree.rows(model_of(state["server"]), 0))
 
-    @property
-    def per_client(self) -> bool:
-        return True
+    def traits(self) -> RoundTraits:
+        return OWN_MODELS
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         if not isinstance(named, Mean):

@@ -16,6 +16,7 @@ from atoll.core import (
     Chain,
     Context,
     Model,
+    Part,
     Play,
     Reducer,
     Round,
@@ -33,6 +34,11 @@ from atoll.reducers import HeldMean, Mean
 from atoll.rounds.around import RoundAround
 from atoll.tree import Tree
 from atoll.wire import wire_bytes
+
+_REFUSED: dict[Part, str] = {
+    "server.root": "gives the server an update to compare those of clients with, and here clients differ in kind while "
+    "the server is of none. Use reducer.name = 'mean', or 'median'.",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +71,8 @@ class SentByGroup(RoundAround):
         return cls(inner, group_of_clients(groups.shares, population, rng.key(seed, "groups")), parts)
 
     def traits(self) -> RoundTraits:
-        return replace(self.inner.traits(), sends_rows=True)
+        inner = self.inner.traits()
+        return replace(inner, sends_rows=True, refuses={**inner.refuses, **_REFUSED})
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         inner = self.inner.reducer(named)

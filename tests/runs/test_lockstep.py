@@ -29,7 +29,9 @@ from atoll.runs.evaluate import evaluation_data
 from atoll.runs.lockstep import Lane, lockstep
 from atoll.testing.harness import federation
 from atoll.testing.problems import network
+from tests.support.every_round import EVERY_ROUND
 from tests.support.marks import slow_but
+from tests.support.other_models import OTHER_MODELS
 from tests.support.stateless_engine import StatelessEngine
 
 
@@ -95,6 +97,7 @@ INTEGERS = [{"name": "fixed_point", "step": 0.001}, {"name": "skellam", "noise_m
 LOSING = {"protocol": "secagg", "dropout": 0.2, "threshold": 0.3}
 BENCH = {"profile": "niid-bench"}
 
+MLP = {"task": {"model": {"name": "mlp", "widths": [8]}}}
 GKT = {"model": {"name": "gkt", "features": 4, "widths": [8]}}
 
 KINDS: dict[str, list[dict[str, Any]]] = {
@@ -141,6 +144,8 @@ KINDS: dict[str, list[dict[str, Any]]] = {
         {**algorithm("fedgkt", kl_weight=w, server_kl_weight=w), "task": GKT, "local": {"batch": 16}}
         for w in (0.0, 1.0)
     ],
+    **{f"round {name}": seeds(0, 1, **{**MLP, **more}) for name, more in EVERY_ROUND.items()},
+    **{name: seeds(0, 1, **{**MLP, **more}) for name, more in OTHER_MODELS.items() if name != "fedgkt"},  # see "places"
     "other lengths": [{"rounds": 2}, {"rounds": 5, "evaluate": {"every": 2}}, {"rounds": 3, "seed": 4}],
 }
 

@@ -11,6 +11,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "fedbuff": {"concurrency": 6, "buffer": 3},
     "fedasync": {"concurrency": 6},
     "hierarchical": {"edges": [2]},
+    "clustered_fl": {"clusters": 4},
 }
 
 

@@ -107,6 +107,7 @@ def test_with_momentum_the_kit_passes_the_right_one_and_refuses_the_published() 
         check_algorithm(Published, **claims)
 
 
+@pytest.mark.slow
 def test_the_profile_keeps_the_contract_of_an_algorithm() -> None:
     passed = check_algorithm(Published, alone=True, control="control")
     assert "same on every engine and in every chunk" in passed

@@ -102,6 +102,7 @@ def test_clipping_silently_off_is_caught() -> None:
     assert found.verdict(DELTA)["epsilon_lower"] > CLAIM + 0.3
 
 
+@pytest.mark.slow
 def test_a_sampler_that_draws_twice_as_many_as_it_says_is_caught() -> None:
     event = Composed(((Sampled(Gaussian(2.0), "poisson", 400, 180), 16),))
     claim = Pld().epsilon(event, DELTA)

@@ -120,6 +120,7 @@ def test_randomised_response_is_not_accused(epsilon: float) -> None:
         assert caught > 300
 
 
+@pytest.mark.slow
 def test_the_gaussian_mechanism_is_not_accused_and_half_its_noise_is() -> None:
     delta = 1e-3
     truth = privacy.Analytic().epsilon(privacy.Gaussian(1.0), delta)

@@ -168,6 +168,7 @@ def test_the_same_runs_under_fedevals_rules(plan: CardPlan, folder: Path, done: 
     assert never == (0.0 if profile == "fedeval" else pytest.approx(2.718281828))
 
 
+@pytest.mark.slow
 @pytest.mark.figures
 def test_every_axis_opens_its_table_in_one_page_that_loads_nothing(done: CardOutcome, tmp_path: Path) -> None:
     assert done.card is not None

@@ -317,6 +317,7 @@ def test_a_list_is_named_in_the_singular_too(sh: Shell) -> None:
     assert "not known" in sh("list engin").err
 
 
+@pytest.mark.slow
 def test_a_module_in_the_working_folder_is_found_and_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / "e.toml").write_text(FILE.replace('"fedavg"', '"mine:Mine"'))
     (tmp_path / "mine.py").write_text("from atoll.algorithms import FedAvg as Mine")

@@ -185,6 +185,7 @@ def test_an_old_option_is_refused_with_the_new_one(command: Command, old: str, n
         assert str(result.exception) == f"{old}: is called {new} now."
 
 
+@pytest.mark.slow
 def test_a_run_that_outgrows_a_grid_of_losses_is_accounted_by_renyi_divergences(command: Command) -> None:
     found = command(f"epsilon --noise-multiplier 1 {LONG}")
     assert (value(found, "accountant"), float(value(found, "epsilon"))) == ("rdp", pytest.approx(93132.3, rel=1e-4))

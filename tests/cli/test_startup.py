@@ -74,10 +74,12 @@ def test_no_help_and_no_version_imports_anything_heavy() -> None:
     after([*HELP, ["version"]], "assert not heavy and code == 0")
 
 
+@pytest.mark.slow
 def test_a_command_about_numbers_and_records_needs_no_torch() -> None:
     after(NUMBERS, "assert 'torch' not in heavy and code in (0, 1)")
 
 
+@pytest.mark.slow
 def test_a_list_is_read_once_and_then_printed_without_torch(tmp_path: Path) -> None:
     after([["list", "optimizers"]], "assert 'torch' in heavy and code == 0", tmp_path)
     after([["list", "models"]], "assert not heavy and code == 0", tmp_path)
@@ -95,6 +97,7 @@ def typo(tmp_path: Path) -> str:
     return str(file)
 
 
+@pytest.mark.slow
 def test_mistakes_in_a_file_are_said_without_torch_and_word_by_word_as_with_it(tmp_path: Path, typo: str) -> None:
     code = "import sys; from atoll.cli.main import main; sys.argv = ['atoll', {!r}, {!r}]; main()"
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
@@ -165,6 +168,7 @@ def test_a_list_is_printed_where_nothing_can_be_kept(tmp_path: Path, monkeypatch
     assert listing._rows("suites") == [["a", "an a", []]]
 
 
+@pytest.mark.slow
 def test_running_the_quickstart_imports_neither_plots_nor_statistics_before_the_first_round(tmp_path: Path) -> None:
     code = f"""
 import os, sys
@@ -185,6 +189,7 @@ except SystemExit as e:
     after([["list", "models"]], "assert not heavy and code == 0", tmp_path)  # it has read signatures on the way
 
 
+@pytest.mark.slow
 def test_a_page_of_a_few_seeds_needs_neither_torch_nor_scipy_and_leaves_matplotlibs_help_alone(tmp_path: Path) -> None:
     for seed in (0, 1):
         atoll.run(
@@ -267,6 +272,7 @@ def test_two_runs_are_compared_without_torch(folders: list[str]) -> None:
     assert "atoll.analysis.diff.find_difference" in modules
 
 
+@pytest.mark.slow
 def test_a_run_is_reported_without_torch_and_without_statistics(folders: list[str], tmp_path: Path) -> None:
     modules = modules_of("report", folders[0], "-o", str(tmp_path / "page.html"))
     assert modules & HEAVY == {"jinja2", "matplotlib", "numpy"}

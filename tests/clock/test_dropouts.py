@@ -41,6 +41,7 @@ def test_the_probability_stays_and_pairs_are_lost_as_two_correlated_normals_say(
     assert both > 0.3**2 + 0.02
 
 
+@pytest.mark.slow
 def test_large_clients_are_lost_more_and_the_mean_stays() -> None:
     sizes = np.where(IDS < 100, 10, 30)
     lost = drops(1500, propensity=by_size(sizes, 1.0)).mean(0)

@@ -64,6 +64,7 @@ def test_after_an_error_the_next_gradient_is_right() -> None:
         assert gradient_and_value(lambda p: (p["w"].sum(), {}), {"w": torch.ones(2)})[0]["w"].tolist() == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_captured_step_does_not_import_the_compiler() -> None:
     code = """
 import sys, torch

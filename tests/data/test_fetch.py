@@ -458,6 +458,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_of_two_processes_at_once_one_fetches_and_the_other_waits(tmp_path):
     (tmp_path / "thing").write_bytes(WHEEL)

@@ -165,6 +165,7 @@ def test_what_a_teacher_reads_of_examples_is_not_covered_by_noise_on_gradients()
         set_up(Experiment.parse(experiment(local=private, cohort="everyone")), "cpu")
 
 
+@pytest.mark.slow
 def test_the_kit_gives_a_second_model_and_a_file_sees_a_model() -> None:
     assert "same on every engine and in every chunk" in check_algorithm(Distillation)
     assert schema(Distillation, GIVEN["algorithms"])["teacher"].words == "a model"

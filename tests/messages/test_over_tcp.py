@@ -87,6 +87,7 @@ def test_a_connection_that_is_cut_is_made_again_and_nothing_is_lost_or_doubled(c
     proxy.close()
 
 
+@pytest.mark.slow
 def test_a_half_open_connection_is_noticed(pair: WorkerThreads) -> None:
     """Nothing comes through any more, and nobody hangs up: silence breaks it, and patience ends."""
     proxy = CuttingProxy(pair.places["server"])
@@ -206,6 +207,7 @@ def test_those_who_do_not_belong_are_told_why(index, topology, code, pair: Worke
     server.result(20)
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_started_again_is_not_taken_for_the_one_that_was_lost(pair: WorkerThreads) -> None:
     server = pair.start("server", Adder(times=2), limits=replace(QUICK, patience=2.0))
     stranger(pair.places["server"]).close()
@@ -262,6 +264,7 @@ def test_a_timer_rings_where_a_message_does_not_come(pair: WorkerThreads) -> Non
     assert 0.2 < server.result(20).seconds < 3
 
 
+@pytest.mark.slow
 def test_a_slow_worker_keeps_its_connections_and_its_memory(pair: WorkerThreads) -> None:
     """Heartbeats go on while a handler works, and a sender waits when the inbox is full."""
 

@@ -24,6 +24,7 @@ def silent(name: str) -> Silent:
     return Silent()
 
 
+@pytest.mark.slow
 def test_who_is_killed_halfway_is_gone_and_the_others_end() -> None:
     """kill -9 between its first and its second answer: the first counts."""
     done = run_processes(with_one_that_dies, STAR, seconds=60, limits=LIMITS)

@@ -88,6 +88,7 @@ def test_a_laplace_sum_on_a_poisson_cohort_has_a_bound_in_every_line() -> None:
     assert book.epsilon() <= book.bound() < 2 * book.epsilon()
 
 
+@pytest.mark.slow
 def test_noise_that_changes_in_every_round_is_bounded_without_composing_it_all_anew() -> None:
     book = Ledger(40, 1e-5)
     for number in range(40):

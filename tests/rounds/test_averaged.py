@@ -42,6 +42,7 @@ class ByHand(atoll.Callback):
         self.average = {k: decay * v + (1 - decay) * run.params()[k] for k, v in self.average.items()}
 
 
+@pytest.mark.slow
 def test_the_average_is_that_of_the_models_and_leaves_them_as_they_are(tmp_path: Path) -> None:
     by_hand = ByHand()
     run = atoll.run(AVERAGED, tmp_path / "ema", callbacks=[by_hand])

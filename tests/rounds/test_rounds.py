@@ -92,6 +92,7 @@ def test_a_node_runs_the_client_program_of_a_central_round() -> None:
         assert distance(tree.rows(made.server, node), problem.model) == 0.0
 
 
+@pytest.mark.slow
 def test_a_ring_reaches_consensus_near_the_truth() -> None:
     problem = quadratics()
     servers = gossip(problem, FedAvg(problem.task, 0.01), Gossip(), 150)

@@ -81,6 +81,7 @@ def test_a_modelled_run_has_the_model_of_a_real_one(protocol: str, tmp_path: Pat
 COSTS = ("up", "down", "seconds")
 
 
+@pytest.mark.slow
 def test_a_model_of_costs_says_that_it_is_one_and_comes_near(tmp_path: Path) -> None:
     real, cost = (run(tmp_path / mode, {"protocol": "secagg", "mode": mode}) for mode in ("real", "cost"))
     assert "cost_model" not in real.info["secure"]

@@ -82,6 +82,7 @@ def trained(model: nn.Module, rows: list[int], batch: int = 4) -> nn.Module:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["loop", "vector", "threads"])
 def test_before_and_after_local_training_are_what_plain_pytorch_measures(engine: str) -> None:
     done = run(engine=engine, evaluate={"after": True, "batch": 3})

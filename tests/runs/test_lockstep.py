@@ -256,6 +256,7 @@ def test_all_clients_of_all_runs_are_one_stack(tmp_path: Path, calls: list[list[
     assert len({id(request.program) for requests in calls for request in requests}) == 1  # one program for all of them
 
 
+@pytest.mark.slow
 def test_batches_drawn_by_coins_do_not_part_a_stack(tmp_path: Path, calls: list[list[Train]]) -> None:
     given = [experiment(**changes) for changes in KINDS["privacy of examples"]]
     together(given, tmp_path)
@@ -415,6 +416,7 @@ def interrupting(times: int, at: int = 3) -> Callable[..., None]:
     return watch
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_all_and_all_go_on(tmp_path: Path) -> None:
     given = [experiment(seed=s, **LONG) for s in range(3)]
     before = signal.getsignal(signal.SIGINT)
@@ -429,6 +431,7 @@ def test_an_interrupt_stops_all_and_all_go_on(tmp_path: Path) -> None:
         assert a.info["started"] == halves[runs.index(a)].info["started"]
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_does_not_wait_and_leaves_no_thread(tmp_path: Path) -> None:
     given = [experiment(seed=s, **LONG) for s in range(3)]
     before = set(threading.enumerate())
@@ -440,6 +443,7 @@ def test_a_second_interrupt_does_not_wait_and_leaves_no_thread(tmp_path: Path) -
         same(a, b)
 
 
+@pytest.mark.slow
 def test_one_run_goes_on_alone_and_one_that_was_alone_joins(tmp_path: Path) -> None:
     given = [experiment(seed=s, **LONG) for s in range(3)]
     with pytest.raises(GoneError):

@@ -359,6 +359,7 @@ def test_an_interrupted_simulation_goes_on_from_where_it_was(tmp_path: Path) -> 
     assert tree.digest(resumed.params) == tree.digest(whole.params)
 
 
+@pytest.mark.slow
 def test_many_simulations_leave_no_threads_files_or_memory_behind() -> None:
     def once() -> None:
         for engine in ("vector", "threads"):

@@ -70,6 +70,7 @@ def test_the_slope_of_memory_is_that_of_the_second_half_and_no_jump_moves_it(ben
     assert bench.growth_fit.bytes_per_round(rounds, warm + 700 * rounds) == pytest.approx(700)
 
 
+@pytest.mark.slow
 def test_the_picture_is_drawn_from_the_results_and_again_the_same(bench: Any, tmp_path: Path) -> None:
     held = json.loads((ROOT / "benchmarks" / "results" / "growth.json").read_text())
     for name in ("a.svg", "b.svg"):

@@ -197,6 +197,7 @@ def test_the_digest_of_an_environment_changes_with_its_requirements(bench: Any, 
 CHILD = "import time; x = bytearray(60_000_000); x[::4096] = b'1' * len(x[::4096]); time.sleep(1.2)"
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_all_processes_together(bench: Any, tmp_path: Path) -> None:
     code = f"import subprocess, sys; c = [subprocess.Popen([sys.executable, '-c', {CHILD!r}]) for _ in '12']\n"
     code += "[p.wait() for p in c]; print('done')"
@@ -205,6 +206,7 @@ def test_memory_is_that_of_all_processes_together(bench: Any, tmp_path: Path) ->
     assert 120e6 < found.peak_bytes < 300e6
 
 
+@pytest.mark.slow
 def test_a_run_past_its_limit_ends_with_all_that_it_started(bench: Any, tmp_path: Path) -> None:
     code = "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], "
     code += "start_new_session=True); print(p.pid, flush=True); time.sleep(60)"

@@ -64,6 +64,7 @@ def gap(a: atoll.Run, b: atoll.Run) -> float:
     return float(tree.norm(tree.sub(a.params, b.params)) / tree.norm(b.params))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(CHAINS, "adaptive clipping", "banded", "discrete", "layers", "local"))
 def test_a_mechanism_gives_the_same_model_on_every_engine_and_in_any_chunks(name: str, tmp_path: Path) -> None:
     truth = simulate(name, tmp_path / "loop", "loop")

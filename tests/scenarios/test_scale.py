@@ -95,6 +95,7 @@ def cost(run: RunLoop) -> tuple[int, int]:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(SAMPLERS, "fixed", "poisson"))
 def test_a_round_of_a_million_makes_no_more_than_a_round_of_ten_thousand(name: str, tmp_path: Path) -> None:
     found = {}
@@ -105,6 +106,7 @@ def test_a_round_of_a_million_makes_no_more_than_a_round_of_ten_thousand(name: s
     assert found[MANY][1] < FEW  # numbers
 
 
+@pytest.mark.slow
 def test_a_round_with_memory_makes_no_more_either(tmp_path: Path) -> None:
     found = {n: cost(run_loop(setup(n, "scaffold"), tmp_path / str(n))) for n in (FEW, MANY)}
     assert found[MANY][0] < found[FEW][0] + 100_000
@@ -123,6 +125,7 @@ def test_the_record_has_the_ids_and_the_history_does_not(tmp_path: Path) -> None
     assert again.plan.history == run.plan.history
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux how much memory is in use")
 def test_memory_is_flat_over_two_hundred_rounds_of_a_million_clients(tmp_path: Path) -> None:
     def resident() -> int:

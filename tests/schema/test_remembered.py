@@ -47,6 +47,7 @@ def problems(check: Any, raw: Any) -> list[str]:
     return []
 
 
+@pytest.mark.slow
 def test_mutated_files_get_the_same_findings_word_by_word(tmp_path: Path) -> None:
     kept, path, found = json.loads(json.dumps(plain_signatures())), tmp_path / "e.toml", 0
     for seed in range(200):

@@ -258,6 +258,7 @@ def test_results_keep_what_an_earlier_call_has_run(tmp_path: Path) -> None:
     assert found.made["command"] == "atoll bench digits.toml --only 'main:*/dirichlet(0.5)/fedavg'"
 
 
+@pytest.mark.slow
 def test_ctrl_c_and_then_resume_is_as_if_nothing_had_happened(tmp_path: Path, whole: Bench) -> None:
     def stop(name: str, done: int) -> None:
         if "trial" in name and done == 2:
@@ -288,6 +289,7 @@ def test_settings_are_chosen_only_when_all_trials_are_over_and_run_only_if_nothi
     assert (len(open_.trials), open_.settings, open_.runs, open_.failed) == (1, {}, (), {})
 
 
+@pytest.mark.slow
 def test_after_the_budget_nothing_new_begins_and_resume_goes_on(tmp_path: Path, whole: Bench) -> None:
     def dawdle(name: str, done: int) -> None:
         time.sleep(0.3)

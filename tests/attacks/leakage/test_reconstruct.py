@@ -110,6 +110,7 @@ def test_of_batches_gradinversion_uses_the_statistics() -> None:
     assert not torch.equal(blind.x, told.x)
 
 
+@pytest.mark.slow
 def test_a_wrong_belief_about_batch_norm_does_not_match() -> None:
     seen = leaked(3, 1, task=NORM)
     right, wrong = made(seen, "inverting", 60), made(seen, "inverting", 60, batch_norm="frozen")
@@ -144,6 +145,7 @@ def test_mistakes_are_refused_before_anything_is_done(options: Any, words: str) 
         attack(Experiment.parse(BASE), AttackOptions(**options), "cpu")
 
 
+@pytest.mark.slow
 def test_an_attacker_who_does_not_unroll_takes_all_for_one_step() -> None:
     one = leaked(3, 2, algorithm={"name": "fedavg", "lr": 0.1})
     torch.testing.assert_close(one.in_one_step().target["head.weight"], one.target["head.weight"])

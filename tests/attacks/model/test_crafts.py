@@ -121,6 +121,7 @@ def direction(name: str, honest: Floats) -> Floats:
     return p
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["unit", "sign", "deviation"])
 def test_min_max_goes_as_far_as_the_farthest_pair_and_no_farther(name: Any) -> None:
     seen = view()

@@ -47,6 +47,7 @@ def test_a_child_that_waits_for_ever_is_ended(path: Path, monkeypatch: pytest.Mo
         in_child(bad_readers.sleep, path, seconds=1)
 
 
+@pytest.mark.slow
 def test_limits_of_this_process_hold_for_its_children(path: Path) -> None:
     code = "import resource, sys; from pathlib import Path; from atoll.data.formats.in_child import in_child; "
     code += "from tests.support import bad_readers; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)); "

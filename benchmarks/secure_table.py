@@ -49,8 +49,9 @@ def page_table(measured: Mapping[str, Any]) -> str:
     facts, groups = measured["made"], {}
     for cost in (Cost(**row) for row in measured["rows"]):
         groups.setdefault((cost.protocol, cost.clients, cost.parameters), []).append(cost)
+    many = f"{facts['at_once']} cells at once, each" if facts["at_once"] > 1 else "cells one after the other,"
     where = (
-        f"{facts['machine']}; {facts['date']}; `{facts['command']}`: {facts['at_once']} cells at once, each on one "
+        f"{facts['machine']}; {facts['date']}; `{facts['command']}`: {many} on one "
         f"thread and a physical core of its own; Python {facts['python']}, torch {facts['torch']}, "
         f"cryptography {facts['cryptography']}.\n\n"
     )

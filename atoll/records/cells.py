@@ -127,6 +127,11 @@ class Results:
     worst_over: str | None = None  # the axis whose worst value counts: the worst attack for every defence
     deviates: str = ""  # how a smaller size differs from the published settings, where it is judged all the same
 
+    @property
+    def whens(self) -> tuple[When, ...]:
+        """Where the metric is read. A clock only goes on: its best round is the first one, which says nothing."""
+        return ("last",) if self.metric.startswith("clock.") else ("last", "best")
+
     def blocks(self) -> tuple[str, ...]:
         """The blocks that have cells, in the suite's order."""
         return tuple(dict.fromkeys(cell.block for cell in self.cells))

@@ -4,3 +4,4 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
+GOLDEN_PAGES = sorted((GOLDEN / "pages").glob("*.html"))

@@ -47,11 +47,11 @@ def as_latex(results: Results) -> str:
 
 
 def tables(results: Results) -> Iterator[TextTable]:
-    """Every block at the last and the best round, what it sent, how long it took, and who saw it; then the worst."""
+    """Every block at the last and the best round, what it sent, how long it took, who saw it; then the worst."""
     for block in results.blocks():
-        for when, words in WHENS.items():
+        for when in results.whens:
             table = score_table(results, block, when, split=True)
-            yield replace(table, title=f"{block}, {words}", notes=tuple(_notes(results, block)))
+            yield replace(table, title=f"{block}, {WHENS[when]}", notes=tuple(_notes(results, block)))
         if sent := bytes_table.sent(results, block):
             yield replace(sent, title=f"{block}, bytes")
         if times := seconds_table.decomposed(results, block):

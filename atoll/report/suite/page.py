@@ -28,7 +28,6 @@ from atoll.report.suite import (
 from atoll.report.suite.score_table import quirks, score_table
 from atoll.report.text_table import TextCell, TextRow, TextTable, number_columns, row, text_columns
 
-WHENS: tuple[When, When] = ("last", "best")
 SHOWN_FIRST = 9  # rows whose curves are open; the others wait behind a click
 
 
@@ -60,7 +59,7 @@ def page(results: Results) -> str:
         sections=_sections(parts),
         unit=prose.first_up(metric.unit),
         better=metric.better,
-        tables=[[(block, when, _scores(results, block, when)) for block in results.blocks()] for when in WHENS],
+        tables=[[(block, when, _scores(results, block, when)) for block in results.blocks()] for when in results.whens],
         budget=tuning.budget(results),
         costs=client_spread.costs_table(results),
         sensitivity=tuning.sensitivity(results),

@@ -40,7 +40,7 @@ class Ranking:
 
 def ranking(results: Results) -> Ranking | None:
     """The ranking of a suite; None where fewer than two methods meet anywhere."""
-    by_when: dict[When, Rows] = {when: contests(results, when) for when in ("last", "best")}
+    by_when: dict[When, Rows] = {when: contests(results, when) for when in results.whens}
     rows = by_when["last"]
     if not rows:
         return None
@@ -48,8 +48,9 @@ def ranking(results: Results) -> Ranking | None:
     same, complete = comparable(rows)
     ranked = ranks({name: rows[name] for name in complete}, same, results.higher)
     order = sorted(methods, key=lambda method: (ranked.get(method, math.inf), method))
-    tallies = [tally(by_when[when], results.higher) for when in ("last", "best")]
-    wins = _wins([row(method, *(text for counts in tallies for text in counts[method])) for method in order], complete)
+    tallies = [tally(by_when[when], results.higher) for when in results.whens]
+    won = [row(method, *(text for counts in tallies for text in counts[method])) for method in order]
+    wins = _wins(won, complete, results.whens)
     pairs = _wilcoxon([rows[name] for name in complete], same, results)
     plot = critical(ranked, len(complete)) if len(complete) > 1 and len(same) > 2 else None
     asked = _friedman(rows, same, complete, results)
@@ -69,7 +70,7 @@ def contests(results: Results, when: When) -> dict[str, dict[str, Estimate]]:
     return {name: scores for name, scores in by_name.items() if len(scores) > 1}
 
 
-def _wins(lines: Sequence[TextRow], complete: Sequence[str]) -> TextTable:
+def _wins(lines: Sequence[TextRow], complete: Sequence[str], whens: Sequence[When]) -> TextTable:
     notes = [
         'A row is won by the best mean; "clear" wins are those where no other method\'s interval overlaps.',
         "A row counts if at least two methods have two seeds there.",
@@ -77,8 +78,8 @@ def _wins(lines: Sequence[TextRow], complete: Sequence[str]) -> TextTable:
     if len(complete) > 1:
         shared = f"the {len(complete)} rows that all of these methods have"
         notes.append(f"The average rank is taken over {shared} (1 is best).")
-    heads = [number_columns(*TALLY, group=f"{when} round") for when in ("last", "best")]
-    return TextTable((*text_columns("method"), *heads[0], *heads[1]), tuple(lines), notes=tuple(notes), style="wide")
+    heads = [head for when in whens for head in number_columns(*TALLY, group=f"{when} round")]
+    return TextTable((*text_columns("method"), *heads), tuple(lines), notes=tuple(notes), style="wide")
 
 
 def comparable(rows: Mapping[str, Mapping[str, object]]) -> tuple[list[str], list[str]]:

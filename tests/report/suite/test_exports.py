@@ -56,6 +56,15 @@ def test_the_best_round_of_a_loss_is_its_smallest() -> None:
     assert float(line["best"]) == min(results.cells[0].runs[0].values)
 
 
+def test_a_clock_has_no_best_round_since_it_only_goes_on(tmp_path: Path) -> None:
+    timed = replace(EXAMPLE, metric="clock.end", higher=False)
+    assert "last round" in exports.as_markdown(timed)
+    assert "best round" not in exports.as_markdown(timed)
+    page = write(timed, tmp_path).read_text()
+    assert "Best round" not in page
+    assert "last round" in page
+
+
 def test_duckdb_reads_the_csv_and_finds_the_means_of_the_table(tmp_path: Path) -> None:
     (tmp_path / "results.csv").write_text(exports.as_csv(EXAMPLE))
     query = f"""select 100 * avg(last), 100 * stddev_samp(last) from '{tmp_path / "results.csv"}'

@@ -24,7 +24,7 @@ from atoll.report.suite.scores import decimals, marks, of_cell
 from atoll.report.text_table import TextCell
 from atoll.stats import t_interval
 from tests.support.page_parser import Loads
-from tests.support.paths import ROOT
+from tests.support.paths import GOLDEN_PAGES, ROOT
 from tests.support.suite_example import METHODS, QUIRK, ROWS, cell, example, small, trace, tried
 
 EXAMPLE = example()
@@ -89,11 +89,10 @@ def test_every_picture_has_words_and_every_heading_of_a_table_a_scope() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*/results.json")), ids=lambda path: path.parent.name)
-def test_committed_pages_have_all_their_figures(path: Path) -> None:
-    words = r'<svg role="img" aria-label="([^"]*)"'
-    committed = path.with_name("report.html").read_text("utf-8")
-    assert re.findall(words, page(read_results(path))) == re.findall(words, committed)
+@pytest.mark.parametrize("golden", GOLDEN_PAGES, ids=lambda path: path.stem)
+def test_golden_pages_have_all_their_figures(golden: Path) -> None:
+    words, results = r'<svg role="img" aria-label="([^"]*)"', ROOT / "results" / golden.stem / "results.json"
+    assert re.findall(words, page(read_results(results))) == re.findall(words, golden.read_text("utf-8"))
 
 
 def test_whatever_a_suite_holds_is_escaped() -> None:

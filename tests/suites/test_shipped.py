@@ -14,8 +14,10 @@ import pytest
 import atoll
 from atoll.experiment import Experiment, set_up
 from atoll.records.published import published_figure, published_table, published_tables
+from atoll.rounds import ROUNDS
 from atoll.suites import expand, read
 from tests.support.marks import slow_but
+from tests.support.other_models import OTHER_MODELS
 
 FOLDER = resources.files("atoll") / "suites" / "shipped"
 SUITES = sorted(f.name.removesuffix(".toml") for f in FOLDER.iterdir() if f.name.endswith(".toml"))
@@ -111,7 +113,7 @@ def test_all_suites_are_there() -> None:
     traffic = {"oarf-communication", "oarf-hybrid", "fedeval-efficiency"}
     secure = {"oarf-secure", "fedeval-secure"}
     assert wanted | private | traffic | secure | {"faults", "byzantine-grid"} <= set(SUITES)
-    assert {"fedml-decentralised", "async-against-sync", "personal"} <= set(SUITES)
+    assert {"fedml-decentralised", "async-against-sync", "personal", "beyond-the-star"} <= set(SUITES)
 
 
 @pytest.mark.parametrize("size", slow_but(SIZES, "smoke"))
@@ -288,6 +290,13 @@ def test_faults_asks_for_every_kind_of_fault_at_several_strengths() -> None:
     assert {t["dropout"] for t in tables if "dropout_correlation" in t} == {0, 0.2, 0.4, 0.6, 0.8}
     assert {t["dropout"] for t in tables if "dropout_by_labels" in t} == {0, 0.2, 0.4, 0.6, 0.8}
     assert len({t["deadline"] for t in tables if "deadline" in t}) == 5
+
+
+def test_every_round_and_every_method_with_other_models_has_a_row_somewhere() -> None:
+    files = [Experiment.parse(place.base) for name in SUITES for place in places(name)]
+    assert set(ROUNDS) - {file.round["name"] for file in files} == set()
+    named = {method["algorithm"]["name"] for method in OTHER_MODELS.values()} | {"mimelite"}
+    assert named - {file.algorithm["name"] for file in files} == set()
 
 
 def test_where_models_are_the_clients_own_some_clients_are_measured() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from atoll import rng, tree
-from atoll.algorithms import ALGORITHMS, Snapshot, keep_statistics_local
+from atoll.algorithms import Snapshot
 from atoll.core import (
     Algorithm,
     Chain,
@@ -22,7 +22,6 @@ from atoll.core import (
     Round,
     Spec,
     Transform,
-    missing_hooks,
     resolve,
     schedules_in,
 )
@@ -35,11 +34,9 @@ from atoll.data import (
     Partition,
     Population,
     make_clients,
-    noisy,
 )
-from atoll.engines import ENGINES, Choice
+from atoll.engines import Choice
 from atoll.errors import ConfigError
-from atoll.experiment.adapters import check_adapters, with_adapters
 from atoll.experiment.attack_setup import AttackPlan, attack_notes, bounded, plan_attack
 from atoll.experiment.clock_setup import in_virtual_time, make_sampler, reports_wanted
 from atoll.experiment.data_notes import data_notes
@@ -50,15 +47,13 @@ from atoll.experiment.defence_setup import (
     check_cohort,
     in_trust,
     make_reducer,
-    public_examples,
     root_share,
-    with_root,
 )
 from atoll.experiment.device import Device, find_device
 from atoll.experiment.experiment import Experiment
-from atoll.experiment.measured import add_metrics, leading_metric
+from atoll.experiment.learned import HeldData, Learned, held_data, learn_by
 from atoll.experiment.memory import fits_in_memory
-from atoll.experiment.module import SecondModels, make_module
+from atoll.experiment.module import make_module
 from atoll.experiment.registry import build
 from atoll.experiment.round_setup import around, check_told
 from atoll.experiment.secure_setup import (
@@ -71,8 +66,6 @@ from atoll.experiment.secure_setup import (
     secure_record,
     with_secure_sum,
 )
-from atoll.experiment.start import started_from
-from atoll.experiment.task import make_task
 from atoll.experiment.watched import TRAIN_LOSS, Watched, check_watched, choose_watched, recorded
 from atoll.privacy.run import Account, ExamplePrivacy, RunPrivacy, make_example_privacy, plan_privacy
 from atoll.rounds import ROUNDS, KnowledgeTransfer, SecureRecord, SentByGroup
@@ -212,79 +205,71 @@ def assemble(
     functions: Mapping[str, Any] | None = None,
 ) -> Setup:
     """Put data, clients and a model together with what the experiment says of the rest."""
-    where = find_device(device)
-    partition, clients = with_root(experiment, partition), partition.size
-    if (experiment.task.loss or {}).get("weight") == "balanced":
-        dataset = replace(dataset, fitted=", ".join(filter(None, (dataset.fitted, "class counts"))))
-    dataset = noisy(dataset, partition, rng.key(experiment.seed, "feature noise"))
-    module = with_adapters(experiment, started_from(module, experiment.task.start))
-    training, held = _held_out(experiment, partition)
-    choice = build(ENGINES, experiment.engine, where="engine")
-    task = make_task(experiment, dataset, module, loss)
-    check_adapters(task, dataset)
-    task.compute_dtype = torch.bfloat16 if choice.precision == "bfloat16" else None
-    metrics = add_metrics(experiment, dataset, task, functions or {})
-    metric, said = leading_metric(experiment, dataset, metrics)
-    model = tree.to(task.init(rng.key(experiment.seed, "init")), where)
-    second = SecondModels(experiment, dataset, task, where, loss)
-    given: dict[str, Any] = {"population": clients, "public": public_examples(dataset, partition, clients, where)}
-    given["largest_client"] = int(training.sizes.max())
-    learner = partial(build, ALGORITHMS, experiment.algorithm, where="algorithm", nested={"models": second}, **given)
-    algorithm = _whole(experiment, learner(task=task.to(where)))
-    if model["buffers"] and experiment.task.batch_norm == "local":
-        algorithm = keep_statistics_local(algorithm)
-    named: dict[str, Any] = {"population": clients, "client_names": partition.client_names[:clients]}
-    counted: dict[str, Any] = {"client_groups": partition.groups, "numbers": tree.count(model)}
-    topology: Round = build(ROUNDS, experiment.round, where="round", **named, **counted)
-    topology.check(algorithm)
-    topology.check_population(clients)
-    topology = topology.for_task(task, model)
-    local = experiment.local
+    where, local = find_device(device), experiment.local
+    held = held_data(experiment, dataset, partition)
+    learned = learn_by(experiment, held, module, where, loss, functions or {})
     chain = Chain(tuple(build(TRANSFORMS, t, where=f"transform.{i}") for i, t in enumerate(experiment.transform)))
-    reading = training.sizes, local.batch, local.max_steps
-    topology = KnowledgeTransfer.around(topology, algorithm, chain, *reading)
-    population, sampler = _clients(experiment, training, algorithm.traits().pooled, topology)
+    topology = _topology(experiment, held, learned, chain)
+    population, sampler = _clients(experiment, held.training, learned.algorithm.traits().pooled, topology)
     if local.privacy is not None and (why := topology.traits().refuses.get("local.privacy")) is not None:
         raise ConfigError(f"local.privacy: {why}")
     participation = sampler.sample(population.size, 0, rng.key(experiment.seed, "cohort"))[1]
-    apart = participation.min_separation or 1
     private = make_example_privacy(
-        local, experiment.rounds, dataset, task, model, population, apart, lambda t: learner(task=t)
-    )
-    algorithm = learner(task=private.task) if private else algorithm
+        local, experiment.rounds, held.dataset, learned.task, learned.model, population,
+        participation.min_separation or 1, learned.algorithm_for,
+    )  # fmt: skip
+    algorithm = learned.algorithm_for(private.task) if private else learned.algorithm
     _check_repeats(experiment, algorithm, sampler)
     written, chain = chain, with_secure_sum(chain, secure_clients(experiment.secure), topology.before_sums())
-    wanted = reports_wanted(experiment, population.size) or participation.size
     check_told(topology, chain, private is not None)
-    grouped = SentByGroup.around(topology, algorithm, model, written, clients, experiment.seed)
-    round = in_secret(around(experiment, grouped, task, model, algorithm), experiment, algorithm, model, wanted)
-    round = in_virtual_time(round, experiment, population, training, dataset.labels)
-    reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **named))
+    wanted = reports_wanted(experiment, population.size) or participation.size
+    grouped = SentByGroup.around(topology, algorithm, learned.model, written, held.clients, experiment.seed)
+    surrounded = around(experiment, grouped, learned.task, learned.model, algorithm)
+    round = in_secret(surrounded, experiment, algorithm, learned.model, wanted)
+    round = in_virtual_time(round, experiment, population, held.training, held.dataset.labels)
+    reducer = round.reducer(make_reducer(experiment.reducer, "reducer", **held.named))
     check_cohort(reducer, wanted)
-    round = certified(in_trust(round, experiment, reducer, algorithm, clients), experiment, algorithm)
-    attack = plan_attack(experiment, dataset, training, clients, algorithm, round)
+    round = certified(in_trust(round, experiment, reducer, algorithm, held.clients), experiment, algorithm)
+    attack = plan_attack(experiment, held.dataset, held.training, held.clients, algorithm, round)
     if attack is not None:
         round, reducer, population = attack.around(round), attack.reducing(reducer), attack.reading(population)
-    who = (experiment, dataset, partition, training, held, population, sampler)
-    notes = [*data_notes(dataset, training, local.batch, experiment.evaluate.rows, metrics), *said]
-    others = tuple(second.tasks.values())
-    setup = Setup(
-        *who, task, model, algorithm, chain, reducer, round, choice, where, Snapshot(algorithm), notes, private, others,
-        metrics, metric, attack=attack,
-    )  # fmt: skip
-    better = {name: one.better for name, one in metrics.items()}
-    central = {} if dataset.test is None else better
-    names = recorded(central, better, experiment, algorithm.traits().pooled)
-    check_watched(names, experiment.stop, setup.schedules(), metric)
+    notes = data_notes(held.dataset, held.training, local.batch, experiment.evaluate.rows, learned.metrics)
+    measured = tuple(learned.second.tasks.values()), learned.metrics, learned.metric
+    who = (experiment, held.dataset, held.partition, held.training, held.for_metrics, population, sampler)
+    return _planned(Setup(
+        *who, learned.task, learned.model, algorithm, chain, reducer, round, learned.choice, where, Snapshot(algorithm),
+        [*notes, *learned.notes], private, *measured, attack=attack,
+    ))  # fmt: skip
+
+
+def _topology(experiment: Experiment, held: HeldData, learned: Learned, chain: Chain) -> Round:
+    """The round that is named, for these clients and this model; nothing stands around it yet."""
+    counted: dict[str, Any] = {"client_groups": held.partition.groups, "numbers": tree.count(learned.model)}
+    topology: Round = build(ROUNDS, experiment.round, where="round", **held.named, **counted)
+    topology.check(learned.algorithm)
+    topology.check_population(held.clients)
+    topology = topology.for_task(learned.task, learned.model)
+    reading = held.training.sizes, experiment.local.batch, experiment.local.max_steps
+    return KnowledgeTransfer.around(topology, learned.algorithm, chain, *reading)
+
+
+def _planned(setup: Setup) -> Setup:
+    """What the run promises, what it watches and what bounds its updates, once all of it is there."""
+    experiment = setup.experiment
+    better = {name: one.better for name, one in setup.metrics.items()}
+    central = {} if setup.dataset.test is None else better
+    names = recorded(central, better, experiment, setup.algorithm.traits().pooled)
+    check_watched(names, experiment.stop, setup.schedules(), setup.metric)
     resolve(setup.algorithm, experiment.rounds - 1, [])  # what a schedule ends at may be refused
-    watched = choose_watched(experiment.stop, names, metric)
+    watched = choose_watched(experiment.stop, names, setup.metric)
     check_seen(experiment, setup.schedules(), [*central])
     chain, privacy, advice = plan_privacy(replace(setup, watched=watched), [*central])
     seen = watched if privacy.visible is None or watched.metric in privacy.visible else None
-    check_bounded(experiment, chain, setup.spec())
-    reducer = bounded(reducer, attack, chain, setup.spec())
-    said = [*attack_notes(attack, chain, setup.spec()), *secure_notes(experiment, chain, setup.spec(), round)]
-    notes = [*setup.notes, *advice, *said, *round.traits().cautions]
+    spec = setup.spec()
+    check_bounded(experiment, chain, spec)
+    reducer = bounded(setup.reducer, setup.attack, chain, spec)
+    bounds = [*attack_notes(setup.attack, chain, spec), *secure_notes(experiment, chain, spec, setup.round)]
+    notes = [*setup.notes, *advice, *bounds, *setup.round.traits().cautions]
     return replace(setup, chain=chain, privacy=privacy, watched=seen, notes=notes, reducer=reducer)
 
 
@@ -303,17 +288,6 @@ def _clients(experiment: Experiment, training: Partition, pooled: bool, topology
     return population, sampler
 
 
-def _whole(experiment: Experiment, algorithm: Algorithm) -> Algorithm:
-    """The algorithm, if it has all that is asked of one: a name may be an import path to anything."""
-    missing = missing_hooks(algorithm)
-    if missing:
-        raise ConfigError(
-            f"algorithm.name: {experiment.algorithm['name']!r} gives a {type(algorithm).__name__}, which has no "
-            f"{missing[0]!r}. `atoll check {experiment.algorithm['name']}` says what an algorithm needs."
-        )
-    return algorithm
-
-
 def _check_repeats(experiment: Experiment, algorithm: Algorithm, sampler: Any) -> None:
     """A client that comes twice would count twice in the server's mean and once in its own state."""
     if isinstance(sampler, FixedWithReplacement) and algorithm.traits().counts_clients:
@@ -328,10 +302,3 @@ def make_partition(experiment: Experiment, dataset: Dataset) -> Partition:
     entry = experiment.partition or usual_partition(dataset.name, dataset.keys)
     partitioner = build(PARTITIONS, entry, where="partition")
     return make_clients(dataset, partitioner, rng.key(experiment.seed, "partition"))
-
-
-def _held_out(experiment: Experiment, partition: Partition) -> tuple[Partition, Partition | None]:
-    share = experiment.evaluate.holdout
-    if share == 0:
-        return partition, None
-    return partition.split(share, rng.key(experiment.seed, "holdout"))

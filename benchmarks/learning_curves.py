@@ -116,9 +116,28 @@ PICTURES: dict[str, list[Curve]] = {
             "FedMD, three widths",
             "fedmd",
             {"digest": {}, "alone": {"algorithm": {**read("fedmd")["algorithm"], "digest_lr": 0.0}}},
-            {"rounds": 30, **EVERY_ROUND},
+            {"rounds": 30, "evaluate": {"every": 1}},
             ("accuracy",),
             "mean test accuracy of clients' models",
+        ),
+        Curve(
+            "FedDF, Dirichlet(0.05)",
+            "feddf",
+            {"distilled": {}, "steps = 0": {"algorithm": {**read("feddf")["algorithm"], "steps": 0}}},
+            {"rounds": 20, **EVERY_ROUND},
+            ("accuracy",),
+            "test accuracy",
+        ),
+        Curve(
+            "pseudo-labels, a tenth has labels",
+            "pseudo_labels",
+            {
+                "weight 0.1": {},
+                "weight 0": {"algorithm": {**read("pseudo_labels")["algorithm"], "unlabelled_weight": 0.0}},
+            },
+            {"rounds": 30, **EVERY_ROUND},
+            ("accuracy",),
+            "test accuracy",
         ),
     ],
 }
@@ -162,9 +181,10 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     for name in asked.only:
         curves = PICTURES[name]
-        figure = Figure(figsize=(8, 3.4) if len(curves) > 1 else (6.4, 3.6), layout="constrained")
+        lines, columns = -(-len(curves) // 2), min(2, len(curves))
+        figure = Figure(figsize=(8, 3.4 * lines) if columns > 1 else (6.4, 3.6), layout="constrained")
         with tempfile.TemporaryDirectory() as scratch:
-            for axes, curve in zip(np.atleast_1d(figure.subplots(1, len(curves))), curves, strict=True):
+            for axes, curve in zip(np.ravel(figure.subplots(lines, columns)), curves, strict=True):
                 draw(axes, curve, asked.seeds, Path(scratch))
                 if len({one.example for one in curves}) == len(curves):
                     axes.legend(fontsize=7, frameon=False)

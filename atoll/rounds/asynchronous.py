@@ -31,6 +31,7 @@ from atoll.core import (
 )
 from atoll.errors import ConfigError
 from atoll.reducers import Discounted, StalenessDiscount
+from atoll.rounds.algorithm_needs import OTHERS, check_needs
 from atoll.rounds.clocked import NAME as CLOCK
 from atoll.rounds.clocked import begun_clock, bytes_of, clock_state, never_waits
 from atoll.rounds.reports_as_they_come import ReportsAsTheyCome
@@ -105,16 +106,8 @@ class Asynchronous(Round):
         )
 
     def check(self, algorithm: Algorithm) -> None:
-        name = type(algorithm).__name__
-        if algorithm.traits().pooled:
-            raise ConfigError(
-                f"round.name: {name} trains on all data in one place, and there is nobody to wait for. Use 'central'."
-            )
-        if algorithm.traits().counts_clients:
-            raise ConfigError(
-                f"round.name: {name} keeps the mean of all clients' states on the server, which updates of different "
-                "age put out of step. Use round.name = 'central', or an algorithm such as fedavg or fedprox."
-            )
+        counted = f"which updates of different age put out of step. Use round.name = 'central', {OTHERS}."
+        check_needs(algorithm, "and there is nobody to wait for. Use round.name = 'central'.", counted)
 
     def sampler(self, named: S) -> S:
         return ReportsAsTheyCome(named, self.concurrency, self.barrier.buffer)  # type: ignore[return-value]

@@ -33,6 +33,7 @@ from atoll.core import (
 )
 from atoll.errors import ConfigError
 from atoll.reducers import Collect, Deferred
+from atoll.rounds.algorithm_needs import OTHERS, check_needs
 from atoll.rounds.clocked import Clocked
 from atoll.rounds.server_stack import PARTS, StackStep, all_sent, sent_rows
 from atoll.tree import Tree
@@ -64,17 +65,9 @@ class Clustered(Round):
         return Deferred(named)
 
     def check(self, algorithm: Algorithm) -> None:
-        name = type(algorithm).__name__
-        if algorithm.traits().pooled:
-            raise ConfigError(
-                f"round.name: {name} trains on all data in one place, so there are no clients to put into clusters. "
-                "Use round.name = 'central'."
-            )
-        if algorithm.traits().counts_clients:
-            raise ConfigError(
-                f"round.name: {name} keeps a mean over all clients on the server, which is none of one cluster as "
-                "soon as a client changes it. Use round.name = 'central', or an algorithm such as fedavg or fedprox."
-            )
+        pooled = "so there are no clients to put into clusters. Use round.name = 'central'."
+        counted = f"which is none of one cluster as soon as a client changes it. Use round.name = 'central', {OTHERS}."
+        check_needs(algorithm, pooled, counted)
 
     def check_population(self, population: int) -> None:
         if self.clusters > population:

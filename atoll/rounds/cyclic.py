@@ -14,6 +14,7 @@ from atoll.clock import Clock
 from atoll.core import OWN_MODELS, Algorithm, Context, Count, Model, Play, Reducer, Round, RoundTraits
 from atoll.errors import ConfigError
 from atoll.reducers import Collect, Mean
+from atoll.rounds.algorithm_needs import OTHERS, check_needs
 from atoll.rounds.hand_over_clock import CycleClocked
 from atoll.rounds.server_stack import device_of, joined_outcome, sent_rows, step_alone
 from atoll.rounds.server_step import client_key, server_state
@@ -88,13 +89,8 @@ def one_update_at_a_time(named: Reducer[Any], name: str) -> Reducer[Any]:
 
 def refuse_common_state(algorithm: Algorithm, name: str) -> None:
     """A ConfigError for an algorithm that needs a server, or all data in one place."""
-    traits = algorithm.traits()
-    if traits.pooled or traits.counts_clients:
-        needs = "trains on all data in one place" if traits.pooled else "keeps a mean over all clients on a server"
-        raise ConfigError(
-            f"round.name: {type(algorithm).__name__} {needs}, and in a {name} round there is none. "
-            "Use round.name = 'central', or an algorithm such as fedavg or fedprox."
-        )
+    there_is_none = f"and in a {name} round there is none. Use round.name = 'central', {OTHERS}."
+    check_needs(algorithm, there_is_none, there_is_none)
 
 
 def _shuffled(ids: Tensor, key: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ from atoll.core import (
 )
 from atoll.errors import ConfigError
 from atoll.reducers import Grouped
+from atoll.rounds.algorithm_needs import check_needs
 from atoll.rounds.clocked import NAME as CLOCK
 from atoll.rounds.clocked import begun_clock, bytes_of, clock_state, never_waits
 from atoll.rounds.edge_plan import EdgeBytes, EdgeCourse, EdgeLink, EdgePlan
@@ -101,16 +102,8 @@ class Hierarchical(Round):
         return replace(self, summation=summation, level=level, transforms=transforms)
 
     def check(self, algorithm: Algorithm) -> None:
-        name = type(algorithm).__name__
-        if algorithm.traits().pooled:
-            raise ConfigError(
-                f"round.name: {name} trains on all data in one place, and there are no edges. Use 'central'."
-            )
-        if algorithm.traits().counts_clients and self.edges.turns > 1:
-            raise ConfigError(
-                f"round.name: {name} keeps the mean of all clients' states on the server, and here clients report to "
-                f"edges several times before it hears of them. {_ROUNDS}"
-            )
+        counted = f"and here clients report to edges several times before it hears of them. {_ROUNDS}"
+        check_needs(algorithm, "and there are no edges. Use round.name = 'central'.", counted if self.edges.turns > 1 else None)
 
     def sampler(self, named: S) -> S:
         alone = self.edges.turns == 1 and self.edges.sizes[0] == 1 and min(self.edges.shares) == 1

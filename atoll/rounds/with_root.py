@@ -41,7 +41,7 @@ class WithRoot(RoundAround):
         ids = torch.tensor([self.client])
         sent, chain = self.inner.broadcast(ctx, state, ids)
         own = rng.fold_name(key, "root")
-        request = ctx.train(sent, chain, ids, own)
+        request = ctx.train(sent, chain, ids, own, per_client=self.inner.traits().sends_rows)
         trained = yield replace(request, program=_collecting(ctx.program))
         stack = trained.partial
         root = tree.zeros_like(ctx.program.like)

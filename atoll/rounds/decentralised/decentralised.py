@@ -17,6 +17,7 @@ from atoll.clock import Clock
 from atoll.core import OWN_MODELS, Algorithm, Context, Model, Outcome, Play, Reducer, Round, RoundTraits, Traffic
 from atoll.errors import ConfigError
 from atoll.reducers import Collect, Mean
+from atoll.rounds.algorithm_needs import check_needs
 from atoll.rounds.decentralised.fixed_graphs import RingGraph
 from atoll.rounds.decentralised.mixing_matrix import MixingMatrix
 from atoll.rounds.decentralised.mixing_weights import (
@@ -92,16 +93,8 @@ class Decentralised(Round):
         return Collect()
 
     def check(self, algorithm: Algorithm) -> None:
-        if algorithm.traits().pooled:
-            raise ConfigError(
-                f"round.name: {type(algorithm).__name__} trains on all data in one place, and {self.title} has no "
-                "such place. Use round.name = 'central'."
-            )
-        if algorithm.traits().counts_clients:
-            raise ConfigError(
-                f"round.name: {self.title} has no server to keep what {type(algorithm).__name__} keeps there. "
-                f"Use round.name = 'central', or {self.takes}."
-            )
+        pooled = f"and {self.title} has no such place. Use round.name = 'central'."
+        check_needs(algorithm, pooled, f"and {self.title} has no server. Use round.name = 'central', or {self.takes}.")
 
     def in_virtual_time(self, clock: Clock, steps: Callable[[Tensor], Tensor]) -> Round:
         return NodeClocked.around(self, clock, steps)

@@ -103,7 +103,9 @@ class Hierarchical(Round):
 
     def check(self, algorithm: Algorithm) -> None:
         counted = f"and here clients report to edges several times before it hears of them. {_ROUNDS}"
-        check_needs(algorithm, "and there are no edges. Use round.name = 'central'.", counted if self.edges.turns > 1 else None)
+        check_needs(
+            algorithm, "and there are no edges. Use round.name = 'central'.", counted if self.edges.turns > 1 else None
+        )
 
     def sampler(self, named: S) -> S:
         alone = self.edges.turns == 1 and self.edges.sizes[0] == 1 and min(self.edges.shares) == 1

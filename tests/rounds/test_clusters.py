@@ -377,7 +377,7 @@ OWN_NOISE = [*CLIP, {"name": "local_gaussian", "epsilon": 2.0, "delta": 1e-5}]
         ("clustered_fl", {"transform": SUM_NOISE}, r"protects a sum.* round.name = 'central'"),
         ("ifca", {"round": {"name": "ifca", "clusters": 9}}, r"round.clusters: 9 are more than the 8 clients"),
         ("ifca", {"round": {"name": "ifca", "clusters": 0}}, r"round.clusters: must be .*1"),
-        ("ifca", {"algorithm": {"name": "scaffold", "lr": 0.1}}, r"keeps a mean over all clients .* Use round.name"),
+        ("ifca", {"algorithm": {"name": "scaffold", "lr": 0.1}}, r"keeps the mean of all clients.* Use round.name"),
         ("ifca", {"algorithm": {"name": "centralised", "lr": 0.1}}, r"round.name: Centralised trains on all data"),
         ("ifca", {"secure": {"protocol": "secagg"}, "transform": CLIP},
          r"secure: lets a server learn a sum"),

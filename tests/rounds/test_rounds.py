@@ -128,7 +128,7 @@ def test_nodes_that_do_not_train_still_mix() -> None:
 @pytest.mark.parametrize("build", [Scaffold, FedDyn])
 def test_gossip_refuses_what_needs_a_server(build: Any) -> None:
     problem = network()
-    with pytest.raises(ConfigError, match=r"gossip has no server .* Use round.name = 'central'"):
+    with pytest.raises(ConfigError, match=r"and gossip has no server\. Use round.name = 'central'"):
         Gossip().check(build(problem.task, 0.1, 6))
 
 

@@ -312,7 +312,7 @@ CLIP = ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}]
     [
         ({"clock": {"seconds_per_step": 0.1, "deadline": 9.0}}, r"clock.deadline: is about a server .* use round.name"),
         ({"reducer": "median"}, r"reducer.name: in a \w+ round no two updates come together.* Leave reducer out"),
-        ({"algorithm": {"name": "scaffold", "lr": 0.1}}, r"round.name: Scaffold keeps a mean .* such as fedavg"),
+        ({"algorithm": {"name": "scaffold", "lr": 0.1}}, r"round.name: Scaffold keeps the mean .* such as fedavg"),
         ({"algorithm": {"name": "centralised", "lr": 0.1}}, r"round.name: Centralised trains on all data"),
         ({"transform": [*CLIP, {"name": "gaussian_noise", "noise_multiplier": 1.0}]}, r"protects a sum"),
         ({"attack": {"name": "sign_flip", "share": 0.2}}, r"attack.name: sign_flip replaces .* Use an attack"),

@@ -18,7 +18,7 @@ FEWEST = 2  # seeds, below which a mean has no spread
 LIKELY = 0.75  # p(equal) from which two methods are practically equal
 CHEAPER = 0.95  # of the bytes, and less, is cheaper
 ROPE = 0.01  # of a share such as accuracy; of the best mean for what is no share
-_METHODS = ("algorithm", "method")  # the last axis, where it holds what can be advised
+_ADVISABLE = "algorithm"  # the last axis of suites that answer; a "method" may need a round or a model of its own
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def settings(results: Sequence[Results], when: When = "last", rope: float | None
     """Every row with two methods or more on two seeds or more; the same row in two files counts once."""
     unique = {}
     for one in results:
-        if one.axes[-1] not in _METHODS:
+        if one.axes[-1] != _ADVISABLE:
             continue
         for block in one.blocks():
             for cells in one.rows(block).values():

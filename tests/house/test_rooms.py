@@ -13,7 +13,7 @@ ROOT = Path(atoll.__file__).parent
 
 # From the ground floor up. Those in one line are siblings.
 FLOORS = (
-    ("errors", "tree", "schedules", "phases", "threefry", "cpu_threads"),
+    ("errors", "tree", "schedules", "phases", "threefry", "cpu_threads", "kernel_launch"),
     ("rng",),
     ("stats",),
     ("clock",),

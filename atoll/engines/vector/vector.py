@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -26,6 +27,7 @@ from atoll.engines.vector.stacked import Stacked, stacked
 from atoll.engines.vector.stacked_jobs import Lanes, StackedRequest, joined
 from atoll.engines.vector.tally import Tally, share_out
 from atoll.errors import TrainingError
+from atoll.kernel_launch import compile_ahead
 from atoll.phases import heard, phase
 from atoll.tree import Tree
 
@@ -70,6 +72,7 @@ class Vector(LocalEngine):
     threads: int | None = None  # of a kernel on a CPU; None: as many as torch uses
     rounds_left: int = field(default=0, init=False)
     _stacked: dict[Any, Stacked] = field(default_factory=dict, init=False)
+    _compiled: set[Any] = field(default_factory=set, init=False)  # programs whose kernels are
     _graphs: Graphs | None = field(default=None, init=False)
     _prepared: Prepared | None = field(default=None, init=False)
     _quickest: float = field(default=math.inf, init=False)  # seconds of a recorded round
@@ -222,6 +225,9 @@ class Vector(LocalEngine):
         """Every client of a chunk, from start to finish: stacked leaves, in the order of the chunk."""
         inputs = lanes.inputs(rows)
         mark, program = self._program(lanes)
+        if self.defers and mark not in self._compiled and lanes.cohort.plan.shape[1]:
+            self._compiled.add(mark)
+            compile_ahead(partial(self._first_step, program, inputs.to(self.device)))
         at_work = active(lanes.cohort.steps[rows])
         if self.capture and self.device.type == "cuda" and not heard():
             self._graphs = self._graphs or Graphs(self.data.columns, self.device)
@@ -240,6 +246,11 @@ class Vector(LocalEngine):
             note = f"{what}: {why}"
             if why and note not in self.notes:
                 self.notes.append(note)
+
+    def _first_step(self, program: Stacked, given: Inputs) -> None:
+        carry = program.start(len(given.transform_keys), given.settings, given.sent, given.own)
+        batch = (x[:, 0] for x in (given.plan, given.count, given.keys))
+        program.step(given.settings, carry, given.sent, given.own, self.data.columns, *batch)
 
     def _eager(self, program: Stacked, given: Inputs, at_work: list[int], per_client: bool, many: bool) -> Tree:
         full = width = busy = len(given.transform_keys)

@@ -6,13 +6,14 @@
 
 All start from the same random weights, the same adapters and the same batches (random tokens: a round's time does not
 depend on what they say), and what they have learned after a round is compared. transformers and peft come in an
-environment of their own (lora_peft/requirements.txt); where that cannot be made, a plain PyTorch loop stands alone.
-Atoll's figure is a whole round of a run, without evaluation.
+environment of their own (lora_peft/requirements.txt), unless they are installed; where that cannot be made, a plain
+PyTorch loop stands alone. Atoll's figure is a whole round of a run, without evaluation.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import resource
@@ -154,7 +155,9 @@ def plain_loop(round: Round) -> Callable[[], dict[str, Tensor]]:
 
 def peft_loop(round: Round, repeats: int, cache: Path) -> tuple[dict[str, float], dict[str, Tensor]]:
     """The same by transformers and peft, in their environment; an InstallError where it cannot be made."""
-    made = environment("lora_peft", HERE / "lora_peft" / "requirements.txt", cache)
+    here = importlib.util.find_spec("peft") is not None  # where nothing can be installed it may lie beside torch
+    requirements = HERE / "lora_peft" / "requirements.txt"
+    python = sys.executable if here else str(environment("lora_peft", requirements, cache)["python"])
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         x, y = round.batches()
@@ -166,8 +169,8 @@ def peft_loop(round: Round, repeats: int, cache: Path) -> tuple[dict[str, float]
         given = {"config": round.shape.config(), "device": round.shape.device, "repeats": repeats}
         given |= {"rank": RANK, "alpha": ALPHA, "targets": TARGETS, "lr": LR}
         (folder / "round.json").write_text(json.dumps(given))
-        command = [str(made["python"]), str(HERE / "lora_peft" / "run.py"), str(folder)]
-        env = os.environ | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"}
+        command = [python, str(HERE / "lora_peft" / "run.py"), str(folder)]
+        env = os.environ | {"HF_HUB_OFFLINE": "1"} | ({} if here else {"PYTHONPATH": ""})
         done = subprocess.run(command, capture_output=True, text=True, env=env)
         if done.returncode:
             sys.exit(f"benchmarks/lora_peft/run.py: {last_word(done.stderr)}")

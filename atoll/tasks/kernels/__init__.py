@@ -4,7 +4,7 @@ from atoll.tasks.kernels.batched_conv import ConvGeometry, Pair, out_size
 from atoll.tasks.kernels.convolution import Conv2d, conv_geometry, is_replaceable_conv
 from atoll.tasks.kernels.normalisation import ChannelsLastGroupNorm
 from atoll.tasks.kernels.pooling import MaxPool2d, is_replaceable_pool, max_pool2d
-from atoll.tasks.kernels.recurrent import recurrent
+from atoll.tasks.kernels.recurrent import recurrence
 
 __all__ = [
     "ChannelsLastGroupNorm",
@@ -17,5 +17,5 @@ __all__ = [
     "is_replaceable_pool",
     "max_pool2d",
     "out_size",
-    "recurrent",
+    "recurrence",
 ]

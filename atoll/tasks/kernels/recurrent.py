@@ -16,7 +16,7 @@ from torch.func import vjp
 from atoll.tasks.kernels import recurrent_steps
 
 
-def recurrent(gates: Tensor, bias: Tensor, weight_hh: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def recurrence(gates: Tensor, bias: Tensor, weight_hh: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """h (T, B, H) and the last c (B, H) from gates = W_ih x (T, B, 4H), a bias (4H) and weight_hh (4H, H).
 
     i, f, g, o = gates_t + bias + W_hh h_{t-1};  c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g);
@@ -91,7 +91,8 @@ class _Gradient(torch.autograd.Function):
         activated: Tensor,
         cells: Tensor,
     ) -> Tensor:
-        return recurrent_steps.gradient(by_h, by_last, activated, cells, w, real)
+        slope: Tensor = recurrent_steps.gradient(by_h, by_last, activated, cells, w, real)
+        return slope
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -11,9 +11,9 @@ from torch import Tensor
 from atoll.tasks.kernels import operators
 
 FUSED = True  # one kernel per step for the product and the cell; else torch's product and a kernel for the cell
-FORWARD, BACKWARD = (32, 64, 4, 2), (32, 64, 4, 2)  # hidden units, depth, warps and stages of a tile that multiplies
+FORWARD, BACKWARD = (32, 32, 4, 4), (32, 128, 4, 3)  # hidden units, depth, warps and stages of a tile that multiplies
 _CELL = (64, 16, 4, 1)  # the same of one that does not
-_ROWS = 64  # at most, of a tile
+_ROWS = 32  # at most, of a tile
 
 
 @torch.library.custom_op("atoll::lstm_states", mutates_args=())
@@ -54,7 +54,7 @@ def _empty(gates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _plain_states(gates: Tensor, w: Tensor, real: Tensor | None, h: Tensor, activated: Tensor, cells: Tensor) -> None:
-    """What `recurrent` says, into the last three; the bias is in the gates."""
+    """What `recurrence` says, into the last three; the bias is in the gates."""
     width = w.shape[2]
     for t in range(gates.shape[1]):
         given = gates[:, t] if t == 0 else torch.baddbmm(gates[:, t], h[:, t - 1], w.mT)

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from atoll.tasks.kernels import recurrent
+from atoll.tasks.kernels import recurrence
 from atoll.tasks.models.shapes import Shape, window
 
 
@@ -44,7 +44,7 @@ class LSTM(nn.Module):
             weight_ih: Tensor = getattr(self, f"weight_ih_l{k}")
             weight_hh: Tensor = getattr(self, f"weight_hh_l{k}")
             bias: Tensor = getattr(self, f"bias_ih_l{k}") + getattr(self, f"bias_hh_l{k}")
-            x, _ = recurrent(F.linear(x, weight_ih), bias, weight_hh, real)
+            x, _ = recurrence(F.linear(x, weight_ih), bias, weight_hh, real)
         return x.transpose(0, 1)
 
 

@@ -18,8 +18,9 @@ from atoll.core import functional, gradient_and_value
 from atoll.engines.capture import Captured
 from atoll.engines.fx_simplify import lean
 from atoll.engines.record_kernels import record
-from atoll.tasks.kernels import recurrence
+from atoll.tasks.kernels import StackableLSTM, recurrence
 from atoll.tasks.kernels.recurrent import unrolled
+from atoll.tasks.layers import make_stackable
 from atoll.tasks.models.lstm import LSTM, CharLSTM
 from atoll.tree import Tree
 
@@ -119,6 +120,42 @@ def test_one_step_has_no_gradient_by_the_recurrent_weights() -> None:
     by_w = first_order(recurrence)(gates[:1], bias, w)[2]
     assert by_w.shape == w.shape
     assert not by_w.any()
+
+
+# ------------------------------------------------------------------------------------------------- a user's own nn.LSTM
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bias": False, "num_layers": 2}, {"num_layers": 3}])
+@pytest.mark.parametrize("started", [False, True])
+def test_a_prepared_lstm_is_torchs_with_its_last_states(options: dict[str, Any], started: bool) -> None:
+    torch.manual_seed(0)
+    theirs = nn.LSTM(3, H, **options)
+    ours = make_stackable(nn.Sequential(theirs))[0]
+    assert type(ours) is StackableLSTM
+    assert type(theirs) is nn.LSTM  # the user's own is left alone
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    start = (torch.randn(theirs.num_layers, B, H), torch.randn(theirs.num_layers, B, H)) if started else None
+    x = torch.randn(B, T, 3) if theirs.batch_first else torch.randn(T, B, 3)
+    found = []
+    for layer in (ours, theirs):
+        out, (h, c) = layer(x, start)
+        by = torch.autograd.grad((out.sin().sum() + (h * c).sum()), list(layer.parameters()))
+        found.append([out, h, c, *by])
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
+
+
+def test_single_texts_and_packed_ones_are_read_as_by_torch() -> None:
+    theirs = nn.LSTM(3, H)
+    ours = make_stackable(nn.Sequential(theirs))[0]
+    packed = nn.utils.rnn.pack_sequence([torch.randn(4, 3), torch.randn(2, 3)])
+    assert torch.equal(ours(packed)[0].data, theirs(packed)[0].data)
+    x = torch.randn(T, 3)
+    assert torch.equal(ours(x)[0], theirs(x)[0])
+
+
+@pytest.mark.parametrize("options", [{"bidirectional": True}, {"proj_size": 2}])
+def test_other_kinds_of_lstm_are_left_alone(options: dict[str, Any]) -> None:
+    assert type(make_stackable(nn.Sequential(nn.LSTM(3, H, **options)))[0]) is nn.LSTM
 
 
 # ------------------------------------------------------------------------------------------------------ recorded steps

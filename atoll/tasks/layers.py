@@ -1,7 +1,8 @@
 """Layers whose randomness is keyed and whose state is explicit, so that they can be stacked over clients.
 
-`make_stackable` puts them in place of nn.Dropout, nn.BatchNorm, nn.Conv2d and nn.MaxPool2d in any model. They read the
-mask and the key of the batch from the forward pass they are in (one per thread); the rest of the model stays as is.
+`make_stackable` puts them in place of nn.Dropout, nn.BatchNorm, nn.Conv2d, nn.MaxPool2d and nn.LSTM in any model. They
+read the mask and the key of the batch from the forward pass they are in (one per thread); the rest of the model stays
+as is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from atoll.errors import ConfigError
-from atoll.tasks.kernels import ChannelsLastGroupNorm, Conv2d, MaxPool2d, is_replaceable_conv, is_replaceable_pool
+from atoll.tasks.kernels import (
+    ChannelsLastGroupNorm,
+    Conv2d,
+    MaxPool2d,
+    StackableLSTM,
+    is_replaceable_conv,
+    is_replaceable_lstm,
+    is_replaceable_pool,
+)
 from atoll.tasks.lora import shared_copy
 
 BatchNormPolicy = Literal["average", "local", "recompute", "freeze", "group"]
@@ -163,7 +172,7 @@ def make_stackable(model: nn.Module, policy: BatchNormPolicy = "average") -> nn.
     holder = nn.ModuleDict({"model": model})  # so that a model that is itself such a layer can be replaced
     names = {layer: name for name, layer in model.named_modules()}
     replacements: dict[nn.Module, nn.Module] = {}  # a layer that stands in two places is still one layer
-    for index, (parent, name, layer) in enumerate(_children(holder, set())):
+    for index, (parent, name, layer) in enumerate(list(_children(holder, set()))):
         if layer not in replacements:
             replacements[layer] = _replacement(layer, index, names[layer], policy)
         if replacements[layer] is not layer:
@@ -193,6 +202,9 @@ def _replacement(layer: nn.Module, index: int, name: str, policy: BatchNormPolic
         layer.__class__ = Conv2d  # a copy of ours to change: its weights, hooks and settings stay as they are
     if is_replaceable_pool(layer):
         layer.__class__ = MaxPool2d
+    if is_replaceable_lstm(layer):
+        layer.__class__ = StackableLSTM
+        layer.between = KeyedDropout(cast(nn.LSTM, layer).dropout, index, per_channel=False)
     if type(layer) is nn.GroupNorm:
         layer.__class__ = ChannelsLastGroupNorm
     return layer

@@ -166,13 +166,43 @@ def test_fedavg_is_what_plain_pytorch_gives(engine: str, tmp_path: Path) -> None
         assert distance({k: ours[k]}, {k: truth[k]}) < 1e-5
 
 
+class Reader(nn.Module):
+    """Reads a picture row by row: what it saw last, and what it remembers."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.cell, self.out = nn.LSTM(6, 5, 2, batch_first=True, dropout=dropout), nn.Linear(15, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out, (h, c) = self.cell(x[:, 0])
+        return self.out(torch.cat([out[:, -1], h[0], c[1]], 1))
+
+
+def test_an_lstm_of_torchs_is_stacked_and_gives_what_plain_pytorch_gives(tmp_path: Path) -> None:
+    truth = plain_fedavg(seeded(Reader), 3, 0.05, 0.9)
+    for engine in ("vector", "loop"):
+        run = simulate(seeded(Reader), tmp_path / engine, engine, rounds=3, cohort=None, shuffle=False)
+        assert run.info["engine"]["name"] == engine
+        assert distance(run.params, truth) < 1e-5
+
+
+def test_dropout_between_an_lstms_layers_is_the_same_on_every_engine(tmp_path: Path) -> None:
+    loop, stack = (
+        simulate(seeded(partial(Reader, 0.5)), tmp_path / engine, engine, rounds=2) for engine in ("loop", "vector")
+    )
+    assert stack.info["engine"]["name"] == "vector"
+    assert distance(stack.params, loop.params) < 1e-5
+    without = simulate(seeded(Reader), tmp_path / "without", "vector", rounds=2)
+    assert distance(stack.params, without.params) > 1e-4
+
+
 # Models that cannot be stacked.
 
 
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.cell, self.out = nn.LSTM(6, 5, batch_first=True), nn.Linear(5, 3)
+        self.cell, self.out = nn.LSTM(6, 5, batch_first=True, bidirectional=True), nn.Linear(10, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(self.cell(x[:, 0])[0][:, -1])

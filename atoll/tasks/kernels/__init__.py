@@ -1,9 +1,11 @@
-"""Convolutions, pooling and normalisation of many clients at once, each with weights of its own."""
+"""Convolutions, pooling, normalisation and recurrent layers of many clients at once, each with weights of its own."""
 
 from atoll.tasks.kernels.batched_conv import ConvGeometry, Pair, out_size
 from atoll.tasks.kernels.convolution import Conv2d, conv_geometry, is_replaceable_conv
+from atoll.tasks.kernels.lstm import StackableLSTM, is_replaceable_lstm
 from atoll.tasks.kernels.normalisation import ChannelsLastGroupNorm
 from atoll.tasks.kernels.pooling import MaxPool2d, is_replaceable_pool, max_pool2d
+from atoll.tasks.kernels.recurrent import recurrence
 
 __all__ = [
     "ChannelsLastGroupNorm",
@@ -11,9 +13,12 @@ __all__ = [
     "ConvGeometry",
     "MaxPool2d",
     "Pair",
+    "StackableLSTM",
     "conv_geometry",
     "is_replaceable_conv",
+    "is_replaceable_lstm",
     "is_replaceable_pool",
     "max_pool2d",
     "out_size",
+    "recurrence",
 ]

@@ -1,4 +1,4 @@
-"""LSTMs as plain matrix products, because nn.LSTM cannot be vmapped over clients."""
+"""LSTMs whose recurrent part knows a client axis (`kernels.recurrent`); nn.LSTM cannot be vmapped over clients."""
 
 import math
 from typing import Annotated, Literal
@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from atoll.tasks.kernels import recurrence
 from atoll.tasks.models.shapes import Shape, window
 
 
@@ -35,34 +36,16 @@ class LSTM(nn.Module):
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         """The last layer's state at every step; where `real` (B, T) is false, the state of the step before stays."""
+        x, real = x.transpose(0, 1), None if real is None else real.transpose(0, 1)
         for k in range(self.layers):
             if k:
-                x = self.dropouts[k - 1](x)
-            x = self._layer(k, x, real)
-        return x
-
-    def _layer(self, k: int, x: Tensor, real: Tensor | None) -> Tensor:
-        # getattr, not get_parameter: under functional_call these are plain tensors.
-        weight_ih: Tensor = getattr(self, f"weight_ih_l{k}")
-        weight_hh: Tensor = getattr(self, f"weight_hh_l{k}")
-        bias: Tensor = getattr(self, f"bias_ih_l{k}") + getattr(self, f"bias_hh_l{k}")
-        # unbind, not x[:, t]: the gradient of an index fills a zero tensor of the whole length at every step.
-        steps = F.linear(x, weight_ih, bias).unbind(1)
-        masks = [None] * len(steps) if real is None else real.unsqueeze(-1).unbind(1)
-        h = c = x.new_zeros(x.shape[0], self.hidden)
-        out = []
-        for step, mask in zip(steps, masks, strict=True):
-            new_h, new_c = _cell(step + h @ weight_hh.T, c)
-            h = new_h if mask is None else torch.where(mask, new_h, h)
-            c = new_c if mask is None else torch.where(mask, new_c, c)
-            out.append(h)
-        return torch.stack(out, 1)
-
-
-def _cell(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    i, f, g, o = gates.chunk(4, -1)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(c), c
+                x = self.dropouts[k - 1](x.transpose(0, 1)).transpose(0, 1)
+            # getattr, not get_parameter: under functional_call these are plain tensors.
+            weight_ih: Tensor = getattr(self, f"weight_ih_l{k}")
+            weight_hh: Tensor = getattr(self, f"weight_hh_l{k}")
+            bias: Tensor = getattr(self, f"bias_ih_l{k}") + getattr(self, f"bias_hh_l{k}")
+            x, _ = recurrence(F.linear(x, weight_ih), bias, weight_hh, real)
+        return x.transpose(0, 1)
 
 
 class CharLSTM(nn.Module):

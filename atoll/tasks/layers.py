@@ -15,7 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from atoll.errors import ConfigError
-from atoll.tasks.kernels import ChannelsLastGroupNorm, Conv2d, MaxPool2d, is_replaceable_conv, is_replaceable_pool
+from atoll.tasks.kernels import (
+    ChannelsLastGroupNorm,
+    Conv2d,
+    MaxPool2d,
+    Sequential,
+    is_fusible_sequence,
+    is_replaceable_conv,
+    is_replaceable_pool,
+)
 from atoll.tasks.lora import shared_copy
 
 BatchNormPolicy = Literal["average", "local", "recompute", "freeze", "group"]
@@ -142,7 +150,7 @@ class GroupNorm(ChannelsLastGroupNorm):
         self.affine, self.weight, self.bias = like.affine, like.weight, like.bias
         self.replaces = f"{name!r}, {type(like).__name__}({n})"
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, relu: bool = False) -> Tensor:
         """As torch's, but refused where normalising would leave nothing of a group."""
         values = x[0].numel() // self.num_groups
         if values < _VALUES:
@@ -151,7 +159,7 @@ class GroupNorm(ChannelsLastGroupNorm):
                 f"{'value' if values == 1 else 'values'}, of which no more than a sign is left. "
                 "Use 'average', 'local', 'recompute' or 'freeze', or a layer with more features there."
             )
-        return super().forward(x)
+        return super().forward(x, relu)
 
 
 _GROUPS, _FEATURES, _VALUES = 32, 8, 3
@@ -168,6 +176,9 @@ def make_stackable(model: nn.Module, policy: BatchNormPolicy = "average") -> nn.
             replacements[layer] = _replacement(layer, index, names[layer], policy)
         if replacements[layer] is not layer:
             parent._modules[name] = replacements[layer]
+    for layer in holder.modules():
+        if is_fusible_sequence(layer):
+            layer.__class__ = Sequential
     return holder["model"]
 
 

@@ -1,5 +1,6 @@
 """Convolutions, pooling and normalisation of many clients at once, each with weights of its own."""
 
+from atoll.tasks.kernels.activation import Sequential, add_relu, is_fusible_sequence
 from atoll.tasks.kernels.batched_conv import ConvGeometry, Pair, out_size
 from atoll.tasks.kernels.convolution import Conv2d, conv_geometry, is_replaceable_conv
 from atoll.tasks.kernels.normalisation import ChannelsLastGroupNorm
@@ -11,7 +12,10 @@ __all__ = [
     "ConvGeometry",
     "MaxPool2d",
     "Pair",
+    "Sequential",
+    "add_relu",
     "conv_geometry",
+    "is_fusible_sequence",
     "is_replaceable_conv",
     "is_replaceable_pool",
     "max_pool2d",

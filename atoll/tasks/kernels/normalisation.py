@@ -93,7 +93,7 @@ class _GroupNormGradient(torch.autograd.Function):
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
         """Mean and deviation depend on the pictures: taken again, so that torch sees how."""
         g, x, weight, bias = ctx.saved_tensors
-        _, pull = torch.func.vjp(lambda g, x, weight: _plain_gradient(g, x, weight, bias, *ctx.how), g, x, weight)
+        pull = torch.func.vjp(lambda g, x, weight: _plain_gradient(g, x, weight, bias, *ctx.how), g, x, weight)[1]
         return *pull(slopes), None, None, None, None, None, None
 
     @staticmethod
@@ -119,7 +119,7 @@ def _plain(
     mean, deviation = _moments(pixels, eps)
     y = torch.addcmul(_per_channel(bias, pixels), pixels - mean, deviation * _per_channel(weight, pixels))
     y = torch.relu(y) if relu else y
-    return _together(y).to(x.dtype), *(k.flatten(2) for k in (mean, deviation))
+    return _together(y).to(x.dtype), mean.flatten(2), deviation.flatten(2)
 
 
 def _plain_gradient(

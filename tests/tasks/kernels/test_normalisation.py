@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,10 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+import atoll
 from atoll.core import functional
-from atoll.tasks.kernels import ChannelsLastGroupNorm, Sequential, activation, add_relu, normalisation
+from atoll.engines.capture import Captured
+from atoll.engines.vector import stacked
+from atoll.tasks.kernels import ChannelsLastGroupNorm, Sequential, activation, add_relu, convolution, normalisation
 from atoll.tasks.kernels.normalisation import group_norm
 from atoll.tasks.layers import make_stackable
+from atoll.tasks.models.resnet import basic
 
 Norm = Callable[[Tensor, int, Tensor, Tensor, float], Tensor]
 
@@ -148,12 +153,34 @@ def test_hooks_still_see_what_was_normalised() -> None:
     assert (seen[0] < 0).any()
 
 
+def test_a_captured_stack_of_residual_blocks_learns_what_the_loop_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution, "DEVICES", {"cpu"})
+    monkeypatch.setattr(stacked, "Captured", partial(Captured, after=1))
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(24, 4, 6, 6, generator=g), torch.randint(0, 3, (24,), generator=g)
+    torch.manual_seed(1)
+    block = basic(4, 8, 2, partial(nn.GroupNorm, 4))
+    model = nn.Sequential(block, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
+    clients = list(torch.arange(24).split([6, 8, 10]))
+    loop, stack = (
+        atoll.simulate(
+            model, (x, y), clients=clients, algorithm={"name": "fedavg", "lr": 0.1}, rounds=2, batch=4, engine=engine
+        ).params
+        for engine in ("loop", "vector")
+    )
+    for name, trained in loop.items():
+        torch.testing.assert_close(stack[name], trained, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_the_triton_kernels_compute_the_same_under_their_interpreter() -> None:
     program = """
 import torch
 from torch.func import grad, vmap
+import atoll
 from atoll.core import functional
+from atoll.engines.capture import Captured
+from atoll.engines.vector import stacked
 from atoll.tasks.kernels import activation, group_norm_operators as ops, normalisation, operators
 
 torch.set_num_threads(1)

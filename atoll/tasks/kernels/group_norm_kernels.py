@@ -52,7 +52,7 @@ def chunk_moments(
     tl.store(to + channels, spread, mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pixels"])
 def group_moments(
     parts, mean, deviation, channels, size, groups, pixels, eps,
     CHUNKS: tl.constexpr, EACH: tl.constexpr, G: tl.constexpr, S: tl.constexpr,
@@ -148,7 +148,7 @@ def chunk_slopes(
     tl.store(to + channels, along, mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pixels"])
 def group_slopes(
     parts, weight, even, tilt, channels, size, groups, pixels, batch,
     CHUNKS: tl.constexpr, G: tl.constexpr, S: tl.constexpr,

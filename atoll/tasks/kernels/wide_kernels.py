@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def wide_product(
     x, w, bias, out, batch, sc, sb, sh, sw,
     N: tl.constexpr, CHANNELS: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,

@@ -31,6 +31,7 @@ GRADIENT_TILES: dict[tuple[int, int], Tile] = {
 }
 TOGETHER = 3  # taps that share what is read of the gradient, where the kernel is as wide
 PROGRAMS = 600
+FEW = 264  # programs that do not fill every core of a large GPU twice: smaller ones leave fewer cores without work
 PATCHED_PIXELS, PATCHED_CHANNELS = 1024, 256  # at most, at least: patches are laid out for the library's product
 _TURNED, _LAID = 64, (32, 128)
 
@@ -91,7 +92,8 @@ def _product(
 ) -> None:
     """`kernel`: channels, height, width. `w` (C, n, h, w, channels), or turned (C, channels, h, w, n)."""
     (clients, batch, oh, ow, n), (channels, kh, kw) = out.shape, kernel
-    bm, bn, bk, stages, warps = PRODUCT_TILES[x.element_size(), min(n, 128) // 64 * 64]
+    few = -(-batch * oh * ow // 128) * -(-n // 128) * clients < FEW
+    bm, bn, bk, stages, warps = PRODUCT_TILES[x.element_size(), 64 if n < 128 or few else 128]
     (sh, sw), *_ = geometry
     rs, cs = (sh, sw) if back else (1, 1)
     tiles = -(-batch * -(-oh // rs) * -(-ow // cs) // bm) * rs * cs
@@ -109,7 +111,7 @@ def weight_gradient(g: Tensor, x: Tensor, kernel: list[int], geometry: Geometry,
     channels, pixels = x.shape[2], batch * oh * ow
     if pixels <= PATCHED_PIXELS and min(channels, out) >= PATCHED_CHANNELS:
         return _product_of_patches(g, x, kernel, geometry, biased)
-    bm, bn, bk, stages, warps = GRADIENT_TILES[g.element_size(), min(out, 128) // 64 * 64]
+    bm, bn, bk, stages, warps = GRADIENT_TILES[g.element_size(), 64 if out < 128 else 128]
     together = TOGETHER if kernel[1] == TOGETHER == 3 else 1
     tiles = kernel[0] * kernel[1] // together * -(-channels // bm) * -(-out // bn)
     splits = max(1, min(-(-pixels // 256), -(-PROGRAMS // (tiles * clients))))

@@ -1,7 +1,7 @@
 """How the kernels for many channels are launched: the tiles of each, and who takes which.
 
-Tiles are (rows, columns, depth, stages, warps). What bounds them on an H200 in TF32 is how often tiles are read from
-the cache: as many numbers for a product of 128 x 128 as for two of 128 x 32.
+Tiles are (rows, columns, depth, stages, warps). In TF32 what bounds them is how often numbers are read from the cache:
+a tile of m x n makes m n / (m + n) products of each.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ from atoll.tasks.kernels import (
     ChannelsLastGroupNorm,
     Conv2d,
     MaxPool2d,
+    Sequential,
     StackableLSTM,
+    is_fusible_sequence,
     is_replaceable_conv,
     is_replaceable_lstm,
     is_replaceable_pool,
@@ -151,7 +153,7 @@ class GroupNorm(ChannelsLastGroupNorm):
         self.affine, self.weight, self.bias = like.affine, like.weight, like.bias
         self.replaces = f"{name!r}, {type(like).__name__}({n})"
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, relu: bool = False) -> Tensor:
         """As torch's, but refused where normalising would leave nothing of a group."""
         values = x[0].numel() // self.num_groups
         if values < _VALUES:
@@ -160,7 +162,7 @@ class GroupNorm(ChannelsLastGroupNorm):
                 f"{'value' if values == 1 else 'values'}, of which no more than a sign is left. "
                 "Use 'average', 'local', 'recompute' or 'freeze', or a layer with more features there."
             )
-        return super().forward(x)
+        return super().forward(x, relu)
 
 
 _GROUPS, _FEATURES, _VALUES = 32, 8, 3
@@ -177,6 +179,9 @@ def make_stackable(model: nn.Module, policy: BatchNormPolicy = "average") -> nn.
             replacements[layer] = _replacement(layer, index, names[layer], policy)
         if replacements[layer] is not layer:
             parent._modules[name] = replacements[layer]
+    for layer in holder.modules():
+        if is_fusible_sequence(layer):
+            layer.__class__ = Sequential
     return holder["model"]
 
 

@@ -23,3 +23,10 @@ def test_a_stack_of_runs_of_fedsgd_counts_rows_and_losses_apart() -> None:
     carry = unaliased(vmap(lambda sent: FedSGD(problem.task, 0.1).start(sent, {}))(models), models)
     carry["loss"].fill_(7.0)  # as a recorded step does, in place
     assert carry["seen"].tolist() == [0, 0, 0]
+
+
+def test_convolutions_of_the_carry_lie_as_their_kernels_read_them() -> None:
+    start = {"conv": torch.randn(2, 4, 3, 5, 5), "linear": torch.randn(2, 4, 3)}
+    carry = unaliased(start, {})
+    assert carry["conv"].permute(0, 1, 3, 4, 2).is_contiguous()
+    assert all(torch.equal(carry[k], start[k]) for k in start)

@@ -19,6 +19,7 @@ from atoll.engines.capture import Captured
 from atoll.engines.vector.inputs import Inputs, Plans
 from atoll.engines.vector.ragged import blocks
 from atoll.engines.vector.stacked import Stacked
+from atoll.tasks.kernels import kernel_layout
 from atoll.tree import Tree
 
 _EAGER = 2  # rounds of a shape before it is recorded
@@ -149,17 +150,19 @@ class Recorded:
 
     def _finish(self) -> Tree:
         g = self.given
-        return _traced(self.program.finish, g.settings, self.carry, g.sent, g.own, g.state, g.info, g.transform_keys)
+        carry = tree.map(torch.Tensor.contiguous, self.carry)  # how kernels like it is between steps alone
+        return _traced(self.program.finish, g.settings, carry, g.sent, g.own, g.state, g.info, g.transform_keys)
 
 
 def unaliased(carry: Tree, given: Tree) -> Tree:
-    """The carry, every leaf in memory of its own, since steps change it in place.
+    """The carry, every leaf in memory of its own, since steps change it in place, and as their kernels like it.
 
     It may begin as what was sent, and one tensor of zeros may stand for several of its leaves.
     """
     taken = {x.untyped_storage().data_ptr() for x in tree.leaves(given)}
 
     def own(x: Tensor) -> Tensor:
+        x = kernel_layout(x)
         x = x.clone() if x.untyped_storage().data_ptr() in taken else x
         taken.add(x.untyped_storage().data_ptr())
         return x

@@ -44,16 +44,18 @@ def input_gradient(g: Tensor, w: Tensor, size: Pair, geometry: ConvGeometry) -> 
     return folded.reshape(c, batch, -1, *size)
 
 
-def weight_gradient(g: Tensor, x: Tensor, kernel: Pair, geometry: ConvGeometry) -> tuple[Tensor, Tensor]:
-    """The gradients of every client's convolution by its weights of this size and by its bias."""
+def weight_gradient(
+    g: Tensor, x: Tensor, kernel: Pair, geometry: ConvGeometry, biased: bool = True
+) -> tuple[Tensor, Tensor]:
+    """The gradients of every client's convolution by its weights of this size and by its bias, if it is `biased`."""
     if operators.usable(g):
-        rows, bias = operators.weight_gradient(g, x, list(kernel), *_flat(geometry))
-    else:
-        flat = _rows(g)
-        rows = torch.bmm(_patches(x, kernel, (g.shape[-2], g.shape[-1]), geometry).mT, flat)
-        bias = flat.sum(1)
+        w, bias = operators.weight_gradient(g, x, list(kernel), *_flat(geometry), biased)
+        return w.permute(0, 1, 4, 2, 3), bias
+    flat = _rows(g)
+    rows = torch.bmm(_patches(x, kernel, (g.shape[-2], g.shape[-1]), geometry).mT, flat)
     c, _, out = rows.shape
-    return rows.reshape(c, *kernel, x.shape[2], out).permute(0, 4, 3, 1, 2), bias
+    w = rows.reshape(c, *kernel, x.shape[2], out).permute(0, 4, 3, 1, 2)
+    return w, flat.sum(1) if biased else flat.new_zeros((c, out))
 
 
 def _patches(x: Tensor, kernel: Pair, size: Pair, geometry: ConvGeometry) -> Tensor:
@@ -104,7 +106,7 @@ def _keep_output(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _output_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     x, w = ctx.saved_tensors
     g, how = _channels_second(gradient), _pairs(ctx.geometry)
-    by_weight, by_bias = weight_gradient(g, x, (w.shape[-2], w.shape[-1]), how)
+    by_weight, by_bias = weight_gradient(g, x, (w.shape[-2], w.shape[-1]), how, ctx.biased)
     by_input = input_gradient(g, w, (x.shape[-2], x.shape[-1]), how)
     return by_input, by_weight, by_bias if ctx.biased else None, None, None, None
 
@@ -117,20 +119,20 @@ def _keep_factors(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _input_gradient_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     g, w = ctx.saved_tensors
     x, how = _channels_second(gradient), _pairs(ctx.geometry)
-    by_weight, _ = weight_gradient(g, x, (w.shape[-2], w.shape[-1]), how)
+    by_weight, _ = weight_gradient(g, x, (w.shape[-2], w.shape[-1]), how, False)
     return output(x, w, None, how), by_weight, None, None, None, None
 
 
-def _weight_gradient_backward(ctx: Any, rows: Tensor, bias: Tensor) -> tuple[Tensor | None, ...]:
+def _weight_gradient_backward(ctx: Any, slope: Tensor, bias: Tensor) -> tuple[Tensor | None, ...]:
     g, x = ctx.saved_tensors
-    how, kernel = _pairs(ctx.geometry), ctx.kernel
-    w = rows.reshape(len(rows), *kernel, x.shape[2], g.shape[2]).permute(0, 4, 3, 1, 2)
-    return output(x, w, bias, how), input_gradient(g, w, (x.shape[-2], x.shape[-1]), how), None, None, None, None
+    how, w = _pairs(ctx.geometry), slope.permute(0, 1, 4, 2, 3)
+    by_g = output(x, w, bias if ctx.biased else None, how)
+    return by_g, input_gradient(g, w, (x.shape[-2], x.shape[-1]), how), None, None, None, None, None
 
 
-def _keep_kernel(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    _keep_factors(ctx, inputs, output)
-    ctx.kernel = inputs[2]
+def _keep_bias(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    *factors, ctx.biased = inputs
+    _keep_factors(ctx, tuple(factors), output)
 
 
 def _pairs(geometry: Sequence[list[int]]) -> ConvGeometry:
@@ -140,4 +142,4 @@ def _pairs(geometry: Sequence[list[int]]) -> ConvGeometry:
 
 operators.output.register_autograd(_output_backward, setup_context=_keep_output)
 operators.input_gradient.register_autograd(_input_gradient_backward, setup_context=_keep_factors)
-operators.weight_gradient.register_autograd(_weight_gradient_backward, setup_context=_keep_kernel)
+operators.weight_gradient.register_autograd(_weight_gradient_backward, setup_context=_keep_bias)

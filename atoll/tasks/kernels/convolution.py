@@ -64,7 +64,7 @@ class _Output(torch.autograd.Function):
         gx = _apply(_InputGradient, g, w, tuple(x.shape[-2:]), ctx.how) if ctx.needs_input_grad[0] else None
         if not any(ctx.needs_input_grad[1:3]):  # somebody wants what came out wrong, and no more (`ghost`)
             return gx, None, None, None
-        gw, gb = _apply(_WeightGradient, g, x, tuple(w.shape[-2:]), ctx.how)
+        gw, gb = _apply(_WeightGradient, g, x, tuple(w.shape[-2:]), ctx.how, ctx.biased)
         return gx, gw, gb if ctx.biased else None, None
 
     @staticmethod
@@ -88,7 +88,7 @@ class _InputGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gg: Tensor) -> tuple[Tensor | None, ...]:
         g, w = ctx.saved_tensors
-        gw, _ = _apply(_WeightGradient, g, gg, tuple(w.shape[-2:]), ctx.how)
+        gw, _ = _apply(_WeightGradient, g, gg, tuple(w.shape[-2:]), ctx.how, False)
         return _apply(_Output, gg, w, None, ctx.how), gw, None, None
 
     @staticmethod
@@ -98,29 +98,33 @@ class _InputGradient(torch.autograd.Function):
 
 
 class _WeightGradient(torch.autograd.Function):
-    """By the weights and by the bias."""
+    """By the weights and by the bias, if there is one; zeros else."""
 
     @staticmethod
-    def forward(g: Tensor, x: Tensor, kernel: Pair, how: ConvGeometry) -> tuple[Tensor, Tensor]:
+    def forward(g: Tensor, x: Tensor, kernel: Pair, how: ConvGeometry, biased: bool) -> tuple[Tensor, Tensor]:
         shape = (g.shape[1], x.shape[1], *kernel)
-        return conv2d_weight(x, shape, g, *how), g.sum((0, 2, 3))  # type: ignore[no-untyped-call]
+        bias = g.sum((0, 2, 3)) if biased else g.new_zeros(g.shape[1])
+        return conv2d_weight(x, shape, g, *how), bias  # type: ignore[no-untyped-call]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        g, x, _, ctx.how = inputs
+        g, x, _, ctx.how, ctx.biased = inputs
         ctx.save_for_backward(g, x)
 
     @staticmethod
     def backward(ctx: Any, ggw: Tensor, ggb: Tensor) -> tuple[Tensor | None, ...]:
         g, x = ctx.saved_tensors
         gx = _apply(_InputGradient, g, ggw, tuple(x.shape[-2:]), ctx.how)
-        return _apply(_Output, x, ggw, ggb, ctx.how), gx, None, None
+        bias = ggb if ctx.biased else None
+        return _apply(_Output, x, ggw, bias, ctx.how), gx, None, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], g: Tensor, x: Tensor, kernel: Pair, how: ConvGeometry) -> Any:
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], g: Tensor, x: Tensor, kernel: Pair, how: ConvGeometry, biased: bool
+    ) -> Any:
         n = info.batch_size
-        gradients = batched_conv.weight_gradient(_first(g, in_dims[0], n), _first(x, in_dims[1], n), kernel, how)
-        return gradients, (0, 0)
+        factors = _first(g, in_dims[0], n), _first(x, in_dims[1], n)
+        return batched_conv.weight_gradient(*factors, kernel, how, biased), (0, 0)
 
 
 def _apply(f: type[torch.autograd.Function], *args: Any) -> Any:

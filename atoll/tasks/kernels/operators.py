@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atoll.tasks.kernels import wide_operators
+from atoll.tasks.kernels.wide_operators import precision
+
 DEVICES = {"cuda"}  # where kernels can be launched
 _FOUND = importlib.util.find_spec("triton") is not None
 _BLOCK = 1024  # pixels and channels of one program that pools
@@ -35,10 +38,6 @@ def _kernels() -> Any:
     return triton_kernels
 
 
-def _precision() -> str:
-    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-
-
 def _tile(n: int, most: int) -> int:
     """A power of two that covers n, between 16 and `most`."""
     return min(most, max(16, 1 << (n - 1).bit_length()))
@@ -51,8 +50,8 @@ def output(
     """(C, B, in, H, W) and (C, out, in, h, w) to (C, B, oh, ow, out)."""
     out = _empty_output(x, w, stride, padding, dilation)
     bias = None if b is None else b.contiguous()
-    if in_wide_tiles(x, w.shape[2], w.shape[1]):
-        _wide_product(x, w.permute(0, 1, 3, 4, 2), bias, out, (stride, padding, dilation), False)
+    if wide_operators.takes_output(x, w):
+        wide_operators.output(x, w, bias, out, (stride, padding, dilation))
         return out
     flat = w.permute(0, 3, 4, 2, 1).contiguous()
     _gather(x, flat, bias, out, w.shape[2], (w.shape[3], w.shape[4]), (stride, padding, dilation), False)
@@ -75,8 +74,8 @@ def input_gradient(
 ) -> Tensor:
     """(C, B, out, oh, ow) and (C, out, in, h, w) to (C, B, H, W, in)."""
     out = g.new_empty((g.shape[0], g.shape[1], size[0], size[1], w.shape[2]))
-    if in_wide_tiles(g, w.shape[1], w.shape[2]):
-        _wide_product(g, w.permute(0, 2, 3, 4, 1), None, out, (stride, padding, dilation), True)
+    if wide_operators.takes_input_gradient(g, w, stride, dilation):
+        wide_operators.input_gradient(g, w, out, (stride, padding, dilation))
         return out
     flat = w.permute(0, 3, 4, 1, 2).contiguous()
     _gather(g, flat, None, out, w.shape[1], (w.shape[3], w.shape[4]), (stride, padding, dilation), True)
@@ -90,9 +89,11 @@ def _(g: Tensor, w: Tensor, size: list[int], stride: list[int], padding: list[in
 
 @torch.library.custom_op("atoll::conv_weight_gradient", mutates_args=())
 def weight_gradient(
-    g: Tensor, x: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+    g: Tensor, x: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], biased: bool
 ) -> tuple[Tensor, Tensor]:
-    """(C, B, out, oh, ow) and (C, B, in, H, W) to (C, h * w * in, out) and (C, out)."""
+    """(C, B, out, oh, ow) and (C, B, in, H, W) to (C, out, h, w, in) and, if there is a bias, (C, out)."""
+    if wide_operators.takes_weight_gradient(g, x):
+        return wide_operators.weight_gradient(g, x, kernel, (stride, padding, dilation), biased)
     clients, batch, out, oh, ow = g.shape
     inner, pixels = kernel[0] * kernel[1] * x.shape[2], batch * oh * ow
     wide = g.element_size() == 4
@@ -100,14 +101,14 @@ def weight_gradient(
     bn = _tile(out, 64)
     tiles = -(-inner // bm) * -(-out // bn)
     splits = max(1, min(-(-pixels // 256), -(-(_PROGRAMS << wide) // (tiles * clients))))
-    rows = torch.empty((splits, clients, inner, out), dtype=torch.float32, device=g.device)
+    rows = torch.empty((splits, clients, out, *kernel, x.shape[2]), dtype=torch.float32, device=g.device)
     bias = torch.empty((splits, clients, out), dtype=torch.float32, device=g.device)
     grid = (tiles, splits, clients)
     _kernels().weight_gradient[grid](
         g, x, rows, bias, clients, pixels, *g.stride(), *x.stride(),
         OUT=out, CHANNELS=x.shape[2], INNER=inner, KW=kernel[1], OH=oh, OW=ow, H=x.shape[3], W=x.shape[4],
         SH=stride[0], SW=stride[1], PH=padding[0], PW=padding[1], DH=dilation[0], DW=dilation[1],
-        EACH=-(-pixels // splits), BM=bm, BN=bn, BK=bk, PRECISION=_precision(),
+        EACH=-(-pixels // splits), BM=bm, BN=bn, BK=bk, PRECISION=precision(),
         num_warps=4, num_stages=stages,
     )  # fmt: skip
     if splits == 1:
@@ -117,46 +118,9 @@ def weight_gradient(
 
 @weight_gradient.register_fake
 def _(
-    g: Tensor, x: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+    g: Tensor, x: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], biased: bool
 ) -> tuple[Tensor, Tensor]:
-    inner = kernel[0] * kernel[1] * x.shape[2]
-    return g.new_empty((g.shape[0], inner, g.shape[2])), g.new_empty((g.shape[0], g.shape[2]))
-
-
-def in_wide_tiles(x: Tensor, channels: int, n: int) -> bool:
-    """Do whole tiles of channels belong to one tap, next to each other in memory?"""
-    return x.stride(2) == 1 and channels % 64 == 0 and n % 64 == 0
-
-
-def _wide_kernels() -> Any:
-    from atoll.tasks.kernels import wide_kernels
-
-    return wide_kernels
-
-
-# Rows, columns, depth, stages and warps of a tile: measured on an H200.
-_WIDE_TILES = {64: (128, 64, 32, 3, 4), 128: (128, 128, 32, 4, 8)}
-
-
-def _wide_product(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    out: Tensor,
-    geometry: tuple[list[int], list[int], list[int]],
-    back: bool,
-) -> None:
-    """`w` (C, n, rows, columns, channels)."""
-    (clients, batch, oh, ow, n), (kh, kw, channels), w = out.shape, w.shape[2:], w.contiguous()
-    bm, bn, bk, stages, warps = _WIDE_TILES[64 if n == 64 else 128]
-    (sh, sw), (ph, pw), (dh, dw) = geometry
-    pixels, strides = batch * oh * ow, [x.stride(d) for d in (0, 1, 3, 4)]
-    _wide_kernels().wide_product[(-(-pixels // bm), -(-n // bn), clients)](
-        x, w, out if bias is None else bias, out, pixels, *strides,
-        N=n, CHANNELS=channels, TAPS=kh * kw, KW=kw, OH=oh, OW=ow, H=x.shape[3], W=x.shape[4],
-        SH=sh, SW=sw, PH=ph, PW=pw, DH=dh, DW=dw, BACK=back, BIASED=bias is not None,
-        BM=bm, BN=bn, BK=bk, PRECISION=_precision(), num_warps=warps, num_stages=stages,
-    )  # fmt: skip
+    return g.new_empty((g.shape[0], g.shape[2], *kernel, x.shape[2])), g.new_empty((g.shape[0], g.shape[2]))
 
 
 def _gather(
@@ -180,7 +144,7 @@ def _gather(
         x, w, out if bias is None else bias, out, pixels, *x.stride(),
         N=n, CHANNELS=channels, INNER=inner, KW=kernel[1], OH=oh, OW=ow, H=x.shape[3], W=x.shape[4],
         SH=sh, SW=sw, PH=ph, PW=pw, DH=dh, DW=dw, BACK=back, BIASED=bias is not None,
-        BM=bm, BN=bn, BK=bk, PRECISION=_precision(),
+        BM=bm, BN=bn, BK=bk, PRECISION=precision(),
         num_warps=4, num_stages=3 if back or not wide else 1 if few else 2,
     )  # fmt: skip
 

@@ -77,7 +77,7 @@ def weight_gradient(
     PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, EACH: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """rows[s, c, k, n] = sum of x[c, source(p, k)] g[c, p, n] over the pixels p of part s; bias: the sum of g alone."""
+    """rows[s, c, n, k] = sum of x[c, source(p, k)] g[c, p, n] over the pixels p of part s; bias: the sum of g alone."""
     client, part = tl.program_id(2).to(tl.int64), tl.program_id(1)
     wide: tl.constexpr = (OUT + BN - 1) // BN
     tile = tl.program_id(0)
@@ -107,7 +107,7 @@ def weight_gradient(
             alone += slope.to(tl.float32)
     place = part * clients + client
     there = (k < INNER)[:, None] & (n < OUT)[None, :]
-    tl.store(rows + (place * INNER + k[:, None]) * OUT + n[None, :], total, mask=there)
+    tl.store(rows + (place * OUT + n[None, :]) * INNER + k[:, None], total, mask=there)
     if tile < wide:
         tl.store(bias + place * OUT + n, tl.sum(alone, 0), mask=n < OUT)
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from atoll.errors import ConfigError
+from atoll.tasks.kernels import add_relu
 from atoll.tasks.models.shapes import Shape, image
 
 Norm = Callable[[int], nn.Module]
@@ -72,7 +72,7 @@ class Residual(nn.Module):
         self.shortcut = shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.body(x) + self.shortcut(x))
+        return add_relu(self.body(x), self.shortcut(x))
 
 
 def basic(before: int, width: int, stride: int, norm: Norm) -> Residual:

@@ -171,7 +171,18 @@ def test_the_triton_kernels_compute_the_same_under_their_interpreter() -> None:
 import torch
 from atoll import rng
 from atoll.rng import gpu
-from atoll.tasks.kernels import batched_conv as products, operators as kernels, pooling
+from atoll.tasks.kernels import batched_conv as products, operators as kernels, pooling, wide_operators as wide
+from triton.runtime import interpreter
+
+patch = interpreter._patch_lang_tensor
+
+
+def patched(*given):  # numpy makes no number of an array with an axis any more
+    patch(*given)
+    interpreter.tl.core.tensor.__index__ = lambda self: int(self.handle.data.item())
+
+
+interpreter._patch_lang_tensor = patched
 
 x, w, b = torch.randn(2, 3, 5, 9, 8), torch.randn(2, 4, 5, 3, 2), torch.randn(2, 4)
 for how in (((1, 1), (0, 0), (1, 1)), ((2, 1), (1, 2), (1, 2))):
@@ -184,17 +195,32 @@ for how in (((1, 1), (0, 0), (1, 1)), ((2, 1), (1, 2), (1, 2))):
         found.append([out, products.input_gradient(g, w, (9, 8), how), *products.weight_gradient(g, x, (3, 2), how)])
     torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)
 
-for channels, out, size, how in ((64, 64, 3, ((1, 1), (1, 1), (1, 1))), (64, 128, 3, ((2, 2), (1, 1), (1, 1)))):
-    x, w = torch.randn(2, 3, 5, 6, channels).permute(0, 1, 4, 2, 3), 0.1 * torch.randn(2, out, channels, size, size)
-    found = []
-    for devices in ({"cpu"}, set()):
-        kernels.DEVICES = devices
-        y = products.output(x, w, torch.ones(2, out), how)
-        g = y.sin()
-        assert kernels.in_wide_tiles(x, channels, out) and kernels.in_wide_tiles(g, out, channels)
-        by_weight = products.weight_gradient(g, x, (size, size), how)
-        found.append([y, products.input_gradient(g, w, (5, 6), how), *by_weight])
-    torch.testing.assert_close(*found, atol=2e-3, rtol=1e-3)
+same, half, reach = ((1, 1), (1, 1), (1, 1)), ((2, 2), (1, 1), (1, 1)), ((1, 1), (2, 2), (2, 2))
+# of bfloat16 the interpreter knows no products
+for channels, out, size, how, kind, patched_channels in (
+    (64, 64, 3, same, torch.float32, 256),
+    (64, 128, 3, half, torch.float32, 256),
+    (128, 64, 1, ((2, 2), (0, 0), (1, 1)), torch.float32, 256),
+    (64, 64, 3, reach, torch.float32, 64),
+    (64, 192, 3, half, torch.float16, 256),
+    (64, 64, 2, ((3, 2), (0, 1), (1, 1)), torch.float16, 64),
+):
+    wide.PATCHED_CHANNELS = patched_channels
+    x = torch.randn(2, 3, 5, 6, channels).to(kind).permute(0, 1, 4, 2, 3)
+    w = (0.1 * torch.randn(2, out, channels, size, size)).to(kind)
+    for biased, weights in ((True, w), (False, w.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3))):
+        found = []
+        for devices in ({"cpu"}, set()):
+            kernels.DEVICES = devices
+            y = products.output(x, weights, torch.ones(2, out, dtype=kind) if biased else None, how)
+            g = y.float().sin().to(kind)
+            assert wide.takes_output(x, w) and wide.takes_input_gradient(g, w, how[0], how[2])
+            assert wide.takes_weight_gradient(g, x)
+            by_weight = products.weight_gradient(g, x, (size, size), how, biased)
+            found.append([y, products.input_gradient(g, weights, (5, 6), how), *by_weight])
+        assert found[0][2].stride()[2] == 1  # as the product wants its weights
+        close = {"atol": 2e-3, "rtol": 1e-3} if kind is torch.float32 else {"atol": 0.3, "rtol": 0.03}
+        torch.testing.assert_close(*found, **close)
 
 for size, x in ((2, torch.randint(0, 5, (3, 4, 7, 6)).float()), (3, torch.randn(2, 7, 6, 3).permute(0, 3, 1, 2))):
     found = []

@@ -38,7 +38,7 @@ def _kernels() -> Any:
     return triton_kernels
 
 
-def _tile(n: int, most: int) -> int:
+def tile_size(n: int, most: int) -> int:
     """A power of two that covers n, between 16 and `most`."""
     return min(most, max(16, 1 << (n - 1).bit_length()))
 
@@ -97,8 +97,8 @@ def weight_gradient(
     clients, batch, out, oh, ow = g.shape
     inner, pixels = kernel[0] * kernel[1] * x.shape[2], batch * oh * ow
     wide = g.element_size() == 4
-    bm, bk, stages = (32, 32, 1) if wide else (_tile(inner, 64), 64, 3)  # measured on an H200
-    bn = _tile(out, 64)
+    bm, bk, stages = (32, 32, 1) if wide else (tile_size(inner, 64), 64, 3)  # measured on an H200
+    bn = tile_size(out, 64)
     tiles = -(-inner // bm) * -(-out // bn)
     splits = max(1, min(-(-pixels // 256), -(-(_PROGRAMS << wide) // (tiles * clients))))
     rows = torch.empty((splits, clients, out, *kernel, x.shape[2]), dtype=torch.float32, device=g.device)
@@ -137,7 +137,7 @@ def _gather(
     pixels, inner = batch * oh * ow, kernel[0] * kernel[1] * channels
     bm = next((size for size in (256, 128) if clients * pixels >= size * _PROGRAMS // 2), 64)
     wide, few = x.element_size() == 4, n <= 16 and inner > 32  # measured on an H200
-    bm, bn, bk = bm if wide else min(bm, 128), _tile(n, 64), 16 if wide and (back or few) else 32
+    bm, bn, bk = bm if wide else min(bm, 128), tile_size(n, 64), 16 if wide and (back or few) else 32
     (sh, sw), (ph, pw), (dh, dw) = how
     grid = (-(-pixels // bm), -(-n // bn), clients)
     _kernels().gather_product[grid](

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atoll.tasks.kernels import operators
+from atoll.tasks.kernels.operators import tile_size, usable
+from atoll.tasks.kernels.wide_operators import precision
 
 FUSED = True  # one kernel per step for the product and the cell; else torch's product and a kernel for the cell
 FORWARD, BACKWARD = (32, 32, 4, 4), (32, 128, 4, 3)  # hidden units, depth, warps and stages of a tile that multiplies
@@ -20,7 +21,7 @@ _ROWS = 32  # at most, of a tile
 def states(gates: Tensor, bias: Tensor, w: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """(C, T, B, 4H), (C, 4H), (C, 4H, H), (C, T, B) to h (C, T, B, H), the gates after their functions, and c."""
     h, activated, cells = _empty(gates)
-    if operators.usable(gates):
+    if usable(gates):
         _states_by_kernels(gates.contiguous(), bias.contiguous(), _rowwise(w), real, h, activated, cells)
     else:
         _plain_states(gates + bias[:, None, None], w, real, h, activated, cells)
@@ -36,7 +37,7 @@ def _(gates: Tensor, bias: Tensor, w: Tensor, real: Tensor | None) -> tuple[Tens
 def gradient(by_h: Tensor, by_last: Tensor, activated: Tensor, cells: Tensor, w: Tensor, real: Tensor | None) -> Tensor:
     """The gradient by the gates (C, T, B, 4H), from those by h (C, T, B, H) and by the last c (C, B, H)."""
     out = activated.new_empty(activated.shape)
-    if operators.usable(activated):
+    if usable(activated):
         _gradient_by_kernels(by_h, by_last, activated.contiguous(), cells.contiguous(), _rowwise(w), real, out)
     else:
         _plain_gradient(by_h, by_last, activated, cells, w, real, out)
@@ -143,15 +144,15 @@ def _kernels() -> Any:
 
 def _is_fused(x: Tensor) -> bool:
     """Does the kernel multiply? Whole float32 numbers have no tensor cores: torch's product is the faster one."""
-    return FUSED and (x.dtype is not torch.float32 or operators._precision() != "ieee")
+    return FUSED and (x.dtype is not torch.float32 or precision() != "ieee")
 
 
 def _tiles(h: Tensor, multiplying: tuple[int, int, int, int]) -> tuple[tuple[int, int, int], dict[str, Any]]:
     """The grid (hidden units, rows, clients), and the sizes of a tile."""
     clients, _, rows, width = h.shape
     units, depth, warps, stages = multiplying if _is_fused(h) else _CELL
-    bm, bh = operators._tile(rows, _ROWS), operators._tile(width, units)
-    tile = {"BM": bm, "BH": bh, "BK": operators._tile(width, depth), "PRECISION": operators._precision()}
+    bm, bh = tile_size(rows, _ROWS), tile_size(width, units)
+    tile = {"BM": bm, "BH": bh, "BK": tile_size(width, depth), "PRECISION": precision()}
     return (-(-width // bh), -(-rows // bm), clients), {**tile, "num_warps": warps, "num_stages": stages}
 
 

@@ -53,6 +53,11 @@ def salt(layer: int) -> int:
     return layer * 0x9E3779B9 & 0xFFFFFFFF
 
 
+def as_int32(salt: int) -> int:
+    """As kernels take it: integers beyond that would be another kernel."""
+    return salt - (salt >> 31 << 32)
+
+
 def threshold(p: float) -> int:
     """Words below it, as signed numbers, are dropped."""
     return (round(p * 2**16) - 2**15) << 16
@@ -139,9 +144,8 @@ def launch(
     keys = None if key is None else key.reshape(clients, -1, 2).contiguous()
     block = min(BLOCK, max(128, 1 << (wide - 1).bit_length()))
     addressed = last or per_channel  # only then a new kernel for other numbers of channels
-    word = salt - (salt >> 31 << 32)
     _kernels().keyed_dropout[(clients * rows, -(-wide // block))](
-        x, x if bias is None else bias, x if keys is None else keys, out, rows, wide, word, threshold(p),
+        x, x if bias is None else bias, x if keys is None else keys, out, rows, wide, as_int32(salt), threshold(p),
         1.0 / (1.0 - p), CHANNELS=channels if addressed else 1, PIXELS=wide // channels if addressed else 1,
         LAST=last, PER_CHANNEL=per_channel, PER_ROW=keys is not None and keys.shape[1] == rows > 1,
         DROPPED=keys is not None, FEATURES=0 if bias is None else bias.shape[-1],

@@ -1,6 +1,7 @@
 """Triton kernels: keyed dropout, alone or after a bias and a ReLU, whose masks are never written; and its gradient.
 
-Only `dropout` and `bias_relu` import this, and only where Triton is there. A program has a piece of one example's row.
+Only `dropout`, `bias_relu` and `attention` import this, and only where Triton is there. A program has a piece of one
+example's row.
 """
 # mypy: ignore-errors
 
@@ -9,12 +10,20 @@ import triton.language as tl
 
 
 @triton.jit
-def _finalised(counter, word):
-    """The 32-bit finaliser of `dropout.keep_mask`."""
-    v = counter * 0x9E3779B1 + word
+def key_word(key, salt):
+    """The key's two words and a layer's salt as one."""
+    return tl.load(key).to(tl.uint32) ^ (tl.load(key + 1).to(tl.uint32) << 1) ^ salt.to(tl.uint32, bitcast=True)
+
+
+@triton.jit
+def kept(drawn, half, before, word, least):
+    """`dropout.keep_mask` of some columns; `before`: the words of the rows before this one."""
+    upper = drawn < half
+    v = (tl.where(upper, drawn, drawn - half) + before).to(tl.uint32, bitcast=True) * 0x9E3779B1 + word
     v = (v ^ (v >> 16)) * 0x7FEB352D
     v = (v ^ (v >> 15)) * 0x846CA68B
-    return v ^ (v >> 16)
+    v = v ^ (v >> 16)
+    return tl.where(upper, v, v << 16).to(tl.int32, bitcast=True) >= least
 
 
 @triton.jit(do_not_specialize=["salt", "least", "rows"])
@@ -43,15 +52,9 @@ def keyed_dropout(
         else:
             drawn = m % CHANNELS * PIXELS + m // CHANNELS if LAST else m
             half = (wide + 1) // 2
-        upper = drawn < half
-        place = tl.where(upper, drawn, drawn - half)
-        key = keys + 2 * (row if PER_ROW else client).to(tl.int64)
-        word = tl.load(key).to(tl.uint32) ^ (tl.load(key + 1).to(tl.uint32) << 1) ^ salt.to(tl.uint32, bitcast=True)
-        if not PER_ROW:
-            place += row % rows * half
-        drawn_word = _finalised(place.to(tl.uint32, bitcast=True), word)
-        bits = tl.where(upper, drawn_word, drawn_word << 16).to(tl.int32, bitcast=True)
-        value = tl.where(bits >= least, value * scale, 0.0)
+        word = key_word(keys + 2 * (row if PER_ROW else client).to(tl.int64), salt)
+        before = 0 if PER_ROW else row % rows * half
+        value = tl.where(kept(drawn, half, before, word, least), value * scale, 0.0)
     tl.store(out + at + m, value.to(out.dtype.element_ty), mask=real)
 
 

@@ -28,7 +28,9 @@ def apply(f: type[torch.autograd.Function], *args: Any) -> Any:
 
 def in_front(x: Tensor, dim: int | None, n: int) -> Tensor:
     """The axis that vmap hides in front; the same for all where there is none."""
-    return x.expand(n, *x.shape) if dim is None else x.movedim(dim, 0)
+    if dim is None:
+        return x.expand(n, *x.shape)
+    return x if dim == 0 else x.movedim(dim, 0)
 
 
 def stacked(x: Tensor, lead: int) -> Tensor:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from atoll.tasks.kernels.dropout import dropout
+from atoll.tasks.kernels import drop
 
 _pass = threading.local()
 _CALLS = 10_007  # layers that a model may have before the second call of one meets the first of another
@@ -50,7 +50,7 @@ class KeyedDropout(nn.Module):
             return x
         if self.p >= 1:
             return x * 0
-        return dropout(x, *self.draw(), self.p, self.per_channel)
+        return drop(x, *self.draw(), self.p, self.per_channel)
 
     @property
     def active(self) -> bool:

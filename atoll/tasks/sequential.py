@@ -7,8 +7,7 @@ from typing import cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atoll.tasks.kernels import bias_relu
-from atoll.tasks.kernels.client_axis import fused
+from atoll.tasks.kernels import bias_relu_dropout, takes_bias_relu
 from atoll.tasks.keyed_dropout import KeyedDropout
 
 
@@ -32,7 +31,7 @@ def _fused_layers(layers: list[nn.Module], x: Tensor) -> int:
     first = layers[0]
     if type(first) is not nn.Linear or first.bias is None or [type(x) for x in layers[1:2]] != [nn.ReLU]:
         return 0
-    if not isinstance(x, Tensor) or not fused(x, bias_relu.DEVICES) or x.dim() < 2 or not all(map(_plain, layers[:2])):
+    if not isinstance(x, Tensor) or not takes_bias_relu(x) or x.dim() < 2 or not all(map(_plain, layers[:2])):
         return 0
     last = layers[2] if len(layers) > 2 else None
     return 3 if isinstance(last, KeyedDropout) and not last.per_channel and _plain(last) else 2
@@ -47,6 +46,6 @@ def _together(layers: list[nn.Module], x: Tensor) -> Tensor:
     linear, dropout = cast(nn.Linear, layers[0]), layers[2] if len(layers) > 2 else None
     product = F.linear(x, linear.weight)
     if isinstance(dropout, KeyedDropout) and dropout.active and dropout.p < 1:
-        return bias_relu.bias_relu_dropout(product, linear.bias, *dropout.draw(), dropout.p)
-    activated = bias_relu.bias_relu_dropout(product, linear.bias, None, 0, 0.0)
+        return bias_relu_dropout(product, linear.bias, *dropout.draw(), dropout.p)
+    activated = bias_relu_dropout(product, linear.bias, None, 0, 0.0)
     return activated if dropout is None else dropout(activated)  # type: ignore[no-any-return]

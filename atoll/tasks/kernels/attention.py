@@ -22,7 +22,7 @@ LONGEST, WIDEST = 64, 64  # tokens and numbers of a head that fit in one program
 WARPS = 2
 
 
-def is_short(x: Tensor, heads: int) -> bool:
+def is_short_text(x: Tensor, heads: int) -> bool:
     """Do these (B, T, width) go through one kernel?"""
     fits = x.dim() == 3 and x.shape[1] <= LONGEST and x.shape[2] // heads <= WIDEST
     return fits and fused(x, DEVICES)

@@ -11,14 +11,19 @@ import torch
 from torch import Tensor
 
 from atoll.tasks.kernels import dropout, operators
-from atoll.tasks.kernels.client_axis import apply, in_front, stacked
+from atoll.tasks.kernels.client_axis import apply, fused, in_front, stacked
 
 DEVICES = {"cuda"}
 EACH, BR, BF, WARPS = 64, 16, 128, 4  # rows of one program; rows and features of its tiles
 
 
+def takes_bias_relu(x: Tensor) -> bool:
+    """Do an engine's tensors like this one go through one kernel?"""
+    return fused(x, DEVICES)
+
+
 def bias_relu_dropout(x: Tensor, bias: Tensor, key: Tensor | None, layer: int, p: float) -> Tensor:
-    """`dropout(relu(x + bias))`, without the dropout where there is no key."""
+    """Dropout of relu(x + bias), without the dropout where there is no key."""
     out: Tensor = apply(_BiasReluDropout, x, bias, key, 0, dropout.salt(layer), 0.0 if key is None else p)
     return out
 

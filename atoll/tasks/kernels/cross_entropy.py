@@ -21,7 +21,7 @@ SHORT = 1024  # classes of rows that share a program
 TILE, LONG, WARPS = 2048, 2048, 4  # numbers of a program's tile; columns of a long row that are read at a time
 
 
-def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+def cross_entropy_rows(logits: Tensor, y: Tensor) -> Tensor:
     """-log softmax(logits)[y]; torch's own spends as many kernels again on an ignore_index that is not needed here."""
     if fused(logits, DEVICES) and y.dtype == torch.int64 and y.shape == logits.shape[:-1]:
         losses: Tensor = apply(_CrossEntropy, logits, y)[0]

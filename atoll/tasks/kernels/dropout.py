@@ -19,7 +19,7 @@ BLOCK, WARPS = 2048, 4  # numbers of one program
 _ODD = 0x9E3779B1 - 2**32
 
 
-def dropout(x: Tensor, key: Tensor, layer: int, p: float, per_channel: bool) -> Tensor:
+def drop(x: Tensor, key: Tensor, layer: int, p: float, per_channel: bool) -> Tensor:
     """x / (1 - p) where `keep_mask` says so, else 0; 0 < p < 1."""
     if fused(x, DEVICES) and threshold(p) < 2**31:
         dropped: Tensor = apply(_Dropout, x, key, 0, salt(layer), p, per_channel)

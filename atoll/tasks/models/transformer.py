@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from atoll.errors import ConfigError
-from atoll.tasks.kernels.attention import causal_attention, is_short
+from atoll.tasks.kernels import causal_attention, is_short_text
 from atoll.tasks.keyed_dropout import KeyedDropout
 from atoll.tasks.models.shapes import Shape, window
 
@@ -90,7 +90,7 @@ class CausalAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         B, T, width = x.shape
-        if is_short(x, self.heads) and (key := self._dropout_key()) is not None:
+        if is_short_text(x, self.heads) and (key := self._dropout_key()) is not None:
             attended: Tensor = self.out(causal_attention(self.qkv(x), *key, self.heads))
             return attended
         q, k, v = self.qkv(x).view(B, T, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind(0)

@@ -68,10 +68,10 @@ def test_gradients_of_gradients_of_a_transformer_are_the_plain_ones(monkeypatch:
 def test_long_texts_and_hooked_dropouts_go_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
     fuse(monkeypatch, (attention,))
     with functional():
-        assert attention.is_short(torch.zeros(2, 64, 8), 2)
-        assert not attention.is_short(torch.zeros(2, 65, 8), 2)
-        assert not attention.is_short(torch.zeros(2, 5, 260), 2)
-    assert not attention.is_short(torch.zeros(2, 64, 8), 2)  # outside of an engine
+        assert attention.is_short_text(torch.zeros(2, 64, 8), 2)
+        assert not attention.is_short_text(torch.zeros(2, 65, 8), 2)
+        assert not attention.is_short_text(torch.zeros(2, 5, 260), 2)
+    assert not attention.is_short_text(torch.zeros(2, 64, 8), 2)  # outside of an engine
     layer, seen = transformer(0.3).layers[0].attention[1], []  # type: ignore[index,union-attr]
     layer.dropout.register_forward_hook(lambda *_: seen.append(True))
     with functional(), forward_pass(torch.ones(2), torch.tensor([1, 2])):

@@ -1,13 +1,18 @@
 """A linear layer, a ReLU and a dropout as one pass are what they are one after another, and so are their gradients."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+import atoll
 from atoll.core import functional
+from atoll.engines.capture import Captured
+from atoll.engines.vector import stacked
 from atoll.tasks import sequential
-from atoll.tasks.kernels import bias_relu
+from atoll.tasks.kernels import bias_relu, cross_entropy, dropout, layer_norm
 from atoll.tasks.keyed_dropout import forward_pass
 from atoll.tasks.layers import make_stackable
 
@@ -81,3 +86,22 @@ def test_names_stay_and_a_layer_that_is_hooked_is_called(monkeypatch: pytest.Mon
     with forward_pass(torch.ones(4), keys[0]):
         net(x[0])  # outside of an engine
     assert fused == [3, 2, 2]
+
+
+def test_a_captured_stack_of_fused_layers_learns_what_the_loop_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in (cross_entropy, dropout, layer_norm):
+        monkeypatch.setattr(part, "DEVICES", {"cpu"})
+    monkeypatch.setattr(stacked, "Captured", partial(Captured, after=1))
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, 5, generator=g), torch.randint(0, 3, (60,), generator=g)
+    torch.manual_seed(1)
+    layers = nn.LayerNorm(5), nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 6), nn.Dropout(0.1)
+    net = nn.Sequential(*layers, nn.Linear(6, 3))
+    clients = list(torch.arange(60).split([7, 20, 12, 21]))
+    loop, stack = (
+        atoll.simulate(
+            net, (x, y), clients=clients, algorithm={"name": "fedavg", "lr": 0.1}, rounds=3, batch=5, engine=engine
+        )
+        for engine in ("loop", "vector")
+    )
+    assert max(float((stack.params[k] - v).abs().max()) for k, v in loop.params.items()) < 1e-5

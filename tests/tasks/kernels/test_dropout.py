@@ -7,7 +7,7 @@ from torch.func import grad, vmap
 
 from atoll.core import functional
 from atoll.tasks.kernels import dropout as kernel
-from atoll.tasks.kernels.dropout import dropout
+from atoll.tasks.kernels.dropout import drop
 
 
 def stack(*shape: int) -> tuple[Tensor, Tensor]:
@@ -33,9 +33,9 @@ def test_masks_and_gradients_of_stacked_clients_stay_bit_for_bit(
 
     def both(x: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         def loss(x: Tensor) -> Tensor:
-            return dropout(x, key, 10_009, 0.3, per_channel).pow(3).sum()
+            return drop(x, key, 10_009, 0.3, per_channel).pow(3).sum()
 
-        return dropout(x, key, 10_009, 0.3, per_channel), grad(loss)(x)
+        return drop(x, key, 10_009, 0.3, per_channel), grad(loss)(x)
 
     ours, theirs = ours_and_theirs(monkeypatch, vmap(both), x, keys)
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
@@ -43,9 +43,9 @@ def test_masks_and_gradients_of_stacked_clients_stay_bit_for_bit(
 
 def test_a_key_for_each_row_is_a_batch_for_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
     x, keys = stack(6, 7)
-    ours, theirs = ours_and_theirs(monkeypatch, lambda x, k: dropout(x, k, 2, 0.5, False), x, keys)
+    ours, theirs = ours_and_theirs(monkeypatch, lambda x, k: drop(x, k, 2, 0.5, False), x, keys)
     assert torch.equal(ours, theirs)
-    alone, _ = ours_and_theirs(monkeypatch, lambda x, k: dropout(x, k, 2, 0.5, False), x[3:4], keys[3])
+    alone, _ = ours_and_theirs(monkeypatch, lambda x, k: drop(x, k, 2, 0.5, False), x[3:4], keys[3])
     assert torch.equal(ours[3:4], alone)
 
 
@@ -57,7 +57,7 @@ def test_gradients_of_examples_within_clients_and_of_gradients_are_the_plain_one
 
     def per_example(w: Tensor, x: Tensor, key: Tensor) -> Tensor:
         def loss(w: Tensor, row: Tensor) -> Tensor:
-            return dropout((w * row)[None], key, 0, 0.4, False).pow(2).sum()
+            return drop((w * row)[None], key, 0, 0.4, False).pow(2).sum()
 
         return vmap(grad(loss), in_dims=(None, 0))(w, x)
 
@@ -76,7 +76,7 @@ def test_a_gradient_outside_of_vmap_sees_through_it(monkeypatch: pytest.MonkeyPa
 
     def outside(x: Tensor, keys: Tensor) -> Tensor:
         start = x.clone().requires_grad_()
-        slope = vmap(grad(lambda x, k: dropout(x, k, 0, 0.4, False).pow(3).sum()))(start, keys)
+        slope = vmap(grad(lambda x, k: drop(x, k, 0, 0.4, False).pow(3).sum()))(start, keys)
         return torch.autograd.grad(slope.pow(2).sum(), start)[0]
 
     ours, theirs = ours_and_theirs(monkeypatch, outside, x, keys)

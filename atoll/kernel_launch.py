@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,12 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _compiling: ContextVar[bool] = ContextVar("atoll.compiling", default=False)
 
 
-def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
-    """Run a kernel; inside `compile_ahead`, have it compiled for these arguments instead."""
-    if _compiling.get():
-        kernel.warmup(*args, grid=grid, **options)
-    else:
-        kernel[grid](*args, **options)
+def launch(kernel: Any, grid: tuple[int, ...]) -> Callable[..., Any]:
+    """The kernel on a grid, to be called with its arguments; inside `compile_ahead` it is only compiled for them."""
+    return partial(kernel.warmup, grid=grid) if _compiling.get() else kernel[grid]
 
 
 def compile_ahead(f: Callable[[], Any]) -> None:

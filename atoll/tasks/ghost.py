@@ -15,13 +15,15 @@ from torch import Tensor, nn
 from torch.func import grad
 
 from atoll.tasks.kernels import Conv2d, MaxPool2d
-from atoll.tasks.layers import KeyedDropout
+from atoll.tasks.keyed_dropout import KeyedDropout
 from atoll.tasks.models import CNN, MLP, VGG9, ChannelDropout, LeNet, Linear
 from atoll.tasks.per_example_norms import MAX_NORM, conv_gradients, linear_gradients, output_shape
+from atoll.tasks.sequential import Sequential
 from atoll.tasks.supervised import Supervised
 from atoll.tree import Tree
 
-_CONTAINERS = (nn.Sequential, MLP, Linear, LeNet, CNN, VGG9, ChannelDropout)  # call each of their layers once
+# call each of their layers once
+_CONTAINERS = (nn.Sequential, Sequential, MLP, Linear, LeNet, CNN, VGG9, ChannelDropout)
 _ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.Identity, KeyedDropout)  # entry by entry
 _POOLS = (nn.MaxPool2d, MaxPool2d, nn.AvgPool2d)
 _INPUT_AXES = {nn.Linear: 1, Conv2d: 3}  # what learns, and the axes of what it takes of one example

@@ -1,15 +1,13 @@
 """Layers whose randomness is keyed and whose state is explicit, so that they can be stacked over clients.
 
-`make_stackable` puts them in place of nn.Dropout, nn.BatchNorm, nn.Conv2d, nn.MaxPool2d and nn.LSTM in any model. They
-read the mask and the key of the batch from the forward pass they are in (one per thread); the rest of the model stays
-as is.
+`make_stackable` puts them in place of nn.Dropout, nn.BatchNorm, nn.Conv2d, nn.MaxPool2d, nn.LayerNorm, nn.LSTM and
+nn.Sequential in any model. They read the mask and the key of the batch from the forward pass they are in (one per
+thread); the rest of the model stays as is.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal, cast
 
 import torch
@@ -19,58 +17,19 @@ from atoll.errors import ConfigError
 from atoll.tasks.kernels import (
     ChannelsLastGroupNorm,
     Conv2d,
+    LayerNorm,
     MaxPool2d,
-    Sequential,
     StackableLSTM,
-    is_fusible_sequence,
     is_replaceable_conv,
+    is_replaceable_layer_norm,
     is_replaceable_lstm,
     is_replaceable_pool,
 )
+from atoll.tasks.keyed_dropout import KeyedDropout, batch_mask
 from atoll.tasks.lora import shared_copy
+from atoll.tasks.sequential import Sequential
 
 BatchNormPolicy = Literal["average", "local", "recompute", "freeze", "group"]
-
-_pass = threading.local()
-_CALLS = 10_007  # layers that a model may have before the second call of one meets the first of another
-
-
-@contextmanager
-def forward_pass(mask: Tensor, key: Tensor | None) -> Iterator[None]:
-    """What the layers below need to know of the batch.
-
-    The key is one for the batch, or (B, 2): each row is then drawn as if it were a batch of its own.
-    """
-    before = getattr(_pass, "batch", None), getattr(_pass, "calls", None)
-    _pass.batch, _pass.calls = (mask, key), {}
-    try:
-        yield
-    finally:
-        _pass.batch, _pass.calls = before
-
-
-class KeyedDropout(nn.Module):
-    """Dropout from counters: example, position, key and call say what is kept, not the order of the draws.
-
-    A layer that is called several times in one forward pass draws anew for each call.
-    """
-
-    def __init__(self, p: float, index: int, per_channel: bool) -> None:
-        super().__init__()
-        self.p, self.index, self.per_channel = p, index, per_channel
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Zero a share p and scale up the rest, in training."""
-        if not self.training or self.p == 0:
-            return x
-        if self.p >= 1:
-            return x * 0
-        rows = x.shape[0]
-        wide = x.shape[1] if self.per_channel else x[0].numel()
-        call = _pass.calls[self.index] = _pass.calls.get(self.index, -1) + 1
-        keep = _keep_mask(_pass.batch[1], self.index + call * _CALLS, (rows, wide), self.p, x.device)
-        shape = (rows, wide) + (1,) * (x.dim() - 2) if self.per_channel else x.shape
-        return torch.where(keep.reshape(shape), x * (1.0 / (1.0 - self.p)), 0.0)
 
 
 class BatchNorm(nn.Module):
@@ -110,14 +69,14 @@ class BatchNorm(nn.Module):
 
     def moments(self, x: Tensor, about: Tensor) -> tuple[Tensor, Tensor]:
         """The means over the real examples of the values' distances from a point, and of the squares of these."""
-        x, mask = x.to(about.dtype), _pass.batch[0]
+        x, mask = x.to(about.dtype), batch_mask()
         over = [d for d in range(x.dim()) if d != 1]
         centred = (x - about.reshape(1, -1, *[1] * (x.dim() - 2))) * mask.reshape(-1, *[1] * (x.dim() - 1))
         n = (mask.sum() * x[0, 0].numel()).clamp(min=1)
         return centred.sum(over) / n, (centred * centred).sum(over) / n
 
     def _batch_statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        mask, _ = _pass.batch
+        mask = batch_mask()
         over = [d for d in range(x.dim()) if d != 1]
         real = mask.reshape(-1, *[1] * (x.dim() - 1)).to(x.dtype)
         n = (mask.sum() * (x[0, 0].numel())).clamp(min=1)
@@ -179,9 +138,6 @@ def make_stackable(model: nn.Module, policy: BatchNormPolicy = "average") -> nn.
             replacements[layer] = _replacement(layer, index, names[layer], policy)
         if replacements[layer] is not layer:
             parent._modules[name] = replacements[layer]
-    for layer in holder.modules():
-        if is_fusible_sequence(layer):
-            layer.__class__ = Sequential
     return holder["model"]
 
 
@@ -212,33 +168,11 @@ def _replacement(layer: nn.Module, index: int, name: str, policy: BatchNormPolic
         layer.between = KeyedDropout(cast(nn.LSTM, layer).dropout, index, per_channel=False)
     if type(layer) is nn.GroupNorm:
         layer.__class__ = ChannelsLastGroupNorm
+    if is_replaceable_layer_norm(layer):
+        layer.__class__ = LayerNorm
+    if type(layer) is nn.Sequential:
+        layer.__class__ = Sequential
     return layer
-
-
-def _keep_mask(key: Tensor, index: int, shape: tuple[int, int], p: float, device: torch.device) -> Tensor:
-    """True with probability 1 - p (to 16 bits), addressed by key, layer, row and column.
-
-    A bijective 32-bit finaliser over counters, in place, two draws a word: Threefry costs ten times as much, and the
-    masks of a CNN would take longer than its convolutions. Rows do not depend on how many there are.
-    """
-    rows, wide = shape
-    half = (wide + 1) // 2
-    word = _signed((key[..., 0] ^ (key[..., 1] << 1) ^ (index * 0x9E3779B9)) & 0xFFFFFFFF)
-    first, word = (1, word[:, None]) if key.dim() == 2 else (rows, word)
-    x = torch.arange(first * half, dtype=torch.int32, device=device).mul_(_ODD).reshape(first, half) + word
-    x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
-    x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF)).mul_(0x846CA68B - 2**32)
-    x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF))
-    least = (round(p * 2**16) - 2**15) << 16  # the upper 16 bits of x, and then the lower, as signed numbers
-    return torch.cat([x >= least, (x << 16) >= least], 1)[:, :wide]
-
-
-_ODD = 0x9E3779B1 - 2**32
-
-
-def _signed(word: Tensor) -> Tensor:
-    """A 32-bit word held in int64 as int32."""
-    return ((word ^ 0x80000000) - 0x80000000).to(torch.int32)
 
 
 def keyed(model: nn.Module) -> bool:

@@ -12,20 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atoll.core import class_logits, is_one_logit
+from atoll.tasks.kernels import cross_entropy_rows
 from atoll.tasks.losses import BatchLoss, ExampleLoss, WeightedCrossEntropy, masked_mean
 from atoll.tree import Tree
-
-
-def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """-log softmax(logits)[y]; torch's own spends as many kernels again on an ignore_index that is not needed here."""
-    return -F.log_softmax(logits, -1).gather(-1, y[..., None]).squeeze(-1)
 
 
 def _class_loss(out: Tensor, y: Tensor) -> Tensor:
     """Cross-entropy of classes; of one logit, that of yes and no."""
     if is_one_logit(out):
         return F.binary_cross_entropy_with_logits(out.reshape(y.shape), y.to(out.dtype), reduction="none")
-    return _cross_entropy(out, y)
+    return cross_entropy_rows(out, y)
 
 
 def _squared_error(out: Tensor, y: Tensor) -> Tensor:
@@ -159,14 +155,14 @@ class NextToken:
 
     vocabulary: int
     ignored: int = field(default=-100)
-    loss: BatchLoss = ExampleLoss(_cross_entropy)  # of every token; a sequence counts by its tokens
+    loss: BatchLoss = ExampleLoss(cross_entropy_rows)  # of every token; a sequence counts by its tokens
 
     def batch_loss(self, out: Tensor, y: Tensor, mask: Tensor) -> Tensor:
         return masked_mean(*self.losses(out, y), mask)
 
     def losses(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         real = (y != self.ignored).float()
-        per_token = _cross_entropy(out, y.clamp(min=0))
+        per_token = cross_entropy_rows(out, y.clamp(min=0))
         return (per_token * real).sum(1), real.sum(1)
 
     def columns(self, out: Tensor, y: Tensor) -> Tree:

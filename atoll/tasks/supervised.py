@@ -15,7 +15,8 @@ from atoll import rng, tree
 from atoll.core import Model, StepNeeds, UnitLayer
 from atoll.errors import ConfigError
 from atoll.tasks.hidden_units import check_units_stay_apart, unit_layers
-from atoll.tasks.layers import BatchNorm, BatchNormPolicy, forward_pass, keyed, last_linear, make_stackable, norm_names
+from atoll.tasks.keyed_dropout import forward_pass
+from atoll.tasks.layers import BatchNorm, BatchNormPolicy, keyed, last_linear, make_stackable, norm_names
 from atoll.tasks.lora import merged, merged_state, shared_copy
 from atoll.tasks.objectives import Classification, Objective
 from atoll.tree import Tree

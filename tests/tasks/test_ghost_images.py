@@ -20,7 +20,7 @@ from atoll.tasks.dp_sgd import PrivateTask
 from atoll.tasks.ghost import ghost_layers
 from atoll.tasks.kernels import batched_conv as products
 from atoll.tasks.kernels import convolution, pooling
-from atoll.tasks.layers import KeyedDropout, forward_pass
+from atoll.tasks.keyed_dropout import KeyedDropout, forward_pass
 from atoll.tasks.models.cnn import CNN
 from atoll.tasks.models.lenet import LeNet
 from atoll.tasks.models.vgg import VGG9

@@ -10,7 +10,8 @@ from torch.func import vmap
 
 from atoll import rng
 from atoll.errors import ConfigError
-from atoll.tasks.layers import BatchNorm, KeyedDropout, forward_pass, keyed, make_stackable
+from atoll.tasks.keyed_dropout import KeyedDropout, forward_pass
+from atoll.tasks.layers import BatchNorm, keyed, make_stackable
 
 WIDE = 512
 

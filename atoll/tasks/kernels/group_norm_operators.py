@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atoll.kernel_launch import launch
+
 # What a program loads at once, how often, of how many channels, and the warps it has: 32 numbers a thread at a time.
 TILE, TILES, CHANNELS, WARPS = 4096, 4, 128, 4
 _ROWS, _ELEMENTS = 32, 2048
@@ -26,11 +28,11 @@ def group_norm(
     parts, (grid, tile) = _parts(x), _launch(x)
     sizes, strides = _sizes(x, groups), _strides(x)
     kernels, (c, b, channels, h, w) = _kernels(), x.shape
-    kernels.chunk_moments[grid](x, parts, channels, h * w, grid[1], *strides, b, **tile)
-    kernels.group_moments[(c * b,)](
+    launch(kernels.chunk_moments, grid)(x, parts, channels, h * w, grid[1], *strides, b, **tile)
+    launch(kernels.group_moments, (c * b,))(
         parts, mean, deviation, *sizes, h * w, eps, CHUNKS=grid[1], EACH=tile["EACH"], **_group_tile(channels, groups)
     )
-    kernels.normalise[grid](
+    launch(kernels.normalise, grid)(
         x, y, weight.contiguous(), bias.contiguous(), mean, deviation, *sizes, h * w, *strides, b, int(relu),
         **tile,
     )  # fmt: skip
@@ -56,14 +58,14 @@ def group_norm_gradient(
     sizes, strides = _sizes(x, groups), (*_strides(g), *_strides(x))
     kernels, (c, b, channels, h, w) = _kernels(), x.shape
     given = (weight, bias, mean, deviation)
-    kernels.chunk_slopes[grid](g, x, parts, *given, *sizes, h * w, grid[1], *strides, b, int(relu), **tile)
-    kernels.group_slopes[(c * b,)](
+    launch(kernels.chunk_slopes, grid)(g, x, parts, *given, *sizes, h * w, grid[1], *strides, b, int(relu), **tile)
+    launch(kernels.group_slopes, (c * b,))(
         parts, weight, even, tilt, *sizes, h * w, b, CHUNKS=grid[1], **_group_tile(channels, groups)
     )
-    kernels.client_slopes[(c, grid[2])](
+    launch(kernels.client_slopes, (c, grid[2]))(
         parts, by_weight, by_bias, channels, ROWS=b * grid[1], BR=_ROWS, BC=tile["BC"], num_warps=WARPS
     )
-    kernels.input_slopes[grid](g, x, out, *given, even, tilt, *sizes, h * w, *strides, b, int(relu), **tile)
+    launch(kernels.input_slopes, grid)(g, x, out, *given, even, tilt, *sizes, h * w, *strides, b, int(relu), **tile)
     return out, by_weight, by_bias
 
 
@@ -79,7 +81,7 @@ def add_relu(x: Tensor, y: Tensor) -> Tensor:
     """relu(x + y) of two tensors without gaps."""
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     x, y = x.contiguous(), y.contiguous()
-    _kernels().add_relu[(-(-x.numel() // _ELEMENTS),)](x, y, out, x.numel(), BLOCK=_ELEMENTS, num_warps=WARPS)
+    launch(_kernels().add_relu, (-(-x.numel() // _ELEMENTS),))(x, y, out, x.numel(), BLOCK=_ELEMENTS, num_warps=WARPS)
     return out
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atoll.kernel_launch import launch
 from atoll.tasks.kernels import wide_operators
 from atoll.tasks.kernels.wide_operators import precision
 
@@ -104,7 +105,7 @@ def weight_gradient(
     rows = torch.empty((splits, clients, out, *kernel, x.shape[2]), dtype=torch.float32, device=g.device)
     bias = torch.empty((splits, clients, out), dtype=torch.float32, device=g.device)
     grid = (tiles, splits, clients)
-    _kernels().weight_gradient[grid](
+    launch(_kernels().weight_gradient, grid)(
         g, x, rows, bias, clients, pixels, *g.stride(), *x.stride(),
         OUT=out, CHANNELS=x.shape[2], INNER=inner, KW=kernel[1], OH=oh, OW=ow, H=x.shape[3], W=x.shape[4],
         SH=stride[0], SW=stride[1], PH=padding[0], PW=padding[1], DH=dilation[0], DW=dilation[1],
@@ -140,7 +141,7 @@ def _gather(
     bm, bn, bk = bm if wide else min(bm, 128), tile_size(n, 64), 16 if wide and (back or few) else 32
     (sh, sw), (ph, pw), (dh, dw) = how
     grid = (-(-pixels // bm), -(-n // bn), clients)
-    _kernels().gather_product[grid](
+    launch(_kernels().gather_product, grid)(
         x, w, out if bias is None else bias, out, pixels, *x.stride(),
         N=n, CHANNELS=channels, INNER=inner, KW=kernel[1], OH=oh, OW=ow, H=x.shape[3], W=x.shape[4],
         SH=sh, SW=sw, PH=ph, PW=pw, DH=dh, DW=dw, BACK=back, BIASED=bias is not None,
@@ -154,7 +155,7 @@ def max_pool(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """(N, channels, H, W) to (N, oh, ow, channels): the largest of every window, and its place there."""
     out, places = _empty_pool(x, size)
     _, oh, ow, c = out.shape
-    _kernels().max_pool[(-(-out.numel() // _BLOCK),)](
+    launch(_kernels().max_pool, (-(-out.numel() // _BLOCK),))(
         x, out, places, out.numel(), *x.stride(), C=c, OH=oh, OW=ow, K=size, BLOCK=_BLOCK, WIDE=x.numel() >= 1 << 31
     )
     return out, places
@@ -177,7 +178,7 @@ def max_pool_gradient(g: Tensor, places: Tensor, height: int, width: int, size: 
     n, c, oh, ow = g.shape
     out = g.new_empty((n, height, width, c))
     wide = out.numel() >= 1 << 31
-    _kernels().max_pool_gradient[(-(-out.numel() // _BLOCK),)](
+    launch(_kernels().max_pool_gradient, (-(-out.numel() // _BLOCK),))(
         g, places, out, out.numel(), *g.stride(), C=c, H=height, W=width, OH=oh, OW=ow, K=size, BLOCK=_BLOCK, WIDE=wide
     )
     return out

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atoll.kernel_launch import launch
 from atoll.tasks.kernels.operators import tile_size, usable
 from atoll.tasks.kernels.wide_operators import precision
 
@@ -112,7 +113,7 @@ def _states_by_kernels(
     for t in range(steps):
         if not fused and t > 0:
             torch.bmm(h[:, t - 1], w.mT, out=product)
-        _kernels().cell[grid](
+        launch(_kernels().cell, grid)(
             gates, bias, product, w, w.stride(0), mask, h, activated, cells, t, clients, steps, rows,
             H=width, MASKED=real is not None, FUSED=fused, **tile,
         )  # fmt: skip
@@ -130,7 +131,7 @@ def _gradient_by_kernels(
     for t in range(steps - 1, -1, -1):
         if not fused and t + 1 < steps:
             torch.bmm(out[:, t + 1], w, out=product)
-        _kernels().cell_gradient[grid](
+        launch(_kernels().cell_gradient, grid)(
             by_h, *by_h.stride(), product, w, w.stride(0), mask, activated, cells, by_c, held, out,
             t, clients, steps, rows, H=width, MASKED=real is not None, FUSED=fused, **tile,
         )  # fmt: skip

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atoll.kernel_launch import launch
+
 Geometry = tuple[list[int], list[int], list[int]]  # stride, padding, dilation
 Tile = tuple[int, int, int, int, int]
 
@@ -74,7 +76,7 @@ def _turned(w: Tensor) -> Tensor:
     c, rows, h, width, columns = w.shape
     out = w.new_empty((c, columns, h, width, rows))
     tiles = -(-rows // _TURNED) * -(-columns // _TURNED)
-    _kernels().turn[(tiles, h * width, c)](
+    launch(_kernels().turn, (tiles, h * width, c))(
         w, out, ROWS=rows, COLUMNS=columns, TAPS=h * width, BLOCK=_TURNED, num_warps=4
     )
     return out
@@ -97,7 +99,7 @@ def _product(
     (sh, sw), *_ = geometry
     rs, cs = (sh, sw) if back else (1, 1)
     tiles = -(-batch * -(-oh // rs) * -(-ow // cs) // bm) * rs * cs
-    _kernels().wide_product[(tiles, -(-n // bn), clients)](
+    launch(_kernels().wide_product, (tiles, -(-n // bn), clients))(
         x, w, out if bias is None else bias, out, batch, *_strides(x),
         N=n, CHANNELS=channels, KH=kh, KW=kw, OH=oh, OW=ow, H=x.shape[3], W=x.shape[4], **_spacing(geometry),
         BACK=back, TURNED=turned, BIASED=bias is not None, WIDE=_reach(x) >= 1 << 31,
@@ -119,7 +121,7 @@ def weight_gradient(g: Tensor, x: Tensor, kernel: list[int], geometry: Geometry,
     kind = g.dtype if splits == 1 else torch.float32
     rows = torch.empty((splits, clients, out, *kernel, channels), dtype=kind, device=g.device)
     bias = torch.zeros((splits if biased else 1, clients, out), dtype=torch.float32, device=g.device)
-    _kernels().wide_weight_gradient[(tiles, splits, clients)](
+    launch(_kernels().wide_weight_gradient, (tiles, splits, clients))(
         g, x, rows, bias, clients, pixels, *_strides(g), *_strides(x),
         OUT=out, CHANNELS=channels, KH=kernel[0], KW=kernel[1], OH=oh, OW=ow, H=x.shape[3], W=x.shape[4],
         **_spacing(geometry), EACH=each, TAPS=together, BIASED=biased, WIDE=max(_reach(x), _reach(g)) >= 1 << 31,
@@ -137,7 +139,7 @@ def _product_of_patches(
     pixels, channels = batch * oh * ow, x.shape[2]
     patches = x.new_empty((clients, pixels, *kernel, channels))
     high, wide = _LAID
-    _kernels().lay_patches[(-(-pixels // high), kernel[0] * kernel[1], clients)](
+    launch(_kernels().lay_patches, (-(-pixels // high), kernel[0] * kernel[1], clients))(
         x, patches, pixels, *_strides(x),
         CHANNELS=channels, KH=kernel[0], KW=kernel[1], OH=oh, OW=ow, H=x.shape[3], W=x.shape[4], **_spacing(geometry),
         BM=high, BC=wide, num_warps=4,

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from atoll.errors import ConfigError
+from atoll.tasks.kernels import causal_attention, is_short_text
+from atoll.tasks.keyed_dropout import KeyedDropout
 from atoll.tasks.models.shapes import Shape, window
 
 
@@ -88,9 +90,19 @@ class CausalAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         B, T, width = x.shape
+        if is_short_text(x, self.heads) and (key := self._dropout_key()) is not None:
+            attended: Tensor = self.out(causal_attention(self.qkv(x), *key, self.heads))
+            return attended
         q, k, v = self.qkv(x).view(B, T, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
         scores = q @ k.transpose(-2, -1) / math.sqrt(width // self.heads)
         future = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
         weights = self.dropout(scores.masked_fill(future, -math.inf).softmax(-1))
         out: Tensor = self.out((weights @ v).transpose(1, 2).reshape(B, T, width))
         return out
+
+    def _dropout_key(self) -> tuple[Tensor | None, int, float] | None:
+        """Key, number and share of the dropout of an engine; None where it must be called, being hooked or another."""
+        dropout = self.dropout
+        if not isinstance(dropout, KeyedDropout) or dropout._forward_hooks or dropout._forward_pre_hooks:
+            return None
+        return (*dropout.draw(), dropout.p) if dropout.active else (None, 0, 0.0)

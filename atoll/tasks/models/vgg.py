@@ -67,6 +67,6 @@ def _block(before: int, middle: int, after: int) -> list[nn.Module]:
         nn.Conv2d(before, middle, 3, padding=1),
         nn.ReLU(),
         nn.Conv2d(middle, after, 3, padding=1),
+        nn.ReLU(),
         nn.MaxPool2d(2),
-        nn.ReLU(),  # after pooling, which commutes: a quarter of the numbers
     ]

@@ -18,10 +18,11 @@ import atoll
 from atoll.core import functional
 from atoll.engines.capture import Captured
 from atoll.engines.vector import stacked
-from atoll.tasks.kernels import ChannelsLastGroupNorm, Sequential, activation, add_relu, convolution, normalisation
+from atoll.tasks.kernels import ChannelsLastGroupNorm, add_relu, convolution, normalisation, residual
 from atoll.tasks.kernels.normalisation import group_norm
 from atoll.tasks.layers import make_stackable
 from atoll.tasks.models.resnet import basic
+from atoll.tasks.sequential import Sequential
 
 Norm = Callable[[Tensor, int, Tensor, Tensor, float], Tensor]
 
@@ -29,7 +30,7 @@ Norm = Callable[[Tensor, int, Tensor, Tensor, float], Tensor]
 @pytest.fixture(autouse=True)
 def _on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(normalisation, "DEVICES", {"cpu"})
-    monkeypatch.setattr(activation, "DEVICES", {"cpu"})
+    monkeypatch.setattr(residual, "DEVICES", {"cpu"})
 
 
 def stack() -> tuple[Tensor, Tensor, Tensor]:
@@ -182,12 +183,12 @@ import atoll
 from atoll.core import functional
 from atoll.engines.capture import Captured
 from atoll.engines.vector import stacked
-from atoll.tasks.kernels import activation, group_norm_operators as ops, normalisation, operators
+from atoll.tasks.kernels import group_norm_operators as ops, normalisation, operators, residual
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
 ops.TILE, ops.TILES, ops.CHANNELS, ops._ROWS, ops._ELEMENTS = 64, 2, 16, 4, 64
-normalisation.DEVICES = activation.DEVICES = {"cpu"}
+normalisation.DEVICES = residual.DEVICES = {"cpu"}
 
 def last(*shape):
     c, b, k, h, w = shape
@@ -237,7 +238,7 @@ both(each, (last(2, 3, 8, 5, 4), w, b), atol=1e-4, rtol=1e-4)
 
 def second(x, w, b):
     def loss(x, w, b):
-        return activation.add_relu(normalisation.group_norm(x, 4, w, b, 1e-5, True), x).sin().sum()
+        return residual.add_relu(normalisation.group_norm(x, 4, w, b, 1e-5, True), x).sin().sum()
     size = lambda *given: sum((s**2).sum() for s in grad(loss, argnums=(0, 1, 2))(*given))
     return vmap(grad(size, argnums=(0, 1, 2)))(x, w, b)
 both(second, (last(2, 3, 8, 5, 4), w, b), atol=1e-3, rtol=1e-3)

@@ -79,3 +79,20 @@ def test_not_a_number_wins_as_it_does_in_torch() -> None:
     with functional():
         found = vmap(lambda x: max_pool2d(x, 2))(x)
     assert torch.equal(found.isnan(), vmap(lambda x: F.max_pool2d(x, 2))(x).isnan())
+
+
+def test_relu_after_pooling_is_relu_before_it_and_so_are_gradients() -> None:
+    x = torch.randn(4, 3, 7, 6).round(decimals=1)  # ties, and windows that are nowhere positive
+    x[0] -= 5
+    layers = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
+    ours, found = make_stackable(layers), []
+    for net in (layers, ours):
+        given = x.clone().requires_grad_()
+        out = net(given)
+        (out * torch.arange(out.numel()).reshape(out.shape)).sum().backward()
+        found.append((out.detach(), given.grad))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+    seen: list[torch.Tensor] = []
+    ours[1].register_forward_hook(lambda _, given, out: seen.append(given[0]))
+    ours(x)
+    assert (seen[0] >= 0).all()  # one that is hooked sees what it would have seen

@@ -1,41 +1,16 @@
-"""Activations in one pass with what comes before them: a sum of two branches, or a group normalisation."""
+"""A residual sum and its ReLU in one pass."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from atoll.core import is_functional
 from atoll.tasks.kernels import group_norm_operators, operators
-from atoll.tasks.kernels.normalisation import ChannelsLastGroupNorm
 
 DEVICES = {"cuda"}
-
-
-class Sequential(nn.Sequential):
-    """nn.Sequential; a GroupNorm hands what it normalised to the ReLU behind it before writing it down."""
-
-    def forward(self, x: Any) -> Any:
-        layers = list(self)
-        while layers:
-            layer = layers.pop(0)
-            if layers and _fuse(layer, layers[0]):
-                x = layer(x, relu=True)
-                layers.pop(0)
-            else:
-                x = layer(x)
-        return x
-
-
-def is_fusible_sequence(layer: nn.Module) -> bool:
-    """Does a GroupNorm stand before a ReLU here? (`make_stackable` has made its GroupNorms ours.)"""
-    if type(layer) is not nn.Sequential:
-        return False
-    layers = list(layer)
-    return any(_fuse(a, b) for a, b in pairwise(layers))
 
 
 def add_relu(x: Tensor, y: Tensor) -> Tensor:
@@ -75,13 +50,3 @@ class _AddRelu(torch.autograd.Function):
             for k, dim in zip((x, y), in_dims, strict=True)
         )  # fmt: skip
         return _AddRelu.apply(a, b), 0  # type: ignore[no-untyped-call]
-
-
-def _fuse(norm: nn.Module, activation: nn.Module) -> bool:
-    """Hooks between the two would see what they should not."""
-    if not isinstance(norm, ChannelsLastGroupNorm) or type(activation) is not nn.ReLU:
-        return False
-    hooks = (norm._forward_hooks, norm._forward_pre_hooks, norm._backward_hooks, norm._backward_pre_hooks)
-    others = (activation._forward_hooks, activation._forward_pre_hooks)
-    behind = (activation._backward_hooks, activation._backward_pre_hooks)
-    return not any((*hooks, *others, *behind)) and "forward" not in vars(norm) and "forward" not in vars(activation)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.graph import CodeGen
 
+from atoll.engines.fx_descent import quicken_descent
 from atoll.engines.fx_repeated import merge_repeated, mutates
 from atoll.engines.native_calls import call_natively
 
@@ -49,6 +50,8 @@ def lean(graph: GraphModule, device: torch.device, fold: bool = True) -> Callabl
             node.replace_all_uses_with(same)
     if fold and device.type == "cpu":  # recorded steps of a GPU write in what was handed to them
         merge_repeated(graph)
+    if fold and device.type == "cuda":
+        quicken_descent(graph)
     graph.graph.eliminate_dead_code()
     if fold and device.type == "cpu":  # a GPU replays kernels without calling anything
         call_natively(graph)

@@ -19,7 +19,7 @@ from atoll.engines.capture import Captured
 from atoll.engines.vector.inputs import Inputs, Plans
 from atoll.engines.vector.ragged import blocks
 from atoll.engines.vector.stacked import Stacked
-from atoll.tasks.kernels import kernel_layout
+from atoll.tasks.kernels import kernel_layout, plain_layout
 from atoll.tree import Tree
 
 _EAGER = 2  # rounds of a shape before it is recorded
@@ -132,7 +132,7 @@ class Recorded:
 
     def _start(self) -> Tree:
         g = self.given
-        return unaliased(self.program.start(self.clients, g.settings, g.sent, g.own), vars(g))
+        return unaliased(self.program.start(self.clients, g.settings, g.sent, g.own, kernel_layout), vars(g))
 
     def _steps(self, width: int, ragged: bool, length: int) -> Tree:
         g = self.given.first(width, self.per_client, self.many)
@@ -150,19 +150,18 @@ class Recorded:
 
     def _finish(self) -> Tree:
         g = self.given
-        carry = tree.map(torch.Tensor.contiguous, self.carry)  # how kernels like it is between steps alone
+        carry = tree.map(plain_layout, self.carry)  # how kernels like it is between steps alone
         return _traced(self.program.finish, g.settings, carry, g.sent, g.own, g.state, g.info, g.transform_keys)
 
 
 def unaliased(carry: Tree, given: Tree) -> Tree:
-    """The carry, every leaf in memory of its own, since steps change it in place, and as their kernels like it.
+    """The carry, every leaf in memory of its own, since steps change it in place.
 
     It may begin as what was sent, and one tensor of zeros may stand for several of its leaves.
     """
     taken = {x.untyped_storage().data_ptr() for x in tree.leaves(given)}
 
     def own(x: Tensor) -> Tensor:
-        x = kernel_layout(x)
         x = x.clone() if x.untyped_storage().data_ptr() in taken else x
         taken.add(x.untyped_storage().data_ptr())
         return x

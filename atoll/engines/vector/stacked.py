@@ -17,6 +17,8 @@ from atoll.engines.capture import Captured
 from atoll.engines.program import ClientSteps
 from atoll.tree import Tree
 
+Layout = Callable[[Tensor], Tensor]  # how a leaf comes to lie in memory
+
 
 @dataclass(frozen=True)
 class Stacked:
@@ -54,14 +56,14 @@ def stacked(program: ClientSteps, per_client: bool, many: bool, capture: bool, c
 
 
 def _starting(program: ClientSteps, s: int | None, m: int | None) -> Callable[..., Tree]:
-    def start(n: int, settings: Tree, sent: Tree, own: Tree) -> Tree:
+    def start(n: int, settings: Tree, sent: Tree, own: Tree, layout: Layout = torch.Tensor.contiguous) -> Tree:
         with functional():
             if s is None and _axis(own) is None:  # all start alike: make one and repeat it
                 carry = tree.stack(program.start(settings, sent, own), n)
             else:
                 dims = (_axis(settings, m), s, _axis(own))
                 carry = vmap(program.start, in_dims=dims)(settings, sent, own)
-        return tree.map(torch.Tensor.contiguous, carry)  # type: ignore[no-any-return]
+        return tree.map(layout, carry)  # type: ignore[no-any-return]
 
     return start
 

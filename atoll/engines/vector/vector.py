@@ -29,6 +29,7 @@ from atoll.engines.vector.tally import Tally, share_out
 from atoll.errors import TrainingError
 from atoll.kernel_launch import compile_ahead
 from atoll.phases import heard, phase
+from atoll.tasks.kernels import kernel_layout
 from atoll.tree import Tree
 
 _COMPILING = 20.0  # seconds that compiling a step takes, about
@@ -248,7 +249,7 @@ class Vector(LocalEngine):
                 self.notes.append(note)
 
     def _first_step(self, program: Stacked, given: Inputs) -> None:
-        carry = program.start(len(given.transform_keys), given.settings, given.sent, given.own)
+        carry = program.start(len(given.transform_keys), given.settings, given.sent, given.own, kernel_layout)
         batch = (x[:, 0] for x in (given.plan, given.count, given.keys))
         program.step(given.settings, carry, given.sent, given.own, self.data.columns, *batch)
 

@@ -5,9 +5,10 @@ from atoll.tasks.kernels.batched_conv import ConvGeometry, Pair, out_size
 from atoll.tasks.kernels.bias_relu import bias_relu_dropout, takes_bias_relu
 from atoll.tasks.kernels.convolution import Conv2d, conv_geometry, is_replaceable_conv
 from atoll.tasks.kernels.cross_entropy import cross_entropy_rows
+from atoll.tasks.kernels.descent import takes_scale
 from atoll.tasks.kernels.dropout import drop
 from atoll.tasks.kernels.layer_norm import LayerNorm, is_replaceable_layer_norm
-from atoll.tasks.kernels.layouts import kernel_layout
+from atoll.tasks.kernels.layouts import kernel_layout, plain_layout
 from atoll.tasks.kernels.lstm import StackableLSTM, is_replaceable_lstm
 from atoll.tasks.kernels.normalisation import ChannelsLastGroupNorm
 from atoll.tasks.kernels.pooling import MaxPool2d, is_replaceable_pool, max_pool2d
@@ -36,6 +37,8 @@ __all__ = [
     "kernel_layout",
     "max_pool2d",
     "out_size",
+    "plain_layout",
     "recurrence",
     "takes_bias_relu",
+    "takes_scale",
 ]

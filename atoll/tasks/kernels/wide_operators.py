@@ -16,8 +16,10 @@ from atoll.kernel_launch import launch
 Geometry = tuple[list[int], list[int], list[int]]  # stride, padding, dilation
 Tile = tuple[int, int, int, int, int]
 
-# By the bytes of a number and by how many channels come out, 128 standing for more.
+# By the bytes of a number and by how many channels come out: 32, 64, and 128 for more.
 PRODUCT_TILES: dict[tuple[int, int], Tile] = {
+    (4, 32): (128, 32, 32, 3, 4),
+    (2, 32): (128, 32, 32, 3, 4),
     (4, 64): (128, 64, 32, 3, 4),
     (4, 128): (128, 128, 32, 4, 8),
     (2, 64): (128, 64, 64, 3, 4),
@@ -26,21 +28,24 @@ PRODUCT_TILES: dict[tuple[int, int], Tile] = {
 # Of a tap's channels by channels out. In TF32 newer tensor cores take no operand whose summed axis is not in front:
 # with 32 rows it is left to the older instructions, which do.
 GRADIENT_TILES: dict[tuple[int, int], Tile] = {
-    (4, 64): (32, 64, 32, 3, 4),
+    (4, 32): (32, 32, 32, 3, 4),
+    (4, 64): (64, 64, 32, 3, 2),
     (4, 128): (32, 128, 32, 3, 4),
+    (2, 32): (32, 32, 64, 3, 4),
     (2, 64): (64, 64, 64, 3, 4),
     (2, 128): (64, 128, 64, 3, 8),
 }
 TOGETHER = 3  # taps that share what is read of the gradient, where the kernel is as wide
+ALONE = {(4, 64)}  # of tiles that are quicker if they do not
 PROGRAMS = 600
 FEW = 264  # programs that do not fill every core of a large GPU twice: smaller ones leave fewer cores without work
-PATCHED_PIXELS, PATCHED_CHANNELS = 1024, 256  # at most, at least: patches are laid out for the library's product
-_TURNED, _LAID = 64, (32, 128)
+PATCHED_PIXELS, PATCHED_CHANNELS = 256, 256  # at most, at least: patches are laid out for the library's product
+_TURNED, _LAID, _UNIT = 64, (32, 128), 32
 
 
 def in_wide_tiles(x: Tensor, channels: int, n: int) -> bool:
     """Do whole tiles of channels belong to one tap, next to each other in memory?"""
-    return x.stride(2) == 1 and channels % 64 == 0 and n % 64 == 0
+    return x.stride(2) == 1 and channels % _UNIT == 0 and n % _UNIT == 0
 
 
 def takes_output(x: Tensor, w: Tensor) -> bool:
@@ -95,7 +100,8 @@ def _product(
     """`kernel`: channels, height, width. `w` (C, n, h, w, channels), or turned (C, channels, h, w, n)."""
     (clients, batch, oh, ow, n), (channels, kh, kw) = out.shape, kernel
     few = -(-batch * oh * ow // 128) * -(-n // 128) * clients < FEW
-    bm, bn, bk, stages, warps = PRODUCT_TILES[x.element_size(), 64 if n < 128 or few else 128]
+    bm, bn, bk, stages, warps = PRODUCT_TILES[x.element_size(), _width(n, few)]
+    bk = bk if channels % bk == 0 else _UNIT
     (sh, sw), *_ = geometry
     rs, cs = (sh, sw) if back else (1, 1)
     tiles = -(-batch * -(-oh // rs) * -(-ow // cs) // bm) * rs * cs
@@ -113,8 +119,11 @@ def weight_gradient(g: Tensor, x: Tensor, kernel: list[int], geometry: Geometry,
     channels, pixels = x.shape[2], batch * oh * ow
     if pixels <= PATCHED_PIXELS and min(channels, out) >= PATCHED_CHANNELS:
         return _product_of_patches(g, x, kernel, geometry, biased)
-    bm, bn, bk, stages, warps = GRADIENT_TILES[g.element_size(), 64 if out < 128 else 128]
-    together = TOGETHER if kernel[1] == TOGETHER == 3 else 1
+    bm, bn, bk, stages, warps = GRADIENT_TILES[g.element_size(), _width(out, False)]
+    alone = (g.element_size(), bn) in ALONE
+    if channels < bm:
+        bm, stages, warps, alone = channels, 3, 4, False
+    together = TOGETHER if kernel[1] == TOGETHER == 3 and not alone else 1
     tiles = kernel[0] * kernel[1] // together * -(-channels // bm) * -(-out // bn)
     splits = max(1, min(-(-pixels // 256), -(-PROGRAMS // (tiles * clients))))
     each = -(-pixels // (splits * bk)) * bk
@@ -147,6 +156,13 @@ def _product_of_patches(
     slopes = g.permute(0, 1, 3, 4, 2).reshape(clients, pixels, out)
     rows = torch.bmm(slopes.mT, patches.flatten(2)).reshape(clients, out, *kernel, channels)
     return rows, slopes.sum(1) if biased else slopes.new_zeros((clients, out))
+
+
+def _width(n: int, few: bool) -> int:
+    """Columns of a tile for n channels: those of which none is left empty, if that can be."""
+    if n % 64:
+        return 32
+    return 64 if n < 128 or few else 128
 
 
 def precision() -> str:

@@ -21,7 +21,7 @@ from atoll.tasks.kernels.wide_operators import precision
 
 DEVICES = {"cuda"}
 LONGEST, WIDEST = 64, 64  # tokens and numbers of a head that fit in one program
-WARPS = 2
+WARPS, SHORT_WARPS = 4, 1  # of a program; of one whose text has at most 32 tokens
 
 
 def is_short_text(x: Tensor, heads: int) -> bool:
@@ -147,7 +147,7 @@ def _launch(
     launch(kernel, (clients * batch * heads,))(
         *given, out if keys is None else keys, out, dropout.as_int32(salt), dropout.threshold(p), d**-0.5,
         1.0 / (1.0 - p), BATCH=batch, T=t, H=heads, D=d, TT=_tile(t), DD=_tile(d), DROPPED=keys is not None,
-        PER_ROW=keys is not None and keys.shape[1] == batch > 1, PRECISION=precision(), num_warps=WARPS,
+        PER_ROW=keys is not None and keys.shape[1] == batch > 1, PRECISION=precision(), num_warps=SHORT_WARPS if t <= 32 else WARPS,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from atoll.tasks.kernels.client_axis import apply, fused, in_front
 
 DEVICES = {"cuda"}
 SHORT = 1024  # classes of rows that share a program
-TILE, LONG, WARPS = 2048, 2048, 4  # numbers of a program's tile; columns of a long row that are read at a time
+TILE, LONG, WARPS = 2048, 1024, 4  # numbers of a program's tile; columns of a long row that are read at a time
 
 
 def cross_entropy_rows(logits: Tensor, y: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from atoll.tasks.kernels.operators import tile_size, usable
 from atoll.tasks.kernels.wide_operators import precision
 
 FUSED = True  # one kernel per step for the product and the cell; else torch's product and a kernel for the cell
-FORWARD, BACKWARD = (32, 32, 4, 4), (32, 128, 4, 3)  # hidden units, depth, warps and stages of a tile that multiplies
+FORWARD, BACKWARD = (32, 64, 4, 2), (32, 64, 4, 4)  # hidden units, depth, warps and stages of a tile that multiplies
 _CELL = (64, 16, 4, 1)  # the same of one that does not
 _ROWS = 32  # at most, of a tile
 

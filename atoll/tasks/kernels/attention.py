@@ -147,7 +147,8 @@ def _launch(
     launch(kernel, (clients * batch * heads,))(
         *given, out if keys is None else keys, out, dropout.as_int32(salt), dropout.threshold(p), d**-0.5,
         1.0 / (1.0 - p), BATCH=batch, T=t, H=heads, D=d, TT=_tile(t), DD=_tile(d), DROPPED=keys is not None,
-        PER_ROW=keys is not None and keys.shape[1] == batch > 1, PRECISION=precision(), num_warps=SHORT_WARPS if t <= 32 else WARPS,
+        PER_ROW=keys is not None and keys.shape[1] == batch > 1, PRECISION=precision(),
+        num_warps=SHORT_WARPS if t <= 32 else WARPS,
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """What all tests share: a cache of their own, few threads, and no GPU tests where there is no GPU."""
 
 import os
+import signal
 from html import escape
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ.setdefault("MPLCONFIGDIR", str(home / "matplotlib"))
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
     torch.set_num_threads(1)
 
 

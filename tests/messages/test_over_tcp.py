@@ -328,23 +328,16 @@ def test_ctrl_c_ends_a_worker_which_says_so(pair: WorkerThreads) -> None:
 
     roomy = replace(QUICK, patience=5.0, silence=5.0, handshake=5.0)  # a busy machine may stand still for a while
     server = pair.start("server", Waiting(), limits=roomy)
-    over = threading.Event()
-
-    def press() -> None:
-        while not over.wait(1.0):  # again, as a person would, where the first one was lost
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    keyboard = threading.Thread(target=press)
-    keyboard.start()
+    timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
+    timer.start()
     began = time.monotonic()
     try:
         run_worker("client-0", Silent(), PAIR, AddressList(pair.places), limits=roomy, seconds=30)
     except KeyboardInterrupt:
-        over.set()
         seconds = time.monotonic() - began
     except ProtocolError as e:
-        over.set()
+        timer.cancel()
         pytest.fail(f"before Ctrl-C: {e} The server: {server.exception(20) or server.result(20)!r}")
-    keyboard.join()
-    assert seconds < 6
+    timer.join()
+    assert seconds < 5
     assert server.result(20).gone == {"client-0": "it was interrupted"}

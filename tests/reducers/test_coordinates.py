@@ -1,10 +1,6 @@
 """Networks, kernels and sorts: one function of the values."""
 
-import importlib.util
 import itertools
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,6 +12,7 @@ from atoll.reducers.gram import gram, squared_distances
 from atoll.reducers.rows import Rows
 from atoll.reducers.sorting_network import network, sorted_rows
 from tests.support import coordinate_kernels
+from tests.support.interpreter import interpreted, needs_triton
 
 
 def numbers(n: int, d: int) -> torch.Tensor:
@@ -75,12 +72,10 @@ def test_small_tensors_go_together_and_large_ones_alone_with_their_types_and_sha
     assert reduced({}, median) == {}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@needs_triton
 def test_the_kernels_of_coordinates_compute_the_same_under_tritons_interpreter() -> None:
     program = "from tests.support.coordinate_kernels import compare; compare('cpu', (1, 2, 7), 40)"
-    env = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    interpreted(program)
 
 
 @pytest.mark.gpu

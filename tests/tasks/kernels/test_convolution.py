@@ -1,10 +1,6 @@
 """A convolution of stacked clients is every client's own convolution, and so are its gradients, of any order."""
 
 import copy
-import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -26,6 +22,7 @@ from atoll.tasks.kernels import operators as kernels
 from atoll.tasks.kernels.convolution import Conv2d, is_replaceable_conv
 from atoll.tasks.layers import make_stackable
 from atoll.tree import Tree
+from tests.support.interpreter import interpreted, needs_triton
 
 CLIENTS = 3
 
@@ -165,7 +162,7 @@ def test_an_older_gpu_lays_patches_out(
         kernels.capable.cache_clear()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@needs_triton
 def test_the_triton_kernels_compute_the_same_under_their_interpreter() -> None:
     program = """
 import torch
@@ -248,14 +245,7 @@ for n in (0, 1, 2, 4097):
     assert torch.equal(gpu.bits(key, n), rng.bits(key, (n,)))
     torch.testing.assert_close(gpu.normal(key, n), rng.normal_dp(key, (n,)), atol=2e-6, rtol=0)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    interpreted(program)
 
 
 @pytest.mark.slow

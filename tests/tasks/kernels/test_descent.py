@@ -1,10 +1,5 @@
 """A step of descent and how weights lie, as kernels, are what torch makes of them."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch.fx import GraphModule
@@ -12,6 +7,7 @@ from torch.fx import GraphModule
 from atoll.engines.fx_descent import quicken_descent
 from atoll.engines.record_kernels import record
 from atoll.tasks.kernels import kernel_layout, plain_layout, takes_scale
+from tests.support.interpreter import interpreted, needs_triton
 
 INTERPRETED = """
 import torch
@@ -35,13 +31,9 @@ for devices in ({"cpu"}, set()):
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@needs_triton
 def test_kernels_of_descent_compute_the_same_under_tritons_interpreter() -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", INTERPRETED], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    interpreted(INTERPRETED)
 
 
 def test_the_layout_of_kernels_changes_no_number_and_goes_back() -> None:

@@ -1,11 +1,8 @@
 """The Triton kernels of dropout, losses, norms and attention compute what their plain forms do (interpreted)."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import pytest
+
+from tests.support.interpreter import interpreted, needs_triton
 
 SETUP = """
 import torch
@@ -95,18 +92,11 @@ for kind, tolerance in KINDS:
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@needs_triton
 @pytest.mark.parametrize(
     "program",
     [DROPOUT, BIAS_RELU, CROSS_ENTROPY, LAYER_NORM, ATTENTION],
     ids=["dropout", "bias_relu", "cross_entropy", "layer_norm", "attention"],
 )
 def test_the_kernels_compute_the_same_under_the_interpreter(program: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SETUP + program],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    interpreted(SETUP + program)

@@ -1,9 +1,5 @@
 """Group normalisation with channels last is torch's, and so are its gradients, of any order."""
 
-import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,6 +19,7 @@ from atoll.tasks.kernels.normalisation import group_norm
 from atoll.tasks.layers import make_stackable
 from atoll.tasks.models.resnet import basic
 from atoll.tasks.sequential import Sequential
+from tests.support.interpreter import interpreted, needs_triton
 
 Norm = Callable[[Tensor, int, Tensor, Tensor, float], Tensor]
 
@@ -174,7 +171,7 @@ def test_a_captured_stack_of_residual_blocks_learns_what_the_loop_learns(monkeyp
         torch.testing.assert_close(stack[name], trained, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@needs_triton
 def test_the_triton_kernels_compute_the_same_under_their_interpreter() -> None:
     program = """
 import torch
@@ -243,11 +240,4 @@ def second(x, w, b):
     return vmap(grad(size, argnums=(0, 1, 2)))(x, w, b)
 both(second, (last(2, 3, 8, 5, 4), w, b), atol=1e-3, rtol=1e-3)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    interpreted(program)

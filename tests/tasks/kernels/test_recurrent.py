@@ -1,9 +1,5 @@
 """A layer's recurrent part as one operation is the cells one by one, and so are its gradients, however stacked."""
 
-import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +19,7 @@ from atoll.tasks.kernels.recurrent import unrolled
 from atoll.tasks.layers import make_stackable
 from atoll.tasks.models.lstm import LSTM, CharLSTM
 from atoll.tree import Tree
+from tests.support.interpreter import interpreted, needs_triton
 
 C, T, B, H = 3, 5, 2, 4
 
@@ -204,7 +201,7 @@ def test_a_recorded_step_is_the_step() -> None:
 # ------------------------------------------------------------------------------------------------------------- kernels
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@needs_triton
 def test_the_triton_kernels_compute_the_same_under_their_interpreter() -> None:
     # Tensors as they may come: permuted, expanded, weights that clients share. bfloat16 only without tl.dot: the
     # interpreter multiplies its bits.
@@ -243,11 +240,4 @@ for precision, dtypes in (("high", (torch.float32, torch.float16)), ("highest", 
             compared((1, 2, 1, 5), dtype, False, True, True)
         compared((2, 2, 35, 33), torch.float32, True, False, True)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    interpreted(program)

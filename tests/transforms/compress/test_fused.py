@@ -1,10 +1,5 @@
 """The kernels of compressors compute what torch computes."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -12,20 +7,14 @@ from atoll import rng
 from atoll.transforms.compress import fused
 from atoll.transforms.compress.sparse import random_places
 from tests.support import compressor_kernels
+from tests.support.interpreter import interpreted, needs_triton
 from tests.support.marks import slow
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@needs_triton
 def test_the_kernels_of_compressors_compute_the_same_under_tritons_interpreter() -> None:
     program = "from tests.support.compressor_kernels import compare; compare('cpu', 40_000)"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    interpreted(program)
 
 
 @pytest.mark.gpu

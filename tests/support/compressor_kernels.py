@@ -29,7 +29,7 @@ def compare(device: str, longest: int) -> None:
     """An AssertionError where a kernel and torch differ by more than rounding may."""
     keys = torch.stack([rng.key("client", i) for i in range(CLIENTS)]).to(device)
     small = updates(700).to(device)
-    for n in (1, 7, 300, 5000, 33_000, longest):
+    for n in (1, 7, 300, 5000, 33_000, 36_000, longest):
         x = updates(n).to(device)
         selection(device, x)
         lengths(device, n)
@@ -43,12 +43,14 @@ def compare(device: str, longest: int) -> None:
 
 
 def updates(n: int) -> Tensor:
-    """One row for each client; with ties, and with zeros beyond the first hundred, for some lengths."""
+    """One row for each client; for some lengths with ties, with zeros beyond the first hundred, or all of one size."""
     x = torch.stack([rng.normal(rng.key("update", n, i), (n,)) for i in range(CLIENTS)])
     if n == 5000:
         x = (x * 2).round() / 2
     if n == 33_000:
         x[:, 100:] = 0
+    if n == 36_000:  # a third of it: more than there is room for among the candidates
+        x = torch.where(x.abs() > 1, x.sign(), 0.0)
     return x
 
 

@@ -11,7 +11,7 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 
 
 def interpreted(program: str) -> None:
-    """Run a program whose kernels are interpreted; it must end well."""
+    """Run a program whose kernels are interpreted; it must end well. A negative status is a signal: memory not its own."""
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr}"

@@ -96,9 +96,9 @@ def _of_many(x: Tensor, memory: Tensor | None, part: float, chosen: Chosen) -> T
     kernels.gather_candidates[(-(-blocks * _WORDS // _WORD_BLOCK), clients)](
         marks, counts, candidates, room, blocks, WORDS=_WORDS, BLOCK=_WORD_BLOCK, num_warps=4
     )
-    held = _FEW if rank * stretch < _FEW else 0
+    held = min(_FEW, room) if rank * stretch < _FEW else 0  # no more are there, however many tie with the guess
     if held:
-        kernels.place_of_held[one](full, guess, found, candidates, *chosen, n, k, room, BLOCK=held, num_warps=32)
+        kernels.place_of_held[one](full, guess, found, candidates, *chosen, n, k, room, held, BLOCK=_FEW, num_warps=32)
     kernels.place_largest[one](full, found, candidates, *chosen, n, k, room, held, BLOCK=_BLOCK, num_warps=8)
     return full
 

@@ -135,11 +135,11 @@ def _write_known(known, mean, client, least, last, size):
 
 
 @triton.jit
-def place_of_held(x, guess, found, candidates, places, known, mean, n, k, room, BLOCK: tl.constexpr):
-    """`place_largest` where one program holds all candidates of a client."""
+def place_of_held(x, guess, found, candidates, places, known, mean, n, k, room, held, BLOCK: tl.constexpr):
+    """`place_largest` where one program holds all candidates of a client, of which there are up to `held`."""
     client = tl.program_id(0).to(tl.int64)
     gathered = tl.load(found + client)
-    if (gathered >= k) & (gathered <= BLOCK):
+    if (gathered >= k) & (gathered <= held):
         i = tl.arange(0, BLOCK)
         inside = i < gathered
         at = tl.load(candidates + client * room + i, mask=inside, other=0)

@@ -35,9 +35,10 @@ def matrices(value: Tree) -> list[Tensor]:
 def gram(value: Tree, clients: int) -> Tensor:
     """The inner products of all pairs of updates."""
     total = torch.zeros(clients, clients, dtype=torch.float64)
-    for x in matrices(value):
+    in_kernel, others = _parted(matrices(value))
+    for x in others:
         total += _products(x)
-    return total
+    return total + _by_kernel(in_kernel) if in_kernel else total
 
 
 def cross(value: Tree, one: Tree, clients: int) -> Tensor:
@@ -90,8 +91,6 @@ def squared_distances(value: Tree, products: Tensor) -> Tensor:
 
 
 def _products(x: Tensor) -> Tensor:
-    if _in_kernel(x):
-        return _by_kernel(x)
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return _in_pieces(x, lambda part: part.double())
     total = _lower_half(x)
@@ -122,12 +121,26 @@ def _tiles(n: int) -> Iterator[tuple[slice, slice]]:
         yield slice(whole, n), slice(whole, n)
 
 
+def _parted(xs: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Those that a kernel takes, and the others."""
+    in_kernel = [x for x in xs if _in_kernel(x)]
+    return in_kernel, [x for x in xs if not _in_kernel(x)]
+
+
 def _in_kernel(x: Tensor) -> bool:
     fits = x.dtype == torch.float32 and 1 < len(x) <= _KERNEL_ROWS and x.shape[1] > 0 and x.stride(1) == 1
     return fits and _FOUND and x.device.type in DEVICES
 
 
-def _by_kernel(x: Tensor) -> Tensor:
+def _by_kernel(xs: list[Tensor]) -> Tensor:
+    """Of all of them together: the host waits once."""
+    total = torch.stack([_stretches(x) for x in xs]).sum(0).cpu()
+    if bool(total.isfinite().all()):
+        return total
+    return torch.stack([_in_pieces(x, lambda part: part.double()) for x in xs]).sum(0)
+
+
+def _stretches(x: Tensor) -> Tensor:
     """Stretch by stretch in float32, and these added up in float64."""
     from atoll.reducers import gram_kernels
 
@@ -136,8 +149,7 @@ def _by_kernel(x: Tensor) -> Tensor:
     stretches = -(-d // (steps * _COLUMNS))
     parts = torch.empty((stretches, rows, rows), dtype=torch.float32, device=x.device)
     gram_kernels.products[(stretches,)](x, parts, n, d, x.stride(0), ROWS=rows, BLOCK=_COLUMNS, STEPS=steps)
-    total = parts.sum(0, dtype=torch.float64)[:n, :n].cpu()
-    return total if bool(total.isfinite().all()) else _in_pieces(x, lambda part: part.double())
+    return parts.sum(0, dtype=torch.float64)[:n, :n]
 
 
 def _centred_products(x: Tensor, members: Tensor) -> Tensor:

@@ -52,10 +52,13 @@ class Rows:
 
     def combined(self, weights: Tensor) -> Tree:
         """The sum of w_k x_k; who weighs nothing is not touched."""
-        by = self._placed(weights.double())
+        by, device = self._placed(weights.double()), tree.device(self.value)
         used = by.nonzero().flatten()
-        few = len(used) < len(self) // 2
-        return tree.map(lambda x: _sum(x[used.to(x.device)] if few else x, by[used] if few else by), self.value)  # type: ignore[no-any-return]
+        if len(used) < len(self) // 2:
+            rows, by = used.to(device), by[used].to(device)
+            return tree.map(lambda x: _sum(x[rows], by), self.value)  # type: ignore[no-any-return]
+        by = by.to(device)  # once, not for every tensor
+        return tree.map(lambda x: _sum(x, by), self.value)  # type: ignore[no-any-return]
 
     def mixed(self, matrix: Tensor) -> Tree:
         """(M, C) weights to a stack of M combinations, in the order of the matrix."""
@@ -97,7 +100,7 @@ def _real(x: Tensor) -> Tensor:
 
 
 def _sum(x: Tensor, weights: Tensor) -> Tensor:
-    return tree.weighted_sum(_real(x), weights.to(x.device)) if len(x) else _real(x).new_zeros(x.shape[1:])
+    return tree.weighted_sum(_real(x), weights) if len(x) else _real(x).new_zeros(x.shape[1:])
 
 
 def _product(matrix: Tensor, x: Tensor) -> Tensor:

@@ -1,26 +1,34 @@
-"""The last layer of a language model, whose scores are not written down where only a loss would read them."""
+"""First and last layer of a language model, where the last may be the first and a loss may be all that reads it."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from atoll.tasks.kernels import LinearScores, takes_linear_scores
+from atoll.tasks.kernels import LinearScores, takes_linear_scores, takes_tied_embedding, tied_embedding
 from atoll.tasks.keyed_dropout import is_scored
 from atoll.tasks.sequential import is_plain
 
 
-def class_scores(model: nn.Module, x: Tensor, layer: nn.Embedding | nn.Linear) -> Tensor | LinearScores:
-    """The outputs of `model`, made by its linear layer or by its embedding, which is tied to it.
+def embedded(tokens: Tensor, layer: nn.Embedding) -> tuple[Tensor, Tensor]:
+    """Its rows, and its weights for the last layer."""
+    changed = layer.padding_idx is not None or layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse
+    if type(layer) is nn.Embedding and is_plain(layer) and not changed and takes_tied_embedding(tokens, layer.weight):
+        return tied_embedding(tokens, layer.weight)
+    return layer(tokens), layer.weight
 
-    One that somebody hooked is called as ever.
+
+def class_scores(model: nn.Module, x: Tensor, last: nn.Linear | Tensor) -> Tensor | LinearScores:
+    """The outputs of `model`, made by its last layer or by weights; a layer that somebody hooked is called as ever.
+
+    Where a loss alone reads them they are not written down.
     """
-    if is_scored(model) and _may_be_cut(model, layer) and takes_linear_scores(x, layer.weight):
-        return LinearScores(x, layer.weight)
-    scores: Tensor = F.linear(x, layer.weight) if isinstance(layer, nn.Embedding) else layer(x)
+    weight = last if isinstance(last, Tensor) else last.weight
+    if is_scored(model) and is_plain(model) and _is_product(last) and takes_linear_scores(x, weight):
+        return LinearScores(x, weight)
+    scores: Tensor = F.linear(x, last) if isinstance(last, Tensor) else last(x)
     return scores
 
 
-def _may_be_cut(model: nn.Module, layer: nn.Embedding | nn.Linear) -> bool:
-    unbiased = type(layer) is nn.Embedding or (type(layer) is nn.Linear and layer.bias is None)
-    return unbiased and is_plain(layer) and is_plain(model)
+def _is_product(last: nn.Linear | Tensor) -> bool:
+    return isinstance(last, Tensor) or (type(last) is nn.Linear and last.bias is None and is_plain(last))

@@ -8,6 +8,7 @@ from atoll.tasks.kernels.cross_entropy import cross_entropy_rows
 from atoll.tasks.kernels.cut_cross_entropy import LinearScores, scores_cross_entropy, takes_linear_scores
 from atoll.tasks.kernels.descent import takes_scale
 from atoll.tasks.kernels.dropout import drop
+from atoll.tasks.kernels.embedding import takes_tied_embedding, tied_embedding
 from atoll.tasks.kernels.layer_norm import LayerNorm, is_replaceable_layer_norm
 from atoll.tasks.kernels.layouts import kernel_layout, plain_layout
 from atoll.tasks.kernels.lstm import StackableLSTM, is_replaceable_lstm
@@ -45,4 +46,6 @@ __all__ = [
     "takes_bias_relu",
     "takes_linear_scores",
     "takes_scale",
+    "takes_tied_embedding",
+    "tied_embedding",
 ]

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from atoll.errors import ConfigError
-from atoll.tasks.class_scores import class_scores
+from atoll.tasks.class_scores import class_scores, embedded
 from atoll.tasks.kernels import LinearScores, causal_attention, is_short_text
 from atoll.tasks.keyed_dropout import KeyedDropout
 from atoll.tasks.models.shapes import Shape, window
@@ -51,9 +51,10 @@ class TransformerLM(nn.Module):
                 nn.init.zeros_(parameter)
 
     def forward(self, tokens: Tensor) -> Tensor | LinearScores:
-        x = self.dropout(self.embedding(tokens) + self.positions[: tokens.shape[1]])
-        x = self.norm(self.layers(x))
-        return class_scores(self, x, self.embedding if self.head is None else self.head)
+        last: nn.Linear | Tensor
+        x, last = embedded(tokens, self.embedding) if self.head is None else (self.embedding(tokens), self.head)
+        x = self.dropout(x + self.positions[: tokens.shape[1]])
+        return class_scores(self, self.norm(self.layers(x)), last)
 
 
 class DecoderLayer(nn.Module):

@@ -15,23 +15,29 @@ _CALLS = 10_007  # layers that a model may have before the second call of one me
 
 
 @contextmanager
-def forward_pass(mask: Tensor, key: Tensor | None) -> Iterator[None]:
+def forward_pass(mask: Tensor, key: Tensor | None, scored: nn.Module | None = None) -> Iterator[None]:
     """What the layers below need to know of the batch.
 
-    The key is one for the batch, or (B, 2): each row is then drawn as if it were a batch of its own.
+    The key is one for the batch, or (B, 2): each row is then drawn as if it were a batch of its own. `scored`: the
+    model whose output is read by a loss alone, which takes linear scores.
     """
-    before = getattr(_pass, "batch", None), getattr(_pass, "calls", None)
-    _pass.batch, _pass.calls = (mask, key), {}
+    before = [getattr(_pass, name, None) for name in ("batch", "calls", "scored")]
+    _pass.batch, _pass.calls, _pass.scored = (mask, key), {}, scored
     try:
         yield
     finally:
-        _pass.batch, _pass.calls = before
+        _pass.batch, _pass.calls, _pass.scored = before
 
 
 def batch_mask() -> Tensor:
     """Which examples of the batch are real."""
     mask: Tensor = _pass.batch[0]
     return mask
+
+
+def is_scored(model: nn.Module) -> bool:
+    """Is the output of this model read by a loss alone?"""
+    return getattr(_pass, "scored", None) is model
 
 
 class KeyedDropout(nn.Module):

@@ -5,14 +5,14 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atoll.core import class_logits, is_one_logit
-from atoll.tasks.kernels import cross_entropy_rows
+from atoll.tasks.kernels import LinearScores, cross_entropy_rows, scores_cross_entropy
 from atoll.tasks.losses import BatchLoss, ExampleLoss, WeightedCrossEntropy, masked_mean
 from atoll.tree import Tree
 
@@ -37,6 +37,11 @@ class Objective(Protocol):
 
     @property
     def loss(self) -> BatchLoss: ...
+
+    @property
+    def takes_linear_scores(self) -> bool:
+        """May `batch_loss` be given the factors of the outputs in their place?"""
+        ...
 
     def batch_loss(self, out: Tensor, y: Tensor, mask: Tensor) -> Tensor:
         """The loss of the real examples of a batch."""
@@ -67,6 +72,7 @@ class Classification:
     top: tuple[int, ...] = ()
     loss: BatchLoss = ExampleLoss(_class_loss)
     extra: frozenset[str] = frozenset()  # columns beyond the usual ones, that metrics ask for
+    takes_linear_scores: ClassVar[bool] = False
 
     @property
     def is_cross_entropy(self) -> bool:
@@ -126,6 +132,7 @@ class Regression:
     loss: BatchLoss = ExampleLoss(_squared_error)
     extra: frozenset[str] = frozenset()
     labels: bool = False
+    takes_linear_scores: ClassVar[bool] = False
 
     def batch_loss(self, out: Tensor, y: Tensor, mask: Tensor) -> Tensor:
         return self.loss.batch(out.reshape(y.shape), y, mask)
@@ -156,13 +163,14 @@ class NextToken:
     vocabulary: int
     ignored: int = field(default=-100)
     loss: BatchLoss = ExampleLoss(cross_entropy_rows)  # of every token; a sequence counts by its tokens
+    takes_linear_scores: ClassVar[bool] = True
 
-    def batch_loss(self, out: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+    def batch_loss(self, out: Tensor | LinearScores, y: Tensor, mask: Tensor) -> Tensor:
         return masked_mean(*self.losses(out, y), mask)
 
-    def losses(self, out: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(self, out: Tensor | LinearScores, y: Tensor) -> tuple[Tensor, Tensor]:
         real = (y != self.ignored).float()
-        per_token = cross_entropy_rows(out, y.clamp(min=0))
+        per_token = scores_cross_entropy(out, y.clamp(min=0))
         return (per_token * real).sum(1), real.sum(1)
 
     def columns(self, out: Tensor, y: Tensor) -> Tree:

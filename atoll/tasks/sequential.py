@@ -31,7 +31,7 @@ class Sequential(nn.Sequential):
 def _first_together(layers: list[nn.Module], x: Any) -> tuple[int, Callable[[list[nn.Module], Any], Any]]:
     """How many of the first layers are taken together, and how."""
     second = layers[1] if len(layers) > 1 else None
-    if second is None or not isinstance(x, Tensor) or not (_plain(layers[0]) and _plain(second)):
+    if second is None or not isinstance(x, Tensor) or not (is_plain(layers[0]) and is_plain(second)):
         return 1, _alone
     if isinstance(layers[0], ChannelsLastGroupNorm) and type(second) is nn.ReLU:
         return 2, _norm_relu
@@ -39,12 +39,13 @@ def _first_together(layers: list[nn.Module], x: Any) -> tuple[int, Callable[[lis
         return 2, _pool_relu
     if type(layers[0]) is nn.Linear and type(second) is nn.ReLU and _takes_bias(layers[0], x):
         dropout = layers[2] if len(layers) > 2 else None
-        keyed = isinstance(dropout, KeyedDropout) and not dropout.per_channel and _plain(dropout)
+        keyed = isinstance(dropout, KeyedDropout) and not dropout.per_channel and is_plain(dropout)
         return (3 if keyed else 2), _linear_relu
     return 1, _alone
 
 
-def _plain(layer: nn.Module) -> bool:
+def is_plain(layer: nn.Module) -> bool:
+    """Does calling it do no more than its class says?"""
     hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks
     return not any(hooks) and "forward" not in vars(layer)
 

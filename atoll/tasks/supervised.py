@@ -76,7 +76,8 @@ class Supervised:
         return StepNeeds(key=self.keyed, whole_because=self.objective.loss.whole_because)
 
     def loss(self, params: Tree, buffers: Tree, batch: Tree) -> tuple[Tensor, Tree]:
-        out, renewed = self._forward(params, buffers, batch, training=True)
+        scored = self.objective.takes_linear_scores
+        out, renewed = self._forward(params, buffers, batch, training=True, scored=scored)
         return self.objective.batch_loss(out, batch["y"], batch["mask"]), renewed
 
     def measure(self, params: Tree, buffers: Tree, batch: Tree) -> Tree:
@@ -264,7 +265,10 @@ class Supervised:
             self.objective.loss.module.to(device)
         return self
 
-    def _forward(self, params: Tree, buffers: Tree, batch: Tree, training: bool) -> tuple[Tensor, Tree]:
+    def _forward(
+        self, params: Tree, buffers: Tree, batch: Tree, training: bool, scored: bool = False
+    ) -> tuple[Tensor, Tree]:
+        """Outputs, and renewed buffers; a model that is `scored` may give `LinearScores`, for a loss alone."""
         model = self._model()
         if model.training != training:
             model.train(training)
@@ -274,9 +278,9 @@ class Supervised:
         if (to := self.compute_dtype) is not None:
             state = {**self._cast_base, **{k: _cast(v, to) if k in params else v for k, v in state.items()}}
             x = tree.map(lambda values: _cast(values, to), x)
-        with forward_pass(batch["mask"], batch.get("key")):
+        with forward_pass(batch["mask"], batch.get("key"), model if scored else None):
             out = _predictions(functional_call(model, state, *_arguments(x)))
-        out = out if self.compute_dtype is None else out.float()
+        out = out.float() if self.compute_dtype is not None and isinstance(out, Tensor) else out
         return out, {k: state[k] for k in buffers}  # functional_call writes renewed buffers back into `state`
 
     def _model(self) -> nn.Module:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,6 +21,8 @@ BatchNormMode = Literal["training", "frozen"]
 @dataclass(frozen=True)
 class ChancesLoss:
     """-sum_k chances_k log p_k, the mean over real examples. At chances of 0 and 1 it is cross-entropy."""
+
+    takes_linear_scores: ClassVar[bool] = False
 
     def batch_loss(self, out: Tensor, y: Tensor, mask: Tensor) -> Tensor:
         each = -(y * F.log_softmax(class_logits(out), -1)).sum(-1)

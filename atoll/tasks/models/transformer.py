@@ -6,10 +6,10 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from atoll.errors import ConfigError
-from atoll.tasks.kernels import causal_attention, is_short_text
+from atoll.tasks.class_scores import class_scores, embedded
+from atoll.tasks.kernels import LinearScores, causal_attention, is_short_text
 from atoll.tasks.keyed_dropout import KeyedDropout
 from atoll.tasks.models.shapes import Shape, window
 
@@ -50,11 +50,11 @@ class TransformerLM(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.dropout(self.embedding(tokens) + self.positions[: tokens.shape[1]])
-        x = self.norm(self.layers(x))
-        out: Tensor = F.linear(x, self.embedding.weight) if self.head is None else self.head(x)
-        return out
+    def forward(self, tokens: Tensor) -> Tensor | LinearScores:
+        last: nn.Linear | Tensor
+        x, last = embedded(tokens, self.embedding) if self.head is None else (self.embedding(tokens), self.head)
+        x = self.dropout(x + self.positions[: tokens.shape[1]])
+        return class_scores(self, self.norm(self.layers(x)), last)
 
 
 class DecoderLayer(nn.Module):

@@ -24,6 +24,7 @@ DEVICES = {"cuda"}  # where a kernel can be launched
 _FOUND = importlib.util.find_spec("triton") is not None
 _KERNEL_ROWS = 128  # clients whose products one program holds
 _COLUMNS, _STEPS = 64, 64  # that a program multiplies at a time, and how often
+_NARROW = 1 << 17  # columns of tensors that go together: a launch takes longer than their products
 _NEAR = 0.05  # of |x|^2 + |y|^2: a squared distance below loses too many digits
 
 
@@ -134,7 +135,8 @@ def _in_kernel(x: Tensor) -> bool:
 
 def _by_kernel(xs: list[Tensor]) -> Tensor:
     """Of all of them together: the host waits once."""
-    total = torch.stack([_stretches(x) for x in xs]).sum(0).cpu()
+    narrow, wide = ([x for x in xs if (x.shape[1] <= _NARROW) is small] for small in (True, False))
+    total = torch.stack([_stretches(x) for x in (*wide, *([torch.cat(narrow, 1)] if narrow else ()))]).sum(0).cpu()
     if bool(total.isfinite().all()):
         return total
     return torch.stack([_in_pieces(x, lambda part: part.double()) for x in xs]).sum(0)

@@ -1,6 +1,7 @@
 """Coordinates by kernels against the same by torch, on a GPU or under Triton's interpreter."""
 
 from collections.abc import Callable
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -34,6 +35,8 @@ def _distances(x: Tensor, device: str) -> None:
     for rows in (x, x[:, 1:], near, torch.cat([near, torch.full_like(x[:1], 1e30)])):
         gram.DEVICES.add(device)
         parts = {"w": rows[:, :7], "v": rows[:, 7:]}  # the products of both are waited for once
-        found = gram.squared_distances(parts, gram.gram(parts, len(rows)))
         exact = ((rows.double()[:, None] - rows.double()[None]) ** 2).sum(2).cpu()
-        torch.testing.assert_close(found, exact, rtol=1e-5, atol=0.0)
+        for narrow in (8, 1000):  # each alone, and both together
+            with patch.object(gram, "_NARROW", narrow):
+                found = gram.squared_distances(parts, gram.gram(parts, len(rows)))
+            torch.testing.assert_close(found, exact, rtol=1e-5, atol=0.0)

@@ -27,10 +27,10 @@ def test_a_protocol_that_takes_nothing_changes_no_timestamp() -> None:
 
 def test_seconds_of_a_client_are_as_slow_as_it_is_and_the_servers_are_at_the_end() -> None:
     plain = timeline(None, slowness=3.0, latency_ms=50.0)
-    slow = timeline(Overhead(client_seconds=2.0, server_seconds=7.0, round_trips=2), slowness=3.0, latency_ms=50.0)
-    assert slow.sent - plain.sent == pytest.approx(3 * 2.0 + 2 * 2 * 0.05)
-    assert slow.encrypted == pytest.approx(3 * 2.0 + 2 * 2 * 0.05)
-    assert slow.end - plain.end == pytest.approx(6.2 + 7.0)
+    slow = timeline(Overhead(client_seconds=2.0, server_seconds=7.0, round_trips=3), slowness=3.0, latency_ms=50.0)
+    assert slow.sent - plain.sent == pytest.approx(3 * 2.0 + 2 * 3 * 0.05)
+    assert slow.encrypted == pytest.approx(3 * 2.0 + 2 * 3 * 0.05)
+    assert slow.end - plain.end == pytest.approx(6.3 + 7.0)
 
 
 def test_all_wait_for_whoever_has_a_role_and_are_idle() -> None:

@@ -1,6 +1,6 @@
-"""The same five workloads on Atoll and on other simulators of federated learning, each in its own environment.
+"""The same eight workloads on Atoll and on other simulators of federated learning, each in its own environment.
 
-    python benchmarks/peers.py [PEER ...] [--workloads a b c d e] [--repeats 1] [--again] [--install-only]
+    python benchmarks/peers.py [PEER ...] [--workloads a b c d e f g h] [--repeats 1] [--again] [--install-only]
 
 Environments are made once from `benchmarks/peers/<peer>/requirements.txt` (pinned) and kept. Peers run one at a time;
 results go to benchmarks/results/peers.json as they come and are kept by later calls while neither the environment nor

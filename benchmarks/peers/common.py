@@ -38,6 +38,8 @@ class Workload:
     rounds: int  # as many as make a steady median
     epochs: int = 1  # local ones, of `steps` each
     rate: float = 0.1  # of local SGD
+    classes: int = CLASSES
+    tokens: bool = False  # inputs are so many whole numbers below `classes`, and the token behind them is learned
 
     @property
     def each(self) -> int:
@@ -53,6 +55,22 @@ WORKLOADS = {
         "100 clients x 5 epochs of 1 step of 50, CNN on 3x32x32", 100, 1, 50, (3, 32, 32), 62_006, 4, epochs=5
     ),
     "e": Workload("10 clients x 6 steps of 10, Linear(784, 10)", 10, 6, 10, (784,), 7_850, 100, rate=0.03),
+    "f": Workload(
+        "4 clients x 2 steps of 8, ResNet-18 with GroupNorm on 3x32x32", 4, 2, 8, (3, 32, 32), 11_173_962, 4, rate=0.001
+    ),
+    "g": Workload(
+        "10 clients x 4 steps of 16 texts of 20 of 10,004 words, transformer",
+        *(10, 4, 16, (20,), 1_965_024, 5),
+        classes=10_004,
+        tokens=True,
+    ),
+    "h": Workload(
+        "10 clients x 2 steps of 16 texts of 80 of 90 characters, LSTM of 2 x 256",
+        *(10, 2, 16, (80,), 822_570, 5),
+        rate=0.5,
+        classes=90,
+        tokens=True,
+    ),
 }
 
 
@@ -63,7 +81,9 @@ class Job:
     name: str
     rounds: int
     folder: Path
-    x: np.ndarray  # (clients * each, *inputs), float32; client c holds rows c * each to (c + 1) * each
+    x: (
+        np.ndarray
+    )  # (clients * each, *inputs), float32, or int64 of tokens; client c holds rows c * each to (c + 1) * each
     y: np.ndarray  # int64
     start: dict[str, np.ndarray]  # the weights training starts from
     work: Workload = field(init=False)

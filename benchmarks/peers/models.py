@@ -10,6 +10,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from common import CLASSES, Job
+from real_models import CharLSTM, ResNet18, Transformer
 from torch import Tensor, nn
 
 
@@ -74,7 +75,10 @@ class Tutorial(nn.Module):
     forward = LeNet.forward
 
 
-MODELS = {"a": Linear, "b": CNN, "c": LeNet, "d": Tutorial, "e": partial(Linear, 784)}
+MODELS = {
+    **{"a": Linear, "b": CNN, "c": LeNet, "d": Tutorial, "e": partial(Linear, 784)},
+    **{"f": ResNet18, "g": Transformer, "h": CharLSTM},
+}
 
 
 def module(job: Job) -> nn.Module:

@@ -22,9 +22,16 @@ from torch import Tensor
 
 
 def examples(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Random pictures: noise, with a faint pattern of blocks for every class, so that there is something to learn."""
+    """Random pictures: noise, with a faint pattern of blocks for every class, so that there is something to learn.
+
+    Of texts: words by Zipf's law, so that it can be learned which are frequent.
+    """
     work, draw = WORKLOADS[name], np.random.default_rng(7)
     n = work.clients * work.each
+    if work.tokens:
+        chance = 1 / np.arange(1, work.classes + 1)
+        words = draw.choice(work.classes, (n, *work.inputs[:-1], work.inputs[-1] + 1), p=chance / chance.sum())
+        return words[:, :-1], words[:, -1]
     y = draw.integers(0, CLASSES, n)
     if len(work.inputs) == 1:
         patterns = draw.normal(0, 0.2, (CLASSES, *work.inputs))

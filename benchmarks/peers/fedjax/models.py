@@ -41,6 +41,8 @@ def after_flatten(layer, numbers):
 
 def forward(job):
     """The workload's model as a Haiku transform of a batch."""
+    if job.name not in MODELS:
+        raise SystemExit(f"({job.name}) has no Haiku model here")
     return hk.transform(lambda batch, train: MODELS[job.name](batch["x"], train))
 
 

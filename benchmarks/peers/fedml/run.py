@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import absent
 import torch
-from common import CLASSES, main
+from common import main
 from models import arrays, module
 
 absent.stand_in("torchvision")
@@ -59,7 +59,7 @@ def train(job, tick):
     loaders = {c: loader(c) for c in range(clients)}
     tested = {c: loaders[0] if c == 0 else None for c in range(clients)}  # it tests in its first and last round
     sizes = dict.fromkeys(range(clients), each)
-    data = [clients * each, each, None, None, sizes, loaders, tested, CLASSES]
+    data = [clients * each, each, None, None, sizes, loaders, tested, job.work.classes]
     model = module(job)
     fedml.FedMLRunner(args, torch.device("cpu"), data, model).run()
     return arrays(model)

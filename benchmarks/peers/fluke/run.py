@@ -2,7 +2,7 @@
 
 import absent
 import torch
-from common import CLASSES, main
+from common import main
 from models import arrays, module
 
 absent.stand_in("torchvision")
@@ -22,14 +22,14 @@ def train(job, tick):
     def loader(c):
         x, y = job.client(c)
         tensors = torch.from_numpy(x), torch.from_numpy(y)
-        return FastDataLoader(*tensors, num_labels=CLASSES, batch_size=job.work.batch, shuffle=True)
+        return FastDataLoader(*tensors, num_labels=job.work.classes, batch_size=job.work.batch, shuffle=True)
 
     env = FlukeENV()
     env.set_device("cpu")
     env.set_inmemory(True)
     env.set_eval_cfg(server=False, locals=False, pre_fit=False, post_fit=False)
     clients = job.work.clients
-    data = DummyDataContainer([loader(c) for c in range(clients)], [None] * clients, None, CLASSES)
+    data = DummyDataContainer([loader(c) for c in range(clients)], [None] * clients, None, job.work.classes)
     settings = DDict(
         model=module(job),
         client=DDict(

@@ -63,11 +63,16 @@ class SuiteFolder:
         return ended(self.info(cell) or None)
 
     def failed(self, cell: CellKey) -> str | None:
-        """Why it failed, if it did. sweep.json has the whole message, run.json only the kind of error."""
+        """Why it failed, if it did. sweep.json has the whole message, run.json only the kind of error.
+
+        Files are named from this folder, so that results can be copied elsewhere.
+        """
         if self.done(cell):
             return None
         why = why_failed(self._states.get(cell.digest, ""))
-        return why_failed(self._status(cell)) if why is None else why
+        if why is None:
+            return why_failed(self._status(cell))
+        return why.replace(f"{self.path.resolve()}/", "").replace(f"{self.path}/", "")
 
     def diverged(self, cell: CellKey) -> bool:
         """Did its numbers stop being numbers? They would again: that is a result, and is not tried twice."""

@@ -385,6 +385,18 @@ def test_a_run_that_cannot_begin_fails_alone_and_is_tried_again(tmp_path: Path) 
     assert set(log.began_) == {"main-digits-iid-fedavg-seed=0", "main-digits-iid-fedavg-seed=1"}
 
 
+def test_why_a_cell_failed_names_files_from_the_suites_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("atoll.suites.sweeps.cell_tasks.run", broken)
+    folder = tmp_path / "b"
+    done = atoll.bench.run(parse(override(RAW, ["tuning=none"]), "x"), folder, only=["main:*/iid/fedavg"], seeds=1)
+    why = done.failed["digits/iid/fedavg, seed 0"]
+    assert str(tmp_path) not in why
+    assert (folder / why.partition("(traceback in ")[2].rstrip(")")).is_file()
+
+
 def test_a_metric_that_the_data_does_not_have_fails_with_what_there_is(tmp_path: Path) -> None:
     done = atoll.bench.run(
         parse(override(RAW, ["metric=mse", "tuning=none"]), "x"), tmp_path / "b", only=["main:*/iid/fedavg"]

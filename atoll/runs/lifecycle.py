@@ -132,17 +132,19 @@ def _check_still_vacant(folder: RunFolder, info: Info | None) -> None:
 def _advance(loop: RunLoop, info: Info | None, callback: Callback) -> Asking[None]:
     world = loop.world
     if info is None:
-        loop.begin()
+        measured = loop.begin()
         info = world.on_rank_zero(lambda: about(loop))
     else:
         was = info
         world.on_rank_zero(lambda: _check_resumable(loop, was))
-        loop.resume()
+        measured = loop.resume()
         info = {**info, "versions": _also(info.get("versions", {}))}
     info = {**info, "ranks": _ranks(world)} if world.size > 1 else {k: v for k, v in info.items() if k != "ranks"}
     write = _Status(loop, info)
     world.on_rank_zero(lambda: write(RUNNING))  # first of all files: without it the folder would hold a stranger's
     world.on_rank_zero(lambda: loop.folder.write_preprocessing(ModelInputs.of(loop.setup.dataset).as_json()))
+    if measured:  # whoever is killed before the next checkpoint goes on with the same machine, not with another watch
+        loop.checkpoint()
     loop.checkpointed = write.at_checkpoint
     try:
         world.on_rank_zero(lambda: callback.on_start(loop.live))

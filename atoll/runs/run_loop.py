@@ -78,10 +78,12 @@ class RunLoop:
         self.stopping = Stopping(setup.experiment.stop, setup.watched, setup.schedules())
         self.listeners: list[Listener] = [*setup.listeners(plan.chain)]
 
-    def begin(self) -> None:
-        """A new run, which a resumed one never is again: its round may ask how fast this machine is."""
+    def begin(self) -> bool:
+        """Before the first round, which may ask how fast this machine is. Was anything measured, for good?"""
+        before = tree.leaves(self.state.round)
         begun = self.setup.round.begun(self.state.round, self._seconds_per_step)
         self.state.round = tree.to(self.world.broadcast_tree(begun), self.setup.device)  # timed by one watch for all
+        return any(x is not y for x, y in zip(before, tree.leaves(begun), strict=True))
 
     def _seconds_per_step(self) -> float:
         """Of the first round's training, the second of two; all ranks go by rank 0's watch."""
@@ -122,7 +124,7 @@ class RunLoop:
             if self.world.any_rank(interrupted.is_set()) and done < rounds:
                 return self._ended("interrupted")
             if done < rounds and schedule.turn(done) and self.world.on_rank_zero(schedule.due):
-                schedule.write(self._checkpoint)
+                schedule.write(self.checkpoint)
                 if self.checkpointed is not None:
                     self.world.on_rank_zero(self.checkpointed)
         return self._ended("finished")
@@ -146,7 +148,7 @@ class RunLoop:
 
     def _ended(self, why: str) -> str:
         self.world.on_rank_zero(self._save_models)
-        self._checkpoint()
+        self.checkpoint()
         return why
 
     def _save_models(self) -> None:
@@ -154,16 +156,17 @@ class RunLoop:
         for name, state in self.state.beside().items():
             self.folder.save_model(state, name)
 
-    def _checkpoint(self) -> None:
+    def checkpoint(self) -> None:
         """What a run goes on from, and before it what was measured by then: a resume does not measure that again."""
         self.write_clients.flush()
         self.state.checkpoint()
 
-    def resume(self) -> None:
-        """Go back to the last checkpoint, and to what listeners had heard by then; without one, to the beginning."""
-        self.state.resume()
+    def resume(self) -> bool:
+        """Go back to the last checkpoint, and to what listeners had heard by then; without one, begin."""
+        measured = not self.state.resume() and self.begin()
         for listener in self.listeners:
             listener.replay(self.plan.history)
+        return measured
 
     def play_round(self) -> Asking[None]:
         """One more round: sample, train, apply, measure, record."""

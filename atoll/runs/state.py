@@ -76,15 +76,16 @@ class State:
         """Where the last checkpoint is, in words."""
         return checkpoint.last(self.folder) if self.world.rank == 0 else "see rank 0"
 
-    def resume(self) -> None:
-        """Go back to the last checkpoint; without one, to the beginning."""
+    def resume(self) -> bool:
+        """Go back to the last checkpoint; without one, to the beginning. Was there one?"""
         saved: list[Saved] = []  # on rank 0, if there is a checkpoint
         self.plan.history[:] = self.world.on_rank_zero(lambda: self._read(saved))
         self.best.replay(self.plan.history)
         if not self.world.any_rank(bool(saved)):
-            return
+            return False
         self._load(self.world.broadcast_tree(saved[0].round if saved else None))
         self.engine.load(checkpoint.rows(self.folder, saved[0], self.layout) if saved else ())
+        return True
 
     def align(self, entry: dict[str, Any]) -> None:
         """All ranks go on from rank 0's state. Sums are the same everywhere, but unlike processors may round unlike."""

@@ -159,6 +159,39 @@ def test_without_a_checkpoint_it_begins_again(tmp_path: Path) -> None:
     same(atoll.run(experiment(), tmp_path / "half", resume=True), whole)
 
 
+CLIP = ["equal_weights", {"name": "clip_l2", "max_norm": 1.0}]
+MEASURED: dict[str, dict[str, Any]] = {
+    "a server that waits": {"clock": {"seconds_per_step": "measured", "devices": "phones"}},
+    "no server": {"round": "gossip", "algorithm": {"name": "fedavg", "lr": 0.1}, "cohort": "everyone"},
+    "a server that does not wait": {
+        "round": {"name": "fedbuff", "buffer": 2, "concurrency": 4},
+        "algorithm": {"name": "fedavg", "lr": 0.1},
+    },
+    "a protocol": {"secure": {"protocol": "secagg", "threshold": 0.4}, "transform": CLIP},
+}
+
+
+@pytest.mark.parametrize("kind", MEASURED)
+def test_what_was_measured_when_a_run_began_is_kept_before_its_first_round(tmp_path: Path, kind: str) -> None:
+    """A run that is killed early goes on with the seconds it had: with others it would be another run."""
+    clock = {"seconds_per_step": "measured", "devices": "phones"}
+    given = experiment(**{"transform": [], "cohort": {"name": "fixed", "size": 3}, "clock": clock} | MEASURED[kind])
+    stopped(given, tmp_path / "half", at=2)
+    before = Run(tmp_path / "half").history
+    resumed = atoll.run(given, tmp_path / "half", resume=True)
+    assert resumed.status == "finished"
+    assert untimed(resumed.history[:2]) == untimed(before)
+    assert all(line["clock"]["end"] > line["clock"]["start"] for line in resumed.history)
+
+
+def test_a_run_without_a_checkpoint_measures_when_it_begins_again(tmp_path: Path) -> None:
+    given = experiment(clock={"seconds_per_step": "measured", "devices": "phones"})
+    stopped(given, tmp_path / "half", at=2)
+    (tmp_path / "half" / "checkpoint.pt").unlink()  # killed before it was written
+    resumed = atoll.run(given, tmp_path / "half", resume=True)
+    assert resumed.history[0]["clock"]["end"] > 0
+
+
 def test_resuming_where_nothing_is_yet_begins(tmp_path: Path) -> None:
     """A run killed before its first line must be resumable by the same command."""
     (tmp_path / "empty").mkdir()

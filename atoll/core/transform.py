@@ -79,6 +79,7 @@ class Transform:
     named: ClassVar[str] = ""  # what a file calls it, where that is not the name of its class
     reshapes: ClassVar[bool] = False  # has what it hands on other shapes, which its server's side gives back?
     silences: ClassVar[bool] = False  # may a client of weight 0 keep its update to itself, and send an empty message?
+    keeps_packing: ClassVar[bool] = False  # is what compressors packed before it still as short? That of clips is
 
     # Is what its client's side does to an update of one number other than 0 independent of how many zeros are beside it
     # in its tensor, and do the zeros stay? Then canaries need no dense updates.
@@ -108,7 +109,8 @@ class Transform:
         return total, state
 
     def layout(self, like: Tree) -> Layout | None:
-        """How what it hands on travels, for updates like this one; None: as if it were not there.
+        """How what it hands on travels, for updates like this one; None: number by number, or as it was packed before
+        where its client's side does nothing, or `keeps_packing`.
 
         Where the number of bytes depends on the data, `client` puts what travels into `Update.message`.
         """
@@ -154,6 +156,7 @@ class Scaling(Transform, ABC):
     """A transform whose client's side multiplies every tensor by a number, and may add parts to the update."""
 
     keyed: ClassVar[bool] = False
+    keeps_packing: ClassVar[bool] = True
 
     @abstractmethod
     def scaled(self, update: Update, state: Tree) -> tuple[Update, Tree]:
@@ -276,12 +279,12 @@ class Chain(Transform):
         return self._stages(like, state, own)[-1]
 
     def upload(self, like: Tree, state: Tree, own: Tree) -> Layout:
-        """How an update like this one travels: as the last transform says that has a say, or number by number."""
-        stages = self._stages(like, state, own)
-        layouts = [transform.layout(stage) for transform, stage in zip(self.transforms, stages, strict=False)]
+        """How an update like this one travels: as the last compressor packed it, unless it is changed again."""
+        stages, packed = self._stages(like, state, own), None
+        for transform, given, handed_on in zip(self.transforms, stages, stages[1:], strict=False):
+            packed = transform.layout(given) or (packed if _keeps_packing(transform, given, handed_on) else None)
         weight = torch.ones((), device=tree.device(like))
-        plain = Layout.of({"weight": weight, "value": stages[-1]})
-        return next((layout for layout in reversed(layouts) if layout is not None), plain)
+        return packed or Layout.of({"weight": weight, "value": stages[-1]})
 
     def silent(self) -> bool:
         """May clients of weight 0 send nothing?"""
@@ -308,6 +311,12 @@ def transform_name(transform: Transform) -> str:
 def _has(transform: Transform, hook: str) -> bool:
     """Has the transform a hook of its own? The plain one gives back what it gets."""
     return getattr(type(transform), hook) is not getattr(Transform, hook)
+
+
+def _keeps_packing(transform: Transform, given: Tree, handed_on: Tree) -> bool:
+    """Does it leave places, levels and shapes alone, and no more than multiply by a number?"""
+    same_parts = [(k, x.shape) for k, x in tree.paths(given)] == [(k, x.shape) for k, x in tree.paths(handed_on)]
+    return not _has(transform, "client") or (transform.keeps_packing and same_parts)
 
 
 def _only_scales(transform: Transform) -> TypeGuard[Scaling]:

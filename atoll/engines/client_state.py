@@ -123,6 +123,8 @@ class RowStore:
         shape = (self.size, *x.shape)
         if self.on_device:
             return torch.zeros(shape, dtype=x.dtype, device=self.device)
+        if not x.numel():  # no bytes that could be looked at as numbers
+            return torch.zeros(shape, dtype=x.dtype)
         # calloc: pages that no client touches are never made
         flat = torch.from_numpy(np.zeros(self.size * x.numel() * x.element_size(), np.uint8))
         return flat.view(x.dtype).reshape(shape)

@@ -66,9 +66,8 @@ class OneByOne(LocalEngine):
         for c, out in enumerate(self.clients(given)):
             losses.append(out["loss"])
             finite.append(out["finite"])
-            uploads.append(
-                upload_bytes(program, tree.map(lambda x: x[None], tree.select(out, ("weight", "message", "bytes"))))
-            )
+            sent = tree.select(out, ("weight", "finite", "message", "bytes"))
+            uploads.append(upload_bytes(program, tree.map(lambda x: x[None], sent)))
             if out["finite"]:
                 part = lifted(program, alone(out), Info(*(x[c : c + 1] for x in given.info)), key)
                 with phase("reduce"):

@@ -161,8 +161,17 @@ def upload_bytes(program: Program, out: Tree) -> Tensor | None:
     if layout.fixed_bytes is not None:
         sizes = torch.full(out["weight"].shape, layout.fixed_bytes)
     else:
-        sizes = (out["bytes"] if layout.measurable else lengths(layout, out["message"])).cpu()
+        sizes = (out["bytes"] if layout.measurable else lengths(layout, _numbers_only(out))).cpu()
     return torch.where(out["weight"].cpu() == 0, EMPTY_BYTES, sizes) if silent else sizes
+
+
+def _numbers_only(out: Tree) -> Tree:
+    """Messages to be coded: NaN has no code, and who ends with it sends nothing that counts."""
+    finite = out["finite"]
+    if bool(finite.all()):
+        return out["message"]  # type: ignore[no-any-return]
+    good = finite.nonzero().flatten()
+    return tree.map(lambda x: torch.zeros_like(x).index_copy(0, good, x[good]), out["message"])  # type: ignore[no-any-return]
 
 
 def merged(program: Program, parts: list[Any]) -> Any:

@@ -30,6 +30,7 @@ class JointClip(Transform):
     """
 
     keyed: ClassVar[bool] = False
+    keeps_packing: ClassVar[bool] = True
 
     max_norms: dict[str, float]
     shares: dict[str, float]

@@ -32,6 +32,7 @@ class WeakDp(NoisySum):
     allowed_after_noise: ClassVar[bool] = False  # it clips
     keeps_zeros: ClassVar[bool] = True
     keyed: ClassVar[bool] = False
+    keeps_packing: ClassVar[bool] = True
 
     max_norm: Positive
     std: Unsigned = 0.025

@@ -60,10 +60,14 @@ class SharedMask(Transform):
         key, counter = rng.fold(state["key"], state["turn"]), iter(range(len(tree.leaves(like))))
 
         def chosen(x: Tensor) -> Tensor:
+            if not x.numel():
+                return torch.zeros(0, dtype=torch.int64, device=x.device)
             return random_places(rng.fold(key, next(counter)), x.numel(), entries(self.share, x.numel()))
 
         return tree.map(chosen, like)  # type: ignore[no-any-return]
 
 
 def _spread(values: Tensor, places: Tensor, like: Tensor) -> Tensor:
+    if not like.numel():
+        return like
     return placed((values * (like.numel() / len(values))).to(like.dtype), places, like)

@@ -16,6 +16,7 @@ class EqualWeights(Transform):
 
     keeps_zeros: ClassVar[bool] = True
     keyed: ClassVar[bool] = False
+    keeps_packing: ClassVar[bool] = True
 
     def bind(self, spec: Spec) -> tuple[Transform, Spec]:
         return self, replace(spec, equal_weights=True)

@@ -10,23 +10,39 @@ from torch import Tensor, nn
 
 import atoll
 from atoll import tree
-from atoll.errors import AtollError
+from atoll.errors import AtollError, DivergenceError
 from atoll.experiment import Experiment
 from atoll.runs import Run, run_together
 
 
 class Odd(nn.Module):
-    """BatchNorm with its counter, a parameter without axes, one of a single number, and a buffer of none."""
+    """BatchNorm with its counter, a parameter without axes, one of a single number, one and a buffer of none."""
 
     def __init__(self, inputs: tuple[int, ...], outputs: int) -> None:
         super().__init__()
         self.mix, self.norm, self.out = nn.Linear(64, 6), nn.BatchNorm1d(6), nn.Linear(6, outputs)
         self.scale, self.shift = nn.Parameter(torch.ones(())), nn.Parameter(torch.zeros(1))
+        self.nobody = nn.Parameter(torch.zeros(0, 4))
         self.register_buffer("nothing", torch.zeros(0))
 
     def forward(self, x: Tensor) -> Tensor:
         hidden: Tensor = self.norm(self.mix(x.flatten(1))) * self.scale + self.shift
         logits: Tensor = self.out(hidden.relu())
+        return logits
+
+
+class Halves(nn.Module):
+    """Its numbers have 16 bits, also the one without axes."""
+
+    def __init__(self, inputs: tuple[int, ...], outputs: int) -> None:
+        super().__init__()
+        self.mix, self.out = nn.Linear(64, 6), nn.Linear(6, outputs)
+        self.scale = nn.Parameter(torch.ones(()))
+        self.to(torch.bfloat16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.mix(x.flatten(1).to(torch.bfloat16)) * self.scale
+        logits: Tensor = self.out(hidden.relu()).float()
         return logits
 
 
@@ -102,6 +118,25 @@ def test_one_by_one_and_stacked_agree_on_an_odd_model(name: str, tmp_path: Path)
     runs = [atoll.run(experiment(CHAINS[name], engine=e), tmp_path / e) for e in ("loop", "vector")]
     close(*runs)
     assert runs[0].history[-1]["bytes"]["up"] > 0
+
+
+@pytest.mark.parametrize("name", [name for name in CHAINS if "clipped" not in name])  # bounds and noise have 32 bits
+def test_a_model_of_16_bits_stays_one(name: str, tmp_path: Path) -> None:
+    chain = [{**t, "send": ["out*"]} if "mask_layers" in str(t) else t for t in CHAINS[name]]
+    task = {"model": {"name": f"{__name__}:Halves"}}
+    run = atoll.run(experiment(chain, task=task), tmp_path)
+    assert {x.dtype for x in run.params.values()} == {torch.bfloat16}
+    assert all(torch.isfinite(x).all() for x in run.params.values())
+    assert len({line["bytes"]["down"] for line in run.history}) == 1
+
+
+@pytest.mark.parametrize("engine", ["vector", "loop"])
+def test_an_update_that_is_no_number_is_named_before_a_coder_is_given_it(engine: str, tmp_path: Path) -> None:
+    chain = [{"name": "qsgd", "levels": 4}, "entropy"]
+    given = experiment(chain, algorithm={"name": "fedavg", "lr": 1e38}, engine=engine)
+    with pytest.raises(DivergenceError, match="not finite"):
+        atoll.run(given, tmp_path / "ends")
+    assert atoll.run({**given, "on_divergence": "drop"}, tmp_path / "goes on").status == "finished"
 
 
 @pytest.mark.parametrize("name", REMEMBERING)

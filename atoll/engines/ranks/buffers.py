@@ -95,8 +95,8 @@ def _row_bytes(x: Tensor) -> int:
 
 def _bytes(x: Tensor) -> Tensor:
     """(rows, bytes) of (rows, ...)."""
-    if not len(x):
-        return torch.zeros((0, _row_bytes(x)), dtype=torch.uint8, device=x.device)
+    if not x.numel():
+        return torch.zeros((len(x), _row_bytes(x)), dtype=torch.uint8, device=x.device)
     return x.contiguous().reshape(len(x), -1).view(torch.uint8)
 
 

@@ -91,6 +91,10 @@ class Compressor(Transform, ABC):
         """What to do where errors can be longer than what was packed: feedback would make them grow without end."""
         return None
 
+    def packs(self, like: Tree) -> bool:
+        """Is there anything in tensors like these that it makes smaller?"""
+        return True
+
     def coder(self) -> str | None:
         """A lossless coder for the whole message, if this is one."""
         return None
@@ -153,6 +157,10 @@ class Compression(Transform):
         for c, x in stages:
             if self.feedback and (advice := c.too_coarse(x)):
                 raise SpecError(f"{c.name}: with feedback its errors would grow from round to round: {advice}.")
+        for before, (c, x) in zip(self.compressors, stages[1:], strict=False):
+            if not c.packs(x):
+                what = f"{before.name} before it leaves no numbers that it could pack"
+                raise SpecError(f"{c.name}: {what}: put {c.name} first, or leave one of them out.")
         kept = {str(i): mine for i, (c, x) in enumerate(stages) if (mine := c.own(x))}
         state = {str(i): c.server_state(like) for i, c in enumerate(self.compressors) if _has_server_side(c)}
         return state, own | ({"kept": kept} if kept else {})

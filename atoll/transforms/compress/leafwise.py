@@ -37,6 +37,9 @@ class Leafwise(Compressor):
         """Does it pack tensors like this one?"""
         return like.numel() > 1 and like.is_floating_point()
 
+    def packs(self, like: Tree) -> bool:
+        return any(map(self.takes, tree.leaves(like)))
+
     def pack(self, value: Tree, own: Tree, key: Tensor) -> tuple[Packed, Tree]:
         keys = self._keys(key)
 

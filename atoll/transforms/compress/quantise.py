@@ -19,6 +19,7 @@ from atoll.tree import Tree
 from atoll.wire import Encoding
 
 _HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+_ROTATED = 240.0  # 4096 / (2 ln 4096), of entries as large as those of a block that holds all
 _LARGEST, _FINEST = 65504.0, 2.0**-24  # of float16: its range, and the steps around 0
 
 
@@ -53,7 +54,7 @@ class Qsgd(Leafwise):
         length = flat.norm()
         if fused.usable(x):
             return {"length": length}, {"levels": self._by_kernel(flat, length, key, decode=False)}
-        shares = self.levels * (flat.abs() / length.clamp(min=1e-38))  # in this order: 0 / 0 must stay 0
+        shares = self.levels * (flat.abs() / length.clamp(min=_least(length)))  # in this order: 0 / 0 must stay 0
         level = torch.floor(shares + rng.quick_uniform(key, len(flat))).clamp(max=self.levels)
         return {"length": length}, {"levels": (level * flat.sign() + self.levels).to(torch.int32)}
 
@@ -63,7 +64,7 @@ class Qsgd(Leafwise):
         return (shares * unit).reshape(like.shape)
 
     def _by_kernel(self, flat: Tensor, length: Tensor, key: Tensor, decode: bool) -> Tensor:
-        sizes = torch.zeros_like(length), length.clamp(min=1e-38), length / self.levels
+        sizes = torch.zeros_like(length), length.clamp(min=_least(length)), length / self.levels
         rounded: Tensor = fused.quantise(flat, key, *sizes, self.levels, True, decode)
         return rounded
 
@@ -96,7 +97,14 @@ class UniformQuantise(Leafwise):
         return _rounded(spec, float(self.bits), longer)
 
     def too_coarse(self, like: Tree) -> str | None:
-        return "use 3 bits or more" if self.bits < 3 else None
+        """A step is (max - min) / steps, at most sqrt(2) |x| / steps, and moves n entries by half of that, about.
+
+        Rotated, an entry is sqrt(2 ln 4096 / 4096) |x| at the most, or nearly so, where one block holds all there is.
+        """
+        most = max((x.numel() for x in tree.leaves(like) if self.takes(x)), default=0)
+        least = math.sqrt(most / (_ROTATED if self.rotate and most > block_of(most) else 2))
+        bits = max(3, math.ceil(math.log2(least + 1)) if most else 3)
+        return f"use {bits} bits or more" if self.bits < bits else None
 
     def arrived_leaf(self, x: Tensor, key: Tensor) -> Tensor:
         if not fused.usable(x):
@@ -109,7 +117,7 @@ class UniformQuantise(Leafwise):
         low, high = flat.amin(), flat.amax()
         if fused.usable(flat):
             return {"low": low, "high": high}, {"levels": self._by_kernel(flat, low, high, key, decode=False)}
-        step = ((high - low) / self._steps).clamp(min=1e-38)
+        step = ((high - low) / self._steps).clamp(min=_least(flat))
         level = torch.floor((flat - low) / step + rng.quick_uniform(key, len(flat))).clamp(0, self._steps)
         return {"low": low, "high": high}, {"levels": level.to(torch.int32)}
 
@@ -128,7 +136,7 @@ class UniformQuantise(Leafwise):
 
     def _by_kernel(self, flat: Tensor, low: Tensor, high: Tensor, key: Tensor, decode: bool) -> Tensor:
         unit = (high - low) / self._steps
-        rounded: Tensor = fused.quantise(flat, key, low, unit.clamp(min=1e-38), unit, self._steps, False, decode)
+        rounded: Tensor = fused.quantise(flat, key, low, unit.clamp(min=_least(unit)), unit, self._steps, False, decode)
         return rounded
 
     def leaf_encodings(self, like: Tensor) -> Tree:
@@ -163,7 +171,8 @@ class Drive(Leafwise):
     def pack_leaf(self, x: Tensor, key: Tensor) -> tuple[Tree, Tree]:
         blocks = rotated(x.flatten(), key)
         total = blocks.abs().sum(1)
-        scale = total / blocks.shape[1] if self.scale == "nearest" else (blocks**2).sum(1) / total.clamp(min=1e-38)
+        nearest = total / blocks.shape[1]
+        scale = nearest if self.scale == "nearest" else (blocks**2).sum(1) / total.clamp(min=_least(total))
         return {"scale": scale}, {"signs": (blocks > 0).to(torch.int32).flatten()}
 
     def unpack_leaf(self, numbers: Tree, codes: Tree, like: Tensor, key: Tensor) -> Tensor:
@@ -203,6 +212,11 @@ class HalfPrecision(Leafwise):
 
     def leaf_encodings(self, like: Tensor) -> Tree:
         return {"halves": Encoding()}
+
+
+def _least(x: Tensor) -> float:
+    """What may be divided by in place of 0."""
+    return torch.finfo(x.dtype).smallest_normal
 
 
 def _rounded(spec: Spec, bits: float, longer: float | None) -> Spec:

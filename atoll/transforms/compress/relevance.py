@@ -26,6 +26,7 @@ class Relevance(Transform):
 
     keyed: ClassVar[bool] = False
     silences: ClassVar[bool] = True
+    keeps_packing: ClassVar[bool] = True
 
     threshold: Share = 0.5
 

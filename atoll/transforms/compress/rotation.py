@@ -42,7 +42,7 @@ def rotated(x: Tensor, key: Tensor) -> Tensor:
         blocks: Tensor = fused.rotate(x, key, block, size, False).reshape(-1, block)
         return blocks
     padded = torch.nn.functional.pad(x, (0, size - len(x)))
-    return _hadamard((padded * _signs(key, size)).reshape(-1, block))
+    return _hadamard((padded * _signs(key, size).to(x.dtype)).reshape(-1, block))
 
 
 def rotated_back(y: Tensor, numbers: int, key: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def rotated_back(y: Tensor, numbers: int, key: Tensor) -> Tensor:
         flat: Tensor = fused.rotate(y.flatten(), key, y.shape[1], numbers, True)
         return flat
     padded = _hadamard(y).flatten()
-    return (padded * _signs(key, len(padded)))[:numbers]
+    return (padded * _signs(key, len(padded)).to(y.dtype))[:numbers]
 
 
 def _signs(key: Tensor, n: int) -> Tensor:

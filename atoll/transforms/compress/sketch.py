@@ -67,7 +67,9 @@ class Sketch(Transform):
         step = torch.zeros_like(estimate).scatter(0, places, estimate.gather(0, places))
         taken = self.table(step) != 0  # both forget what was applied: its buckets start again
         kept = {"momentum": momentum.masked_fill(taken, 0.0), "error": error.masked_fill(taken, 0.0)}
-        value = dp.unflatten(step * total.weight, state["like"])
+        value = tree.map(
+            lambda x, like: x.to(like.dtype), dp.unflatten(step * total.weight, state["like"]), state["like"]
+        )
         return replace(total, value=value), {**kept, "like": state["like"]}
 
     def table(self, flat: Tensor) -> Tensor:
@@ -132,4 +134,4 @@ def _median(rows: list[Tensor]) -> Tensor:
 
 
 def _flat(value: Tree) -> Tensor:
-    return torch.cat([x.flatten() for x in tree.leaves(value)])
+    return torch.cat([x.flatten().float() for x in tree.leaves(value)])

@@ -12,6 +12,7 @@ from atoll.core import Chain, Spec, Total, Transform, Update, transform_name
 from atoll.errors import ConfigError, SpecError
 from atoll.experiment import build
 from atoll.transforms import TRANSFORMS
+from atoll.transforms.adaptive import AdaptiveClip
 from atoll.transforms.clip import ClipL2
 from atoll.transforms.compress import (
     Compression,
@@ -30,7 +31,9 @@ from atoll.transforms.compress import (
 )
 from atoll.transforms.compress import UniformQuantise as Uniform
 from atoll.transforms.integers import FixedPoint, SecureSum
+from atoll.transforms.local_noise import LocalGaussian, Privunit
 from atoll.transforms.noise import GaussianNoise
+from atoll.transforms.shared_mask import SharedMask
 from atoll.transforms.weights import EqualWeights
 from atoll.wire import decode, encode
 from tests.support.compressing import KEY, Client, normal
@@ -132,7 +135,6 @@ def test_rounding_after_choosing_is_choosing_after_rounding_for_half_alone() -> 
     assert not torch.equal(
         sent(TopK(0.1, 0.0), Qsgd(3)), sent(TopK(0.1, 0.0), EQUAL, Qsgd(3))
     )  # zeros are a level, too
-    assert int((sent(Sign(), TopK(0.1, 0.0)) != 0).sum()) == 108  # nothing is left to choose from
     assert int((sent(TopK(0.1, 0.0), Sign()) != 0).sum()) == 11
 
 
@@ -210,12 +212,64 @@ def test_errors_that_feedback_would_make_grow_are_refused(layers: list[Transform
     assert advice in str(refused.value)
 
 
-@pytest.mark.parametrize("layers", [[TopK(0.1)], [TopK(0.1), Qsgd(32)], [TopK(0.1), Uniform(3)], [TopK(0.1), Drive()]])
+@pytest.mark.parametrize("layers", [[TopK(0.1)], [TopK(0.1), Qsgd(32)], [TopK(0.1), Uniform(4)], [TopK(0.1), Drive()]])
 def test_errors_stay_where_they_are_under_the_feedback_that_is_allowed(layers: list[Transform]) -> None:
     client = Client({"w": torch.zeros(1000)}, *layers)
     for turn in range(40):
         client.sends({"w": normal(1000, seed=turn)}, rng.fold(KEY, turn))
     assert float(client.residual()["w"].norm()) < 4 * 1000**0.5 * 2
+
+
+@pytest.mark.parametrize(("bits", "rotate"), [(7, False), (4, True)])
+def test_the_fewest_bits_that_feedback_allows_hold_back_less_than_there_is(bits: int, rotate: bool) -> None:
+    """Two entries of opposite signs among zeros: no zero lies on a step, so that every one of them is moved."""
+    spiked = {"w": torch.zeros(20_000).index_fill(0, torch.tensor([3]), 1.0).index_fill(0, torch.tensor([9]), -1.0)}
+    with pytest.raises(SpecError, match=f"use {bits} bits or more"):
+        Client(spiked, TopK(1.0), Uniform(bits - 1, rotate=rotate))
+    client = Client(spiked, TopK(1.0), Uniform(bits, rotate=rotate))
+    client.sends(spiked)
+    assert float(client.residual()["w"].norm()) < float(spiked["w"].norm())
+
+
+@pytest.mark.parametrize("first", [HalfPrecision(), Sign(), Drive()])
+def test_a_compressor_that_finds_nothing_left_to_pack_is_refused(first: Transform) -> None:
+    chain, _ = Chain([first, TopK(0.1, 0.0)]).bind(RUN)
+    with pytest.raises(SpecError, match="before it leaves no numbers that it could pack: put top_k first"):
+        chain.init(VALUE)
+
+
+# By hand: 2,410 float32 numbers and a weight, or what the last transform makes of them.
+CHANGED_AGAIN: list[tuple[list[Transform], Transform | None]] = [
+    ([EQUAL, CLIP, TopK(0.05, 0.0), LocalGaussian(1.0, 1e-3)], None),
+    ([EQUAL, CLIP, HalfPrecision(), LocalGaussian(1.0, 1e-3)], None),
+    ([EQUAL, CLIP, TopK(0.05, 0.0), Privunit(2.0)], None),
+    ([TopK(0.05), Sketch(100)], Sketch(100)),
+    ([TopK(0.1), SharedMask(0.1)], SharedMask(0.1)),
+]
+
+
+@pytest.mark.parametrize(("layers", "alone"), CHANGED_AGAIN)
+def test_bytes_are_those_of_what_leaves_the_chain_and_not_of_a_compressor_before(
+    layers: list[Transform], alone: Transform | None
+) -> None:
+    like = {"w": torch.zeros(40, 60), "b": torch.zeros(10)}
+    chain, _ = Chain(layers).bind(RUN)
+    last, _ = Chain([] if alone is None else [alone]).bind(RUN)
+    assert chain.upload(like, *chain.init(like)).fixed_bytes == last.upload(like, *last.init(like)).fixed_bytes
+
+
+@pytest.mark.parametrize("following", [EQUAL, CLIP, Relevance()])
+def test_what_only_weighs_or_scales_leaves_a_packed_message_as_long_as_it_was(following: Transform) -> None:
+    like = {"w": torch.zeros(40, 60), "b": torch.zeros(10)}
+    chain, _ = Chain([Qsgd(4), following]).bind(RUN)
+    packed, _ = Chain([Qsgd(4)]).bind(RUN)
+    assert chain.upload(like, *chain.init(like)).fixed_bytes == packed.upload(like, *packed.init(like)).fixed_bytes
+
+
+def test_a_clip_that_adds_a_part_of_its_own_is_no_longer_the_packed_message() -> None:
+    like = {"w": torch.zeros(40, 60)}
+    chain, _ = Chain([Qsgd(4), EQUAL, AdaptiveClip()]).bind(RUN)
+    assert chain.upload(like, *chain.init(like)).fixed_bytes > 4 * 2400
 
 
 def test_a_reducer_that_sees_every_update_is_refused_under_a_sketch() -> None:

@@ -196,6 +196,22 @@ def feedback_loses_nothing(case: TransformCase) -> str | None:
     return "what is held back is not lost"
 
 
+def keeps_packing(case: TransformCase) -> str | None:
+    """What a compressor packed is as short behind it: every tensor is multiplied by one number, and no more."""
+    if not case.bound.keeps_packing:
+        return None
+    updates = case.updates()
+    sparse = tree.map(lambda x: x * (torch.arange(x[0].numel()).reshape(x.shape[1:]) % 3 != 0), updates.value)
+    new = case.clients(updates._replace(value=sparse), case.five(), _keys())[0].value
+    for (path, x), y in zip(tree.paths(sparse), tree.leaves(tree.select(new, tuple(sparse))), strict=True):
+        rows, changed = x.reshape(len(x), -1).double(), y.reshape(len(y), -1).double()
+        by = (rows * changed).sum(1, keepdim=True) / (rows**2).sum(1, keepdim=True).clamp(min=1e-300)
+        gap = float(((changed - by * rows).abs() / rows.abs().amax(1, keepdim=True).clamp(min=1e-300)).max())
+        cause = "noise, rounding or a choice of entries: leave `keeps_packing` as it is"
+        need(gap < 1e-4, "keeps_packing, so tensors are only scaled", f"{path} off by {gap:.3g}", "a multiple", cause)
+    return "leaves packed messages as short as they are"
+
+
 def accounts_for_noise(case: TransformCase) -> str | None:
     """Where `bind` says that there is noise, an accountant hears of a mechanism; and nowhere else."""
     events = [mechanism.event() for mechanism in case.bound.mechanisms()]
@@ -214,6 +230,7 @@ CHECKS: tuple[Callable[[TransformCase], str | None], ...] = (
     keeps_equal_weights,
     draws_apart,
     feedback_loses_nothing,
+    keeps_packing,
     accounts_for_noise,
 )
 

@@ -443,6 +443,16 @@ class Asks(Transform):
         return (update._replace(value=tree.scale(update.value, 0.5)) if tree.norm(update.value) > 1 else update), own
 
 
+class KeepsNoPacking(Transform):
+    """An offset fills the zeros that a compressor before it leaves out."""
+
+    keyed: ClassVar[bool] = False
+    keeps_packing: ClassVar[bool] = True
+
+    def client(self, update: Update, state: Tree, own: Tree, key: Tensor) -> tuple[Update, Tree]:
+        return update._replace(value=tree.map(lambda x: x + 0.1, update.value)), own
+
+
 @dataclass(frozen=True)
 class HidesNoise(Transform):
     """Around another, whose noise no accountant hears of."""
@@ -484,6 +494,7 @@ class ClaimsNoise(ClipL2):
         (UnkeyedNoise(), "same key, same total"),
         (OneDraw(), "client: every tensor has its own draw"),
         (Forgetful((TopK(0.3),)), "what is held back is not lost"),
+        (KeepsNoPacking(), "keeps_packing, so tensors are only scaled"),
         (Divides(), "finite updates stay finite"),
         (Renames(), "keeps the structure of an update"),
         (Scales(), "leaves what it is given alone"),

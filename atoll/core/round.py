@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +28,8 @@ from atoll.core.types import Participation
 from atoll.errors import ConfigError
 from atoll.tree import Tree
 from atoll.wire import wire_bytes
+
+PLAYED_ROUNDS = 1000  # of a forecast that goes round by round; more are reckoned from these
 
 
 class Traffic(NamedTuple):
@@ -171,8 +174,26 @@ class Round(ABC):
     def total_bytes(
         self, ctx: Context, state: Tree, first: Outcome, pools: Callable[[int], Tensor], rounds: int
     ) -> dict[str, int]:
-        """Bytes up and down of so many rounds, without training, where a first one from this state was like that."""
-        return {way: n * rounds for way, n in first.bytes().items()}
+        """Bytes up and down of so many rounds, without training, where a first one from this state was like that.
+
+        At most, where lengths depend on numbers. `pools`: who is drawn in a round, or who of them counts; here a round
+        takes as many bytes as clients are in it.
+        """
+        played = min(rounds, PLAYED_ROUNDS)
+        sizes = [len(pools(number)) for number in range(played)]
+        clients = sum(sizes) * rounds / played
+        if not len(first.ids):
+            down, up = self.message_bytes(ctx, state, torch.zeros(1, dtype=torch.int64))
+            return {"up": round(clients * float(np.mean(up))), "down": round(clients * float(np.mean(down)))}
+        sent: float | None = first.traffic.up
+        if sent is None:
+            sent = float(np.broadcast_to(self.message_bytes(ctx, state, first.ids)[1], len(first.ids)).sum())
+        total = {"up": sent + first.traffic.wasted, "down": first.traffic.down}
+        return {way: round(n * clients / (sizes[0] or len(first.ids))) for way, n in total.items()}
+
+    def lengths_vary(self, ctx: Context, state: Tree) -> bool:
+        """Does it depend on its numbers how long a message is, so that `message_bytes` is a bound?"""
+        return ctx.upload_bytes is None
 
     @abstractmethod
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from atoll import rng, tree
 from atoll.clock import Clock, Floats, Timeline
-from atoll.core import Context, Model, Play, Round, Traffic, Update
+from atoll.core import PLAYED_ROUNDS, Context, Model, Outcome, Play, Round, Traffic, Update
 from atoll.errors import ConfigError
 from atoll.rounds.around import RoundAround
 from atoll.tree import Tree
@@ -63,6 +63,23 @@ class Clocked(RoundAround):
         counted = torch.from_numpy(timeline.ids[timeline.counted])
         new = self.inner.after(ctx, tree.without(state, (NAME,)), counted)
         return timeline, {**new, NAME: _later(state, now)}
+
+    def total_bytes(
+        self, ctx: Context, state: Tree, first: Outcome, pools: Callable[[int], Tensor], rounds: int
+    ) -> dict[str, int]:
+        """Of those who count in each round, and what others had sent and were sent when the server went on."""
+        inner = tree.without(state, (NAME,))
+        if not self.clock.leaves_out:
+            return self.inner.total_bytes(ctx, inner, first, pools, rounds)
+        lines, played = list[Timeline](), min(rounds, PLAYED_ROUNDS)
+        for number in range(played):
+            line, state = self.timed(_drawn(ctx, number, pools(number)), state, rng.key(self.clock.seed, number))
+            lines.append(line)
+        counted = [torch.from_numpy(line.ids[line.counted]) for line in lines]
+        total = self.inner.total_bytes(ctx, inner, _without_wasted(first), lambda number: counted[number], played)
+        others = np.sum([_wasted(line) for line in lines], axis=0)
+        mine = zip(("down", "up"), others, strict=True)
+        return {way: round((total[way] + int(more)) * rounds / played) for way, more in mine}
 
     def times(self, ctx: Context, state: Tree, key: Tensor) -> tuple[Timeline, float | Floats]:
         """The cohort's timeline, and when the next round begins: for all, or (N,) for each client."""
@@ -156,12 +173,30 @@ def _with_reports(ctx: Context, timeline: Timeline) -> Context:
     return replace(ctx, sample=lambda: (counted, participation))
 
 
-def _with_wasted(traffic: Traffic, timeline: Timeline) -> Traffic:
-    """And the whole messages of those that do not count, as far as they were through before the server went on."""
+def _drawn(ctx: Context, number: int, ids: Tensor) -> Context:
+    """Another round, to which these clients are asked."""
+    participation = ctx.sample()[1]
+    return replace(ctx, number=number, sample=lambda: (ids, participation))
+
+
+def _wasted(timeline: Timeline) -> tuple[int, int]:
+    """Down and up: whole messages of those that do not count, as far as they were through when the server went on."""
     others = ~timeline.counted
     down = int(((others & (timeline.received <= timeline.end)) * timeline.down).sum())
-    up = int(((others & (timeline.arrived <= timeline.end)) * timeline.up).sum())
+    return down, int(((others & (timeline.arrived <= timeline.end)) * timeline.up).sum())
+
+
+def _with_wasted(traffic: Traffic, timeline: Timeline) -> Traffic:
+    down, up = _wasted(timeline)
     return Traffic(traffic.up, traffic.down + down, traffic.wasted + up)
+
+
+def _without_wasted(outcome: Outcome) -> Outcome:
+    """As the inner round told it."""
+    assert outcome.timeline is not None
+    down, up = _wasted(outcome.timeline)
+    traffic = outcome.traffic
+    return replace(outcome, traffic=Traffic(traffic.up, traffic.down - down, traffic.wasted - up))
 
 
 def _number(x: float) -> Tensor:

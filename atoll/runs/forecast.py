@@ -8,12 +8,10 @@ from functools import partial
 from torch import Tensor
 
 from atoll.clock import Timeline
-from atoll.core import Participation
+from atoll.core import PLAYED_ROUNDS, Participation
 from atoll.experiment import Setup
 from atoll.runs.round_plan import RoundPlan
 from atoll.tree import Tree
-
-_MOST = 1000  # rounds that are worked out one by one
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,8 @@ def virtual_time(setup: Setup, first: Timeline, state: Tree | None = None) -> Fo
         state = setup.round.init(ctx, setup.model, setup.server_key)
         state = setup.round.begun(state, lambda: first.seconds_per_step)
 
-    known = setup.round.forecast(first, lambda number: plan.sample(number)[0], min(experiment.rounds, _MOST))
-    for number in range(0 if known is not None else min(experiment.rounds, _MOST)):
+    known = setup.round.forecast(first, lambda number: plan.sample(number)[0], min(experiment.rounds, PLAYED_ROUNDS))
+    for number in range(0 if known is not None else min(experiment.rounds, PLAYED_ROUNDS)):
         drawn = plan.sample(number)
         timed = setup.round.timed(replace(ctx, number=number, sample=partial(_same, drawn)), state, plan.key(number))
         assert timed is not None, "a round with a timeline has a clock"

@@ -79,11 +79,24 @@ class Outcome:
     changed: bool = True  # False: nobody contributed, so the server stays as it was
     diagnostics: Tree = field(default_factory=dict)  # of the reducer, the transforms and the algorithm
     timeline: Timeline | None = None  # in virtual time, of all who were asked; None without a clock
+    downloads: Tensor | None = None  # (C,) bytes that each was sent, where they depend on numbers
 
     def uploads(self) -> Tensor:
         """(C,) bytes that each client sent, where they depend on its numbers; else nothing."""
         upload = self.columns().upload
         return torch.zeros(0, dtype=torch.int64) if upload is None else upload
+
+    def timeline_as_sent(self) -> Timeline | None:
+        """The timeline with the lengths that messages of those who count really had; asking waits for a device.
+
+        Those of a protocol are what its cost model says.
+        """
+        line = self.timeline
+        if line is None or line.overhead is not None:
+            return line
+        up, n = self.uploads() if self.traffic.up is None else torch.zeros(0), len(self.ids)
+        down = None if self.downloads is None else self.downloads.cpu().numpy()
+        return line.with_lengths(self.ids.cpu().numpy(), down, up.cpu().numpy() if len(up) == n else None)
 
     def bytes(self) -> dict[str, int]:
         """Of all clients, up and down."""

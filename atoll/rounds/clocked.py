@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.clock import Clock, Floats, Timeline
+from atoll.clock import Clock, Floats, Ints, Overhead, Timeline
 from atoll.core import PLAYED_ROUNDS, Context, Model, Outcome, Play, Round, Traffic, Update
 from atoll.errors import ConfigError
 from atoll.rounds.around import RoundAround
@@ -26,6 +26,9 @@ _TURNS = 4  # of measuring; the first one warms up
 @dataclass(frozen=True, eq=False)
 class Clocked(RoundAround):
     """A round around another. The timeline of a cohort is known before anybody trains, since its steps and bytes are.
+
+    Where a length depends on numbers, time is of the longest message while it may decide who counts; where all do
+    whatever it takes, the round is timed after training, by what was sent.
 
     The inner round sees only those whose reports count. Whoever is late or lost leaves no trace: its update is in no
     sum, and what it keeps between rounds is as it was before. A void round is one to which nobody came.
@@ -55,8 +58,20 @@ class Clocked(RoundAround):
         timeline, now = self.times(ctx, state, key)
         inner = tree.without(state, (NAME,))
         new, outcome = yield from self.inner.run(_with_reports(ctx, timeline), inner, key)
-        traffic = _with_wasted(outcome.traffic, timeline)
-        return {**new, NAME: _later(state, now)}, replace(outcome, traffic=traffic, timeline=timeline)
+        outcome = replace(outcome, traffic=_with_wasted(outcome.traffic, timeline), timeline=timeline)
+        if not self.clock.leaves_out and self.inner.lengths_vary(ctx, inner):
+            timeline, now = self.retimed(ctx, state, outcome, now)
+            outcome = replace(outcome, timeline=timeline)
+        return {**new, NAME: _later(state, now)}, outcome
+
+    def retimed(
+        self, ctx: Context, state: Tree, outcome: Outcome, now: float | Floats
+    ) -> tuple[Timeline, float | Floats]:
+        """A round in which all count, once it is known how long their messages were; and when the next one begins."""
+        sent = outcome.timeline_as_sent()
+        assert sent is not None
+        timeline = self._timeline(ctx, state, sent.ids, sent.steps, sent.down, sent.up, sent.overhead)
+        return timeline, timeline.end
 
     def timed(self, ctx: Context, state: Tree, key: Tensor) -> tuple[Timeline, Tree]:
         timeline, now = self.times(ctx, state, key)
@@ -89,10 +104,21 @@ class Clocked(RoundAround):
         overhead = self.inner.overhead(ctx, inner, ids)
         if overhead is not None:
             down, up = overhead.around(down)
-        now, pace, compressing = (float(state[NAME][name]) for name in _NUMBERS)
-        work = ids.numpy(), self.steps(ids).numpy(), down, up, now
-        timeline = self.clock.timeline(ctx.number, *work, pace, overhead, compressing)
+        timeline = self._timeline(ctx, state, ids.numpy(), self.steps(ids).numpy(), down, up, overhead)
         return timeline, timeline.end
+
+    def _timeline(
+        self,
+        ctx: Context,
+        state: Tree,
+        ids: Ints,
+        steps: Ints,
+        down: float | Floats,
+        up: float | Floats,
+        overhead: Overhead | None,
+    ) -> Timeline:
+        now, pace, compressing = (float(state[NAME][name]) for name in _NUMBERS)
+        return self.clock.timeline(ctx.number, ids, steps, down, up, now, pace, overhead, compressing)
 
 
 def clock_state(clock: Clock, ctx: Context) -> Tree:

@@ -91,9 +91,9 @@ class CompressedBroadcast(RoundAround):
                 break
         if costs is None:
             return {**new, NAME: before}, outcome
-        down = int(torch.where(self._known(ctx, before["seen"], outcome.ids), costs[0], costs[1]).sum())
+        down = torch.where(self._known(ctx, before["seen"], outcome.ids), *costs)
         seen = _marked(before["seen"], outcome.ids, ctx.number)
-        told = replace(outcome, traffic=Traffic(outcome.traffic.up, down))
+        told = replace(outcome, traffic=Traffic(outcome.traffic.up, int(down.sum())), downloads=down)
         return {**new, NAME: {"reference": reference, "seen": seen}}, told
 
     def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:

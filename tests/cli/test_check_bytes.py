@@ -44,6 +44,11 @@ KINDS: dict[str, dict[str, Any]] = {
         "cohort": {"name": "fixed", "size": 3},
         "clock": {**PHONES, "over_selection": 1.8},
     },
+    "whoever comes first, and some are lost": {
+        "round": {"name": "fedbuff", "concurrency": 5, "buffer": 2},
+        "cohort": "everyone",
+        "clock": {**PHONES, "dropout": 0.5},
+    },
     "parts of a model, to some of those who hold them": {
         "task": {"model": "mlp"},
         "algorithm": {"name": "heterofl", "lr": 0.1},

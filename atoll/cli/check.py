@@ -93,9 +93,11 @@ def _bytes(loop: RunLoop, outcome: Outcome) -> str:
     rounds, first, ctx = loop.setup.experiment.rounds, outcome.bytes(), loop.plan.context(0)
     given = ctx, loop.state.round, outcome, lambda number: loop.plan.sample(number)[0]
     total = loop.setup.round.total_bytes(*given, rounds)
-    when = "a round" if all(total[way] == n * rounds for way, n in first.items()) else "in the first round"
+    varies = loop.setup.round.lengths_vary(ctx, loop.state.round)
+    alike = not varies and all(total[way] == n * rounds for way, n in first.items())
     return (
-        f"{first['up'] / 1e6:,.3g} MB up and {first['down'] / 1e6:,.3g} MB down {when}, "
+        f"{first['up'] / 1e6:,.3g} MB up and {first['down'] / 1e6:,.3g} MB down "
+        f"{'a round' if alike else 'in the first round'}, {'at most ' if varies else ''}"
         f"{total['up'] / 1e6:,.3g} and {total['down'] / 1e6:,.3g} MB for all {rounds}"
     )
 

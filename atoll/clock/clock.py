@@ -84,6 +84,11 @@ class Clock:
         together = table.dropout_correlation or 0.0, propensity
         return cls(devices, seconds, table.slow_start, *unreliable, patience, seed, compressing, *together)
 
+    @property
+    def leaves_out(self) -> bool:
+        """Could somebody who was asked not be in the sum?"""
+        return self.dropout > 0 or self.availability != 1.0 or self.patience.leaves_out
+
     def timeline(
         self,
         number: int,

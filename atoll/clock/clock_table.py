@@ -20,7 +20,7 @@ class ClockTable(BaseModel):
 
     seconds_per_step: NotNegative | Literal["measured"]  # of a client with slowness 1
     seconds_to_compress: NotNegative | Literal["measured"] = 0.0  # an update: all transforms of a client, slowness 1
-    devices: str | dict[str, Positive] | None = None  # a device class, or shares of several
+    devices: str | dict[str, float] | None = None  # a device class, or shares of several
     slowness: Positive | Distribution | None = None  # factor on seconds_per_step; None, here and below: the class's
     up_mbps: Positive | Distribution | None = None  # 10^6 bits per second
     down_mbps: Positive | Distribution | None = None

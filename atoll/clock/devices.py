@@ -47,6 +47,12 @@ class Devices:
     def of(cls, table: ClockTable, seed: int, population: int, names: Sequence[str] = ()) -> Devices:
         given = read_columns(table.model_dump(), "clock")
         chosen = table.devices if isinstance(table.devices, dict) else {table.devices: 1.0} if table.devices else {}
+        for name, share in chosen.items():
+            if not share > 0:
+                raise ConfigError(
+                    f"clock.devices: the share of {name} must be above 0 (got {share:g}). Leave out a class that "
+                    "nobody has."
+                )
         classes = [(share, {**device_class(name, "clock.devices").columns, **given}) for name, share in chosen.items()]
         trace = read_device_trace(table.trace, population, names) if table.trace else {}
         return cls(_shares(classes or [(1.0, {**IDEAL, **given})]), trace, seed)

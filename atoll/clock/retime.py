@@ -16,6 +16,7 @@ def why_not_replayable(table: ClockTable) -> str | None:
         "over_selection": table.over_selection > 1,
         "dropout": table.dropout > 0,
         "availability": table.availability is not None,
+        "min_reports": table.min_reports > 1,
     }
     return next((f"clock.{name} decides who is in the sum" for name, holds in reasons.items() if holds), None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +45,7 @@ class Timeline:
     arrived: Floats  # at the server: the last byte
     status: NDArray[np.int8]
     void: bool  # too few reported, so nobody counts
-    down: float | Floats  # bytes of each client; (C,) where they differ
+    down: float | Floats  # bytes of each client, at most if that is not known yet; (C,) where they differ
     up: float | Floats
     seconds_per_step: float
     seconds_to_compress: float = 0.0
@@ -68,6 +68,22 @@ class Timeline:
     def seconds(self) -> float:
         """FedEval's federated time of the round."""
         return self.end - self.start
+
+    def with_lengths(self, ids: Ints, down: Ints | None, up: Ints | None) -> Timeline:
+        """With the bytes that these clients were really sent and sent, if they are those who count; None: as it is.
+
+        Others keep theirs, and so do all timestamps.
+        """
+        places, order = np.flatnonzero(self.counted), np.argsort(ids, kind="stable")
+        places = places[np.argsort(self.ids[places], kind="stable")]
+        if not np.array_equal(self.ids[places], ids[order]):
+            return self
+        real: dict[str, Any] = {}
+        for name, lengths in (("down", down), ("up", up)):
+            if lengths is not None:
+                real[name] = np.array(np.broadcast_to(getattr(self, name), len(self.ids)), np.float64)
+                real[name][places] = lengths[order]
+        return replace(self, **real)
 
     def summary(self) -> dict[str, Any]:
         """What the round's line of the record says."""

@@ -141,12 +141,41 @@ def _read(path: str, where: str) -> dict[str, list[Any]]:
     if not file.is_file():
         raise ConfigError(f"{where}: there is no file {path}. Give the path of a .csv or .parquet file.")
     if file.suffix == ".csv":
-        with file.open(encoding="utf-8", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-        return {name: [row[name] for row in rows] for name in (rows[0] if rows else ()) if name is not None}
+        return _read_csv(file, f"{where}: {path}")
     if file.suffix == ".parquet":
-        import duckdb
-
-        relation = duckdb.read_parquet(str(file))
-        return dict(zip(relation.columns, map(list, zip(*relation.fetchall(), strict=True)), strict=False))
+        return _read_parquet(file, f"{where}: {path}")
     raise ConfigError(f"{where}: {path} is neither .csv nor .parquet. Save the table as one of these.")
+
+
+def _read_csv(file: Path, where: str) -> dict[str, list[Any]]:
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:  # a spreadsheet may have put a mark before it
+            reader = csv.reader(stream)
+            names = next(reader, [])
+            rows = [(reader.line_num, row) for row in reader if row]
+    except UnicodeDecodeError as e:
+        raise ConfigError(f"{where} is not UTF-8. Save it as UTF-8, or as .parquet.") from e
+    except csv.Error as e:
+        raise ConfigError(f"{where} is no CSV that can be read ({e}). Save the table again, or as .parquet.") from e
+    if not names:
+        raise ConfigError(f"{where} is empty. Write a line of names first, then a line for each client.")
+    for line, row in rows:
+        if len(row) != len(names):
+            fields = f"{len(row)} field{'' if len(row) == 1 else 's'}"
+            raise ConfigError(
+                f"{where}: line {line} has {fields}, and the first line has {len(names)} names. Give each line as many."
+            )
+    return {name: [row[i] for _, row in rows] for i, name in enumerate(names)}
+
+
+def _read_parquet(file: Path, where: str) -> dict[str, list[Any]]:
+    import duckdb
+
+    try:
+        relation = duckdb.read_parquet(str(file))
+        rows = relation.fetchall()
+    except duckdb.Error as e:
+        raise ConfigError(
+            f"{where} is no Parquet file, or not all of one ({str(e).splitlines()[0]}). Write it again, or as .csv."
+        ) from e
+    return {name: [row[i] for row in rows] for i, name in enumerate(relation.columns)}

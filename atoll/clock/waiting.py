@@ -32,6 +32,11 @@ class Patience:
     min_reports: int = 1
     grace: float = 0.0
 
+    @property
+    def leaves_out(self) -> bool:
+        """Could it go on without somebody who would have reported?"""
+        return bool(np.isfinite(self.deadline)) or self.wanted is not None or self.min_reports > 1
+
     def wait(self, start: float, arrived: Floats, heard: Floats, rank: Floats) -> Wait:
         """`arrived`: when each report is here, inf for none; `heard`: by then it is known to come or not to come.
 

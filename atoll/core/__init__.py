@@ -22,7 +22,7 @@ from atoll.core.requests import (
     Train,
     Trained,
 )
-from atoll.core.round import Context, Outcome, Play, Round, Traffic
+from atoll.core.round import PLAYED_ROUNDS, Context, Outcome, Play, Round, Traffic
 from atoll.core.round_traits import OWN_MODELS, Part, RoundTraits
 from atoll.core.settings import (
     Derived,
@@ -54,6 +54,7 @@ __all__ = [
     "KNOWS",
     "OWN_MODELS",
     "PLACE",
+    "PLAYED_ROUNDS",
     "AdversaryView",
     "Algorithm",
     "Attack",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +28,8 @@ from atoll.core.types import Participation
 from atoll.errors import ConfigError
 from atoll.tree import Tree
 from atoll.wire import wire_bytes
+
+PLAYED_ROUNDS = 1000  # of a forecast that goes round by round; more are reckoned from these
 
 
 class Traffic(NamedTuple):
@@ -76,11 +79,24 @@ class Outcome:
     changed: bool = True  # False: nobody contributed, so the server stays as it was
     diagnostics: Tree = field(default_factory=dict)  # of the reducer, the transforms and the algorithm
     timeline: Timeline | None = None  # in virtual time, of all who were asked; None without a clock
+    downloads: Tensor | None = None  # (C,) bytes that each was sent, where they depend on numbers
 
     def uploads(self) -> Tensor:
         """(C,) bytes that each client sent, where they depend on its numbers; else nothing."""
         upload = self.columns().upload
         return torch.zeros(0, dtype=torch.int64) if upload is None else upload
+
+    def timeline_as_sent(self) -> Timeline | None:
+        """The timeline with the lengths that messages of those who count really had; asking waits for a device.
+
+        Those of a protocol are what its cost model says.
+        """
+        line = self.timeline
+        if line is None or line.overhead is not None:
+            return line
+        up, n = self.uploads() if self.traffic.up is None else torch.zeros(0), len(self.ids)
+        down = None if self.downloads is None else self.downloads.cpu().numpy()
+        return line.with_lengths(self.ids.cpu().numpy(), down, up.cpu().numpy() if len(up) == n else None)
 
     def bytes(self) -> dict[str, int]:
         """Of all clients, up and down."""
@@ -171,8 +187,26 @@ class Round(ABC):
     def total_bytes(
         self, ctx: Context, state: Tree, first: Outcome, pools: Callable[[int], Tensor], rounds: int
     ) -> dict[str, int]:
-        """Bytes up and down of so many rounds, without training, where a first one from this state was like that."""
-        return {way: n * rounds for way, n in first.bytes().items()}
+        """Bytes up and down of so many rounds, without training, where a first one from this state was like that.
+
+        At most, where lengths depend on numbers. `pools`: who is drawn in a round, or who of them counts; here a round
+        takes as many bytes as clients are in it.
+        """
+        played = min(rounds, PLAYED_ROUNDS)
+        sizes = [len(pools(number)) for number in range(played)]
+        clients = sum(sizes) * rounds / played
+        if not len(first.ids):
+            down, up = self.message_bytes(ctx, state, torch.zeros(1, dtype=torch.int64))
+            return {"up": round(clients * float(np.mean(up))), "down": round(clients * float(np.mean(down)))}
+        sent: float | None = first.traffic.up
+        if sent is None:
+            sent = float(np.broadcast_to(self.message_bytes(ctx, state, first.ids)[1], len(first.ids)).sum())
+        total = {"up": sent + first.traffic.wasted, "down": first.traffic.down}
+        return {way: round(n * clients / (sizes[0] or len(first.ids))) for way, n in total.items()}
+
+    def lengths_vary(self, ctx: Context, state: Tree) -> bool:
+        """Does it depend on its numbers how long a message is, so that `message_bytes` is a bound?"""
+        return ctx.upload_bytes is None
 
     @abstractmethod
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atoll import rng
 from atoll.clock import Clock, ClockTable, by_labels, by_size
 from atoll.core import Round
 from atoll.data import SAMPLERS, Partition, Population
@@ -64,13 +65,40 @@ def in_virtual_time(
             "task.batch_norm: 'recompute' asks clients a second time in a round, which [clock] does not time. "
             "Use 'average', 'local' or 'group'."
         )
-    most = reports_wanted(experiment, population.size) or population.size
-    if table.min_reports > most:
+    _refuse_unused(table)
+    if table.min_reports > 1 and table.min_reports > (most := _most_reports(experiment, population.size)):
         raise ConfigError(
             f"clock.min_reports: {table.min_reports} are more than the {most} that a round could have. Use fewer."
         )
     clock = make_clock(experiment, table, population.size, training, labels)
     return round.in_virtual_time(clock, population.steps) or Clocked.around(round, clock, population.steps)
+
+
+def _most_reports(experiment: Experiment, population: int) -> int:
+    """Of any round: those that are waited for, or all who are drawn, or as many as there are clients."""
+    wanted = reports_wanted(experiment, population)
+    if wanted is not None:
+        return wanted
+    sampler = build(SAMPLERS, experiment.cohort, where="cohort")
+    size: int | None = sampler.sample(population, 0, rng.key(experiment.seed, "cohort"))[1].size
+    return population if size is None else size
+
+
+def _refuse_unused(table: ClockTable) -> None:
+    """Settings that would say nothing (ConfigError)."""
+    if table.repeat and not isinstance(table.availability, str):
+        raise ConfigError(
+            'clock.repeat: begins a file of intervals again, and there is none. Add clock.availability = "reach.csv", '
+            "or leave repeat out."
+        )
+    if table.grace and table.deadline is None:
+        raise ConfigError(
+            "clock.grace: is time beyond a deadline, and there is none. Add clock.deadline, or leave grace out."
+        )
+    if table.devices == {}:
+        raise ConfigError(
+            "clock.devices: names no class. Give shares such as { phones = 0.9, silo = 0.1 }, or leave it out."
+        )
 
 
 def make_clock(

@@ -70,6 +70,9 @@ class RoundAround(Round):
     ) -> dict[str, int]:
         return self.inner.total_bytes(ctx, state, first, pools, rounds)
 
+    def lengths_vary(self, ctx: Context, state: Tree) -> bool:
+        return self.inner.lengths_vary(ctx, state)
+
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         return self.inner.init(ctx, model, key)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from atoll import tree
 from atoll.clock import Barrier, Clock, Flights, Flow, FlowStep, Messages, Timeline
 from atoll.core import (
+    PLAYED_ROUNDS,
     Algorithm,
     Context,
     Model,
@@ -171,6 +172,19 @@ class Asynchronous(Round):
         messages = Messages(down, up, first.seconds_per_step, first.seconds_to_compress)
         asked = (rounds, self.concurrency, lambda number: pools(number).numpy())
         return self._flow.many(*asked, messages, first.overhead)
+
+    def total_bytes(
+        self, ctx: Context, state: Tree, first: Outcome, pools: Callable[[int], Tensor], rounds: int
+    ) -> dict[str, int]:
+        """Of the steps that the forecast of time plays; a protocol's are those of the first, every time."""
+        if self.summation.secret or first.timeline is None:
+            return {way: n * rounds for way, n in first.bytes().items()}
+        down, up = self.message_bytes(ctx, state, first.ids)
+        played = min(rounds, PLAYED_ROUNDS)
+        lines = self.forecast(first.timeline, pools, played)
+        heard = sum(int((line.received <= line.end).sum()) for line in lines)
+        reports = sum(int(line.counted.sum()) for line in lines)
+        return {way: round(float(n) * rounds / played) for way, n in (("up", reports * up), ("down", heard * down))}
 
     @property
     def _flow(self) -> Flow:

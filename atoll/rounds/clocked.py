@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.clock import Clock, Floats, Timeline
-from atoll.core import Context, Model, Play, Round, Traffic, Update
+from atoll.clock import Clock, Floats, Ints, Overhead, Timeline
+from atoll.core import PLAYED_ROUNDS, Context, Model, Outcome, Play, Round, Traffic, Update
 from atoll.errors import ConfigError
 from atoll.rounds.around import RoundAround
 from atoll.tree import Tree
@@ -26,6 +26,9 @@ _TURNS = 4  # of measuring; the first one warms up
 @dataclass(frozen=True, eq=False)
 class Clocked(RoundAround):
     """A round around another. The timeline of a cohort is known before anybody trains, since its steps and bytes are.
+
+    Where a length depends on numbers, time is of the longest message while it may decide who counts; where all do
+    whatever it takes, the round is timed after training, by what was sent.
 
     The inner round sees only those whose reports count. Whoever is late or lost leaves no trace: its update is in no
     sum, and what it keeps between rounds is as it was before. A void round is one to which nobody came.
@@ -55,14 +58,43 @@ class Clocked(RoundAround):
         timeline, now = self.times(ctx, state, key)
         inner = tree.without(state, (NAME,))
         new, outcome = yield from self.inner.run(_with_reports(ctx, timeline), inner, key)
-        traffic = _with_wasted(outcome.traffic, timeline)
-        return {**new, NAME: _later(state, now)}, replace(outcome, traffic=traffic, timeline=timeline)
+        outcome = replace(outcome, traffic=_with_wasted(outcome.traffic, timeline), timeline=timeline)
+        if not self.clock.leaves_out and self.inner.lengths_vary(ctx, inner):
+            timeline, now = self.retimed(ctx, state, outcome, now)
+            outcome = replace(outcome, timeline=timeline)
+        return {**new, NAME: _later(state, now)}, outcome
+
+    def retimed(
+        self, ctx: Context, state: Tree, outcome: Outcome, now: float | Floats
+    ) -> tuple[Timeline, float | Floats]:
+        """A round in which all count, once it is known how long their messages were; and when the next one begins."""
+        sent = outcome.timeline_as_sent()
+        assert sent is not None
+        timeline = self._timeline(ctx, state, sent.ids, sent.steps, sent.down, sent.up, sent.overhead)
+        return timeline, timeline.end
 
     def timed(self, ctx: Context, state: Tree, key: Tensor) -> tuple[Timeline, Tree]:
         timeline, now = self.times(ctx, state, key)
         counted = torch.from_numpy(timeline.ids[timeline.counted])
         new = self.inner.after(ctx, tree.without(state, (NAME,)), counted)
         return timeline, {**new, NAME: _later(state, now)}
+
+    def total_bytes(
+        self, ctx: Context, state: Tree, first: Outcome, pools: Callable[[int], Tensor], rounds: int
+    ) -> dict[str, int]:
+        """Of those who count in each round, and what others had sent and were sent when the server went on."""
+        inner = tree.without(state, (NAME,))
+        if not self.clock.leaves_out:
+            return self.inner.total_bytes(ctx, inner, first, pools, rounds)
+        lines, played = list[Timeline](), min(rounds, PLAYED_ROUNDS)
+        for number in range(played):
+            line, state = self.timed(_drawn(ctx, number, pools(number)), state, rng.key(self.clock.seed, number))
+            lines.append(line)
+        counted = [torch.from_numpy(line.ids[line.counted]) for line in lines]
+        total = self.inner.total_bytes(ctx, inner, _without_wasted(first), lambda number: counted[number], played)
+        others = np.sum([_wasted(line) for line in lines], axis=0)
+        mine = zip(("down", "up"), others, strict=True)
+        return {way: round((total[way] + int(more)) * rounds / played) for way, more in mine}
 
     def times(self, ctx: Context, state: Tree, key: Tensor) -> tuple[Timeline, float | Floats]:
         """The cohort's timeline, and when the next round begins: for all, or (N,) for each client."""
@@ -72,10 +104,21 @@ class Clocked(RoundAround):
         overhead = self.inner.overhead(ctx, inner, ids)
         if overhead is not None:
             down, up = overhead.around(down)
-        now, pace, compressing = (float(state[NAME][name]) for name in _NUMBERS)
-        work = ids.numpy(), self.steps(ids).numpy(), down, up, now
-        timeline = self.clock.timeline(ctx.number, *work, pace, overhead, compressing)
+        timeline = self._timeline(ctx, state, ids.numpy(), self.steps(ids).numpy(), down, up, overhead)
         return timeline, timeline.end
+
+    def _timeline(
+        self,
+        ctx: Context,
+        state: Tree,
+        ids: Ints,
+        steps: Ints,
+        down: float | Floats,
+        up: float | Floats,
+        overhead: Overhead | None,
+    ) -> Timeline:
+        now, pace, compressing = (float(state[NAME][name]) for name in _NUMBERS)
+        return self.clock.timeline(ctx.number, ids, steps, down, up, now, pace, overhead, compressing)
 
 
 def clock_state(clock: Clock, ctx: Context) -> Tree:
@@ -156,12 +199,30 @@ def _with_reports(ctx: Context, timeline: Timeline) -> Context:
     return replace(ctx, sample=lambda: (counted, participation))
 
 
-def _with_wasted(traffic: Traffic, timeline: Timeline) -> Traffic:
-    """And the whole messages of those that do not count, as far as they were through before the server went on."""
+def _drawn(ctx: Context, number: int, ids: Tensor) -> Context:
+    """Another round, to which these clients are asked."""
+    participation = ctx.sample()[1]
+    return replace(ctx, number=number, sample=lambda: (ids, participation))
+
+
+def _wasted(timeline: Timeline) -> tuple[int, int]:
+    """Down and up: whole messages of those that do not count, as far as they were through when the server went on."""
     others = ~timeline.counted
     down = int(((others & (timeline.received <= timeline.end)) * timeline.down).sum())
-    up = int(((others & (timeline.arrived <= timeline.end)) * timeline.up).sum())
+    return down, int(((others & (timeline.arrived <= timeline.end)) * timeline.up).sum())
+
+
+def _with_wasted(traffic: Traffic, timeline: Timeline) -> Traffic:
+    down, up = _wasted(timeline)
     return Traffic(traffic.up, traffic.down + down, traffic.wasted + up)
+
+
+def _without_wasted(outcome: Outcome) -> Outcome:
+    """As the inner round told it."""
+    assert outcome.timeline is not None
+    down, up = _wasted(outcome.timeline)
+    traffic = outcome.traffic
+    return replace(outcome, traffic=Traffic(traffic.up, traffic.down - down, traffic.wasted - up))
 
 
 def _number(x: float) -> Tensor:

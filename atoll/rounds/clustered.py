@@ -35,6 +35,7 @@ from atoll.errors import ConfigError
 from atoll.reducers import Collect, Deferred
 from atoll.rounds.algorithm_needs import OTHERS, check_needs
 from atoll.rounds.clocked import Clocked
+from atoll.rounds.foretold_bytes import foretold_bytes
 from atoll.rounds.server_stack import PARTS, StackStep, all_sent, sent_rows
 from atoll.tree import Tree
 from atoll.wire import wire_bytes
@@ -126,14 +127,20 @@ class Clustered(Round):
         outcome = Outcome(ids, participation, trained.examples, trained.columns, traffic, step.changed, diagnostics)
         return {**state, **step.state, CLUSTER: after.to(state[CLUSTER].device)}, outcome
 
+    def total_bytes(
+        self, ctx: Context, state: Tree, first: Outcome, pools: Callable[[int], Tensor], rounds: int
+    ) -> dict[str, int]:
+        return foretold_bytes(self, ctx, state, pools, rounds)
+
     def traffic(self, ctx: Context, state: Tree, ids: Tensor) -> Traffic:
         """Of a server that knows who is in which cluster."""
         return Traffic(ctx.traffic(len(ids), {}).up, len(ids) * int(self.message_bytes(ctx, state, ids)[0]))
 
 
 def bytes_of_models(ctx: Context, state: Tree, models: int) -> tuple[float, float]:
-    """Bytes of so many models to each client, and of an update from it."""
-    return float(models * wire_bytes(tree.rows(all_sent(ctx, state), 0))), float(ctx.program.upload.most_bytes)
+    """Bytes of so many models to each client, and of an update from it, with its choice where there is one."""
+    choice = index_bytes() if models > 1 else 0
+    return float(models * wire_bytes(tree.rows(all_sent(ctx, state), 0))), float(ctx.program.upload.most_bytes + choice)
 
 
 def choose(

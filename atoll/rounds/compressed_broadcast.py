@@ -27,11 +27,11 @@ from atoll.core import (
 )
 from atoll.errors import ConfigError
 from atoll.rounds.around import RoundAround
+from atoll.rounds.foretold_bytes import foretold_bytes
 from atoll.tree import Tree
 from atoll.wire import Layout, lengths, wire_bytes
 
 NAME = "broadcast"
-_PLAYED = 1000  # rounds of a forecast
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +91,9 @@ class CompressedBroadcast(RoundAround):
                 break
         if costs is None:
             return {**new, NAME: before}, outcome
-        down = int(torch.where(self._known(ctx, before["seen"], outcome.ids), costs[0], costs[1]).sum())
+        down = torch.where(self._known(ctx, before["seen"], outcome.ids), *costs)
         seen = _marked(before["seen"], outcome.ids, ctx.number)
-        told = replace(outcome, traffic=Traffic(outcome.traffic.up, down))
+        told = replace(outcome, traffic=Traffic(outcome.traffic.up, int(down.sum())), downloads=down)
         return {**new, NAME: {"reference": reference, "seen": seen}}, told
 
     def broadcast(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[Tree, Tree]:
@@ -103,21 +103,19 @@ class CompressedBroadcast(RoundAround):
     def message_bytes(self, ctx: Context, state: Tree, ids: Tensor) -> tuple[float | Floats, float | Floats]:
         """Down: a difference at most for who was there in the round before, the whole for others."""
         _, up = self.inner.message_bytes(ctx, tree.without(state, (NAME,)), ids)
-        reference = state[NAME]["reference"]
-        difference = self.codec.upload(reference, *self.codec.init(reference)).most_bytes
+        difference, whole = self._layout(state).most_bytes, wire_bytes(state[NAME]["reference"])
         known = self._known(ctx, state[NAME]["seen"], ids).numpy()
-        return np.where(known, float(difference), float(wire_bytes(reference))), up
+        return np.where(known, float(difference), float(whole)), up
 
     def total_bytes(
         self, ctx: Context, state: Tree, first: Outcome, pools: Callable[[int], Tensor], rounds: int
     ) -> dict[str, int]:
-        inside, down, played = tree.without(state, (NAME,)), 0.0, min(rounds, _PLAYED)
-        for number in range(played):
-            at, ids = replace(ctx, number=number), pools(number)
-            down += float(np.sum(self.message_bytes(at, state, ids)[0]))
-            state = self.after(at, state, ids)
-        total = self.inner.total_bytes(ctx, inside, first, pools, rounds)
-        return {**total, "down": round(down * rounds / played)}
+        total = self.inner.total_bytes(ctx, tree.without(state, (NAME,)), first, pools, rounds)
+        return {**total, "down": foretold_bytes(self, ctx, state, pools, rounds)["down"]}
+
+    def lengths_vary(self, ctx: Context, state: Tree) -> bool:
+        varies = self._layout(state).fixed_bytes is None
+        return varies or self.inner.lengths_vary(ctx, tree.without(state, (NAME,)))
 
     def after(self, ctx: Context, state: Tree, ids: Tensor) -> Tree:
         state = {**self.inner.after(ctx, tree.without(state, (NAME,)), ids), NAME: state[NAME]}
@@ -128,6 +126,11 @@ class CompressedBroadcast(RoundAround):
 
     def beside(self, state: Tree) -> dict[str, Model]:
         return self.inner.beside(tree.without(state, (NAME,)))
+
+    def _layout(self, state: Tree) -> Layout:
+        """How a difference travels."""
+        reference = state[NAME]["reference"]
+        return self.codec.upload(reference, *self.codec.init(reference))
 
     def _known(self, ctx: Context, seen: Tensor, ids: Tensor) -> Tensor:
         """(C,) on the host: whose report of the round before the server has, and so knows what that client holds."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.clock import COUNTED, Clock, Floats, Ints, Timeline, transfer_seconds
-from atoll.core import Context, Model, Round
+from atoll.core import Context, Model, Outcome, Round
 from atoll.rounds.clocked import NAME, Clocked, refuse_waiting
 from atoll.tree import Tree
 
@@ -45,6 +45,13 @@ class HandedOn(Clocked):
     def around(cls, inner: Round, clock: Clock, steps: Callable[[Tensor], Tensor]) -> HandedOn:
         refuse_waiting(clock, cls.title)
         return cls(inner, clock, steps)
+
+    def retimed(
+        self, ctx: Context, state: Tree, outcome: Outcome, now: float | Floats
+    ) -> tuple[Timeline, float | Floats]:
+        """As it was: by the longest message that there could be."""
+        assert outcome.timeline is not None
+        return outcome.timeline, now
 
     def _work(self, ctx: Context, state: Tree, ids: Tensor) -> _Work:
         down, up = self.inner.message_bytes(ctx, tree.without(state, (NAME,)), ids)
@@ -116,7 +123,9 @@ class AloneClocked(HandedOn):
         link = device.up, device.latency, device.loss
         arrives = np.where(trained > 0, trained + transfer_seconds(work.up, *link, self.clock.slow_start), 0.0)
         end, columns = float(arrives.max()), (began, received, trained[work.ids], arrives[work.ids], compressed)
-        return _timeline(work, float(began.min(initial=end)), end, [columns]), trained
+        first = began == 0
+        line = _timeline(work, float(began.min(initial=end)), end, [columns])
+        return replace(line, down=work.down * first, up=work.up * first), trained
 
 
 def _each_at_its_own_time(state: Tree, population: int) -> Tree:

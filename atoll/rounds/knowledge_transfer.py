@@ -34,6 +34,7 @@ from atoll.core import (
 from atoll.errors import ConfigError
 from atoll.reducers import Collect, Mean
 from atoll.rounds.central import Central
+from atoll.rounds.foretold_bytes import foretold_bytes
 from atoll.rounds.server_step import client_key, server_state
 from atoll.tree import Tree
 from atoll.wire import wire_bytes
@@ -133,15 +134,17 @@ class KnowledgeTransfer(Round):
         self, ctx: Context, state: Tree, first: Outcome, pools: Callable[[int], Tensor], rounds: int
     ) -> dict[str, int]:
         """Rows up whenever a client comes; answers down from its second time on."""
-        algorithm, server, seen = _transferring(ctx.algorithm), state["server"], torch.zeros(ctx.population)
-        for number in range(rounds):
-            seen += torch.bincount(pools(number), minlength=ctx.population)
-        silent = wire_bytes(algorithm.answer(server, 0))
-        total = {"up": 0, "down": 0}
-        for times, size in zip(seen.long().tolist(), self.sizes.tolist(), strict=False):
-            total["up"] += times * wire_bytes(algorithm.report(server, size))
-            total["down"] += min(times, 1) * silent + max(0, times - 1) * wire_bytes(algorithm.answer(server, size))
-        return total
+        return foretold_bytes(self, ctx, state, pools, rounds)
+
+    def lengths_vary(self, ctx: Context, state: Tree) -> bool:
+        return False
+
+    def after(self, ctx: Context, state: Tree, ids: Tensor) -> Tree:
+        """The server has answers for all examples of whoever came."""
+        known: Tensor = state[ANSWERS]["known"]
+        rows = torch.arange(known.shape[1]) < self.sizes[ids][:, None]
+        new = known.index_copy(0, ids.to(known.device), rows.to(known))
+        return {**state, ANSWERS: {**state[ANSWERS], "known": new}}
 
     def _extraction(self, ctx: Context, ids: Tensor, key: Tensor) -> Train:
         """The pass over all examples of clients that have trained."""

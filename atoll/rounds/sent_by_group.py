@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from atoll.core import (
     Chain,
     Context,
     Model,
+    Outcome,
     Part,
     Play,
     Reducer,
@@ -32,6 +34,7 @@ from atoll.core import (
 from atoll.errors import ConfigError, SpecError
 from atoll.reducers import HeldMean, Mean
 from atoll.rounds.around import RoundAround
+from atoll.rounds.foretold_bytes import foretold_bytes
 from atoll.tree import Tree
 from atoll.wire import wire_bytes
 
@@ -114,6 +117,16 @@ class SentByGroup(RoundAround):
         group = self.group[ids].numpy()
         down, up = np.array(bytes_of_groups, dtype=np.float64).T
         return down[group], up[group]
+
+    def total_bytes(
+        self, ctx: Context, state: Tree, first: Outcome, pools: Callable[[int], Tensor], rounds: int
+    ) -> dict[str, int]:
+        if not self.held:
+            return self.inner.total_bytes(ctx, state, first, pools, rounds)
+        return foretold_bytes(self, ctx, state, pools, rounds)
+
+    def lengths_vary(self, ctx: Context, state: Tree) -> bool:
+        return not self.held and self.inner.lengths_vary(ctx, state)
 
     def _for_groups(self, request: Train) -> Train:
         sent, state = self._rows(request.sent, request.state, request.ids)

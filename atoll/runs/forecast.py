@@ -8,12 +8,10 @@ from functools import partial
 from torch import Tensor
 
 from atoll.clock import Timeline
-from atoll.core import Participation
+from atoll.core import PLAYED_ROUNDS, Participation
 from atoll.experiment import Setup
 from atoll.runs.round_plan import RoundPlan
 from atoll.tree import Tree
-
-_MOST = 1000  # rounds that are worked out one by one
 
 
 @dataclass(frozen=True)
@@ -25,6 +23,7 @@ class Forecast:
     asked: int  # clients in these rounds
     left_out: int
     void: int
+    at_most: bool = False  # lengths depend on numbers
 
     @property
     def total(self) -> float:
@@ -34,10 +33,11 @@ class Forecast:
         """For people."""
         low, high, mean = min(self.seconds), max(self.seconds), self.total / self.rounds
         about = "about " if self.rounds > len(self.seconds) else ""
+        most = "at most " if self.at_most else ""
         lost = f"; {self.left_out / max(1, self.asked):.1%} of the clients asked do not count" if self.left_out else ""
         void = f"; {self.void} of {len(self.seconds)} rounds are void" if self.void else ""
         spread = f"{mean:.3g} s a round ({low:.3g} to {high:.3g})"
-        return f"{spread}, {about}{self.total:,.4g} s of virtual time for all {self.rounds}{lost}{void}"
+        return f"{spread}, {most}{about}{self.total:,.4g} s of virtual time for all {self.rounds}{lost}{void}"
 
 
 def virtual_time(setup: Setup, first: Timeline, state: Tree | None = None) -> Forecast:
@@ -50,9 +50,9 @@ def virtual_time(setup: Setup, first: Timeline, state: Tree | None = None) -> Fo
     if state is None:
         state = setup.round.init(ctx, setup.model, setup.server_key)
         state = setup.round.begun(state, lambda: first.seconds_per_step)
-
-    known = setup.round.forecast(first, lambda number: plan.sample(number)[0], min(experiment.rounds, _MOST))
-    for number in range(0 if known is not None else min(experiment.rounds, _MOST)):
+    varies = setup.round.lengths_vary(ctx, state)
+    known = setup.round.forecast(first, lambda number: plan.sample(number)[0], min(experiment.rounds, PLAYED_ROUNDS))
+    for number in range(0 if known is not None else min(experiment.rounds, PLAYED_ROUNDS)):
         drawn = plan.sample(number)
         timed = setup.round.timed(replace(ctx, number=number, sample=partial(_same, drawn)), state, plan.key(number))
         assert timed is not None, "a round with a timeline has a clock"
@@ -61,7 +61,8 @@ def virtual_time(setup: Setup, first: Timeline, state: Tree | None = None) -> Fo
     lines = lines if known is None else known
     asked, counted = sum(len(t.ids) for t in lines), sum(int(t.counted.sum()) for t in lines)
     seconds = [t.seconds for t in lines]
-    return Forecast(experiment.rounds, seconds, asked, asked - counted, sum(t.void for t in lines))
+    left_out, void = asked - counted, sum(t.void for t in lines)
+    return Forecast(experiment.rounds, seconds, asked, left_out, void, varies)
 
 
 def _same(drawn: tuple[Tensor, Participation]) -> tuple[Tensor, Participation]:

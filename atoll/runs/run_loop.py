@@ -272,8 +272,8 @@ class RunLoop:
         for listener in self.listeners:
             entry[listener.key] = listener.hear(number, outcome, len(dropped))
         entry["bytes"] = outcome.bytes()
-        if outcome.timeline is not None:
-            entry["clock"] = outcome.timeline.summary()
+        if (times := outcome.timeline_as_sent()) is not None:
+            entry["clock"] = times.summary()
         if dropped:
             entry["dropped"] = dropped
         entry["model"] = self.state.digest()  # has waited for the server's step, so that what follows need not
@@ -284,7 +284,7 @@ class RunLoop:
         entry["seconds"] = {**laps.seconds, **self.engine.lap()}
         self.state.align(entry)
         each = None if evaluation is None else {"round": number + 1, **evaluation.each}
-        self.plan.history.append(as_read(self.world.on_rank_zero(lambda: self._written(entry, each, outcome.timeline))))
+        self.plan.history.append(as_read(self.world.on_rank_zero(lambda: self._written(entry, each, times))))
         self.state.measured(self.plan.history[-1])
 
     def _written(self, entry: dict[str, Any], each: dict[str, Any] | None, timeline: Timeline | None) -> dict[str, Any]:

@@ -57,6 +57,7 @@ def test_a_protocol_takes_what_it_took_in_another_time(sh: Shell, tmp_path: Path
     [
         ({"deadline": 5.0}, "clock.up_mbps=2.0", "with its clock the rounds would have been others (clock.deadline"),
         ({}, "clock.dropout=0.1", "with the new clock the rounds would have been others (clock.dropout"),
+        ({}, "clock.min_reports=4", "with the new clock the rounds would have been others (clock.min_reports"),
         ({}, "algorithm.lr=0.2", "--set algorithm: only [clock] can change without training again"),
         ({}, "clock.up_mbps=0", "clock.up_mbps: must be a number > 0 or table (got 0)"),
         ({}, "clock.up=1", "clock.up: is not an option of clock"),

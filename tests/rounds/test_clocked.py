@@ -202,6 +202,30 @@ def test_noise_in_shares_and_a_clock_that_leaves_clients_out_are_refused() -> No
         ),
         ({"clock": {**CLOCK, "over_selection": 3.0}, "cohort": {"name": "fixed", "size": 6}}, r"asks 18 .* at most 2"),
         ({"clock": {**CLOCK, "min_reports": 13}}, r"clock.min_reports: 13 are more than the 12"),
+        (
+            {"clock": {**CLOCK, "min_reports": 9}, "cohort": {"name": "fixed", "size": 5}},
+            r"clock.min_reports: 9 are more than the 5",
+        ),
+        (
+            {"clock": {**CLOCK, "min_reports": 4}, "cohort": {"name": "fraction", "share": 0.25}},
+            r"clock.min_reports: 4 are more than the 3",
+        ),
+        (
+            {"clock": {**CLOCK, "min_reports": 5}, "cohort": {"name": "cyclic", "size": 4, "min_separation": 3}},
+            r"clock.min_reports: 5 are more than the 4",
+        ),
+        (
+            {"clock": {**CLOCK, "min_reports": 7, "over_selection": 1.5}, "cohort": {"name": "fixed", "size": 6}},
+            r"clock.min_reports: 7 are more than the 6",
+        ),
+        ({"clock": {**CLOCK, "repeat": True}}, r"clock.repeat: .*Add clock.availability = \"reach.csv\", or leave"),
+        ({"clock": {**CLOCK, "repeat": True, "availability": 0.5}}, r"clock.repeat: .* or leave repeat out"),
+        ({"clock": {**CLOCK, "grace": 5.0}}, r"clock.grace: .* Add clock.deadline, or leave grace out"),
+        ({"clock": {**CLOCK, "devices": {}}}, r"clock.devices: names no class. .* or leave it out"),
+        (
+            {"clock": {**CLOCK, "devices": {"phones": 1.5, "silo": -0.5}}},
+            r"clock.devices: the share of silo must be above 0 \(got -0.5\)",
+        ),
         ({"clock": {**CLOCK, "up_mbps": 0.0}}, r"clock.up_mbps: must be .* > 0 .* leave it out"),
         ({"clock": {**CLOCK, "latency_ms": -1}}, r"clock.latency_ms: must be .* >= 0"),
         ({"clock": {**CLOCK, "down_mbps": {"low": 0.0, "high": 1.0}}}, r"clock.down_mbps: must be above 0 for every"),
@@ -227,6 +251,9 @@ def test_what_cannot_be_timed_is_refused_with_advice(changes: dict[str, Any], wo
         ("client,up_mbps\n" + "".join(f"{i},{i}\n" for i in range(12)), r"up_mbps of client 0 must be above 0"),
         ("client,up_mbps\n" + "".join(f"{i},x\n" for i in range(12)), r"other than finite numbers"),
         ("client,bandwidth\n0,1\n", r"has columns client, bandwidth. Use client and slowness"),
+        ("client,up_mbps\n" + "".join(f"{i},1\n" for i in range(11)) + "11,1,5\n", r"line 13 has 3 fields, .* 2 names"),
+        ("client,up_mbps\n0,1\n1\n", r"line 3 has 1 field, .* 2 names"),
+        ("", r"is empty. Write a line of names"),
     ],
 )
 def test_a_trace_that_does_not_fit_is_refused(text: str, words: str, tmp_path: Path) -> None:
@@ -234,6 +261,27 @@ def test_a_trace_that_does_not_fit_is_refused(text: str, words: str, tmp_path: P
     clock = {**CLOCK, "trace": str(tmp_path / "trace.csv")}
     with pytest.raises(ConfigError, match=f"clock.trace.*: .*{words}"):
         set_up(Experiment.parse({**GIVEN, "clock": clock}))
+
+
+@pytest.mark.parametrize("key", ["trace", "availability"])
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("trace.csv", b"client,up_mbps\n0,1\xff\n", r"is not UTF-8. Save it as UTF-8"),
+        ("trace.csv", b'client,up_mbps\n0,"' + b"1" * 140_000 + b"\n", r"is no CSV .*field"),
+        ("trace.parquet", b"PAR1 and no more", r"is no Parquet file, or not all of one .* Write it again"),
+    ],
+)
+def test_a_broken_trace_is_refused_with_its_name(name: str, data: bytes, words: str, key: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ConfigError, match=f"(?s)clock.{key}: .*{name} {words}"):
+        set_up(Experiment.parse({**GIVEN, "clock": {**CLOCK, key: str(tmp_path / name)}}))
+
+
+def test_a_trace_that_a_spreadsheet_wrote_is_read(tmp_path: Path) -> None:
+    """With a byte order mark."""
+    (tmp_path / "trace.csv").write_text("client,slowness\n" + "".join(f"{i},1\n" for i in range(12)), "utf-8-sig")
+    set_up(Experiment.parse({**GIVEN, "clock": {**CLOCK, "trace": str(tmp_path / "trace.csv")}}))
 
 
 def test_a_trace_decides_whatever_its_format(tmp_path: Path) -> None:

@@ -42,9 +42,10 @@ def lines_of(run: atoll.Run) -> list[Timeline]:
 def message_seconds(run: atoll.Run) -> tuple[float, float]:
     """Down and up: latency, and bytes with the headers of packets."""
     line = lines_of(run)[0]
-    assert line.down == wire_bytes({"params": run.params, "buffers": {}})
-    assert run.history[0]["bytes"]["up"] == 4 * line.up
-    down, up = (0.02 + float(x) * 8 * 1514 / 1448 / (r * 1e6) for x, r in ((line.down, MBPS / 2), (line.up, MBPS)))
+    (sent,), (report,) = (set(np.broadcast_to(x, len(line.ids)).tolist()) for x in (line.down, line.up))
+    assert sent == wire_bytes({"params": run.params, "buffers": {}})
+    assert run.history[0]["bytes"]["up"] == 4 * report
+    down, up = (0.02 + x * 8 * 1514 / 1448 / (r * 1e6) for x, r in ((sent, MBPS / 2), (report, MBPS)))
     return down, up
 
 

@@ -166,7 +166,7 @@ class OnGraph(Decentralised):
         matrix = _matrix(self, population, self.graph.epoch(0))
         graph, links = matrix.topology, matrix.topology.edges
         said: dict[str, Any] = {"nodes": population, "edges": links, "directed": not graph.symmetric}
-        said["changes"] = self.graph.changes
+        said |= {"changes": self.graph.changes, "digest": matrix.digest}
         if not self.graph.changes:
             said["spectral_gap"] = matrix.spectral_gap
         return {"topology": said | ({"links": graph.pairs()} if links <= _MOST_LINKS else {})}

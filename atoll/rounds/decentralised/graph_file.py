@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
@@ -26,6 +27,12 @@ class FileGraph(PeerGraph):
 
     path: str
     directed: bool = False
+    content: str = field(init=False, repr=False)  # a digest: graphs are kept, and another file is another graph
+
+    def __post_init__(self) -> None:
+        path = Path(self.path)
+        digest = hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() if path.is_file() else ""
+        object.__setattr__(self, "content", digest)
 
     def build(self, nodes: int, epoch: int) -> Topology:
         path = Path(self.path)

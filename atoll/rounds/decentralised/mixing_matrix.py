@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,6 +59,13 @@ class MixingMatrix:
         """(N, N) in float32: what is left of 1 is left by these rounded numbers."""
         off = torch.from_numpy(self.topology.matrix(self.weights).astype(np.float32).toarray())
         return off + torch.diag(1.0 - off.sum(0 if self.by_columns else 1))
+
+    @cached_property
+    def digest(self) -> str:
+        """Of who takes how much from whom: equal ones mix alike."""
+        numbers = (self.topology.source, self.topology.target, self.weights)
+        parts = [f"{self.nodes} {self.by_columns}".encode(), *(x.tobytes() for x in numbers)]
+        return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
 
     @cached_property
     def lazy(self) -> MixingMatrix:

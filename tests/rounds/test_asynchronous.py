@@ -246,6 +246,10 @@ def test_other_parts_of_a_file_go_on_working(more: dict[str, Any], tmp_path: Pat
         ({"clock": None}, r"round\.name: .* Add \[clock\]"),
         ({"round": {**BUFFERED, "concurrency": 0}}, r"round\.concurrency: must be at least 1"),
         ({"round": {**BUFFERED, "buffer": 13}}, r"round\.buffer: 13 clients, and there are 12.*at most 12"),
+        (
+            {"round": {**BUFFERED, "buffer": 6}, "cohort": {"name": "fixed", "size": 4}},
+            r"round\.buffer: 6 reports, and the cohort has 4 .* never be full. Use at most 4",
+        ),
         ({"round": {**BUFFERED, "concurrency": 40}}, r"round\.concurrency: 40 clients, and there are 12"),
         ({"round": {"name": "asynchronous", "window": 0.0}}, r"round\.window: must be above 0"),
         ({"round": {"name": "asynchronous", "buffer": 2, "mixing": "model"}}, r"round\.mixing: .* Use buffer = 1"),

@@ -70,7 +70,11 @@ class MixingMatrix:
     @cached_property
     def lazy(self) -> MixingMatrix:
         """(I + W) / 2: no eigenvalue is below 0."""
-        return MixingMatrix(self.topology, self.weights / 2, self.by_columns)
+        return self.damped(0.5)
+
+    def damped(self, by: float) -> MixingMatrix:
+        """I + by (W - I)."""
+        return MixingMatrix(self.topology, self.weights * by, self.by_columns)
 
     def mix(self, rows: Tree) -> Tree:
         """W x for every leaf x with a row for each node."""

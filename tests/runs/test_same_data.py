@@ -105,7 +105,11 @@ TRACE = "client,slowness\n0,1\n1,2\n2,1\n3,1\n"
 ASKED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "round.graph": (RING, PATH, {"round": {"name": "gossip", "graph": {"name": "file", "path": "FILE"}}}),
     "clock.trace": (TRACE, TRACE.replace("1,2", "1,3"), {"clock": {"seconds_per_step": 1.0, "trace": "FILE"}}),
-    "cohort.trace": ("1,1\n1,0\n0,1\n1,1\n", "1,1\n1,1\n0,1\n1,1\n", {"cohort": {"name": "available", "trace": "FILE"}}),
+    "cohort.trace": (
+        "1,1\n1,0\n0,1\n1,1\n",
+        "1,1\n1,1\n0,1\n1,1\n",
+        {"cohort": {"name": "available", "trace": "FILE"}},
+    ),
 }
 
 

@@ -102,8 +102,8 @@ def _check_own(matrix: MixingMatrix) -> None:
     if off.max() > _DECIMALS:
         node = int(off.argmax())
         raise ConfigError(
-            f"round.weights: the file gives node {node} {own[node]:.6g} of its own, and its links leave {kept[node]:.6g} "
-            "of 1. Mend one of them, or leave out the links from nodes to themselves."
+            f"round.weights: the file gives node {node} {own[node]:.6g} of its own, and its links leave it "
+            f"{kept[node]:.6g}. Mend one of them, or leave out the links from nodes to themselves."
         )
 
 

@@ -147,7 +147,7 @@ EVEN = "".join(f"{i} {(i + 1) % 8} 0.5\n" for i in range(8))
         ("0 1 .5\n1 2 0\n2 3 .5\n", r"2 parts of it do not hear of each other \(links of weight 0"),
         ("0 1 .5\n1 2 .5\n2 3 .5\n3 0 .5\n", r"nodes keep nothing .* spectral gap .* Let every node keep a part"),
         ("0 1 .5\n1 2 1e-9\n2 3 .5\n", r"some links carry next to nothing .* Raise them"),
-        ("0 0 .9\n0 1 .3\n1 2 .3\n2 3 .3\n", r"gives node 0 0\.9 of its own, and its links leave 0\.7 of 1"),
+        ("0 0 .9\n0 1 .3\n1 2 .3\n2 3 .3\n", r"gives node 0 0\.9 of its own, and its links leave it 0\.7\."),
         ("0 1 -.1\n1 2 .3\n2 3 .3\n", r"must be 0 or more, and that of nodes \d and \d is -0\.1"),
     ],
 )

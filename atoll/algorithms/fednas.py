@@ -19,7 +19,7 @@ class FedNAS:
 
     Of every batch the even examples train the weights w, the odd ones the architecture a, the parameters whose names
     end with one of `architecture`: a <- a - arch_lr d(L_odd + arch_train L_even)/da, then w <- w - lr dL_even/dw. With
-    arch_train = 0 a moves by the examples that w does not see, as in DARTS; FedNAS's L_train + lambda L_val (MiLeNAS's)
+    arch_train left out a moves by the examples that w does not see, as in DARTS; FedNAS's L_train + lambda L_val (MiLeNAS's)
     is arch_train = 1 / lambda, and lambda times the rate. What changed of a is a part of its own in updates, which the
     server moves by arch_server_lr. The record has the strongest operation of an edge.
     """
@@ -31,7 +31,7 @@ class FedNAS:
     optimizer: Optimizer = SGD()
     server_lr: Positive = 1.0
     arch_server_lr: Positive = 1.0
-    arch_train: Unsigned = 0.0
+    arch_train: Unsigned | None = None
 
     def traits(self) -> Traits:
         return Traits(records=("operations",))
@@ -58,7 +58,7 @@ class FedNAS:
         even = (torch.arange(batch["mask"].shape[-1], device=batch["mask"].device) % 2 == 0).to(batch["mask"])
         g, _ = gradient(self.task, carry, {**batch, "mask": batch["mask"] * (1 - even)})
         searched, _ = self._split(g)
-        if self.arch_train:
+        if self.arch_train is not None:
             trained, _ = gradient(self.task, carry, {**batch, "mask": batch["mask"] * even})
             searched = tree.add_scaled(searched, self._split(trained)[0], self.arch_train)
         moved = {k: x - self.arch_lr * searched[k] if k in searched else x for k, x in carry["params"].items()}

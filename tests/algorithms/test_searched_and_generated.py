@@ -43,14 +43,14 @@ def supernet() -> nn.Module:
     return seeded(lambda: Supernet((1, 4, 4), 3, channels=2))
 
 
-def searched(made: Problem, client: int, arch_lr: float, arch_train: float = 0.0) -> nn.Module:
+def searched(made: Problem, client: int, arch_lr: float, arch_train: float | None = None) -> nn.Module:
     """First-order DARTS in plain PyTorch, or MiLeNAS's mixed levels."""
     net = supernet()
     for rows in made.partition.of(client).split(made.batch):
         x, y = made.columns["x"][rows], made.columns["y"][rows]
-        if len(rows) > 1 or arch_train:
+        if len(rows) > 1 or arch_train is not None:
             loss = F.cross_entropy(net(x[1::2]), y[1::2]) if len(rows) > 1 else torch.zeros(())
-            loss = loss + arch_train * F.cross_entropy(net(x[::2]), y[::2])
+            loss = loss + (arch_train or 0.0) * F.cross_entropy(net(x[::2]), y[::2])
             (g,) = torch.autograd.grad(loss, [net.alpha])  # type: ignore[list-item]
             with torch.no_grad():
                 net.alpha -= arch_lr * g  # type: ignore[operator]
@@ -62,8 +62,8 @@ def searched(made: Problem, client: int, arch_lr: float, arch_train: float = 0.0
     return net
 
 
-@pytest.mark.parametrize("arch_train", [0.0, 0.5])
-def test_fednas_searches_as_plain_pytorch_does(arch_train: float) -> None:
+@pytest.mark.parametrize("arch_train", [None, 0.5])
+def test_fednas_searches_as_plain_pytorch_does(arch_train: float | None) -> None:
     """As DARTS does, and as its paper does, by the training loss, too."""
     made = problem(supernet(), (1, 4, 4))
     run = federation(made, FedNAS(made.task, LR, arch_lr=100.0, arch_server_lr=0.5, arch_train=arch_train), stack)

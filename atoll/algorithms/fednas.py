@@ -19,9 +19,9 @@ class FedNAS:
 
     Of every batch the even examples train the weights w, the odd ones the architecture a, the parameters whose names
     end with one of `architecture`: a <- a - arch_lr d(L_odd + arch_train L_even)/da, then w <- w - lr dL_even/dw. With
-    arch_train left out a moves by the examples that w does not see, as in DARTS; FedNAS's L_train + lambda L_val (MiLeNAS's)
-    is arch_train = 1 / lambda, and lambda times the rate. What changed of a is a part of its own in updates, which the
-    server moves by arch_server_lr. The record has the strongest operation of an edge.
+    arch_train left out a moves by the examples that w does not see, as in DARTS; the paper's L_train + lambda L_val
+    (MiLeNAS's) is arch_train = 1 / lambda, and lambda times the rate. What changed of a is a part of its own in
+    updates, which the server moves by arch_server_lr. The record has the strongest operation of an edge.
     """
 
     task: Task

@@ -56,11 +56,7 @@ class Choco(OnGraph):
     gamma: Annotated[float, Field(gt=0, le=1)] | None = None
 
     def __post_init__(self) -> None:
-        try:
-            bound, _ = self.compressor.bind(Spec())
-        except SpecError as e:
-            raise ConfigError(f"round.compressor: {e}") from e
-        if type(bound).layout is Transform.layout or bound.reshapes or _changes_sums(bound):
+        if not _undone_by_neighbours(self.compressor):
             raise ConfigError(
                 f"round.compressor: {transform_name(self.compressor)} is no compressor that a neighbour could undo by "
                 "itself, without a server. Use top_k, rand_k, qsgd, half, or ternary with both_ways = false."
@@ -117,6 +113,15 @@ def _kept(chain: Chain, state: Tree, own: Tree, like: Tree) -> float:
     update, _ = chain.client(Update(normal, torch.ones(())), state, own, key)
     off = tree.sub(_nearest(update.value, normal), normal)
     return max(_LEAST_GAMMA, 1.0 - float(tree.dot(off, off) / tree.dot(normal, normal)))
+
+
+def _undone_by_neighbours(transform: Transform) -> bool:
+    """Does it need nothing but its own message?"""
+    try:
+        bound, _ = transform.bind(Spec())
+    except SpecError:  # it needs something before it
+        return False
+    return type(bound).layout is not Transform.layout and not bound.reshapes and not _changes_sums(bound)
 
 
 def _changes_sums(transform: Transform) -> bool:

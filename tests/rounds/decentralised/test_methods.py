@@ -358,7 +358,7 @@ def test_a_compressor_whose_other_half_is_off_is_one_that_neighbours_undo() -> N
 
 
 def test_a_transform_that_needs_what_is_not_there_is_refused_under_its_name() -> None:
-    with pytest.raises(ConfigError, match=r"^round\.compressor: "):
+    with pytest.raises(ConfigError, match=r"^round\.compressor: adaptive_clip is no compressor .* Use top_k"):
         Choco(compressor=TRANSFORMS["adaptive_clip"]())
 
 

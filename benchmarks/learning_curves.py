@@ -1,6 +1,6 @@
-"""The curves of docs/topologies-hierarchical.md, -clusters.md and -models.md: the examples' files, means over seeds.
+"""The curves of docs/topologies*.md and of docs/algorithms.md: the examples' files, means over seeds.
 
-    python benchmarks/learning_curves.py [--seeds 3] [--only hierarchical clusters models] [--out docs/topologies]
+    python benchmarks/learning_curves.py [--seeds 3] [--only methods personal searched ...] [--out docs/topologies]
 
 A band is the smallest and the largest of the seeds. Prints what every row reaches at its last round.
 """
@@ -23,12 +23,16 @@ import atoll
 from atoll.records import Record, read_runs
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+SUITES = Path(__file__).parents[1] / "atoll" / "suites" / "shipped"
 Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One panel: rows of an example's file, each with settings of its own, and what is drawn of their records."""
+    """One panel: rows of an example's file, each with settings of its own, and what is drawn of their records.
+
+    What ends with " suite" is the base of a suite that comes with the package.
+    """
 
     title: str
     example: str
@@ -38,6 +42,9 @@ class Curve:
     y_label: str
     x: Callable[[Record], np.ndarray] | None = None  # rounds unless given
     x_label: str = "round"
+    logarithmic: bool = False
+    bottom: float | None = None  # what is below is not drawn
+    without: tuple[str, ...] = ()  # rows that have no such number
 
 
 def server_rounds(rounds: list[int]) -> Settings:
@@ -45,6 +52,9 @@ def server_rounds(rounds: list[int]) -> Settings:
 
 
 def read(example: str) -> dict[str, Any]:
+    if example.endswith(" suite"):
+        base: dict[str, Any] = tomllib.loads((SUITES / f"{example.removesuffix(' suite')}.toml").read_text())["base"]
+        return base
     return tomllib.loads((EXAMPLES / f"{example}.toml").read_text())
 
 
@@ -62,7 +72,90 @@ OWN_RATE = {"lr": 0.1}
 CENTRAL = {"round": "central", "cohort": {"name": "fixed", "size": 50}}
 EDGES = {"central, 50 phones": CENTRAL, **{f"rounds = {r}": server_rounds(r) for r in ([1, 1], [2, 1], [4, 1], [4, 2])}}
 EVERY_ROUND = {"evaluate": {"every": 1, "clients": 0}}
+GRAPH = read("decentralised")["round"]["graph"]
+METHODS: dict[str, Settings] = {
+    **{name: {"round": {"name": name, "graph": GRAPH}} for name in ("gossip", "push_sum", "gradient_tracking", "d2")},
+    "choco, top_k 0.1": {"round": {"name": "choco", "graph": GRAPH}},
+    "choco, rand_k 0.1": {"round": {"name": "choco", "graph": GRAPH, "compressor": {"name": "rand_k", "share": 0.1}}},
+    "epidemic, to 4": {"round": {"name": "epidemic", "fanout": 4}},
+    "all_reduce": {"round": "all_reduce"},
+}
+UNLIKE = {"rounds": 60, "partition": {"name": "dirichlet", "clients": 16, "alpha": 0.1}, **EVERY_ROUND}
+PERSONAL: dict[str, Settings] = {
+    **tomllib.loads((SUITES / "personal.toml").read_text())["value"]["method"],
+    "mimelite": {"algorithm": {"name": "mimelite", **OWN_RATE}},
+    "fedgma": {"algorithm": {"name": "fedavg", **OWN_RATE}, "reducer": {"name": "fedgma", "threshold": 0.4}},
+}
+SHARED = tomllib.loads((SUITES / "personal.toml").read_text())["value"]["partition"]
+OFTEN = {"evaluate": {"every": 4, "holdout": 0.25, "after": True}}
 PICTURES: dict[str, list[Curve]] = {
+    "methods": [
+        Curve("the mean model", "decentralised", METHODS, UNLIKE, ("accuracy",), "test accuracy"),
+        Curve(
+            "how far apart nodes are",
+            "decentralised",
+            METHODS,
+            UNLIKE,
+            ("diagnostics", "consensus_distance"),
+            "consensus distance",
+            logarithmic=True,
+            without=("all_reduce",),
+        ),
+    ],
+    "personal": [
+        Curve(
+            name,
+            "personal suite",
+            PERSONAL,
+            {**SHARED[name], **OFTEN},
+            ("after", "accuracy", "mean"),
+            "accuracy on own held-out data",
+            bottom=0.6,
+        )
+        for name in ("classes(3)", "groups(4)")
+    ],
+    "searched": [
+        Curve(
+            "FedNAS",
+            "fednas",
+            {"searched": {}, "arch_lr = 0": {"algorithm": {**read("fednas")["algorithm"], "arch_lr": 0.0}}},
+            {"rounds": 15, **EVERY_ROUND},
+            ("accuracy",),
+            "test accuracy",
+        ),
+        Curve(
+            "FedGAN",
+            "fedgan",
+            {
+                "two networks": {},
+                "generator_lr = 0": {"algorithm": {"name": "fedgan", **OWN_RATE, "generator_lr": 0.0}},
+            },
+            {"rounds": 20, **EVERY_ROUND},
+            ("accuracy",),
+            "test accuracy of the discriminator",
+        ),
+        Curve(
+            "FedGKT",
+            "fedgkt",
+            {
+                "transfer": {},
+                "weights of KL at 0": {
+                    "algorithm": {**read("fedgkt")["algorithm"], "kl_weight": 0.0, "server_kl_weight": 0.0}
+                },
+            },
+            {"rounds": 20, "evaluate": {"every": 1}},
+            ("accuracy",),
+            "mean test accuracy of clients' models",
+        ),
+        Curve(
+            "FedMA, ten epochs a round",
+            "fedma",
+            {"matched": {}, "match = false": {"round": {"name": "fedma", "match": False}}},
+            {"rounds": 10, "local": {"epochs": 10, "batch": 16}, **EVERY_ROUND},
+            ("accuracy",),
+            "test accuracy",
+        ),
+    ],
     "hierarchical": [
         Curve("by the server's rounds", "hierarchical", EDGES, EVERY_ROUND, ("accuracy",), "test accuracy"),
         Curve(
@@ -147,7 +240,7 @@ def records(curve: Curve, row: str, seeds: int, scratch: Path) -> list[Record]:
     """Of every seed; two panels with the same rows share their runs."""
     found = []
     for seed in range(seeds):
-        folder = scratch / f"{curve.example} {row} {seed}"
+        folder = scratch / f"{curve.example} {curve.common.get('partition', '')} {row} {seed}".replace("/", " ")
         if not folder.exists():
             engine = {"engine": "vector", "checkpoint": {"every": 0}, "seed": seed}
             atoll.run({**read(curve.example), **curve.common, **engine, **curve.rows[row]}, folder, progress=False)
@@ -156,18 +249,27 @@ def records(curve: Curve, row: str, seeds: int, scratch: Path) -> list[Record]:
 
 
 def draw(axes: Axes, curve: Curve, seeds: int, scratch: Path) -> None:
-    for row in curve.rows:
+    for index, row in enumerate(curve.rows):
+        if row in curve.without:
+            continue
         runs = records(curve, row, seeds, scratch)
         rounds = runs[0].series(*curve.y).rounds
         values = np.stack([run.series(*curve.y).values for run in runs])
         x = rounds if curve.x is None else np.mean([curve.x(run)[rounds - 1] for run in runs], axis=0)
-        (line,) = axes.plot(x, values.mean(0), linewidth=1.3, label=row)
-        axes.fill_between(x, values.min(0), values.max(0), color=line.get_color(), alpha=0.15, linewidth=0)
+        style = "-" if index < 10 else "--"  # there are ten colours
+        (line,) = axes.plot(x, values.mean(0), style, color=f"C{index % 10}", linewidth=1.3, label=row)
+        if len(curve.rows) < 10:  # bands of more cover each other
+            axes.fill_between(x, values.min(0), values.max(0), color=line.get_color(), alpha=0.15, linewidth=0)
         last = values[:, -1]
-        print(f"{curve.example}, {row}: {100 * last.mean():.1f} ± {100 * last.std(ddof=1):.1f} at {x[-1]:.4g}")
+        by = 1 if curve.logarithmic else 100
+        spread = last.std(ddof=1) if seeds > 1 else 0.0
+        print(f"{curve.title}, {row}: {by * last.mean():.3g} ± {by * spread:.2g} at {x[-1]:.4g}", flush=True)
     axes.set_title(curve.title, fontsize=9)
     axes.set(xlabel=curve.x_label, ylabel=curve.y_label)
     axes.grid(alpha=0.3)
+    axes.set_ylim(bottom=curve.bottom)
+    if curve.logarithmic:
+        axes.set_yscale("log")
     if curve.x is not None:
         axes.set_xscale("log")
 

@@ -31,7 +31,8 @@ class FedDF:
     """FedAvg, and then `steps` of distillation on public examples (Lin et al., 2020).
 
     w <- the weighted mean of the w_k; then w moves against the gradient of T^2 KL(softmax(z / T) || softmax(f(w) / T)),
-    z the weighted mean of the clients' scores. A client sends these scores with its model, so that a server that sees
+    z the weighted mean of the clients' scores (the paper's is the plain one: with the transform equal_weights both the
+    model and z are plain means). A client sends these scores with its model, so that a server that sees
     sums alone (a secure one) can do the same. No steps are FedAvg. `match = "scores"`: half the squared distance of the
     scores in place of the divergence.
     """

@@ -18,8 +18,10 @@ class FedNAS:
     """First-order DARTS on every client, and FedAvg of weights and architecture (He et al., 2020; Liu et al., 2019).
 
     Of every batch the even examples train the weights w, the odd ones the architecture a, the parameters whose names
-    end with one of `architecture`: a <- a - arch_lr dL_odd/da, then w <- w - lr dL_even/dw. What changed of a is a part
-    of its own in updates, which the server moves by arch_server_lr. The record has the strongest operation of an edge.
+    end with one of `architecture`: a <- a - arch_lr d(L_odd + arch_train L_even)/da, then w <- w - lr dL_even/dw. With
+    arch_train left out a moves by the examples that w does not see, as in DARTS; the paper's L_train + lambda L_val
+    (MiLeNAS's) is arch_train = 1 / lambda, and lambda times the rate. What changed of a is a part of its own in
+    updates, which the server moves by arch_server_lr. The record has the strongest operation of an edge.
     """
 
     task: Task
@@ -29,6 +31,7 @@ class FedNAS:
     optimizer: Optimizer = SGD()
     server_lr: Positive = 1.0
     arch_server_lr: Positive = 1.0
+    arch_train: Unsigned | None = None
 
     def traits(self) -> Traits:
         return Traits(records=("operations",))
@@ -55,6 +58,9 @@ class FedNAS:
         even = (torch.arange(batch["mask"].shape[-1], device=batch["mask"].device) % 2 == 0).to(batch["mask"])
         g, _ = gradient(self.task, carry, {**batch, "mask": batch["mask"] * (1 - even)})
         searched, _ = self._split(g)
+        if self.arch_train is not None:
+            trained, _ = gradient(self.task, carry, {**batch, "mask": batch["mask"] * even})
+            searched = tree.add_scaled(searched, self._split(trained)[0], self.arch_train)
         moved = {k: x - self.arch_lr * searched[k] if k in searched else x for k, x in carry["params"].items()}
         g, carry = gradient(self.task, {**carry, "params": moved}, {**batch, "mask": batch["mask"] * even})
         g = {k: torch.zeros_like(x) if k in searched else x for k, x in g.items()}

@@ -132,6 +132,9 @@ class Round(ABC):
     def check_population(self, population: int) -> None:
         """Refuse (ConfigError) so many clients, if this round cannot be made of them."""
 
+    def check_cohort(self, clients: int) -> None:
+        """Refuse (ConfigError) cohorts of so many, where their size is fixed."""
+
     def facts(self, population: int) -> dict[str, Any]:
         """What run.json says of the topology: {"topology": ...}, or nothing."""
         return {}

@@ -220,9 +220,11 @@ def assemble(
     )  # fmt: skip
     algorithm = learned.algorithm_for(private.task) if private else learned.algorithm
     _check_repeats(experiment, algorithm, sampler)
+    wanted = reports_wanted(experiment, population.size) or participation.size
+    if wanted is not None:
+        topology.check_cohort(wanted)
     written, chain = chain, with_secure_sum(chain, secure_clients(experiment.secure), topology.before_sums())
     check_told(topology, chain, private is not None)
-    wanted = reports_wanted(experiment, population.size) or participation.size
     grouped = SentByGroup.around(topology, algorithm, learned.model, written, held.clients, experiment.seed)
     surrounded = around(experiment, grouped, learned.task, learned.model, algorithm)
     round = in_secret(surrounded, experiment, algorithm, learned.model, wanted)

@@ -48,7 +48,7 @@ from atoll.records.record_lines import RecordLine
 from atoll.records.results_file import read_results, write_results
 from atoll.records.round_seconds import RoundSeconds, overhead_versus_published, round_seconds
 from atoll.records.run_folder import Info, RunFolder
-from atoll.records.run_record import Clients, Floats, Record, Series, read_runs
+from atoll.records.run_record import Clients, Floats, Record, Series, read_inputs, read_runs
 from atoll.records.security_level import (
     LEVELS,
     SecurityLevel,
@@ -165,6 +165,7 @@ __all__ = [
     "reached_end",
     "read_audit",
     "read_certificate",
+    "read_inputs",
     "read_results",
     "read_runs",
     "renamed_option",

@@ -100,6 +100,11 @@ class Record:
         return str(find(self.run, "data", "digest") or "")
 
     @property
+    def inputs(self) -> dict[str, str]:
+        """Digests of what else it read or drew (`read_inputs`)."""
+        return read_inputs(self.run)
+
+    @property
     def claims(self) -> tuple[Claim, ...]:
         """What it says of its privacy, for all rounds that were recorded."""
         return claims(self.run.get("privacy"), self.rounds[-1])
@@ -180,3 +185,13 @@ def _clients(folder: RunFolder) -> Clients | None:
 
 def _columns(part: Mapping[str, Sequence[Any]]) -> dict[str, Floats]:
     return {name: np.array([number_or_nan(value) for value in values], np.float64) for name, values in part.items()}
+
+
+def read_inputs(info: Mapping[str, Any]) -> dict[str, str]:
+    """Digests of what a run read beside its data: the graph ("round.graph"), and files by the settings that name them.
+
+    >>> read_inputs({"topology": {"nodes": 4, "digest": "ab12"}, "files": {"clock.trace": "cd34"}})
+    {'round.graph': 'ab12', 'clock.trace': 'cd34'}
+    """
+    graph = find(info, "topology", "digest")
+    return {**({"round.graph": str(graph)} if graph else {}), **(find(info, "files") or {})}

@@ -23,8 +23,9 @@ _NOBODY = -1
 class Grouped(ReducerAround[dict[int, Any]]):
     """The named reducer in each group on its own; the total is the sum of theirs.
 
-    A partial aggregate has one of the inner reducer's for each group that came. Every group has a state of its own,
-    and its own part of a round's plan.
+    A partial aggregate has one of the inner reducer's for each group that came; of nobody it is the total itself, so
+    that no reducer, and no protocol, is asked for a sum of nobody. Every group has a state of its own, and its own
+    part of a round's plan.
     """
 
     inner: Reducer[Any]
@@ -38,7 +39,7 @@ class Grouped(ReducerAround[dict[int, Any]]):
         return {str(g): self.inner.init(like) for g in range(self.groups)}
 
     def zero(self, like: Tree) -> dict[int, Any]:
-        return {_NOBODY: self.inner.zero(like)}
+        return {_NOBODY: Total.zero(like)}
 
     def lift(self, updates: Update, info: Info, key: Tensor) -> dict[int, Any]:
         return self.lift_scaled(updates, {}, info, key)
@@ -58,15 +59,14 @@ class Grouped(ReducerAround[dict[int, Any]]):
         return self.inner.lift_scaled(some, by, Info(*(x[at.to(x.device)] for x in info)), key)
 
     def merge(self, a: dict[int, Any], b: dict[int, Any]) -> dict[int, Any]:
-        both = {g: self.inner.merge(a[g], b[g]) for g in a.keys() & b.keys()}
+        both = {g: self.inner.merge(a[g], b[g]) for g in (a.keys() & b.keys()) - {_NOBODY}}
         return {g: both.get(g, a.get(g, b.get(g))) for g in sorted(a.keys() | b.keys())}
 
     def finish(self, partial: dict[int, Any], state: Tree, key: Tensor) -> tuple[Total, Tree, Tree]:
         came = sorted(g for g in partial if g != _NOBODY)
         plans, state = state.get(PLAN, {}), tree.without(state, (PLAN,))
         if not came:
-            total, _, _ = self.inner.finish(partial[_NOBODY], state["0"], key)
-            return total, state, {}
+            return partial[_NOBODY], state, {}
         own = {g: {**state[str(g)], **_plan(plans, g)} for g in came}
         ends = {g: self.inner.finish(partial[g], own[g], _key(key, g)) for g in came}
         totals = [ends[g][0] for g in came]

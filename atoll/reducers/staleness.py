@@ -47,8 +47,9 @@ class StalenessDiscount:
 class Discounted(ReducerAround[Any]):
     """Another reducer, given s(t) u in place of an update u that is t steps old. Weights stay what they are.
 
-    With the mean this is FedBuff's sum of s_k w_k u_k over the sum of w_k (Nguyen et al., 2022). No update grows, so a
-    bound that a transform promises still holds.
+    With the mean this is sum of s_k w_k u_k over sum of w_k. FedBuff's own (Nguyen et al., 2022) counts clients alike,
+    sum of s_k u_k over their number: that is w_k = 1, the transform equal_weights. No update grows, so a bound that a
+    transform promises still holds.
     """
 
     inner: Reducer[Any]

@@ -36,6 +36,9 @@ class RoundAround(Round):
     def check_population(self, population: int) -> None:
         self.inner.check_population(population)
 
+    def check_cohort(self, clients: int) -> None:
+        self.inner.check_cohort(clients)
+
     def facts(self, population: int) -> dict[str, Any]:
         return self.inner.facts(population)
 

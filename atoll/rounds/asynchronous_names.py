@@ -66,5 +66,8 @@ def fedbuff(
     b: Power = 4.0,
     max_staleness: Steps | None = None,
 ) -> Asynchronous:
-    """FedBuff: a step when the buffer is full, stale updates over sqrt(1 + staleness) (Nguyen et al., 2022)."""
+    """FedBuff: a step when the buffer is full, stale updates over sqrt(1 + staleness) (Nguyen et al., 2022).
+
+    Clients count by their examples, as in every round. In the paper they count alike: transform = ["equal_weights"].
+    """
     return asynchronous(concurrency, buffer, None, staleness, a, b, 1.0, "update", max_staleness)

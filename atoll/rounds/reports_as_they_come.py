@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from atoll import rng
 from atoll.core import Participation
 from atoll.errors import ConfigError
 
@@ -30,6 +31,12 @@ class ReportsAsTheyCome:
                     f"round.{name}: {number} clients, and there are {population}; nobody is at work twice, or in a "
                     f"buffer twice. Use at most {population}."
                 )
+        asked = self.pool.sample(population, 0, rng.key("check"))[1].size
+        if asked is not None and self.buffer is not None and self.buffer > asked:
+            raise ConfigError(
+                f"round.buffer: {self.buffer} reports, and the cohort has {asked} clients to ask in a step, each once: "
+                f"the buffer would never be full. Use at most {asked}, or a larger cohort."
+            )
 
     def sample(self, population: int, round: int, key: Tensor) -> tuple[Tensor, Participation]:
         ids, drawn = self.pool.sample(population, round, key)

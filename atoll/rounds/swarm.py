@@ -36,6 +36,13 @@ class Swarm(Round):
                 f"merged. Use at most {population}."
             )
 
+    def check_cohort(self, clients: int) -> None:
+        if self.min_peers > clients:
+            raise ConfigError(
+                f"round.min_peers: {self.min_peers} are more than the {clients} clients of a cohort, so nothing would "
+                f"ever be merged. Use at most {clients}, or larger cohorts."
+            )
+
     def init(self, ctx: Context, model: Model, key: Tensor) -> Tree:
         return {**server_state(ctx, model, key), "leader": torch.tensor(-1)}
 

@@ -22,6 +22,7 @@ from atoll.runs.callbacks import Callback
 from atoll.runs.drivers import Asking, drive
 from atoll.runs.environment import code, hardware, versions
 from atoll.runs.extension import check_extension, differs_in_rounds, extended
+from atoll.runs.files_read import files_read, graph_digest
 from atoll.runs.interrupts import unhurried
 from atoll.runs.profiling import Profile
 from atoll.runs.python_inputs import MODULE
@@ -235,6 +236,7 @@ def about(loop: RunLoop) -> Info:
         "security": security_of(setup).written(),
         **({} if setup.attack is None else {"attack": setup.attack.written()}),
         **setup.round.facts(setup.population.size),
+        **({"files": files} if (files := files_read(experiment)) else {}),
         "notes": setup.notes,
         "versions": versions(),
         "hardware": hardware(setup.device),
@@ -277,6 +279,8 @@ def _check_same_examples(loop: RunLoop, info: Info) -> None:
         ("clients' shares of the data", _marks(info, "partition", "digest"), loop.setup.partition.digest()),
         ("examples held out", _marks(info, "partition", "split"), loop.setup.training.digest()),
         ("frozen weights", _marks(info, "model", "base"), _frozen(loop.setup).get("base", "")),
+        ("graph and its weights", _marks(info, "topology", "digest"), graph_digest(loop.setup)),
+        *((f"contents of {k}", _marks(info, "files", k), now) for k, now in files_read(loop.experiment).items()),
     ):
         if was and was != now:
             raise RecordError(

@@ -43,13 +43,15 @@ def supernet() -> nn.Module:
     return seeded(lambda: Supernet((1, 4, 4), 3, channels=2))
 
 
-def searched(made: Problem, client: int, arch_lr: float) -> nn.Module:
-    """First-order DARTS in plain PyTorch."""
+def searched(made: Problem, client: int, arch_lr: float, arch_train: float | None = None) -> nn.Module:
+    """First-order DARTS in plain PyTorch, or MiLeNAS's mixed levels."""
     net = supernet()
     for rows in made.partition.of(client).split(made.batch):
         x, y = made.columns["x"][rows], made.columns["y"][rows]
-        if len(rows) > 1:
-            (g,) = torch.autograd.grad(F.cross_entropy(net(x[1::2]), y[1::2]), [net.alpha])  # type: ignore[list-item]
+        if len(rows) > 1 or arch_train is not None:
+            loss = F.cross_entropy(net(x[1::2]), y[1::2]) if len(rows) > 1 else torch.zeros(())
+            loss = loss + (arch_train or 0.0) * F.cross_entropy(net(x[::2]), y[::2])
+            (g,) = torch.autograd.grad(loss, [net.alpha])  # type: ignore[list-item]
             with torch.no_grad():
                 net.alpha -= arch_lr * g  # type: ignore[operator]
         weights = {k: p for k, p in net.named_parameters() if k != "alpha"}
@@ -60,11 +62,13 @@ def searched(made: Problem, client: int, arch_lr: float) -> nn.Module:
     return net
 
 
-def test_fednas_searches_as_plain_pytorch_does() -> None:
+@pytest.mark.parametrize("arch_train", [None, 0.5])
+def test_fednas_searches_as_plain_pytorch_does(arch_train: float | None) -> None:
+    """As DARTS does, and as its paper does, by the training loss, too."""
     made = problem(supernet(), (1, 4, 4))
-    run = federation(made, FedNAS(made.task, LR, arch_lr=100.0, arch_server_lr=0.5), stack)
+    run = federation(made, FedNAS(made.task, LR, arch_lr=100.0, arch_server_lr=0.5, arch_train=arch_train), stack)
     run.run(range(3))
-    nets = [dict(searched(made, i, 100.0).named_parameters()) for i in range(3)]
+    nets = [dict(searched(made, i, 100.0, arch_train).named_parameters()) for i in range(3)]
     shares = [n / sum(SIZES) for n in SIZES]
     mean = {k: sum(s * net[k].detach() for s, net in zip(shares, nets, strict=True)) for k in nets[0]}
     mean["alpha"] = made.model["params"]["alpha"] + 0.5 * (mean["alpha"] - made.model["params"]["alpha"])

@@ -15,6 +15,7 @@ from atoll.algorithms.fedavg import FedAvg
 from atoll.cli.replay import replay
 from atoll.clock import Clock, Devices, Timeline
 from atoll.clock.device_classes import IDEAL
+from atoll.core import Chain
 from atoll.engines import Loop, Threads
 from atoll.errors import ConfigError, RecordError, SpecError
 from atoll.experiment import Experiment, set_up
@@ -91,6 +92,11 @@ def buffered(w: Any, came: Any) -> Any:
     return w + total / sum(SIZES[c] for c, *_ in came)
 
 
+def alike(w: Any, came: Any) -> Any:
+    """FedBuff as published: 1/K sum of s(t) u."""
+    return w + sum(change / np.sqrt(1 + stale) for _, stale, _, change in came) / len(came)
+
+
 def mixed(w: Any, came: Any) -> Any:
     """FedAsync with a hinge: 1 up to b = 2, then 1 / (a (t - b) + 1), a = 0.7."""
     _, stale, sent, change = came[0]
@@ -98,19 +104,23 @@ def mixed(w: Any, came: Any) -> Any:
     return (1 - share) * w + share * (sent + change)
 
 
+EQUAL = Chain((TRANSFORMS["equal_weights"](),))
+
+
 @pytest.mark.parametrize(
     ("round", "server", "more"),
     [
         (fedbuff(4, 3), buffered, {"buffer": 3}),
+        (fedbuff(4, 3), alike, {"buffer": 3, "chain": EQUAL}),
         (fedasync(4, 0.6, "hinge", 0.7, 2.0), mixed, {"buffer": 1}),
         (asynchronous(5, window=2.3), buffered, {"buffer": np.inf, "window": 2.3}),
         (asynchronous(4, 2, 3.0, max_staleness=2), buffered, {"buffer": 2, "window": 3.0, "max_staleness": 2}),
     ],
-    ids=["fedbuff", "fedasync", "window", "both and too old"],
+    ids=["fedbuff", "fedbuff as published", "fedasync", "window", "both and too old"],
 )
 def test_it_is_a_heap_of_events_that_trains_clients_one_by_one(round: Asynchronous, server: Any, more: Any) -> None:
-    problem = quadratics()
-    made = federation(problem, FedAvg(problem.task, LR), round=timed(round))
+    problem, more = quadratics(), dict(more)
+    made = federation(problem, FedAvg(problem.task, LR), round=timed(round), chain=more.pop("chain", Chain()))
     start = flat(problem.model["params"]).double().numpy()
     clock, work = timed(round).clock, steps(torch.arange(6)).numpy()
     oracle = EventHeap(
@@ -246,6 +256,10 @@ def test_other_parts_of_a_file_go_on_working(more: dict[str, Any], tmp_path: Pat
         ({"clock": None}, r"round\.name: .* Add \[clock\]"),
         ({"round": {**BUFFERED, "concurrency": 0}}, r"round\.concurrency: must be at least 1"),
         ({"round": {**BUFFERED, "buffer": 13}}, r"round\.buffer: 13 clients, and there are 12.*at most 12"),
+        (
+            {"round": {**BUFFERED, "buffer": 6}, "cohort": {"name": "fixed", "size": 4}},
+            r"round\.buffer: 6 reports, and the cohort has 4 .* never be full. Use at most 4",
+        ),
         ({"round": {**BUFFERED, "concurrency": 40}}, r"round\.concurrency: 40 clients, and there are 12"),
         ({"round": {"name": "asynchronous", "window": 0.0}}, r"round\.window: must be above 0"),
         ({"round": {"name": "asynchronous", "buffer": 2, "mixing": "model"}}, r"round\.mixing: .* Use buffer = 1"),

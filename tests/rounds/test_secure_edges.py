@@ -197,6 +197,41 @@ def test_an_edge_below_its_threshold_has_no_sum_and_the_others_go_on(tmp_path: P
     assert min(voids) < 3
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"cohort": {"name": "fixed", "size": 2}, "partition": {**GIVEN["partition"], "clients": 8}},
+        slow({"secure": {"dropout": 0.75}}),
+        slow({"round": {**EDGES, "rounds": [2]}, "secure": {"dropout": 0.75}}),
+    ],
+    ids=["a cohort too small", "dropout", "turns"],
+)
+def test_a_turn_without_anybody_in_any_sum_leaves_the_model_as_it_is(more: dict[str, Any], tmp_path: Path) -> None:
+    """With a real protocol, which is not for nobody; modelled, the same."""
+    table = {"protocol": "secagg", "threshold": 0.5, "seconds": SECONDS, **more.get("secure", {})}
+    options: dict[str, Any] = {"round": {**EDGES, "edges": [2]}, "rounds": 6, **more}
+    options.pop("secure", None)
+    real, cost = (run(tmp_path / mode, {**table, "mode": mode}, **options) for mode in ("real", "cost"))
+    assert models(real) == models(cost)
+    names = ("in_sum", "void", "void_sums", "sums")
+    said = [[{k: x["secure"].get(k) for k in names} for x in lines(r)] for r in (real, cost)]
+    assert said[0] == said[1]
+    before = [None, *models(real)]
+    empty = [i for i, line in enumerate(lines(real)) if line["secure"].get("void")]
+    assert empty
+    assert all(before[i + 1] == before[i] for i in empty if i)
+
+
+def test_one_edge_of_which_nobody_stays_goes_on_as_the_central_round_does(tmp_path: Path) -> None:
+    secure = {**TABLE, "threshold": 0.5, "dropout": 0.8}
+    rounds = ("central", {"name": "hierarchical", "edges": [1]})
+    central, edge = (run(tmp_path / str(i), secure, round=x) for i, x in enumerate(rounds))
+    assert models(central) == models(edge)
+    void = [[bool(line["secure"].get("void")) for line in lines(r)] for r in (central, edge)]
+    assert void[0] == void[1]
+    assert any(line["secure"]["in_sum"] == 0 for line in lines(central))
+
+
 def test_what_an_edge_sends_that_is_lost_is_not_in_the_sum(tmp_path: Path) -> None:
     """By hand: the mean over the edges whose vectors arrived, each clipped, from the record of who was lost."""
     problem = quadratics()

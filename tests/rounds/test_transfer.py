@@ -339,3 +339,12 @@ def test_what_needs_a_server_is_refused_with_advice(name: str, changes: dict[str
 def test_a_setting_out_of_range_is_refused(round: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         set_up(Experiment.parse({**GIVEN, "round": round}))
+
+
+@pytest.mark.parametrize("cohort", [{"name": "fixed", "size": 3}, {"name": "fraction", "share": 0.5}])
+def test_more_peers_than_a_cohort_has_are_refused(cohort: dict[str, Any]) -> None:
+    """Nothing would ever be trained."""
+    file = {**GIVEN, "round": {"name": "swarm", "min_peers": 5}, "cohort": cohort}
+    with pytest.raises(ConfigError, match=r"round.min_peers: 5 are more than the 3 clients of a cohort.* at most 3"):
+        set_up(Experiment.parse(file))
+    set_up(Experiment.parse({**file, "round": {"name": "swarm", "min_peers": 3}}))

@@ -98,3 +98,45 @@ def test_data_that_was_prepared_otherwise_is_compared(table: Path, tmp_path: Pat
     found = parting(tmp_path / "a", tmp_path / "b", again="no")
     assert found.data[0] != found.data[1]
     assert "the data differ" not in "\n".join(words(found))
+
+
+RING, PATH = "0 1\n1 2\n2 3\n3 0\n", "0 1\n1 2\n2 3\n"
+TRACE = "client,slowness\n0,1\n1,2\n2,1\n3,1\n"
+ASKED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "round.graph": (RING, PATH, {"round": {"name": "gossip", "graph": {"name": "file", "path": "FILE"}}}),
+    "clock.trace": (TRACE, TRACE.replace("1,2", "1,3"), {"clock": {"seconds_per_step": 1.0, "trace": "FILE"}}),
+    "cohort.trace": (
+        "1,1\n1,0\n0,1\n1,1\n",
+        "1,1\n1,1\n0,1\n1,1\n",
+        {"cohort": {"name": "available", "trace": "FILE"}},
+    ),
+}
+
+
+def named(setting: Any, path: Path) -> Any:
+    if isinstance(setting, dict):
+        return {key: named(value, path) for key, value in setting.items()}
+    return str(path) if setting == "FILE" else setting
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_run_knows_the_files_of_its_round_and_clock_too(name: str, table: Path, tmp_path: Path) -> None:
+    """It does not go on with another graph, other devices or other cohorts, and they are no pair."""
+    first, second, setting = ASKED[name]
+    path = tmp_path / "file.csv"
+    four = {"data": "digits", "partition": {"name": "iid", "clients": 4}, "evaluate": {"clients": 0}}
+    file = {**experiment(table), **four, **named(setting, path), "local": {"max_steps": 1}}
+    path.write_text(first)
+    atoll.run(file, tmp_path / "a")
+    with pytest.raises(GoneError):
+        atoll.run(file, tmp_path / "run", watch=leave_after_two)
+    path.write_text(second)
+    with pytest.raises(RecordError, match=r"are not those that this run began with \(digest"):
+        atoll.run(file, tmp_path / "run", resume=True)
+    atoll.run(file, tmp_path / "b")
+    with pytest.raises(RecordError, match=rf"what {name} names differs \(digest \w{{8}}... in A"):
+        compare(opened(str(tmp_path / "a")), opened(str(tmp_path / "b")))
+    text = "\n".join(words(parting(tmp_path / "a", tmp_path / "b")))
+    assert f"what {name} names differs (digest " in text
+    path.write_text(first)
+    assert atoll.run(file, tmp_path / "run", resume=True).status == "finished"

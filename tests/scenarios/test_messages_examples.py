@@ -94,6 +94,14 @@ def test_a_hierarchy_by_messages_is_sums_of_sums_bit_for_bit_and_fedavg_to_round
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
+def test_a_hierarchy_by_messages_is_the_round_bit_for_bit(tmp_path) -> None:
+    module = example("hierarchical")
+    groups = [[int(name.removeprefix("client-")) for name in below] for below in module.EDGES.values()]
+    loop = by_rounds({**module.EXPERIMENT, "round": {"name": "hierarchical", "groups": groups}}, tmp_path)
+    done = by_messages(module, module.EXPERIMENT)
+    assert same(done.results["root"], loop.setup.round.model(loop.state.round))
+
+
 def test_a_hierarchy_with_one_edge_is_fedavg_bit_for_bit(tmp_path) -> None:
     module, training = example("hierarchical"), None
     edges = {"edge-0": [f"client-{id}" for id in range(6)]}

@@ -50,6 +50,21 @@ def test_a_resumed_run_goes_on_with_the_same_bits(method: str, tmp_path: Path) -
     assert [x["model"] for x in second.plan.history] == [x["model"] for x in whole.plan.history]
 
 
+def test_a_search_by_both_losses_runs_as_steps_are_recorded_and_moves_the_architecture_elsewhere(
+    tmp_path: Path,
+) -> None:
+    """Numbers among the settings are tensors there: what is left out must be known without reading one."""
+    models = []
+    for name, more in {"one": {}, "none": {"arch_train": 0.0}, "both": {"arch_train": 1.0}}.items():
+        algorithm = {**OTHER_MODELS["fednas"]["algorithm"], "arch_lr": 10.0, **more}
+        made = loop("fednas", tmp_path / name, algorithm=algorithm, rounds=5)
+        for _ in range(5):  # ten steps: the eighth is recorded
+            made.next_round()
+        models.append(made.setup.round.model(made.state.round)["params"]["alpha"])
+    assert tree.digest({"alpha": models[0]}) == tree.digest({"alpha": models[1]})
+    assert float((models[0] - models[2]).abs().max()) > 1e-4
+
+
 def test_clients_with_less_of_the_model_are_heard_earlier(tmp_path: Path) -> None:
     made = loop(
         "heterofl",

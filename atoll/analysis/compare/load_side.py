@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ class SeedRun:
     partition: str
     status: str = FINISHED
     data: str = ""  # the digest of its examples, where it is known
+    inputs: Mapping[str, str] = field(default_factory=dict)  # and of its graph, and of other files, by setting
 
 
 @dataclass(frozen=True)
@@ -140,4 +141,4 @@ def _of_record(record: Record, metric: MetricInfo, when: When) -> SeedRun:
     best = max if metric.higher_is_better else min
     finite = [v for v in values if math.isfinite(v)]
     value = math.nan if not values else values[-1] if when == "last" else best(finite, default=math.nan)
-    return SeedRun(record.seed, value, record.split, record.status, record.data)
+    return SeedRun(record.seed, value, record.split, record.status, record.data, record.inputs)

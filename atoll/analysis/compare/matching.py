@@ -83,9 +83,9 @@ def _name(place: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 def _paired(name: str, a: SettingRuns, b: SettingRuns, keys: Sequence[str]) -> tuple[Match, list[str]]:
     ours, theirs = ({run.seed: run for run in series.runs} for series in (a, b))
-    asked = [{k: v for k, v in series.place.items() if k.startswith("data.")} for series in (a, b)]
-    alike = asked[0] == asked[1]  # the same data by name: then they must be the same
-    whys = {seed: _why_not(ours.get(seed), theirs.get(seed), alike) for seed in sorted({*ours, *theirs})}
+    alike = _asked(a, "data") == _asked(b, "data")  # the same data by name: then they must be the same
+    same = [name for name in ("round", "cohort", "clock") if _asked(a, name) == _asked(b, name)]
+    whys = {seed: _why_not(ours.get(seed), theirs.get(seed), alike, same) for seed in sorted({*ours, *theirs})}
     seeds = tuple(seed for seed, why in whys.items() if not why)
     x, y = (tuple(side[seed].value for seed in seeds) for side in (ours, theirs))
     place = {key: a.place[key] for key in keys if key in a.place}
@@ -98,8 +98,13 @@ def _paired(name: str, a: SettingRuns, b: SettingRuns, keys: Sequence[str]) -> t
     return Match(name, place, seeds, x, y, *said, attacks_side_by_side(a.attack, b.attack)), left
 
 
-def _why_not(a: SeedRun | None, b: SeedRun | None, same_data: bool) -> str:
-    """Why two runs are no pair; nothing if they are one."""
+def _asked(series: SettingRuns, table: str) -> dict[str, Any]:
+    """What it sets of one table of the file."""
+    return {key: value for key, value in series.place.items() if key.partition(".")[0] == table}
+
+
+def _why_not(a: SeedRun | None, b: SeedRun | None, same_data: bool, same: Sequence[str]) -> str:
+    """Why two runs are no pair; nothing if they are one. `same`: tables of the file in which both ask for the same."""
     if a is None or b is None:
         return f"only in {'B' if a is None else 'A'}"
     for side, run in (("A", a), ("B", b)):
@@ -109,6 +114,10 @@ def _why_not(a: SeedRun | None, b: SeedRun | None, same_data: bool) -> str:
         return f"the data differ (digest {a.data[:8]}... in A, {b.data[:8]}... in B)"
     if a.partition != b.partition:
         return "the clients hold other examples in A than in B"
+    for name, was in a.inputs.items():
+        now = b.inputs.get(name, was)
+        if was != now and name.partition(".")[0] in same:
+            return f"what {name} names differs (digest {was[:8]}... in A, {now[:8]}... in B)"
     if not math.isfinite(a.value) or not math.isfinite(b.value):
         return f"not finite in {'A' if not math.isfinite(a.value) else 'B'}"
     return ""

@@ -102,12 +102,15 @@ def _asked(parting: Parting) -> Iterator[str]:
     if parting.settings:
         shown = [f"{key} ({show(a)} / {show(b)})" for key, (a, b) in parting.settings.items()]
         yield f"Settings that differ (A / B): {', '.join(shown)}."
-    elif not parting.other_data:
+    elif not parting.other_data and not parting.inputs:
         yield "The experiments are the same."
     if parting.other_data:
         a, b = (digest[:8] for digest in parting.data)
         asked = "" if parting.settings else "The experiments are the same but for the data: "
         yield f"{asked}{'the' if asked else 'The'} data differ (digest {a}... / {b}...)."
+    for name, (a, b) in parting.inputs.items():
+        asked = "" if parting.settings else "The experiments are the same but for a file or what is drawn: "
+        yield f"{asked}{'what' if asked else 'What'} {name} names differs (digest {a[:8]}... / {b[:8]}...)."
 
 
 def _paired(parting: Parting) -> Iterator[str]:
@@ -115,6 +118,7 @@ def _paired(parting: Parting) -> Iterator[str]:
     if all(parting.data):
         facts["data"] = parting.data[0] == parting.data[1]
     facts |= {"partition": parting.partition, "initial model": parting.initial, "cohorts": parting.lines.cohorts}
+    facts |= dict.fromkeys(parting.inputs, False)
     verdicts = [f"{name} {_same(value)}" for name, value in facts.items()]
     verdict = {True: "Paired", False: "Not paired", None: "Perhaps paired"}[parting.paired]
     yield f"{verdict}: {', '.join(verdicts)}."

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from atoll.analysis.diff.lines import Lines, compared
 from atoll.errors import AtollError
-from atoll.records import RunFolder, find
+from atoll.records import RunFolder, find, read_inputs
 from atoll.report import differing, flatten
 
 if TYPE_CHECKING:  # torch is not needed to read two records
@@ -38,12 +38,13 @@ class Parting:
     replay: Replay | None
     unknown: str  # why nothing was run again, if that is so
     machines: Mapping[str, tuple[Any, ...]]  # versions, hardware, engine that differ: of A, of B, of here if run again
+    inputs: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # digests of files and graphs that differ
 
     @property
     def paired(self) -> bool | None:
         """Can the difference between their results be laid to the settings alone? None: not known."""
         drawn_alike = "seed" not in self.settings and self.partition and self.lines.cohorts
-        if self.other_data or not drawn_alike or self.initial is False:
+        if self.other_data or self.inputs or not drawn_alike or self.initial is False:
             return False
         return None if self.initial is None else True
 
@@ -82,7 +83,16 @@ def parting(a: Path, b: Path, again: Again = "rounds") -> Parting:
         repeated,
         unknown,
         _machines(infos[0], infos[1], here=repeated is not None),
+        _inputs(*infos),
     )
+
+
+def _inputs(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """What both read or drew, under one name in the file, and that is another in each."""
+    one, other = (read_inputs(info) for info in (a, b))
+    settings = _settings(a, b)
+    asked = {name for name in one.keys() & other.keys() if not any(k.startswith(name) for k in settings)}
+    return {name: (one[name], other[name]) for name in sorted(asked) if one[name] != other[name]}
 
 
 def _begin_alike(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool | None:

@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Chain, Context, Model, Spec, Transform, Update, transform_name
-from atoll.errors import ConfigError
+from atoll.core import Chain, Context, Model, Spec, Total, Transform, Update, transform_name
+from atoll.errors import ConfigError, SpecError
 from atoll.rounds.decentralised.decentralised import MixResult, NodeStep, OnGraph
 from atoll.rounds.decentralised.mixing_matrix import MixingMatrix
 from atoll.rounds.decentralised.mixing_weights import Promise
@@ -21,6 +21,8 @@ from atoll.tree import Tree
 from atoll.wire import EMPTY_BYTES, Layout, lengths, wire_bytes
 
 NAME = "choco"
+_MOST_GAMMA, _LEAST_GAMMA = 0.4, 1e-3  # where none is given
+_FACTOR = 4  # bytes of the multiple that is taken
 
 
 class MessageCodec(NamedTuple):
@@ -30,6 +32,7 @@ class MessageCodec(NamedTuple):
     state: Tree
     own: Tree
     layout: Layout
+    kept: float  # the share of a difference, by energy, that one message brings
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,11 @@ class Choco(OnGraph):
 
     q_i = Q(x_i + delta_i - c_i), c_i <- c_i + q_i, x_i <- x_i + delta_i + gamma sum_j W_ij (c_j - c_i). Only q travels:
     everyone keeps copies c of its neighbours. What Q loses is in the next difference, so nothing is lost for good. Of
-    what Q makes, the multiple that comes nearest is taken, so that a coarse Q brings c nearer, too. All start
-    from one model, which is the first copy; without loss and with gamma = 1 it is gossip.
+    what Q makes, the multiple that comes nearest is taken, so that a coarse Q brings c nearer, too: a number more in
+    every message. All start from one model, which is the first copy; without loss and with gamma = 1 it is gossip.
+
+    With `gamma` left out it is the share of a difference that Q keeps (the paper's delta, of normal numbers), 0.4 at
+    most. Theory asks for much less: gap^2 delta / (16 gap + gap^2 + 4 b^2 + 2 gap b^2 - 8 gap delta), b = |I - W|.
     """
 
     title: ClassVar[str] = "choco"
@@ -47,11 +53,10 @@ class Choco(OnGraph):
     takes_changes: ClassVar[bool] = False
 
     compressor: Transform = TopK(share=0.1)
-    gamma: Annotated[float, Field(gt=0, le=1)] = 0.4
+    gamma: Annotated[float, Field(gt=0, le=1)] | None = None
 
     def __post_init__(self) -> None:
-        bound, _ = self.compressor.bind(Spec())
-        if type(bound).layout is Transform.layout or bound.reshapes or bound.has_server_side():
+        if not _undone_by_neighbours(self.compressor):
             raise ConfigError(
                 f"round.compressor: {transform_name(self.compressor)} is no compressor that a neighbour could undo by "
                 "itself, without a server. Use top_k, rand_k, qsgd, half, or ternary with both_ways = false."
@@ -60,18 +65,22 @@ class Choco(OnGraph):
     def start(self, models: Model) -> Tree:
         return {NAME: {"copy": tree.map(torch.clone, models["params"])}}
 
+    def mixed_by(self, matrix: MixingMatrix) -> MixingMatrix:
+        return matrix.damped(self.gamma or _MOST_GAMMA)
+
     def mix(self, ctx: Context, stepped: NodeStep, matrix: MixingMatrix, key: Tensor) -> MixResult:
         state, x = stepped.after, stepped.after["server"]["params"]
         decoded, message = self._sent(tree.sub(x, state[NAME]["copy"]), rng.fold_name(key, NAME))
         copy = tree.add(state[NAME]["copy"], decoded)
         pulled = tree.sub(matrix.mix(copy), copy)
         buffers = matrix.mix(state["server"]["buffers"])
-        server = {**state["server"], "params": tree.add_scaled(x, pulled, self.gamma), "buffers": buffers}
+        gamma = self.gamma or min(_MOST_GAMMA, _codec(self.compressor, _shapes(x)).kept)
+        server = {**state["server"], "params": tree.add_scaled(x, pulled, gamma), "buffers": buffers}
         return MixResult({**state, "server": server, NAME: {"copy": copy}}, message + _whole(buffers))
 
     def bytes_per_message(self, ctx: Context, state: Tree) -> int:
         codec = _codec(self.compressor, _shapes(state["server"]["params"]))
-        return codec.layout.most_bytes + _whole(state["server"]["buffers"])
+        return codec.layout.most_bytes + _FACTOR + _whole(state["server"]["buffers"])
 
     def _sent(self, difference: Tree, key: Tensor) -> tuple[Tree, int | Tensor]:
         """What arrives of every node's difference, and the bytes of each message."""
@@ -85,7 +94,7 @@ class Choco(OnGraph):
 
         keys = rng.fold_each(key, torch.arange(nodes)).to(device)
         decoded, messages = torch.func.vmap(encoded)(difference, keys)
-        return decoded, codec.layout.fixed_bytes or lengths(codec.layout, messages)
+        return decoded, (codec.layout.fixed_bytes or lengths(codec.layout, messages)) + _FACTOR
 
 
 @lru_cache(maxsize=8)
@@ -93,7 +102,36 @@ def _codec(compressor: Transform, shapes: tuple[tuple[str, torch.Size], ...]) ->
     like = _zeros(shapes)
     chain, _ = Chain((compressor,)).bind(Spec())
     state, own = chain.init(like)
-    return MessageCodec(chain, state, own, chain.upload(like, state, own))
+    return MessageCodec(chain, state, own, chain.upload(like, state, own), _kept(chain, state, own, like))
+
+
+def _kept(chain: Chain, state: Tree, own: Tree, like: Tree) -> float:
+    """Of the energy of normal numbers, what a message brings: the delta of a compressor, as these tensors have it."""
+    key = rng.key(NAME, "kept")
+    drawn = {path: rng.normal(rng.fold_name(key, path), tuple(x.shape)) for path, x in tree.paths(like)}
+    normal = _unflattened(drawn)
+    update, _ = chain.client(Update(normal, torch.ones(())), state, own, key)
+    off = tree.sub(_nearest(update.value, normal), normal)
+    return max(_LEAST_GAMMA, 1.0 - float(tree.dot(off, off) / tree.dot(normal, normal)))
+
+
+def _undone_by_neighbours(transform: Transform) -> bool:
+    """Does it need nothing but its own message?"""
+    try:
+        bound, _ = transform.bind(Spec())
+    except SpecError:  # it needs something before it
+        return False
+    return type(bound).layout is not Transform.layout and not bound.reshapes and not _changes_sums(bound)
+
+
+def _changes_sums(transform: Transform) -> bool:
+    """Does it do something on the way back? Some have the method, and with a setting of theirs it does nothing."""
+    if not transform.has_server_side():
+        return False
+    like = {"delta": torch.linspace(-1.0, 1.0, 64)}
+    one = torch.ones(())
+    total, _ = transform.server(Total(like, one, one, invited=1), transform.init(like)[0], rng.key(NAME))
+    return not torch.equal(total.value["delta"], like["delta"])
 
 
 def _shapes(rows: Tree) -> tuple[tuple[str, torch.Size], ...]:
@@ -101,14 +139,18 @@ def _shapes(rows: Tree) -> tuple[tuple[str, torch.Size], ...]:
 
 
 def _zeros(shapes: tuple[tuple[str, torch.Size], ...]) -> Tree:
-    like: Tree = {}
-    for path, shape in shapes:
+    return _unflattened({path: torch.zeros(shape) for path, shape in shapes})
+
+
+def _unflattened(leaves: dict[str, Tensor]) -> Tree:
+    whole: Tree = {}
+    for path, x in leaves.items():
         *outer, last = path.split("/")
-        inside = like
+        inside = whole
         for name in outer:
             inside = inside.setdefault(name, {})
-        inside[last] = torch.zeros(shape)
-    return like
+        inside[last] = x
+    return whole
 
 
 def _nearest(decoded: Tree, step: Tree) -> Tree:

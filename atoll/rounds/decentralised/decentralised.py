@@ -25,6 +25,7 @@ from atoll.rounds.decentralised.mixing_weights import (
     Stochastic,
     WeightRule,
     check_connected,
+    check_gap,
     check_promise,
     mixing_of,
 )
@@ -155,9 +156,15 @@ class OnGraph(Decentralised):
             )
         matrix = _matrix(self, population, self.graph.epoch(0))
         if not self.graph.changes:
-            check_connected(matrix.topology, self.title)
-        check_promise(matrix, self.promise, self.title)
+            check_connected(matrix, self.title)
+        check_promise(matrix, self.promise, self.weights, self.title)
+        if self.weights == "given":
+            check_gap(self.mixed_by(matrix), self.title)
         self.check_matrix(matrix)
+
+    def mixed_by(self, matrix: MixingMatrix) -> MixingMatrix:
+        """What models are multiplied with in a round, from W: its gap is the method's."""
+        return matrix
 
     def check_matrix(self, matrix: MixingMatrix) -> None:
         """What else the method asks of W (ConfigError)."""
@@ -166,7 +173,7 @@ class OnGraph(Decentralised):
         matrix = _matrix(self, population, self.graph.epoch(0))
         graph, links = matrix.topology, matrix.topology.edges
         said: dict[str, Any] = {"nodes": population, "edges": links, "directed": not graph.symmetric}
-        said["changes"] = self.graph.changes
+        said |= {"changes": self.graph.changes, "digest": matrix.digest}
         if not self.graph.changes:
             said["spectral_gap"] = matrix.spectral_gap
         return {"topology": said | ({"links": graph.pairs()} if links <= _MOST_LINKS else {})}

@@ -36,6 +36,9 @@ class ExactDiffusion(OnGraph):
     def start(self, models: Model) -> Tree:
         return {NAME: {"stepped": tree.map(torch.clone, models["params"])}}
 
+    def mixed_by(self, matrix: MixingMatrix) -> MixingMatrix:
+        return matrix.lazy if self.lazy else matrix
+
     def check_matrix(self, matrix: MixingMatrix) -> None:
         if not self.lazy and matrix.smallest_eigenvalue <= -1 / 3:
             raise ConfigError(
@@ -47,7 +50,6 @@ class ExactDiffusion(OnGraph):
         state, x = stepped.after, stepped.before["server"]["params"]
         now = state["server"]["params"]
         corrected = tree.sub(tree.add(now, x), state[NAME]["stepped"])
-        matrix = matrix.lazy if self.lazy else matrix
-        mixed = matrix.mix({"params": corrected, "buffers": state["server"]["buffers"]})
+        mixed = self.mixed_by(matrix).mix({"params": corrected, "buffers": state["server"]["buffers"]})
         after = {**state, "server": {**state["server"], **mixed}, NAME: {"stepped": now}}
         return MixResult(after, self.bytes_per_message(ctx, state))

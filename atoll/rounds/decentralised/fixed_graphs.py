@@ -55,17 +55,22 @@ class GridGraph(PeerGraph):
 
 @dataclass(frozen=True)
 class TorusGraph(PeerGraph):
-    """A grid whose edges are joined: rows x columns = N, four neighbours each. `rows` left out: nearest to a square."""
+    """A grid whose edges are joined: rows x columns = N, four neighbours each. `rows` left out: nearest to a square.
+
+    Two rows (or columns) have one link between them and not two: three neighbours each.
+    """
 
     rows: Annotated[int, Field(ge=2)] | None = None
 
     def check(self, nodes: int) -> None:
         rows = self._rows(nodes)
         if nodes > 1 and (rows < 2 or nodes % rows or nodes // rows < 2):
-            asked = "" if self.rows is None else f" of {self.rows}"
+            which, such = "rows", _square_near(nodes)
+            if self.rows is not None:
+                which, such = f"{self.rows} rows", max(2, round(nodes / self.rows)) * self.rows
             raise ConfigError(
-                f"round.graph: a torus needs rows{asked} of two nodes or more that are all full, and {nodes} nodes "
-                f"give none. Use a number of nodes such as {_square_near(nodes)}, or graph = 'grid', which takes any."
+                f"round.graph: a torus needs {which} of two nodes or more that are all full, and {nodes} nodes "
+                f"give none. Use a number of nodes such as {such}, or graph = 'grid', which takes any."
             )
 
     def build(self, nodes: int, epoch: int) -> Topology:

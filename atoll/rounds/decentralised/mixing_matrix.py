@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,9 +61,20 @@ class MixingMatrix:
         return off + torch.diag(1.0 - off.sum(0 if self.by_columns else 1))
 
     @cached_property
+    def digest(self) -> str:
+        """Of who takes how much from whom: equal ones mix alike."""
+        numbers = (self.topology.source, self.topology.target, self.weights)
+        parts = [f"{self.nodes} {self.by_columns}".encode(), *(x.tobytes() for x in numbers)]
+        return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
+
+    @cached_property
     def lazy(self) -> MixingMatrix:
         """(I + W) / 2: no eigenvalue is below 0."""
-        return MixingMatrix(self.topology, self.weights / 2, self.by_columns)
+        return self.damped(0.5)
+
+    def damped(self, by: float) -> MixingMatrix:
+        """I + by (W - I)."""
+        return MixingMatrix(self.topology, self.weights * by, self.by_columns)
 
     def mix(self, rows: Tree) -> Tree:
         """W x for every leaf x with a row for each node."""

@@ -42,7 +42,7 @@ class PushSum(OnGraph):
         state, own = stepped.after, model_of(stepped.before["server"])
         weight, delta = state[NAME]["weight"], tree.sub(model_of(state["server"]), own)
         mixed = matrix.mix({"x": tree.add(_times(own, weight), delta), "weight": weight})
-        new = _times(mixed["x"], 1.0 / mixed["weight"])
+        new = tree.map(tree.cast_like, _times(mixed["x"], 1.0 / mixed["weight"]), own)
         after = {**state, "server": {**state["server"], **new}, NAME: {"weight": mixed["weight"]}}
         return MixResult(after, self.bytes_per_message(ctx, state))
 
@@ -52,10 +52,15 @@ class PushSum(OnGraph):
 
     def model(self, state: Tree) -> Model:
         """The mean of all x, which mixing keeps."""
-        weight = state[NAME]["weight"]
-        return tree.map(lambda x: x.mean(0), _times(model_of(state["server"]), weight))  # type: ignore[no-any-return]
+        weight, own = state[NAME]["weight"], model_of(state["server"])
+        return tree.map(lambda x, like: tree.cast_like(x.mean(0), like), _times(own, weight), own)  # type: ignore[no-any-return]
 
 
 def _times(rows: Tree, weight: Tensor) -> Tree:
-    """Every node's tree times its number."""
-    return tree.map(lambda x: x * weight.reshape(-1, *[1] * (x.dim() - 1)).to(x.dtype), rows)  # type: ignore[no-any-return]
+    """Every node's tree times its number: of whole numbers, no whole ones."""
+
+    def product(x: Tensor) -> Tensor:
+        real = x if x.is_floating_point() else x.double()
+        return real * weight.reshape(-1, *[1] * (x.dim() - 1)).to(real.dtype)
+
+    return tree.map(product, rows)  # type: ignore[no-any-return]

@@ -80,7 +80,10 @@ class RandomRegularGraph(RandomGraph):
 
 @dataclass(frozen=True)
 class WattsStrogatzGraph(RandomGraph):
-    """A ring with `degree` nearest neighbours, of which a share `rewire` goes anywhere (Watts and Strogatz, 1998)."""
+    """A ring with `degree` nearest neighbours, of which a share `rewire` goes anywhere (Watts and Strogatz, 1998).
+
+    Half of them are on each side: `degree` is even.
+    """
 
     degree: Degree = 4
     rewire: Share = 0.1
@@ -89,6 +92,12 @@ class WattsStrogatzGraph(RandomGraph):
         _check_degree(self.degree, nodes)
         if self.degree < 2:
             raise ConfigError("round.graph.degree: a small world begins as a ring. Use degree = 2 or more.")
+        if self.degree % 2:
+            more = f" or {self.degree + 1}" if self.degree + 1 < nodes else ""
+            raise ConfigError(
+                f"round.graph.degree: a small world has as many neighbours on each side, and {self.degree} is odd. Use "
+                f"degree = {self.degree - 1}{more}, or graph = 'random_regular', which takes odd ones, too."
+            )
 
     def build(self, nodes: int, epoch: int) -> Topology:
         import networkx as nx

@@ -29,10 +29,16 @@ class Topology:
     source: Ints  # (E,)
     target: Ints  # (E,)
     given: Floats | None = None  # (E,) what a file says of each edge: how much its target takes of its source
+    own: Floats | None = None  # (N,) and what a node keeps; not a number where the file does not say
 
     @classmethod
     def of(
-        cls, nodes: int, pairs: Ints | list[tuple[int, int]], both_ways: bool = False, given: Floats | None = None
+        cls,
+        nodes: int,
+        pairs: Ints | list[tuple[int, int]],
+        both_ways: bool = False,
+        given: Floats | None = None,
+        own: Floats | None = None,
     ) -> Topology:
         """From pairs (source, target): loops are left out, and what is there twice is taken once."""
         array = np.asarray(pairs, np.int64).reshape(-1, 2)
@@ -42,7 +48,11 @@ class Topology:
         chosen = np.flatnonzero(array[:, 0] != array[:, 1])
         _, first = np.unique(array[chosen, 1] * nodes + array[chosen, 0], return_index=True)
         chosen = chosen[first]
-        return cls(nodes, array[chosen, 0], array[chosen, 1], None if given is None else given[chosen])
+        return cls(nodes, array[chosen, 0], array[chosen, 1], None if given is None else given[chosen], own)
+
+    def only(self, edges: NDArray[np.bool_]) -> Topology:
+        """These edges of it."""
+        return Topology(self.nodes, self.source[edges], self.target[edges])
 
     @property
     def edges(self) -> int:

@@ -59,7 +59,7 @@ def test_graphs_of_any_size_are_connected_and_have_no_loops_and_nothing_twice(n:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(6, 40), st.integers(2, 5), st.integers(0, 3), st.integers(0, 2))
 def test_random_graphs_are_connected_symmetric_and_the_same_again(n: int, d: int, seed: int, epoch: int) -> None:
-    graphs: list[Any] = [WattsStrogatzGraph(seed, 1, d, 0.3), BarabasiAlbertGraph(seed, 1, d)]
+    graphs: list[Any] = [WattsStrogatzGraph(seed, 1, d // 2 * 2, 0.3), BarabasiAlbertGraph(seed, 1, d)]
     graphs += [RandomRegularGraph(seed, 1, d)] if n * d % 2 == 0 else []
     for graph in graphs:
         first, again = graph.build(n, epoch), graph.build(n, epoch)
@@ -89,6 +89,8 @@ def test_a_graph_of_six_has_as_many_edges_as_one_can_draw(graph: PeerGraph, edge
         (RingGraph(), 9, 2),
         (TorusGraph(), 16, 4),
         (TorusGraph(3), 15, 4),
+        (TorusGraph(2), 8, 3),
+        (WattsStrogatzGraph(degree=6, rewire=0.0), 12, 6),
         (HypercubeGraph(), 16, 4),
         (ExponentialGraph(), 16, 4),
     ],
@@ -192,18 +194,65 @@ def test_a_file_that_names_strangers_or_is_none_is_refused(text: str, words: str
         FileGraph(str(tmp_path / "g.edgelist")).topology(4, 0)
 
 
+STRINGS = """<graphml><key id="w" for="edge" attr.name="weight" attr.type="string"/><graph edgedefault="undirected">
+<node id="0"/><node id="1"/><edge source="0" target="1"><data key="w">SAID</data></edge></graph></graphml>"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.graphml", "<graphml></graphml>", r"cannot be read as \.graphml"),
+        ("a.gexf", '<gexf xmlns="http://gexf.net/1.2draft" version="1.2"></gexf>', r"cannot be read as \.gexf"),
+        ("a.json", "[1, 2]", r"cannot be read as \.json"),
+        ("a.json", '{"adjacency": 3}', r"cannot be read as \.json"),
+        ("a.graphml", STRINGS.replace("SAID", "heavy"), r"the weight 'heavy', which is no finite number"),
+        ("a.txt", "0 1 0.3\n1 2 nan\n", r"link of nodes 1 and 2 the weight nan, which is no finite number"),
+        ("a.txt", "0 1 inf\n", r"the weight inf, which is no finite number"),
+        ("a.txt", "0 1 .3\n1 0 .1\n", r"nodes 0 and 1 two weights, 0.3 and 0.1. .* directed = true"),
+        ("a.txt", "0 1 .3\n1 0\n", r"nodes 0 and 1 two weights, 0.3 and None"),
+    ],
+)
+def test_a_file_that_is_no_graph_is_refused_and_not_a_traceback(
+    name: str, text: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        FileGraph(str(tmp_path / name)).topology(4, 0)
+
+
+def test_numbers_that_a_file_calls_strings_are_weights_and_links_may_be_said_twice_alike(tmp_path: Path) -> None:
+    (tmp_path / "a.graphml").write_text(STRINGS.replace("SAID", "0.25"))
+    assert FileGraph(str(tmp_path / "a.graphml")).topology(2, 0).given.tolist() == [0.25, 0.25]  # type: ignore[union-attr]
+    (tmp_path / "a.txt").write_text("0 1 .3\n1 0 .3\n")
+    assert FileGraph(str(tmp_path / "a.txt")).topology(2, 0).given.tolist() == [0.3, 0.3]  # type: ignore[union-attr]
+    assert FileGraph(str(tmp_path / "a.txt"), directed=True).topology(2, 0).edges == 2
+
+
+def test_a_file_that_was_overwritten_is_another_graph(tmp_path: Path) -> None:
+    """Graphs are kept from round to round, and from run to run of one program."""
+    path = tmp_path / "a.txt"
+    path.write_text("0 1\n1 2\n")
+    before = FileGraph(str(path)).topology(3, 0)
+    path.write_text("0 1\n1 2\n2 0\n")
+    assert FileGraph(str(path)).topology(3, 0).edges == before.edges + 2
+
+
 @pytest.mark.parametrize(
     ("graph", "n", "words"),
     [
         (FileGraph("nowhere.edgelist"), 4, "there is no file"),
         (HypercubeGraph(), 6, r"2, 4, 8, .* Use 4 or 8 clients"),
         (TorusGraph(), 7, r"a torus needs rows .* 'grid'"),
-        (TorusGraph(4), 10, r"rows of 4"),
+        (TorusGraph(4), 10, r"needs 4 rows .* such as 8"),
         (RandomRegularGraph(degree=3), 5, r"half a link too many. Use degree = 4"),
         (RandomRegularGraph(degree=6), 6, r"Use at most 5, or graph = 'complete'"),
         (RandomRegularGraph(degree=1), 6, r"random_matching"),
         (WattsStrogatzGraph(degree=9), 8, r"Use at most 7"),
+        (TorusGraph(3), 8, r"needs 3 rows .* such as 9, or graph = 'grid'"),
+        (TorusGraph(5), 6, r"needs 5 rows .* such as 10"),
         (WattsStrogatzGraph(degree=1), 8, r"degree = 2 or more"),
+        (WattsStrogatzGraph(degree=3), 8, r"3 is odd. Use degree = 2 or 4, or graph = 'random_regular'"),
+        (WattsStrogatzGraph(degree=7), 8, r"7 is odd. Use degree = 6, or graph = 'random_regular'"),
         (BarabasiAlbertGraph(attach=8), 8, r"Use at most 7"),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from atoll import rng, tree
 from atoll.errors import ConfigError
-from atoll.rounds import Gossip, GradientTracking, PushSum
+from atoll.rounds import Choco, Gossip, GradientTracking, PushSum
 from atoll.rounds.decentralised import (
     CompleteGraph,
     ErdosRenyiGraph,
@@ -135,6 +135,54 @@ def test_given_weights_are_taken_as_they_are_and_checked(tmp_path: Path) -> None
         mixing_of(graph.build(3, 0), "given")
     with pytest.raises(ConfigError, match=r"this graph has none. Use weights = 'metropolis'"):
         Gossip(RingGraph(), "given").check_population(4)
+
+
+EVEN = "".join(f"{i} {(i + 1) % 8} 0.5\n" for i in range(8))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0 1 0\n1 2 0\n2 3 0\n", r"4 parts of it do not hear of each other \(links of weight 0 carry nothing\)"),
+        ("0 1 .5\n1 2 0\n2 3 .5\n", r"2 parts of it do not hear of each other \(links of weight 0"),
+        ("0 1 .5\n1 2 .5\n2 3 .5\n3 0 .5\n", r"nodes keep nothing .* spectral gap .* Let every node keep a part"),
+        ("0 1 .5\n1 2 1e-9\n2 3 .5\n", r"some links carry next to nothing .* Raise them"),
+        ("0 0 .9\n0 1 .3\n1 2 .3\n2 3 .3\n", r"gives node 0 0\.9 of its own, and its links leave it 0\.7\."),
+        ("0 1 -.1\n1 2 .3\n2 3 .3\n", r"must be 0 or more, and that of nodes \d and \d is -0\.1"),
+    ],
+)
+def test_given_weights_that_cannot_mix_or_contradict_themselves_are_refused(
+    text: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "w.txt").write_text(text)
+    graph = FileGraph(str(tmp_path / "w.txt"))
+    with pytest.raises(ConfigError, match=words):
+        Gossip(graph, "given").check_population(4)
+    Gossip(graph).check_population(4)
+
+
+def test_weights_that_only_swap_models_are_for_methods_that_keep_a_part(tmp_path: Path) -> None:
+    """An eigenvalue of -1 is none of (I + W) / 2, nor of I + gamma (W - I)."""
+    (tmp_path / "w.txt").write_text(EVEN)
+    graph = FileGraph(str(tmp_path / "w.txt"))
+    for method in (Gossip, GradientTracking, PushSum):
+        with pytest.raises(ConfigError, match=r"round.weights: with the given ones \w+ would not bring nodes closer"):
+            method(graph, "given").check_population(8)
+    ExactDiffusion(graph, "given").check_population(8)
+    Choco(graph, "given").check_population(8)
+
+
+def test_what_a_file_says_that_nodes_keep_is_what_their_links_leave(tmp_path: Path) -> None:
+    (tmp_path / "w.txt").write_text("0 0 .6666\n0 1 .3333\n1 1 .3334\n1 2 .3333\n")
+    Gossip(FileGraph(str(tmp_path / "w.txt")), "given").check_population(3)
+    (tmp_path / "w.txt").write_text("0 0 .667\n0 1 .333\n1 1 .333\n1 2 .333\n2 2 .667\n")
+    Gossip(FileGraph(str(tmp_path / "w.txt")), "given").check_population(3)
+
+
+def test_given_weights_whose_columns_do_not_sum_to_one_are_named(tmp_path: Path) -> None:
+    (tmp_path / "w.txt").write_text("0 1 .5\n1 2 .25\n2 0 .5\n")
+    with pytest.raises(ConfigError, match=r"what all take of node \d, itself included, is [01]\.\d+ in all"):
+        Gossip(FileGraph(str(tmp_path / "w.txt"), directed=True), "given").check_population(3)
 
 
 def test_d2_without_lazy_weights_is_refused_where_it_would_diverge() -> None:

@@ -12,7 +12,7 @@ from atoll.core import Message
 from atoll.errors import ConfigError, ProtocolError
 from atoll.protocols import LightSecAgg, SecAgg, SecAggPlus, run_protocol, shamir
 from atoll.protocols.graphs import Graph
-from atoll.protocols.pairwise_client import commitment, consistency_text
+from atoll.protocols.pairwise_client import commitment, consistency_text, keys_text
 from atoll.protocols.pairwise_server import _Desk
 from atoll.testing.interception import Intercepted
 from atoll.tree import Tree
@@ -159,6 +159,26 @@ def test_a_server_that_says_two_lists_is_caught_by_the_consistency_check() -> No
     assert len(revealed[3, 9].body["keys"]) == 1
 
 
+@pytest.mark.parametrize("said", [3, 5, 7])
+def test_a_server_that_lies_about_the_size_of_the_cohort_is_refused_by_who_was_enrolled(said: int) -> None:
+    """The threshold is a share of that number: told of 3, a client would help with a sum of 3."""
+    with pytest.raises(ProtocolError, match=f"client 9: a round of {said} clients, and 6 were enrolled"):
+        told(ACTIVE, [9], "start", lambda body: {"clients": torch.tensor(said)})
+
+
+def test_a_server_that_asks_three_of_twenty_who_were_enrolled_gets_no_sum_of_three() -> None:
+    protocol = SecAgg(active_server=True)
+    own, given = vectors(protocol, 20), protocol.enrol(range(2, 142, 7), KEY)
+    group = list(own)[:3]
+    clients = {id: protocol.client(id, {**own[id], **given[id]}, KEY) for id in group}
+    for client in clients.values():
+        next(client)
+    start = next(protocol.server(group, KEY))
+    for id, message in start.items():
+        with pytest.raises(ProtocolError, match="a round of 3 clients, and 20 were enrolled"):
+            clients[id].send(message)
+
+
 def test_survivors_are_those_that_were_signed() -> None:
     with pytest.raises(ProtocolError, match="the survivors are not those it signed"):
         told(ACTIVE, [9], "unmask", lambda body: {"alive": body["alive"][:-1], "dropped": body["alive"][-1:]})
@@ -279,15 +299,20 @@ def test_a_neighbourhood_that_is_gone_ends_the_round() -> None:
 
 def test_what_is_signed_names_all_keys_as_they_were_told() -> None:
     keys = {2: bytes(32), 9: bytes([9]) * 32}
-    text = consistency_text(bytes(16), keys, keys, [2, 9])
-    assert text == consistency_text(bytes(16), dict(keys), dict(keys), [2, 9])
+    text = consistency_text(bytes(16), 3, keys, keys, [2, 9])
+    assert text == consistency_text(bytes(16), 3, dict(keys), dict(keys), [2, 9])
     for other in (
-        consistency_text(bytes([1]) * 16, keys, keys, [2, 9]),
-        consistency_text(bytes(16), {**keys, 9: bytes(32)}, keys, [2, 9]),
-        consistency_text(bytes(16), keys, {**keys, 9: bytes(32)}, [2, 9]),
-        consistency_text(bytes(16), keys, keys, [2]),
+        consistency_text(bytes([1]) * 16, 3, keys, keys, [2, 9]),
+        consistency_text(bytes(16), 4, keys, keys, [2, 9]),
+        consistency_text(bytes(16), 3, {**keys, 9: bytes(32)}, keys, [2, 9]),
+        consistency_text(bytes(16), 3, keys, {**keys, 9: bytes(32)}, [2, 9]),
+        consistency_text(bytes(16), 3, keys, keys, [2]),
     ):
         assert other != text
+
+
+def test_what_is_signed_of_keys_names_the_size_of_the_cohort() -> None:
+    assert keys_text(bytes(16), 3, 2, bytes(64)) != keys_text(bytes(16), 4, 2, bytes(64))
 
 
 def test_keys_come_from_the_system_and_from_no_seed() -> None:

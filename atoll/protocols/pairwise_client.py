@@ -17,7 +17,7 @@ from atoll.protocols.graphs import Graph
 from atoll.protocols.keys import KEY_BYTES, SIGNATURE_BYTES, Identity, KeyPair, byte_row, byte_rows, derive, hkdf
 from atoll.protocols.mailbox import Mailbox
 from atoll.protocols.message_fields import BYTES, NUMBERS, Fields, enough, read, read_ids, read_start, say
-from atoll.protocols.secure_aggregation import RandomBytes
+from atoll.protocols.secure_aggregation import Agreeing, RandomBytes
 from atoll.tree import Tree
 
 Shares = dict[int, tuple[bytes, bytes]]  # of each neighbour: (of its private mask's seed, of its mask key)
@@ -30,6 +30,7 @@ class Settings(Protocol):
 
     def graph(self, clients: int) -> Graph: ...
     def checks_consistency(self) -> bool: ...
+    def pair_seed(self, key: Agreeing, public: bytes, session: bytes, id: int, peer: int) -> bytes: ...
     def add_mask(self, total: masks.Words, seed: bytes) -> None: ...
     def subtract_mask(self, total: masks.Words, seed: bytes) -> None: ...
 
@@ -53,7 +54,7 @@ def pairwise_client(settings: Settings, id: int, own: Tree, random: RandomBytes)
     for peer in me.shared:
         if peer != id:
             apply = settings.add_mask if id < peer else settings.subtract_mask
-            apply(vector, pair_seed(me.mask_key, me.publics[peer], session, id, peer))
+            apply(vector, settings.pair_seed(me.mask_key, me.publics[peer], session, id, peer))
     message = yield say("masked", session, vector=masks.residues(vector, settings.bits))
     if identity is not None:
         message = yield me.signature(message)
@@ -61,7 +62,7 @@ def pairwise_client(settings: Settings, id: int, own: Tree, random: RandomBytes)
     raise ProtocolError(f"{where}: a message after its shares were revealed. It answers once in a round.")
 
 
-def pair_seed(key: KeyPair, public: bytes, session: bytes, id: int, peer: int) -> bytes:
+def pair_seed(key: Agreeing, public: bytes, session: bytes, id: int, peer: int) -> bytes:
     """The seed of the mask between two clients: the same from both sides."""
     return derive(key.secret_with(public), "mask", session, min(id, peer), max(id, peer))
 

@@ -64,8 +64,8 @@ class SecAgg(PairwiseMasks):
     def security(self, clients: int) -> Security:
         t = self.least(clients)
         server = (
-            "The server may lie: it must tell all the same survivors, or clients reveal nothing. Clients' signing keys, "
-            "and how many clients a round has, come from a directory that the server does not write. "
+            "The server may lie: it must tell all the same survivors, or clients reveal nothing. Clients' signing "
+            "keys, and how many clients a round has, come from a directory that the server does not write. "
             if self.active_server
             else "The server keeps to the protocol (it is curious, not lying). "
         )

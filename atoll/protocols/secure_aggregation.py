@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
+from typing import Protocol as Interface
 
 from torch import Tensor
 
@@ -15,6 +16,15 @@ from atoll.core import Message, Protocol
 from atoll.errors import ConfigError
 
 RandomBytes: TypeAlias = Callable[[int], bytes]  # so many of them, and other ones at every call
+
+
+class Agreeing(Interface):
+    """A client's key as far as a seed that two agree on may use it."""
+
+    @property
+    def public(self) -> bytes: ...
+
+    def secret_with(self, other: bytes) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -81,6 +91,13 @@ class SecureAggregation(Protocol):
     def mask(self, seed: bytes, size: int, clients: int) -> Tensor:
         """(size,) int64 below the modulus, as this seed gives them, for protocols that have `seed_bytes`."""
         raise ConfigError(f"{type(self).__name__}: has no masks from seeds. Ask `seed_bytes` first.")
+
+    def pair_seed(self, key: Agreeing, public: bytes, session: bytes, id: int, peer: int) -> bytes | None:
+        """The seed of the mask between two clients, the same from both sides; None where no mask is of two clients.
+
+        From what `key` agrees on with the other's public key, and from no public data alone.
+        """
+        return None
 
     def masked(self, message: Message) -> Tensor | None:
         """What the server sees of a client's vector, where it should be uniform below the modulus; else None."""

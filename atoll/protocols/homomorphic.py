@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -66,11 +67,12 @@ class CipherSum(NamedTuple):
     ids: list[int]
 
 
-class Keyed(NamedTuple):
-    """What a client knows once there is a key; `private` is empty where it has none."""
+@dataclass(frozen=True)
+class Keyed:
+    """What a client knows once there is a key; `private` is empty where it has none, and never printed."""
 
     public: Tree
-    private: bytes
+    private: bytes = field(repr=False)
     ids: list[int]
     about: bytes  # the key and the roster
 
@@ -135,7 +137,7 @@ class HomomorphicAggregation(SecureAggregation):
         message = yield Message("ciphertexts", {**upload, "numbers": numbers, "about": about})
         if message.kind == "share":
             answer = self._share(me, keyed, message.body)
-            keyed, dealt = keyed._replace(private=b""), None  # from here on the key is nowhere whole
+            keyed, dealt = replace(keyed, private=b""), None  # from here on the key is nowhere whole
             message = yield answer
         yield self._decrypt_for(me, keyed, body_of(message, "decrypt", "server"), len(vector))
 
@@ -156,7 +158,7 @@ class HomomorphicAggregation(SecureAggregation):
         if dealt is None:
             return Keyed(public, open_box(me, octets(body, "box", "server"), about), ids, about)
         need(dealt.about == about, f"client {me.id}: the server changed the key or the roster. It has to relay them.")
-        return dealt._replace(ids=ids)
+        return replace(dealt, ids=ids)
 
     def _share(self, me: Member, keyed: Keyed, body: Tree) -> Message:
         roster = roster_of(me, body)

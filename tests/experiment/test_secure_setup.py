@@ -191,6 +191,11 @@ def test_a_file_says_what_it_left_out() -> None:
             {"transform": [*BOUNDED, {"name": "fixed_point", "step": 1e-9}]},
             "Use bits = 34, or a larger fixed_point.step",
         ),
+        (
+            {"algorithm": {"name": "afl", "lr": 0.1}},
+            "secure: what afl sends has places of each client's own (Traits.places_by_client), where the server would "
+            "read it by name in any sum",
+        ),
         ({"stop": {"patience": 2, "metric": "train_loss"}}, "stop.metric: 'train_loss' is measured at single clients"),
         (
             {"algorithm": {"name": "fedavg", "lr": {"name": "plateau", "start": 0.1, "metric": "train_loss"}}},

@@ -26,7 +26,7 @@ from atoll.protocols.light_secagg_roles import CodedMasks, light_client, light_s
 from atoll.protocols.masks import SEED_BYTES, check_bits
 from atoll.protocols.mersenne import MersenneField
 from atoll.protocols.secagg import Bits
-from atoll.protocols.secure_aggregation import SecureAggregation, Security
+from atoll.protocols.secure_aggregation import SecureAggregation, Security, who_may_collude
 from atoll.protocols.threshold import Threshold, threshold_of
 from atoll.tree import Tree
 from atoll.wire import Encoding, Layout
@@ -117,6 +117,6 @@ class LightSecAgg(SecureAggregation):
             server_learns=f"the sum over those whose vectors arrived, not reduced modulo 2^{self.bits} (so how often "
             f"it wraps around, too), and who they are; at least {coding.pieces} of {clients}",
             clients_learn="who takes part and who is left; nothing of others' vectors beyond what the server sends",
-            assumes=f"The server keeps to the protocol (it is curious, not lying). Up to {coding.noise} of {clients} "
-            "clients may collude, with the server too. X25519, HKDF-SHA256, AES-256, ChaCha20-Poly1305.",
+            assumes=f"The server keeps to the protocol (it is curious, not lying). "
+            f"{who_may_collude(coding.noise, clients, coding.pieces)} X25519, HKDF-SHA256, AES-256, ChaCha20-Poly1305.",
         )

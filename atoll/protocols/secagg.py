@@ -18,7 +18,7 @@ from atoll.protocols.graphs import Graph
 from atoll.protocols.keys import enrol_identities, need_cryptography
 from atoll.protocols.masks import LEAST_BITS, MOST_BITS, check_bits
 from atoll.protocols.pairwise import PairwiseMasks
-from atoll.protocols.secure_aggregation import Security
+from atoll.protocols.secure_aggregation import Security, who_may_collude
 from atoll.protocols.threshold import Threshold, threshold_of
 from atoll.tree import Tree
 
@@ -73,9 +73,8 @@ class SecAgg(PairwiseMasks):
             level=2,
             server_learns=f"the sum over those whose vectors arrived, and who they are; at least {t} of {clients}",
             clients_learn="who takes part and who is left; nothing of others' vectors beyond what the server sends",
-            assumes=f"{server}Up to {_tolerated(t, clients, self.active_server)} of {clients} clients may collude, "
-            "with the server too. X25519, HKDF-SHA256, AES-256, ChaCha20-Poly1305"
-            + (", Ed25519." if self.active_server else "."),
+            assumes=f"{server}{who_may_collude(_tolerated(t, clients, self.active_server), clients, t)} "
+            "X25519, HKDF-SHA256, AES-256, ChaCha20-Poly1305" + (", Ed25519." if self.active_server else "."),
         )
 
 

@@ -37,6 +37,22 @@ class Security:
     assumes: str  # who may collude with whom, and whom one trusts
 
 
+def who_may_collude(colluders: int, clients: int, in_sum: int) -> str:
+    """Of so many clients, for sums of at least so many: nothing keeps colluders from subtracting their own vectors.
+
+    >>> who_may_collude(13, 20, 14)[-96:]
+    'they learn the sum of the others in it, of whom there may be as few as 1, whose vector that is.'
+    """
+    if colluders < 1:
+        return f"None of {clients} clients may collude with the server."
+    left = max(1, in_sum - colluders)
+    alone = ", whose vector that is" if left == 1 else ""
+    return (
+        f"Up to {colluders} of {clients} clients may collude, with the server too: together they learn the sum of the "
+        f"others in it, of whom there may be as few as {left}{alone}."
+    )
+
+
 class SecureAggregation(Protocol):
     """A client holds {"vector": (n,) int64}, residues below 2^bits. The server's result is their sum modulo 2^bits:
 

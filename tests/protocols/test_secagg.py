@@ -14,6 +14,7 @@ from atoll.protocols import LightSecAgg, SecAgg, SecAggPlus, run_protocol, shami
 from atoll.protocols.graphs import Graph
 from atoll.protocols.pairwise_client import commitment, consistency_text, keys_text
 from atoll.protocols.pairwise_server import _Desk
+from atoll.protocols.secure_aggregation import who_may_collude
 from atoll.testing.interception import Intercepted
 from atoll.tree import Tree
 from tests.support.secure import KEY, plain_sum, vectors
@@ -351,10 +352,26 @@ def test_what_is_promised_is_said_in_numbers() -> None:
     assert "Up to 66 of 100 clients may collude" in curious.assumes
     assert "Up to 33 of 100 clients may collude" in lying.assumes  # Bonawitz et al., theorem 6.5
     assert "directory that the server does not write" in lying.assumes
+    assert "the sum of the others in it, of whom there may be as few as 1, whose vector that is." in curious.assumes
+    assert "as few as 34." in lying.assumes  # 67 - 33
+    assert "Up to 10 of 100 clients" in SecAggPlus().security(100).assumes
+    assert "as few as 60." in SecAggPlus().security(100).assumes
+    assert "None of 1 clients may collude" in who_may_collude(0, 1, 1)
     assert "at least 67 of 100" in curious.server_learns
     sparse = SecAggPlus().security(100)
     assert "34 neighbours and 11 shares" in sparse.assumes
     assert "at least 70 of 100" in sparse.server_learns
+
+
+def test_as_many_as_may_collude_subtract_their_own_vectors_and_are_left_with_what_is_stated() -> None:
+    """13 of 20 and a sum of 14: nothing of the protocol keeps them from the last one's vector, so it must be said."""
+    own = vectors(PLAIN, 20)
+    ids = list(own)
+    result, _ = run_protocol(PLAIN, own, KEY, lambda step, id: step == 2 and id in ids[14:])
+    theirs = plain_sum(PLAIN, own, ids[1:14])
+    assert [(a - b) % 2**32 for a, b in zip(result["sum"].tolist(), theirs, strict=True)] == own[2]["vector"].tolist()
+    assert "Up to 13 of 20" in PLAIN.security(20).assumes
+    assert "as few as 1, whose vector that is" in PLAIN.security(20).assumes
 
 
 def test_parts_that_leave_nobody_are_refused() -> None:

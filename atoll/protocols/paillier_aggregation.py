@@ -177,6 +177,6 @@ _ASSUMES = {
     "holder": "One client has the private key, and may not collude with the server; the others may, and learn no more "
     f"than the sum without their own vectors, which may be one client's vector. {_HONEST}.",
     "shared": "The dealer, a client, has the private key until it shares it: it must forget it then, and may not "
-    "collude with the server. The others may, and learn no more than the sum without their own vectors, which may be one "
-    f"client's; after the sharing the key is nowhere whole. {_HONEST}.",
+    "collude with the server. The others may, and learn no more than the sum without their own vectors, which may be "
+    f"one client's; after the sharing the key is nowhere whole. {_HONEST}.",
 }

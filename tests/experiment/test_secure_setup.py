@@ -208,6 +208,21 @@ def test_what_cannot_hold_is_refused_with_advice(changes: dict[str, Any], said: 
         setup(**changes)
 
 
+@pytest.mark.parametrize(
+    ("secure", "said"),
+    [
+        ({"protocol": "secagg", "dropout": 0.99}, "secure.dropout: about 100% of rounds will be void"),
+        ({"protocol": "additive", "dropout": 0.1}, "secure.dropout: about 47% of rounds will be void"),
+        ({"protocol": "secagg", "threshold": 2, "dropout": 0.1}, ""),
+        ({"protocol": "secagg"}, ""),
+    ],
+)
+def test_rounds_that_will_be_void_are_noted_before_the_run(secure: dict[str, Any], said: str) -> None:
+    notes = [note for note in setup(secure=secure).notes if "will be void" in note]
+    assert len(notes) == bool(said)
+    assert all(said in note for note in notes)
+
+
 @pytest.mark.parametrize("noise", ["discrete_gaussian", "skellam"])
 def test_noise_in_shares_does_without_nobody(noise: str) -> None:
     private = [*BOUNDED, STEP, {"name": noise, "noise_multiplier": 1.0}]

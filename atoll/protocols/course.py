@@ -45,8 +45,8 @@ class Course:
     def void_probability(self, clients: int, least: int, dropout: float) -> float:
         """That fewer than `least` of so many stay, or one is lost where nobody may be.
 
-        1 - sum over m up to clients - least of comb(clients, m) q^m (1 - dropout)^(clients - m), where q is dropout times
-        the share of steps that are not fatal.
+        1 - sum over m up to clients - least of comb(clients, m) q^m (1 - dropout)^(clients - m), where q is dropout
+        times the share of steps that are not fatal.
         """
         harmless = dropout * (1 - len(self.fatal) / max(1, self.steps))
         lost = np.arange(clients - least + 1 if harmless else 1)

@@ -53,6 +53,12 @@ class PaillierAggregation(HomomorphicAggregation):
                 "tests of shorter ones say insecure_seed = true."
             )
 
+        if self.key_holders == "shared" and not self.guarded:
+            raise ConfigError(
+                "secure.protocol.guarded: a key that is shared needs random multiples on top of every number, which "
+                "slots without guard bits have no room for. Leave guarded out."
+            )
+
     def security(self, clients: int) -> Security:
         who = self.key_holders
         in_sum = f"At least {threshold_of(self.threshold, clients)} of {clients} are in it."

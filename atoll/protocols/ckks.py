@@ -37,6 +37,7 @@ class CkksAggregation(HomomorphicAggregation):
     """
 
     needs: ClassVar[str] = "tenseal"
+    of_any_length: ClassVar[frozenset[str]] = frozenset({"ciphertexts/data"})  # SEAL's are compressed
 
     bits: Annotated[int, Field(ge=2, le=45)] = 32
     key_holders: Literal["group", "holder"] = "group"

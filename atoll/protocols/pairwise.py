@@ -34,6 +34,7 @@ class PairwiseMasks(SecureAggregation):
     seed_bytes: ClassVar[int] = masks.SEED_BYTES
     authenticates: ClassVar[bool] = True
     vector_kind: ClassVar[str] = "masked"
+    of_any_length: ClassVar[frozenset[str]] = frozenset({"ids", "boxes", "seeds", "keys"})  # by neighbours
 
     @abstractmethod
     def graph(self, clients: int) -> Graph:

@@ -52,7 +52,9 @@ class AdditiveSharing(SecureAggregation):
     def __post_init__(self) -> None:
         masks.check_bits(self.bits)
         if self.splits < 2:
-            raise ConfigError(f"splits: must be at least 2 (got {self.splits}). One part is the vector itself.")
+            raise ConfigError(
+                f"secure.protocol.splits: must be at least 2 (got {self.splits}). One part is the vector itself."
+            )
 
     def least(self, clients: int) -> int:
         if clients < self.splits:

@@ -57,7 +57,7 @@ class LightSecAgg(SecureAggregation):
         check_bits(self.bits)
         if self.threshold <= 0 or not 0 <= self.colluding < 1:
             raise ConfigError(
-                f"threshold, colluding: {self.threshold} and {self.colluding} do not fit. A threshold is above 0, and "
+                f"secure.threshold, secure.protocol.colluding: {self.threshold} and {self.colluding} do not fit. A threshold is above 0, and "
                 "colluding a share of the clients below 1."
             )
 
@@ -68,7 +68,7 @@ class LightSecAgg(SecureAggregation):
                 return MersenneField(exponent)
         most = _EXPONENTS[-1] - clients.bit_length()
         raise ConfigError(
-            f"bits: the sum of {clients} vectors of {self.bits} bits is above the prime 2^61 - 1. Use at most {most} "
+            f"secure.fixed_point.bits: the sum of {clients} vectors of {self.bits} bits is above the prime 2^61 - 1. Use at most {most} "
             "bits for so many clients, or protocol = 'secagg', which has no prime."
         )
 

@@ -41,14 +41,14 @@ class SecAgg(PairwiseMasks):
     def __post_init__(self) -> None:
         check_bits(self.bits)
         if self.threshold <= 0:
-            raise ConfigError(f"threshold: must be above 0 (got {self.threshold}). 2 / 3 is what the paper has.")
+            raise ConfigError(f"secure.threshold: must be above 0 (got {self.threshold}). 2 / 3 is what the paper has.")
 
     def graph(self, clients: int) -> Graph:
         t = threshold_of(self.threshold, clients)
         if self.active_server and 3 * t <= 2 * clients:
             raise ConfigError(
-                f"threshold: {t} of {clients} clients could be asked twice by a server that lies. Against an active "
-                f"server it must be above two thirds: {2 * clients // 3 + 1}. Or set active_server = false."
+                f"secure.threshold: {t} of {clients} clients could be asked twice by a server that lies. Against an active "
+                f"server it must be above two thirds: {2 * clients // 3 + 1}. Or set active_server = false in secure.protocol."
             )
         return Graph(max(clients - 1, 1), t, t)
 

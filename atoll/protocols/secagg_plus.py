@@ -41,7 +41,7 @@ class SecAggPlus(PairwiseMasks):
         check_bits(self.bits)
         if self.corrupt < 0 or self.dropout < 0 or self.corrupt + self.dropout >= 1:
             raise ConfigError(
-                f"corrupt, dropout: {self.corrupt} and {self.dropout} leave nobody who is honest and stays. Together "
+                f"secure.protocol.corrupt, secure.protocol.dropout: {self.corrupt} and {self.dropout} leave nobody who is honest and stays. Together "
                 "they must be below 1."
             )
 

@@ -186,7 +186,42 @@ def test_a_file_says_what_it_left_out() -> None:
             "secure.treshold: is not an option of secure. Did you mean threshold",
         ),
         ({"secure": {"protocol": {"name": "paillier", "key_bits": 2050}}}, "key_bits: must be a multiple of 16"),
-        ({"secure": {"protocol": {"name": "secagg", "bits": 20}}}, "secure.protocol.bits: is not an option of secagg"),
+        (
+            {"secure": {"protocol": {"name": "secagg", "bits": 20}}},
+            "secure.protocol.bits: is not an option of secagg. Write it as secure.fixed_point.bits",
+        ),
+        (
+            {"secure": {"protocol": {"name": "secagg", "threshold": 0.5}}},
+            "secure.protocol.threshold: is not an option of secagg. Write it as secure.threshold",
+        ),
+        (
+            {"secure": {"protocol": {"name": "additive", "threshold": 0.5}}},
+            "secure.protocol.threshold: is not an option of additive. Write it as secure.threshold",
+        ),
+        (
+            {"secure": {"protocol": {"name": "secagg", "active_server": True}, "threshold": 0.5}},
+            "secure.threshold: 4 of 6 clients could be asked twice",
+        ),
+        (
+            {"secure": {"protocol": {"name": "secagg_plus", "corrupt": 0.6, "dropout": 0.5}}},
+            "secure.protocol.corrupt, secure.protocol.dropout: 0.6 and 0.5 leave nobody",
+        ),
+        (
+            {"secure": {"protocol": "ckks", "fixed_point": {"bits": 46}}},
+            "secure.fixed_point.bits: ckks would round sums of 6 clients",
+        ),
+        (
+            {"secure": {"protocol": "secagg", "fixed_point": {"bits": 1}}},
+            "secure.fixed_point.bits: must be at least 8 (got 1). Sums are modulo 2^bits: 32 is usual",
+        ),
+        (
+            {"secure": {"protocol": "secagg", "fixed_point": {"bits": 64}}},
+            "secure.fixed_point.bits: must be at most 48 (got 64). Sums are modulo 2^bits: 32 is usual",
+        ),
+        (
+            {"secure": {"protocol": {"name": "additive", "splits": 1}}},
+            "secure.protocol.splits: must be at least 2 (got 1). One part is the vector itself: use 2",
+        ),
         (
             {"transform": [*BOUNDED, STEP], "secure": {"protocol": "secagg", "fixed_point": {"range": 1.0}}},
             "range: the step is that of fixed_point in transform",
@@ -212,7 +247,9 @@ def test_a_file_says_what_it_left_out() -> None:
     ],
 )
 def test_what_cannot_hold_is_refused_with_advice(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said.replace("(", r"\(").replace(")", r"\)").replace("+", r"\+")):
+    with pytest.raises(
+        ConfigError, match=said.replace("(", r"\(").replace(")", r"\)").replace("+", r"\+").replace("^", r"\^")
+    ):
         setup(**changes)
 
 

@@ -72,7 +72,7 @@ def test_random_clients_may_be_lost_at_random_steps(name: str, clients: int, run
 @pytest.mark.parametrize(
     ("name", "clients", "runs"),
     [
-        *((name, 10, 3 if name == "ckks" else 12) for name in OTHERS),
+        *((name, 10, 3 if name == "ckks" else 40) for name in OTHERS),
         *(slow(name, 100, 1 if name == "ckks" else 4) for name in OTHERS),
     ],
 )
@@ -81,7 +81,10 @@ def test_random_clients_may_be_lost_under_homomorphic_keys_and_in_a_shuffle(name
     protocol, draws, sums = OTHERS[name], random.Random(clients), 0
     for run in range(runs):
         own = vectors(protocol, clients)
-        gone = {id: draws.randrange(5) for id in draws.sample(list(own), 0 if not run else draws.randint(1, clients))}
+        gone = {
+            id: draws.choice((0, 1, 2, 3, 3, 3, 4))
+            for id in draws.sample(list(own), 0 if not run else draws.randint(1, clients))
+        }
         result, log = lose_from(protocol, own, gone)
         came = sorted({id for step in log.up for id, m in step.items() if m.kind in ("ciphertexts", "sealed")})
         if result is None:
@@ -89,7 +92,7 @@ def test_random_clients_may_be_lost_under_homomorphic_keys_and_in_a_shuffle(name
             assert missing <= gone.keys()
             assert missing or len(came) < 3
             if protocol.least(clients) < clients:  # whoever is left goes on
-                assert len(came) < 3 or not log.up[-1]
+                assert len(came) < 3 or set(came) <= gone.keys()
             continue
         sums += 1
         assert len(came) >= 3

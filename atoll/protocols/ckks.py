@@ -60,8 +60,8 @@ class CkksAggregation(HomomorphicAggregation):
                 return parameters
         most = PARAMETERS[-1].sum_bits(clients) - (clients - 1).bit_length()
         raise ConfigError(
-            f"secure.fixed_point.bits: ckks would round sums of {clients} clients with {self.bits} bits each. Use at most {most} "
-            "bits, or protocol = 'paillier', which is exact."
+            f"secure.fixed_point.bits: ckks would round sums of {clients} clients with {self.bits} bits each. Use at "
+            f"most {most} bits, or protocol = 'paillier', which is exact."
         )
 
     def security(self, clients: int) -> Security:

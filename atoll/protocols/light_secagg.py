@@ -57,8 +57,8 @@ class LightSecAgg(SecureAggregation):
         check_bits(self.bits)
         if self.threshold <= 0 or not 0 <= self.colluding < 1:
             raise ConfigError(
-                f"secure.threshold, secure.protocol.colluding: {self.threshold} and {self.colluding} do not fit. A threshold is above 0, and "
-                "colluding a share of the clients below 1."
+                f"secure.threshold, secure.protocol.colluding: {self.threshold} and {self.colluding} do not fit. A "
+                "threshold is above 0, and colluding a share of the clients below 1."
             )
 
     def field(self, clients: int) -> MersenneField:
@@ -68,8 +68,8 @@ class LightSecAgg(SecureAggregation):
                 return MersenneField(exponent)
         most = _EXPONENTS[-1] - clients.bit_length()
         raise ConfigError(
-            f"secure.fixed_point.bits: the sum of {clients} vectors of {self.bits} bits is above the prime 2^61 - 1. Use at most {most} "
-            "bits for so many clients, or protocol = 'secagg', which has no prime."
+            f"secure.fixed_point.bits: the sum of {clients} vectors of {self.bits} bits is above the prime 2^61 - 1. "
+            f"Use at most {most} bits for so many clients, or protocol = 'secagg', which has no prime."
         )
 
     def coding(self, clients: int) -> CodedMasks:

@@ -47,8 +47,9 @@ class SecAgg(PairwiseMasks):
         t = threshold_of(self.threshold, clients)
         if self.active_server and 3 * t <= 2 * clients:
             raise ConfigError(
-                f"secure.threshold: {t} of {clients} clients could be asked twice by a server that lies. Against an active "
-                f"server it must be above two thirds: {2 * clients // 3 + 1}. Or set active_server = false in secure.protocol."
+                f"secure.threshold: {t} of {clients} clients could be asked twice by a server that lies. Against an "
+                f"active server it must be above two thirds: {2 * clients // 3 + 1}. Or set active_server = false in "
+                "secure.protocol."
             )
         return Graph(max(clients - 1, 1), t, t)
 

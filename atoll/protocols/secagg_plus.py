@@ -41,8 +41,8 @@ class SecAggPlus(PairwiseMasks):
         check_bits(self.bits)
         if self.corrupt < 0 or self.dropout < 0 or self.corrupt + self.dropout >= 1:
             raise ConfigError(
-                f"secure.protocol.corrupt, secure.protocol.dropout: {self.corrupt} and {self.dropout} leave nobody who is honest and stays. Together "
-                "they must be below 1."
+                f"secure.protocol.corrupt, secure.protocol.dropout: {self.corrupt} and {self.dropout} leave nobody who "
+                "is honest and stays. Together they must be below 1."
             )
 
     def graph(self, clients: int) -> Graph:

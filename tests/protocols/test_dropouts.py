@@ -81,10 +81,8 @@ def test_random_clients_may_be_lost_under_homomorphic_keys_and_in_a_shuffle(name
     protocol, draws, sums = OTHERS[name], random.Random(clients), 0
     for run in range(runs):
         own = vectors(protocol, clients)
-        gone = {
-            id: draws.choice((0, 1, 2, 3, 3, 3, 4))
-            for id in draws.sample(list(own), 0 if not run else draws.randint(1, clients))
-        }
+        lost = draws.sample(list(own), draws.randint(1, clients) if run else 0)
+        gone = {id: draws.choice((0, 1, 2, 3, 3, 3, 4)) for id in lost}
         result, log = lose_from(protocol, own, gone)
         came = sorted({id for step in log.up for id, m in step.items() if m.kind in ("ciphertexts", "sealed")})
         if result is None:

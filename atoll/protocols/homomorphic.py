@@ -15,6 +15,7 @@ found out.
 
 from __future__ import annotations
 
+import hmac
 from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,12 +27,15 @@ from torch import Tensor
 
 from atoll.core import Client, Message, Server
 from atoll.errors import ConfigError, ProtocolError
-from atoll.protocols.message_parts import body_of, branch, need, octets, own_residues, to_tensor, whole
+from atoll.protocols.keys import hkdf
+from atoll.protocols.message_parts import body_of, branch, leaf, need, octets, own_residues, to_tensor, whole
 from atoll.protocols.rosters import (
+    DIGEST_BYTES,
     Member,
     box_context,
     box_key_of,
     boxes_for,
+    digest_of,
     named_ids,
     open_box,
     roster_body,
@@ -65,6 +69,7 @@ class CipherSum(NamedTuple):
     ciphertexts: Tree
     numbers: int
     ids: list[int]
+    proofs: Tree  # digests of what came from each, and the tags with which it came: that nobody changed it on its way
 
 
 @dataclass(frozen=True)
@@ -132,9 +137,15 @@ class HomomorphicAggregation(SecureAggregation):
             dealt, answer = self._draw_for(me, message.body)
             message = yield answer
         keyed = self._keyed(me, body_of(message, "encrypt", "server"), dealt)
-        upload = {"ciphertexts": self.encrypt(keyed.public, vector, len(keyed.ids), random)}
-        numbers, about = torch.tensor(len(vector)), to_tensor(keyed.about)
-        message = yield Message("ciphertexts", {**upload, "numbers": numbers, "about": about})
+        ciphertexts = self.encrypt(keyed.public, vector, len(keyed.ids), random)
+        upload: Tree = {
+            "ciphertexts": ciphertexts,
+            "numbers": torch.tensor(len(vector)),
+            "about": to_tensor(keyed.about),
+        }
+        if self.key_holders == "group":
+            upload["tag"] = to_tensor(_tag(keyed, id, digest_of(ciphertexts)))
+        message = yield Message("ciphertexts", upload)
         if message.kind == "share":
             answer = self._share(me, keyed, message.body)
             keyed, dealt = replace(keyed, private=b""), None  # from here on the key is nowhere whole
@@ -179,6 +190,8 @@ class HomomorphicAggregation(SecureAggregation):
             partial = self.decrypt_partly(keyed.public, share, total, numbers, clients)
             return Message("partial", {**partial, "about": about})
         need(bool(keyed.private), f"client {me.id}: has no key to decrypt with. The server asks for it.")
+        if self.key_holders == "group":
+            _check_tags(me, keyed, body, ids)
         residues = self.decrypt(keyed.public, keyed.private, total, numbers, clients)
         packed = torch.from_numpy(pack_residues(residues.numpy(), self.bits))
         return Message("residues", {"residues": packed, "about": about})
@@ -213,11 +226,17 @@ class HomomorphicAggregation(SecureAggregation):
         numbers = next(iter(lengths.values()))
         need(set(lengths.values()) == {numbers}, f"homomorphic: vectors of {lengths} numbers. All need the same model.")
         ciphertexts = {id: branch(body, "ciphertexts", f"client {id}") for id, body in bodies.items()}
-        return CipherSum(self.add(dealt.public, ciphertexts, numbers, len(dealt.keys)), numbers, list(bodies))
+        proofs: Tree = {}
+        if self.key_holders == "group":
+            proofs = {
+                "digests": torch.stack([to_tensor(digest_of(upload)) for upload in ciphertexts.values()]),
+                "tags": torch.stack([to_tensor(_tag_of(id, body)) for id, body in bodies.items()]),
+            }
+        return CipherSum(self.add(dealt.public, ciphertexts, numbers, len(dealt.keys)), numbers, list(bodies), proofs)
 
     def _decrypted(self, dealt: Dealt, total: CipherSum) -> Answer:
         """Some of those who have the key decrypt; who answers at once must say the same."""
-        request = Message("decrypt", {"ids": torch.tensor(total.ids), "total": total.ciphertexts})
+        request = Message("decrypt", {"ids": torch.tensor(total.ids), "total": total.ciphertexts, **total.proofs})
         waiting = total.ids if self.key_holders == "group" else [dealt.dealer]
         while waiting:
             asked, waiting = waiting[:_DECRYPTORS], waiting[_DECRYPTORS:]
@@ -245,6 +264,28 @@ class HomomorphicAggregation(SecureAggregation):
         need(not gone, f"homomorphic: clients {gone} are gone with their shares of the key. key = 'group' would go on.")
         bodies = _answers(partials, "partial", box_context("sum", total.ciphertexts, total.ids))
         return self.combine(dealt.public, bodies, total.numbers, len(dealt.keys))
+
+
+def _tag(keyed: Keyed, id: int, digest: bytes) -> bytes:
+    """Of a client's ciphertexts, by a key that follows from the private one: the server and the line do not have it."""
+    key = hkdf(keyed.private, keyed.about, b"atoll ciphertexts")
+    return hmac.digest(key, id.to_bytes(8, "little") + digest, "sha256")
+
+
+def _tag_of(id: int, body: Tree) -> bytes:
+    tag = octets(body, "tag", f"client {id}")
+    need(len(tag) == DIGEST_BYTES, f"client {id}: sent a tag of {len(tag)} bytes. It has {DIGEST_BYTES}.")
+    return tag
+
+
+def _check_tags(me: Member, keyed: Keyed, body: Tree, ids: Sequence[int]) -> None:
+    """What the server added up is what clients sent, as far as it says what it added up."""
+    digests, tags = (leaf(body, name, torch.uint8, 2, "server") for name in ("digests", "tags"))
+    fit = digests.shape == tags.shape == (len(ids), DIGEST_BYTES)
+    need(fit, f"client {me.id}: has not a digest and a tag of each client. The server has to relay them.")
+    for id, digest, tag in zip(ids, digests.numpy(), tags.numpy(), strict=True):
+        same = hmac.compare_digest(_tag(keyed, id, digest.tobytes()), tag.tobytes())
+        need(same, f"client {me.id}: the ciphertexts of client {id} are not those that it sent. Begin a new round.")
 
 
 def _enough(left: Mapping[int, object], least: int, what: str) -> None:

@@ -42,7 +42,7 @@ class Security:
 def who_may_collude(colluders: int, clients: int, in_sum: int) -> str:
     """Of so many clients, for sums of at least so many: nothing keeps colluders from subtracting their own vectors.
 
-    >>> who_may_collude(13, 20, 14)[-96:]
+    >>> who_may_collude(13, 20, 14)[-95:]
     'they learn the sum of the others in it, of whom there may be as few as 1, whose vector that is.'
     """
     if colluders < 1:

@@ -10,7 +10,8 @@ A client deals the key (the one with the smallest id that answers); the server r
 
 Group is how BatchCrypt (Zhang et al., 2020) and FATE use Paillier across silos. All of this is against a server that
 keeps to the protocol: one that swaps the clients' keys for its own, or has one ciphertext decrypted for the sum, is not
-found out.
+found out. On the line, however, nobody changes a group's ciphertexts unseen: each client tags its own by a key that
+follows from the private one, and who decrypts compares the tags with what the server says that it added up.
 """
 
 from __future__ import annotations
@@ -138,11 +139,8 @@ class HomomorphicAggregation(SecureAggregation):
             message = yield answer
         keyed = self._keyed(me, body_of(message, "encrypt", "server"), dealt)
         ciphertexts = self.encrypt(keyed.public, vector, len(keyed.ids), random)
-        upload: Tree = {
-            "ciphertexts": ciphertexts,
-            "numbers": torch.tensor(len(vector)),
-            "about": to_tensor(keyed.about),
-        }
+        numbers, about = torch.tensor(len(vector)), to_tensor(keyed.about)
+        upload: Tree = {"ciphertexts": ciphertexts, "numbers": numbers, "about": about}
         if self.key_holders == "group":
             upload["tag"] = to_tensor(_tag(keyed, id, digest_of(ciphertexts)))
         message = yield Message("ciphertexts", upload)

@@ -179,15 +179,17 @@ class StandIns:
             {id: self.pairs[id][i].public if id != self.me else self.mine[i].numpy().tobytes() for id in self.peers}
             for i in (0, 1)
         )
-        text = consistency_text(SESSION, mask_keys, seal_keys, alive)
+        text = consistency_text(SESSION, self.clients, mask_keys, seal_keys, alive)
         signatures = [self._signature(id, text) for id in alive]
         return {"signers": id_row(alive), "signatures": byte_rows(signatures, 64)}
 
     def _peers(self, reply: Message) -> Message:
-        rows = [*(torch.stack([byte_row(p.public) for p in self.pairs[id]]) for id in self.peers[:-1]), self.mine]
-        public, more = torch.stack(rows), {}
+        listed = [*(torch.stack([byte_row(p.public) for p in self.pairs[id]]) for id in self.peers[:-1]), self.mine]
+        public, more = torch.stack(listed), {}
         if "signature" in reply.body:
-            texts = {id: keys_text(SESSION, id, public[i].numpy().tobytes()) for i, id in enumerate(self.peers)}
+            texts = {
+                id: keys_text(SESSION, self.clients, id, public[i].numpy().tobytes()) for i, id in enumerate(self.peers)
+            }
             more["signatures"] = byte_rows([self._signature(id, text) for id, text in texts.items()], 64)
         keys = public if public.shape[1] > 1 else public[:, 0]
         return say("peers", SESSION, ids=id_row(self.peers), public=keys, **more)

@@ -27,10 +27,11 @@ from atoll.tree import Tree
 class AgnosticFL:
     """The model that is best for the worst mixture of clients: min over w, max over mixtures p (Mohri et al., 2019).
 
-    w <- w + server_lr * sum_k p_k (w_k - w);  p <- the point of the simplex nearest to p + mixture_lr * F(w), with
+    w <- w + server_lr * sum_k p_k (w_k - w); p <- the point of the simplex nearest to p + mixture_lr * F(w), with
     F_k(w) the loss of client k at the server's model. p begins even and is the server's state. Of a cohort of C of N
     clients both sums are estimated: times N / C. A client sends its loss in a vector of N numbers that is 0 elsewhere,
-    so that sums (secure ones too) keep clients apart. mixture_lr = 0 is FedAvg of clients that count alike.
+    so that sums keep clients apart: under [secure], too, which therefore refuses it. mixture_lr = 0 is FedAvg of
+    clients that count alike.
     """
 
     task: Task
@@ -41,7 +42,7 @@ class AgnosticFL:
     server_lr: Positive = 1.0
 
     def traits(self) -> Traits:
-        return Traits(records=("largest_weight",))
+        return Traits(records=("largest_weight",), places_by_client=True)
 
     def init(self, model: Model, key: Tensor) -> Tree:
         even = zero(model["params"]).expand(self.population) + 1.0 / self.population

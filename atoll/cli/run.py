@@ -138,6 +138,8 @@ def _show(done: Run, profile: bool) -> None:
     if done.status != FINISHED:
         say(done.status.capitalize() + ".", wrap=True)
     console.print(summary([done.folder]))
+    if void := done.info.get("secure", {}).get("void", 0):
+        say(f"Void:   {void} of {len(done.history)} rounds, of which nothing was learned: too few clients stayed")
     if best := done.best:
         say(f"Best:   round {best['round']} ({best['on']} {best['value']:.4g}), kept as best.pt")
     say(f"Run:    {done.folder}")

@@ -35,6 +35,10 @@ class Protocol(ABC):
         """How a message travels: its tensors as they are, unless the protocol packs them."""
         return Layout.of(message.body)
 
+    def faults(self, inbox: Mapping[int, Message]) -> Mapping[int, str]:
+        """Whose answers of a step the server cannot use, and why: a driver between strangers takes them as lost."""
+        return {}
+
     def enrol(self, ids: Sequence[int], key: Tensor) -> Mapping[int, Tree]:
         """What each client gets from whom all trust before the first message, in addition to what it holds."""
         return {}

@@ -47,6 +47,10 @@ class Summation(ABC):
     def secret(self) -> bool:
         """Does the server learn sums alone? Then what a client sends by itself is only that it is ready."""
 
+    def cautions(self) -> tuple[str, ...]:
+        """What whoever starts the run should know of its sums."""
+        return ()
+
     @abstractmethod
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         """The reducer that makes the sum: the named one, or one that drives a protocol."""

@@ -20,4 +20,5 @@ class Traits:
         False  # batches say under "place" which of the client's examples they have; asks for `largest_client`
     )
     draws: bool = False  # its steps draw from the key of the batch
+    places_by_client: bool = False  # what a client sends has places of its own: a sum shows them by name
     groups: ClientGroups | None = None  # clients differ in kind: each is sent the number of its group

@@ -177,6 +177,12 @@ def _check_composition(experiment: Experiment, algorithm: Algorithm, model: Mode
             f"secure: {experiment.algorithm['name']} pools all data in one client, so that there is nothing to sum. "
             "Leave [secure] out."
         )
+    if algorithm.traits().places_by_client:
+        raise ConfigError(
+            f"secure: what {experiment.algorithm['name']} sends has places of each client's own "
+            "(Traits.places_by_client), where the server would read it by name in any sum. Use algorithm.name = "
+            "'qffl', which adds up what clients with a large loss send, or leave [secure] out."
+        )
     if model["buffers"] and experiment.task.batch_norm == "recompute":
         raise ConfigError(
             "task.batch_norm: 'recompute' reads statistics from every client past the protocol. Use 'average', "

@@ -52,7 +52,9 @@ class AdditiveSharing(SecureAggregation):
     def __post_init__(self) -> None:
         masks.check_bits(self.bits)
         if self.splits < 2:
-            raise ConfigError(f"splits: must be at least 2 (got {self.splits}). One part is the vector itself.")
+            raise ConfigError(
+                f"secure.protocol.splits: must be at least 2 (got {self.splits}). One part is the vector itself."
+            )
 
     def least(self, clients: int) -> int:
         if clients < self.splits:
@@ -97,9 +99,10 @@ class AdditiveSharing(SecureAggregation):
             server_learns=f"the sum over all {clients} clients, and who they are",
             clients_learn=f"{self.splits - 1} uniform parts of others' vectors, which say nothing of them; and what "
             f"the server sends.{two}",
-            assumes="The server keeps to the protocol (it is curious, not lying), and nobody drops out. A vector is "
-            f"exposed where the server and all {around} clients that a client exchanged parts with collude. X25519, "
-            "HKDF-SHA256, AES-256, ChaCha20-Poly1305.",
+            assumes="The server keeps to the protocol (it is curious, not lying), and nobody drops out. Clients that "
+            "collude with the server learn the sum of the others, and of any of them that they part from the rest of "
+            f"the ring: one client's vector where {'the one client' if around == 1 else f'all {around} clients'} that "
+            "it exchanged parts with collude. X25519, HKDF-SHA256, AES-256, ChaCha20-Poly1305.",
         )
 
     def receivers(self, ids: Sequence[int], id: int) -> list[int]:

@@ -22,7 +22,7 @@ from atoll.protocols.ckks_context import PARAMETERS, CkksParameters
 from atoll.protocols.homomorphic import HomomorphicAggregation
 from atoll.protocols.message_parts import leaf, need, octets, to_tensor
 from atoll.protocols.secure_aggregation import RandomBytes, Security
-from atoll.protocols.threshold import Threshold
+from atoll.protocols.threshold import Threshold, threshold_of
 from atoll.tree import Tree
 
 _NEAR = 0.4  # of a step: what lies further from an integer was not encrypted under this key
@@ -37,6 +37,7 @@ class CkksAggregation(HomomorphicAggregation):
     """
 
     needs: ClassVar[str] = "tenseal"
+    of_any_length: ClassVar[frozenset[str]] = frozenset({"ciphertexts/data"})  # SEAL's are compressed
 
     bits: Annotated[int, Field(ge=2, le=45)] = 32
     key_holders: Literal["group", "holder"] = "group"
@@ -59,14 +60,15 @@ class CkksAggregation(HomomorphicAggregation):
                 return parameters
         most = PARAMETERS[-1].sum_bits(clients) - (clients - 1).bit_length()
         raise ConfigError(
-            f"secure.bits: ckks would round sums of {clients} clients with {self.bits} bits each. Use at most {most} "
-            "bits, or protocol = 'paillier', which is exact."
+            f"secure.fixed_point.bits: ckks would round sums of {clients} clients with {self.bits} bits each. Use at "
+            f"most {most} bits, or protocol = 'paillier', which is exact."
         )
 
     def security(self, clients: int) -> Security:
         parameters = self.parameters(clients)
         hard = f"Ring-LWE with N = {parameters.degree} and a modulus of {sum(parameters.prime_bits)} bits is hard."
         learns = "The sum modulo 2^bits, and who is in it. Not the errors of CKKS, which would give away the key."
+        learns += f" At least {threshold_of(self.threshold, clients)} of {clients} are in it."
         return Security(2, learns, _CLIENTS_LEARN[self.key_holders], f"{_ASSUMES[self.key_holders]} {_HONEST} {hard}")
 
     def draw_keys(self, clients: int, random: RandomBytes) -> tuple[Tree, bytes]:
@@ -121,8 +123,9 @@ _CLIENTS_LEARN = {
     "holder": "Who takes part; the dealer decrypts, and sees the sum before it is reduced modulo 2^bits.",
 }
 _ASSUMES = {
-    "group": "Every client has the private key, so none of them may collude with the server.",
+    "group": "Every client has the private key, so none of them may collude with the server. Whoever sees a sum of two "
+    "knows the other's vector from its own.",
     "holder": "One client has the private key, and may not collude with the server; the others may, and learn no more "
-    "than the sum without their own vectors.",
+    "than the sum without their own vectors, which may be one client's vector.",
 }
 _HONEST = "The server keeps to the protocol: it relays keys, and has the sum decrypted, not one client's ciphertext."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import lgamma
 
 import numpy as np
 import torch
@@ -40,6 +41,20 @@ class Course:
     def ends(self, lost_at: NDArray[np.int64]) -> bool:
         """Is somebody lost where nobody may be?"""
         return bool(np.isin(lost_at, self.fatal).any())
+
+    def void_probability(self, clients: int, least: int, dropout: float) -> float:
+        """That fewer than `least` of so many stay, or one is lost where nobody may be.
+
+        1 - sum over m up to clients - least of comb(clients, m) q^m (1 - dropout)^(clients - m), where q is dropout
+        times the share of steps that are not fatal.
+        """
+        harmless = dropout * (1 - len(self.fatal) / max(1, self.steps))
+        lost = np.arange(clients - least + 1 if harmless else 1)
+        ways = np.array([lgamma(clients + 1) - lgamma(m + 1) - lgamma(clients - m + 1) for m in lost])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            stay = np.where(lost < clients, (clients - lost) * np.log(1 - dropout), 0.0)
+            gone = np.where(lost > 0, lost * np.log(harmless), 0.0)
+        return float(np.clip(1 - np.exp(ways + stay + gone).sum(), 0.0, 1.0))
 
     def in_sum(self, lost_at: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whose vectors arrive."""

@@ -10,13 +10,16 @@ A client deals the key (the one with the smallest id that answers); the server r
 
 Group is how BatchCrypt (Zhang et al., 2020) and FATE use Paillier across silos. All of this is against a server that
 keeps to the protocol: one that swaps the clients' keys for its own, or has one ciphertext decrypted for the sum, is not
-found out.
+found out. On the line, however, nobody changes a group's ciphertexts unseen: each client tags its own by a key that
+follows from the private one, and who decrypts compares the tags with what the server says that it added up.
 """
 
 from __future__ import annotations
 
+import hmac
 from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,12 +28,15 @@ from torch import Tensor
 
 from atoll.core import Client, Message, Server
 from atoll.errors import ConfigError, ProtocolError
-from atoll.protocols.message_parts import body_of, branch, need, octets, own_residues, to_tensor, whole
+from atoll.protocols.keys import hkdf
+from atoll.protocols.message_parts import body_of, branch, leaf, need, octets, own_residues, to_tensor, whole
 from atoll.protocols.rosters import (
+    DIGEST_BYTES,
     Member,
     box_context,
     box_key_of,
     boxes_for,
+    digest_of,
     named_ids,
     open_box,
     roster_body,
@@ -64,13 +70,15 @@ class CipherSum(NamedTuple):
     ciphertexts: Tree
     numbers: int
     ids: list[int]
+    proofs: Tree  # digests of what came from each, and the tags with which it came: that nobody changed it on its way
 
 
-class Keyed(NamedTuple):
-    """What a client knows once there is a key; `private` is empty where it has none."""
+@dataclass(frozen=True)
+class Keyed:
+    """What a client knows once there is a key; `private` is empty where it has none, and never printed."""
 
     public: Tree
-    private: bytes
+    private: bytes = field(repr=False)
     ids: list[int]
     about: bytes  # the key and the roster
 
@@ -130,12 +138,15 @@ class HomomorphicAggregation(SecureAggregation):
             dealt, answer = self._draw_for(me, message.body)
             message = yield answer
         keyed = self._keyed(me, body_of(message, "encrypt", "server"), dealt)
-        upload = {"ciphertexts": self.encrypt(keyed.public, vector, len(keyed.ids), random)}
+        ciphertexts = self.encrypt(keyed.public, vector, len(keyed.ids), random)
         numbers, about = torch.tensor(len(vector)), to_tensor(keyed.about)
-        message = yield Message("ciphertexts", {**upload, "numbers": numbers, "about": about})
+        upload: Tree = {"ciphertexts": ciphertexts, "numbers": numbers, "about": about}
+        if self.key_holders == "group":
+            upload["tag"] = to_tensor(_tag(keyed, id, digest_of(ciphertexts)))
+        message = yield Message("ciphertexts", upload)
         if message.kind == "share":
             answer = self._share(me, keyed, message.body)
-            keyed, dealt = keyed._replace(private=b""), None  # from here on the key is nowhere whole
+            keyed, dealt = replace(keyed, private=b""), None  # from here on the key is nowhere whole
             message = yield answer
         yield self._decrypt_for(me, keyed, body_of(message, "decrypt", "server"), len(vector))
 
@@ -156,7 +167,7 @@ class HomomorphicAggregation(SecureAggregation):
         if dealt is None:
             return Keyed(public, open_box(me, octets(body, "box", "server"), about), ids, about)
         need(dealt.about == about, f"client {me.id}: the server changed the key or the roster. It has to relay them.")
-        return dealt._replace(ids=ids)
+        return replace(dealt, ids=ids)
 
     def _share(self, me: Member, keyed: Keyed, body: Tree) -> Message:
         roster = roster_of(me, body)
@@ -177,6 +188,8 @@ class HomomorphicAggregation(SecureAggregation):
             partial = self.decrypt_partly(keyed.public, share, total, numbers, clients)
             return Message("partial", {**partial, "about": about})
         need(bool(keyed.private), f"client {me.id}: has no key to decrypt with. The server asks for it.")
+        if self.key_holders == "group":
+            _check_tags(me, keyed, body, ids)
         residues = self.decrypt(keyed.public, keyed.private, total, numbers, clients)
         packed = torch.from_numpy(pack_residues(residues.numpy(), self.bits))
         return Message("residues", {"residues": packed, "about": about})
@@ -211,11 +224,17 @@ class HomomorphicAggregation(SecureAggregation):
         numbers = next(iter(lengths.values()))
         need(set(lengths.values()) == {numbers}, f"homomorphic: vectors of {lengths} numbers. All need the same model.")
         ciphertexts = {id: branch(body, "ciphertexts", f"client {id}") for id, body in bodies.items()}
-        return CipherSum(self.add(dealt.public, ciphertexts, numbers, len(dealt.keys)), numbers, list(bodies))
+        proofs: Tree = {}
+        if self.key_holders == "group":
+            proofs = {
+                "digests": torch.stack([to_tensor(digest_of(upload)) for upload in ciphertexts.values()]),
+                "tags": torch.stack([to_tensor(_tag_of(id, body)) for id, body in bodies.items()]),
+            }
+        return CipherSum(self.add(dealt.public, ciphertexts, numbers, len(dealt.keys)), numbers, list(bodies), proofs)
 
     def _decrypted(self, dealt: Dealt, total: CipherSum) -> Answer:
         """Some of those who have the key decrypt; who answers at once must say the same."""
-        request = Message("decrypt", {"ids": torch.tensor(total.ids), "total": total.ciphertexts})
+        request = Message("decrypt", {"ids": torch.tensor(total.ids), "total": total.ciphertexts, **total.proofs})
         waiting = total.ids if self.key_holders == "group" else [dealt.dealer]
         while waiting:
             asked, waiting = waiting[:_DECRYPTORS], waiting[_DECRYPTORS:]
@@ -243,6 +262,28 @@ class HomomorphicAggregation(SecureAggregation):
         need(not gone, f"homomorphic: clients {gone} are gone with their shares of the key. key = 'group' would go on.")
         bodies = _answers(partials, "partial", box_context("sum", total.ciphertexts, total.ids))
         return self.combine(dealt.public, bodies, total.numbers, len(dealt.keys))
+
+
+def _tag(keyed: Keyed, id: int, digest: bytes) -> bytes:
+    """Of a client's ciphertexts, by a key that follows from the private one: the server and the line do not have it."""
+    key = hkdf(keyed.private, keyed.about, b"atoll ciphertexts")
+    return hmac.digest(key, id.to_bytes(8, "little") + digest, "sha256")
+
+
+def _tag_of(id: int, body: Tree) -> bytes:
+    tag = octets(body, "tag", f"client {id}")
+    need(len(tag) == DIGEST_BYTES, f"client {id}: sent a tag of {len(tag)} bytes. It has {DIGEST_BYTES}.")
+    return tag
+
+
+def _check_tags(me: Member, keyed: Keyed, body: Tree, ids: Sequence[int]) -> None:
+    """What the server added up is what clients sent, as far as it says what it added up."""
+    digests, tags = (leaf(body, name, torch.uint8, 2, "server") for name in ("digests", "tags"))
+    fit = digests.shape == tags.shape == (len(ids), DIGEST_BYTES)
+    need(fit, f"client {me.id}: has not a digest and a tag of each client. The server has to relay them.")
+    for id, digest, tag in zip(ids, digests.numpy(), tags.numpy(), strict=True):
+        same = hmac.compare_digest(_tag(keyed, id, digest.tobytes()), tag.tobytes())
+        need(same, f"client {me.id}: the ciphertexts of client {id} are not those that it sent. Begin a new round.")
 
 
 def _enough(left: Mapping[int, object], least: int, what: str) -> None:

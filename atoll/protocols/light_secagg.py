@@ -26,7 +26,7 @@ from atoll.protocols.light_secagg_roles import CodedMasks, light_client, light_s
 from atoll.protocols.masks import SEED_BYTES, check_bits
 from atoll.protocols.mersenne import MersenneField
 from atoll.protocols.secagg import Bits
-from atoll.protocols.secure_aggregation import SecureAggregation, Security
+from atoll.protocols.secure_aggregation import SecureAggregation, Security, who_may_collude
 from atoll.protocols.threshold import Threshold, threshold_of
 from atoll.tree import Tree
 from atoll.wire import Encoding, Layout
@@ -57,8 +57,8 @@ class LightSecAgg(SecureAggregation):
         check_bits(self.bits)
         if self.threshold <= 0 or not 0 <= self.colluding < 1:
             raise ConfigError(
-                f"threshold, colluding: {self.threshold} and {self.colluding} do not fit. A threshold is above 0, and "
-                "colluding a share of the clients below 1."
+                f"secure.threshold, secure.protocol.colluding: {self.threshold} and {self.colluding} do not fit. A "
+                "threshold is above 0, and colluding a share of the clients below 1."
             )
 
     def field(self, clients: int) -> MersenneField:
@@ -68,8 +68,8 @@ class LightSecAgg(SecureAggregation):
                 return MersenneField(exponent)
         most = _EXPONENTS[-1] - clients.bit_length()
         raise ConfigError(
-            f"bits: the sum of {clients} vectors of {self.bits} bits is above the prime 2^61 - 1. Use at most {most} "
-            "bits for so many clients, or protocol = 'secagg', which has no prime."
+            f"secure.fixed_point.bits: the sum of {clients} vectors of {self.bits} bits is above the prime 2^61 - 1. "
+            f"Use at most {most} bits for so many clients, or protocol = 'secagg', which has no prime."
         )
 
     def coding(self, clients: int) -> CodedMasks:
@@ -117,6 +117,6 @@ class LightSecAgg(SecureAggregation):
             server_learns=f"the sum over those whose vectors arrived, not reduced modulo 2^{self.bits} (so how often "
             f"it wraps around, too), and who they are; at least {coding.pieces} of {clients}",
             clients_learn="who takes part and who is left; nothing of others' vectors beyond what the server sends",
-            assumes=f"The server keeps to the protocol (it is curious, not lying). Up to {coding.noise} of {clients} "
-            "clients may collude, with the server too. X25519, HKDF-SHA256, AES-256, ChaCha20-Poly1305.",
+            assumes=f"The server keeps to the protocol (it is curious, not lying). "
+            f"{who_may_collude(coding.noise, clients, coding.pieces)} X25519, HKDF-SHA256, AES-256, ChaCha20-Poly1305.",
         )

@@ -31,7 +31,9 @@ _ZEROS = bytes(_BLOCK)
 
 def check_bits(bits: int) -> None:
     if not LEAST_BITS <= bits <= MOST_BITS:
-        raise ConfigError(f"bits: {bits} do not fit. Sums are modulo 2^{LEAST_BITS} to 2^{MOST_BITS}.")
+        raise ConfigError(
+            f"secure.fixed_point.bits: {bits} do not fit. Sums are modulo 2^{LEAST_BITS} to 2^{MOST_BITS}: use 32."
+        )
 
 
 def word(bits: int) -> np.dtype[Any]:

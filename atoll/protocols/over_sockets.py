@@ -3,6 +3,8 @@
 Frames are a u32 length (little-endian) and a payload of `atoll.wire`: kind, sender, and the step as its round. A client
 begins with "hello"; every message of the server is answered by one frame, "nothing" where the client has no reply; the
 last is "end". Who does not answer in time, hangs up, or sends what is no answer to this step, is gone: a dropout.
+So is whose answer has not the shape of most of the others' (`Protocol.faults`). What is wrong with an answer beyond its
+shape is for the protocol, and may end the round.
 
 TCP here is neither encrypted nor authenticated: whoever can connect can say that it is client 3. What must stay secret
 is sealed by the protocol itself; put TLS with client certificates around it where clients must be known.
@@ -138,7 +140,11 @@ class _Serving:
     async def _exchange(self, outbox: Mapping[int, Message]) -> dict[int, Message]:
         asked = [id for id in outbox if id in self.streams]
         replies = await asyncio.gather(*(self._ask(id, outbox[id]) for id in asked))
-        return {id: reply for id, reply in zip(asked, replies, strict=True) if reply is not None}
+        inbox = {id: reply for id, reply in zip(asked, replies, strict=True) if reply is not None}
+        for id, why in self.protocol.faults(inbox).items():
+            self._lose(id, why)
+            del inbox[id]
+        return inbox
 
     async def _ask(self, id: int, message: Message) -> Message | None:
         """Its reply; None where it has none, or is lost now."""

@@ -17,7 +17,7 @@ from atoll.protocols.message_parts import leaf, need, octets, to_tensor
 from atoll.protocols.paillier import PaillierPrivateKey, PaillierPublicKey, gmp, partial_decryption
 from atoll.protocols.secure_aggregation import RandomBytes, Security
 from atoll.protocols.slots import Slots
-from atoll.protocols.threshold import Threshold
+from atoll.protocols.threshold import Threshold, threshold_of
 from atoll.tree import Tree
 
 SAFE_BITS = 2048  # 112 bits of security (NIST SP 800-57); 3072 have 128
@@ -53,9 +53,16 @@ class PaillierAggregation(HomomorphicAggregation):
                 "tests of shorter ones say insecure_seed = true."
             )
 
+        if self.key_holders == "shared" and not self.guarded:
+            raise ConfigError(
+                "secure.protocol.guarded: a key that is shared needs random multiples on top of every number, which "
+                "slots without guard bits have no room for. Leave guarded out."
+            )
+
     def security(self, clients: int) -> Security:
         who = self.key_holders
-        return Security(2, _SERVER_LEARNS[who], _CLIENTS_LEARN[who], _ASSUMES[who])
+        in_sum = f"At least {threshold_of(self.threshold, clients)} of {clients} are in it."
+        return Security(2, f"{_SERVER_LEARNS[who]} {in_sum}", _CLIENTS_LEARN[who], _ASSUMES[who])
 
     def draw_keys(self, clients: int, random: RandomBytes) -> tuple[Tree, bytes]:
         private = PaillierPrivateKey.draw(self.key_bits, random, self.primes)
@@ -171,10 +178,11 @@ _HONEST = (
     "ciphertext. Paillier's assumption (decisional composite residuosity) holds"
 )
 _ASSUMES = {
-    "group": f"Every client has the private key, so none of them may collude with the server. {_HONEST}.",
+    "group": "Every client has the private key, so none of them may collude with the server. Whoever sees a sum of "
+    f"two knows the other's vector from its own. {_HONEST}.",
     "holder": "One client has the private key, and may not collude with the server; the others may, and learn no more "
-    f"than the sum without their own vectors. {_HONEST}.",
+    f"than the sum without their own vectors, which may be one client's vector. {_HONEST}.",
     "shared": "The dealer, a client, has the private key until it shares it: it must forget it then, and may not "
-    "collude with the server. The others may, and learn no more than the sum without their own vectors; after the "
-    f"sharing the key is nowhere whole. {_HONEST}.",
+    "collude with the server. The others may, and learn no more than the sum without their own vectors, which may be "
+    f"one client's; after the sharing the key is nowhere whole. {_HONEST}.",
 }

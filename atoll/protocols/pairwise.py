@@ -16,12 +16,11 @@ from typing import ClassVar
 from torch import Tensor
 
 from atoll.core import Client, Message, Server
-from atoll.protocols import masks
+from atoll.protocols import masks, pairwise_client
 from atoll.protocols.graphs import Graph
 from atoll.protocols.keys import need_cryptography
-from atoll.protocols.pairwise_client import pairwise_client
 from atoll.protocols.pairwise_server import pairwise_server
-from atoll.protocols.secure_aggregation import SecureAggregation
+from atoll.protocols.secure_aggregation import Agreeing, SecureAggregation
 from atoll.tree import Tree
 from atoll.wire import Layout
 
@@ -35,6 +34,7 @@ class PairwiseMasks(SecureAggregation):
     seed_bytes: ClassVar[int] = masks.SEED_BYTES
     authenticates: ClassVar[bool] = True
     vector_kind: ClassVar[str] = "masked"
+    of_any_length: ClassVar[frozenset[str]] = frozenset({"ids", "boxes", "seeds", "keys"})  # by neighbours
 
     @abstractmethod
     def graph(self, clients: int) -> Graph:
@@ -52,7 +52,7 @@ class PairwiseMasks(SecureAggregation):
 
     def client(self, id: int, own: Tree, key: Tensor) -> Client:
         need_cryptography(type(self).__name__)
-        return pairwise_client(self, id, own, self.random_bytes(key))
+        return pairwise_client.pairwise_client(self, id, own, self.random_bytes(key))
 
     def server(self, ids: Sequence[int], key: Tensor) -> Server:
         need_cryptography(type(self).__name__)
@@ -69,6 +69,9 @@ class PairwiseMasks(SecureAggregation):
     def subtract_mask(self, total: masks.Words, seed: bytes) -> None:
         """From words, in place; they are reduced at the end."""
         masks.subtract_mask(total, seed)
+
+    def pair_seed(self, key: Agreeing, public: bytes, session: bytes, id: int, peer: int) -> bytes:
+        return pairwise_client.pair_seed(key, public, session, id, peer)
 
     def mask(self, seed: bytes, size: int, clients: int) -> Tensor:
         total = masks.zeros(size, self.bits)

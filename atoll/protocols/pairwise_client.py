@@ -17,7 +17,7 @@ from atoll.protocols.graphs import Graph
 from atoll.protocols.keys import KEY_BYTES, SIGNATURE_BYTES, Identity, KeyPair, byte_row, byte_rows, derive, hkdf
 from atoll.protocols.mailbox import Mailbox
 from atoll.protocols.message_fields import BYTES, NUMBERS, Fields, enough, read, read_ids, read_start, say
-from atoll.protocols.secure_aggregation import RandomBytes
+from atoll.protocols.secure_aggregation import Agreeing, RandomBytes
 from atoll.tree import Tree
 
 Shares = dict[int, tuple[bytes, bytes]]  # of each neighbour: (of its private mask's seed, of its mask key)
@@ -30,6 +30,7 @@ class Settings(Protocol):
 
     def graph(self, clients: int) -> Graph: ...
     def checks_consistency(self) -> bool: ...
+    def pair_seed(self, key: Agreeing, public: bytes, session: bytes, id: int, peer: int) -> bytes: ...
     def add_mask(self, total: masks.Words, seed: bytes) -> None: ...
     def subtract_mask(self, total: masks.Words, seed: bytes) -> None: ...
 
@@ -41,17 +42,19 @@ def pairwise_client(settings: Settings, id: int, own: Tree, random: RandomBytes)
     identity = _identity(own, where) if settings.checks_consistency() else None
 
     session, clients = read_start((yield None), where)
+    if identity is not None:
+        _check_enrolled(clients, identity, where)
     mailbox = Mailbox(id, session, KeyPair.draw(random))
-    me = _Member(id, session, settings.graph(clients), KeyPair.draw(random), mailbox, identity)
+    me = _Member(id, session, clients, settings.graph(clients), KeyPair.draw(random), mailbox, identity)
 
-    me.meet((yield me.advertisement()), clients)
+    me.meet((yield me.advertisement()))
     seed = random(masks.SEED_BYTES)
     me.take_boxes((yield me.shares(seed, random)))
     settings.add_mask(vector, seed)
     for peer in me.shared:
         if peer != id:
             apply = settings.add_mask if id < peer else settings.subtract_mask
-            apply(vector, pair_seed(me.mask_key, me.publics[peer], session, id, peer))
+            apply(vector, settings.pair_seed(me.mask_key, me.publics[peer], session, id, peer))
     message = yield say("masked", session, vector=masks.residues(vector, settings.bits))
     if identity is not None:
         message = yield me.signature(message)
@@ -59,7 +62,7 @@ def pairwise_client(settings: Settings, id: int, own: Tree, random: RandomBytes)
     raise ProtocolError(f"{where}: a message after its shares were revealed. It answers once in a round.")
 
 
-def pair_seed(key: KeyPair, public: bytes, session: bytes, id: int, peer: int) -> bytes:
+def pair_seed(key: Agreeing, public: bytes, session: bytes, id: int, peer: int) -> bytes:
     """The seed of the mask between two clients: the same from both sides."""
     return derive(key.secret_with(public), "mask", session, min(id, peer), max(id, peer))
 
@@ -69,16 +72,16 @@ def commitment(seed: bytes, session: bytes) -> bytes:
     return hkdf(seed, session, b"atoll commitment")
 
 
-def keys_text(session: bytes, id: int, publics: bytes) -> bytes:
-    """What a client signs of its keys."""
-    return b"atoll keys\0" + session + id.to_bytes(8, "little") + publics
+def keys_text(session: bytes, clients: int, id: int, publics: bytes) -> bytes:
+    """What a client signs of its keys, among so many clients."""
+    return b"atoll keys\0" + session + clients.to_bytes(8, "little") + id.to_bytes(8, "little") + publics
 
 
 def consistency_text(
-    session: bytes, mask_keys: Mapping[int, bytes], seal_keys: Mapping[int, bytes], alive: Sequence[int]
+    session: bytes, clients: int, mask_keys: Mapping[int, bytes], seal_keys: Mapping[int, bytes], alive: Sequence[int]
 ) -> bytes:
-    """What a client signs of who is left, with all keys as it was told them."""
-    told = hashlib.sha256()
+    """What a client signs of who is left, with all keys and the size of the cohort as it was told them."""
+    told = hashlib.sha256(clients.to_bytes(8, "little"))
     for id, public in mask_keys.items():
         told.update(id.to_bytes(8, "little") + public + seal_keys[id])
     return b"atoll survivors\0" + session + told.digest() + b"".join(id.to_bytes(8, "little") for id in alive)
@@ -90,6 +93,7 @@ class _Member:
 
     id: int
     session: bytes
+    clients: int  # that are asked: the threshold follows from it
     graph: Graph
     mask_key: KeyPair
     mailbox: Mailbox
@@ -105,17 +109,17 @@ class _Member:
         publics = self._own_publics
         fields = {"public": byte_row(publics).reshape(2, KEY_BYTES)}
         if self.identity is not None:
-            fields["signature"] = byte_row(self.identity.sign(keys_text(self.session, self.id, publics)))
+            fields["signature"] = byte_row(self.identity.sign(keys_text(self.session, self.clients, self.id, publics)))
         return say("keys", self.session, **fields)
 
-    def meet(self, message: Message, clients: int) -> None:
+    def meet(self, message: Message) -> None:
         """Learn the neighbours' keys; refuse lists that are too short, or in which somebody has two names."""
         fields: Fields = {"ids": (NUMBERS, (None,)), "public": (BYTES, (None, 2, KEY_BYTES))}
         if self.identity is not None:
             fields["signatures"] = (BYTES, (None, SIGNATURE_BYTES))
         body = read(message, "peers", self.where, self.session, **fields)
         ids = read_ids(body["ids"], self.where, me=self.id)
-        if any(len(body[name]) != len(ids) for name in fields) or len(ids) > min(self.graph.degree + 1, clients):
+        if any(len(body[name]) != len(ids) for name in fields) or len(ids) > min(self.graph.degree + 1, self.clients):
             raise ProtocolError(f"{self.where}: {len(ids)} neighbours and their keys do not fit. Was the list cut?")
         enough(len(ids), self.graph.threshold, self.where, "clients share keys")
         rows = dict(zip(ids, (row.tobytes() for row in body["public"].numpy()), strict=True))
@@ -127,7 +131,7 @@ class _Member:
         if not hmac.compare_digest(rows[self.id], self._own_publics):
             raise ProtocolError(f"{self.where}: is listed with keys that are not its own. Do not trust the server.")
         if self.identity is not None:
-            self._verify(ids, body["signatures"], lambda id: keys_text(self.session, id, rows[id]))
+            self._verify(ids, body["signatures"], lambda id: keys_text(self.session, self.clients, id, rows[id]))
 
     def shares(self, seed: bytes, random: RandomBytes) -> Message:
         """Of the private mask's seed and of the mask key, sealed for each neighbour; its own stay here."""
@@ -154,7 +158,7 @@ class _Member:
         assert self.identity is not None
         body = read(message, "survivors", self.where, self.session, ids=(NUMBERS, (None,)))
         self.signed = self._survivors(body["ids"])
-        text = consistency_text(self.session, self.publics, self.mailbox.publics, self.signed)
+        text = self._consistency_text(self.signed)
         return say("signed", self.session, signature=byte_row(self.identity.sign(text)))
 
     def revealed(self, message: Message) -> Message:
@@ -176,6 +180,9 @@ class _Member:
         keys = byte_rows([self.shared[id][1] for id in dropped], shamir.SHARE_BYTES)
         return say("revealed", self.session, seeds=seeds, keys=keys)
 
+    def _consistency_text(self, alive: Sequence[int]) -> bytes:
+        return consistency_text(self.session, self.clients, self.publics, self.mailbox.publics, alive)
+
     def _survivors(self, listed: Tensor) -> list[int]:
         ids = read_ids(listed, self.where, among=list(self.shared), me=self.id)
         enough(len(ids), self.graph.threshold, self.where, "clients are said to be left")
@@ -188,7 +195,7 @@ class _Member:
         if len(signatures) != len(signers):
             raise ProtocolError(f"{self.where}: {len(signatures)} signatures of {len(signers)} clients. Was it cut?")
         enough(len(signers), self.graph.threshold, self.where, "clients signed who is left")
-        text = consistency_text(self.session, self.publics, self.mailbox.publics, alive)
+        text = self._consistency_text(alive)
         self._verify(signers, signatures, lambda id: text)
 
     def _verify(self, ids: Sequence[int], signatures: Tensor, text: Callable[[int], bytes]) -> None:
@@ -203,6 +210,16 @@ class _Member:
 
 def _pair(text: bytes) -> tuple[bytes, bytes]:
     return text[: shamir.SHARE_BYTES], text[shamir.SHARE_BYTES :]
+
+
+def _check_enrolled(clients: int, identity: Identity, where: str) -> None:
+    """The threshold is a share of the cohort: a server that says a smaller one would choose it."""
+    enrolled = len(identity.directory)
+    if clients != enrolled:
+        raise ProtocolError(
+            f"{where}: a round of {clients} clients, and {enrolled} were enrolled. The threshold is one of all of "
+            "these: do not trust the server, or enrol those of this round."
+        )
 
 
 def _identity(own: Tree, where: str) -> Identity:

@@ -16,7 +16,7 @@ from atoll.protocols.graphs import Graph
 from atoll.protocols.keys import KEY_BYTES, SESSION_BYTES, SIGNATURE_BYTES, KeyPair
 from atoll.protocols.mailbox import BOXES, relay
 from atoll.protocols.message_fields import BYTES, NUMBERS, Fields, begin, enough, id_row, one_length, read_all, say
-from atoll.protocols.pairwise_client import Settings, commitment, pair_seed
+from atoll.protocols.pairwise_client import Settings, commitment
 from atoll.protocols.secure_aggregation import RandomBytes
 from atoll.tree import Tree
 
@@ -110,7 +110,7 @@ class _Desk:
             for peer in self.neighbours[id]:
                 if peer in stayed:
                     remove = self.settings.subtract_mask if peer < id else self.settings.add_mask
-                    remove(total, pair_seed(key, self.publics[peer], self.session, id, peer))
+                    remove(total, self.settings.pair_seed(key, self.publics[peer], self.session, id, peer))
 
     def _collected(
         self, questions: Mapping[int, Message], answers: Mapping[int, Tree], listed: str, name: str

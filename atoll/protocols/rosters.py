@@ -17,6 +17,8 @@ from atoll.protocols.sealed_box import BoxKey, seal
 from atoll.protocols.secure_aggregation import RandomBytes
 from atoll.tree import Tree
 
+DIGEST_BYTES = 32
+
 
 class Member(NamedTuple):
     """What a client is in this round: its id, its key for boxes, where it draws from, and how many a sum needs."""
@@ -72,7 +74,16 @@ def box_key_of(id: int, message: Message) -> bytes:
 
 def box_context(purpose: str, public: Tree, ids: Iterable[int]) -> bytes:
     """What a box is about: one homomorphic key, which is drawn for one round, and one list of clients."""
-    digest = hashlib.sha256(f"{purpose} {sorted(ids)}".encode())
+    return _digest(f"{purpose} {sorted(ids)}", public)
+
+
+def digest_of(ciphertexts: Tree) -> bytes:
+    """What a client's tag is of."""
+    return _digest("ciphertexts", ciphertexts)
+
+
+def _digest(purpose: str, public: Tree) -> bytes:
+    digest = hashlib.sha256(purpose.encode())
     for path, x in sorted(tree.paths(public)):
         digest.update(f"/{path}/{x.dtype}/{tuple(x.shape)}/".encode() + x.numpy().tobytes())
     return digest.digest()

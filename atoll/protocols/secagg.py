@@ -18,7 +18,7 @@ from atoll.protocols.graphs import Graph
 from atoll.protocols.keys import enrol_identities, need_cryptography
 from atoll.protocols.masks import LEAST_BITS, MOST_BITS, check_bits
 from atoll.protocols.pairwise import PairwiseMasks
-from atoll.protocols.secure_aggregation import Security
+from atoll.protocols.secure_aggregation import Security, who_may_collude
 from atoll.protocols.threshold import Threshold, threshold_of
 from atoll.tree import Tree
 
@@ -41,14 +41,15 @@ class SecAgg(PairwiseMasks):
     def __post_init__(self) -> None:
         check_bits(self.bits)
         if self.threshold <= 0:
-            raise ConfigError(f"threshold: must be above 0 (got {self.threshold}). 2 / 3 is what the paper has.")
+            raise ConfigError(f"secure.threshold: must be above 0 (got {self.threshold}). 2 / 3 is what the paper has.")
 
     def graph(self, clients: int) -> Graph:
         t = threshold_of(self.threshold, clients)
         if self.active_server and 3 * t <= 2 * clients:
             raise ConfigError(
-                f"threshold: {t} of {clients} clients could be asked twice by a server that lies. Against an active "
-                f"server it must be above two thirds: {2 * clients // 3 + 1}. Or set active_server = false."
+                f"secure.threshold: {t} of {clients} clients could be asked twice by a server that lies. Against an "
+                f"active server it must be above two thirds: {2 * clients // 3 + 1}. Or set active_server = false in "
+                "secure.protocol."
             )
         return Graph(max(clients - 1, 1), t, t)
 
@@ -64,8 +65,8 @@ class SecAgg(PairwiseMasks):
     def security(self, clients: int) -> Security:
         t = self.least(clients)
         server = (
-            "The server may lie: it must tell all the same survivors, or clients reveal nothing. Clients' signing keys "
-            "come from a directory that the server does not write. "
+            "The server may lie: it must tell all the same survivors, or clients reveal nothing. Clients' signing "
+            "keys, and how many clients a round has, come from a directory that the server does not write. "
             if self.active_server
             else "The server keeps to the protocol (it is curious, not lying). "
         )
@@ -73,9 +74,8 @@ class SecAgg(PairwiseMasks):
             level=2,
             server_learns=f"the sum over those whose vectors arrived, and who they are; at least {t} of {clients}",
             clients_learn="who takes part and who is left; nothing of others' vectors beyond what the server sends",
-            assumes=f"{server}Up to {_tolerated(t, clients, self.active_server)} of {clients} clients may collude, "
-            "with the server too. X25519, HKDF-SHA256, AES-256, ChaCha20-Poly1305"
-            + (", Ed25519." if self.active_server else "."),
+            assumes=f"{server}{who_may_collude(_tolerated(t, clients, self.active_server), clients, t)} "
+            "X25519, HKDF-SHA256, AES-256, ChaCha20-Poly1305" + (", Ed25519." if self.active_server else "."),
         )
 
 

@@ -16,7 +16,7 @@ from atoll.protocols.graphs import Graph, sparse_graph
 from atoll.protocols.masks import check_bits
 from atoll.protocols.pairwise import PairwiseMasks
 from atoll.protocols.secagg import Bits
-from atoll.protocols.secure_aggregation import Security
+from atoll.protocols.secure_aggregation import Security, who_may_collude
 
 Part = Annotated[float, Field(ge=0, lt=1)]
 FailureBits = Annotated[int, Field(ge=1)]
@@ -41,13 +41,16 @@ class SecAggPlus(PairwiseMasks):
         check_bits(self.bits)
         if self.corrupt < 0 or self.dropout < 0 or self.corrupt + self.dropout >= 1:
             raise ConfigError(
-                f"corrupt, dropout: {self.corrupt} and {self.dropout} leave nobody who is honest and stays. Together "
-                "they must be below 1."
+                f"secure.protocol.corrupt, secure.protocol.dropout: {self.corrupt} and {self.dropout} leave nobody who "
+                "is honest and stays. Together they must be below 1."
             )
 
     def graph(self, clients: int) -> Graph:
-        corrupt, dropped = ceil(self.corrupt * clients - 1e-9), floor(self.dropout * clients + 1e-9)
-        return sparse_graph(clients, corrupt, dropped, self.privacy_bits, self.correctness_bits)
+        dropped = floor(self.dropout * clients + 1e-9)
+        return sparse_graph(clients, self._corrupt(clients), dropped, self.privacy_bits, self.correctness_bits)
+
+    def _corrupt(self, clients: int) -> int:
+        return ceil(self.corrupt * clients - 1e-9)
 
     def security(self, clients: int) -> Security:
         graph = self.graph(clients)
@@ -58,7 +61,7 @@ class SecAggPlus(PairwiseMasks):
             clients_learn="who their neighbours are and which of them are left; nothing of others' vectors beyond what "
             "the server sends",
             assumes="The server keeps to the protocol (it is curious, not lying) and draws the neighbours at random. "
-            f"Up to {self.corrupt:.0%} of the clients may collude with it; with {graph.degree} neighbours and "
+            f"{who_may_collude(self._corrupt(clients), clients, graph.least)} With {graph.degree} neighbours and "
             f"{graph.threshold} shares for a secret this fails with a probability of at most "
             f"2^-{self.privacy_bits - 1}. X25519, HKDF-SHA256, AES-256, ChaCha20-Poly1305.",
         )

@@ -5,16 +5,28 @@ from __future__ import annotations
 import hashlib
 import secrets
 from abc import abstractmethod
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
+from typing import Protocol as Interface
 
 from torch import Tensor
 
+from atoll import tree
 from atoll.core import Message, Protocol
 from atoll.errors import ConfigError
 
 RandomBytes: TypeAlias = Callable[[int], bytes]  # so many of them, and other ones at every call
+
+
+class Agreeing(Interface):
+    """A client's key as far as a seed that two agree on may use it."""
+
+    @property
+    def public(self) -> bytes: ...
+
+    def secret_with(self, other: bytes) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -25,6 +37,22 @@ class Security:
     server_learns: str
     clients_learn: str
     assumes: str  # who may collude with whom, and whom one trusts
+
+
+def who_may_collude(colluders: int, clients: int, in_sum: int) -> str:
+    """Of so many clients, for sums of at least so many: nothing keeps colluders from subtracting their own vectors.
+
+    >>> who_may_collude(13, 20, 14)[-95:]
+    'they learn the sum of the others in it, of whom there may be as few as 1, whose vector that is.'
+    """
+    if colluders < 1:
+        return f"None of {clients} clients may collude with the server."
+    left = max(1, in_sum - colluders)
+    alone = ", whose vector that is" if left == 1 else ""
+    return (
+        f"Up to {colluders} of {clients} clients may collude, with the server too: together they learn the sum of the "
+        f"others in it, of whom there may be as few as {left}{alone}."
+    )
 
 
 class SecureAggregation(Protocol):
@@ -38,6 +66,7 @@ class SecureAggregation(Protocol):
     seed_bytes: ClassVar[int] = 0  # of the seeds that `mask` takes; 0: there are no masks that a seed gives
     authenticates: ClassVar[bool] = False  # are bytes of another round, client or key refused, and bytes changed?
     vector_kind: ClassVar[str] = ""  # the kind of the message with which a client's vector arrives
+    of_any_length: ClassVar[frozenset[str]] = frozenset()  # parts of messages that differ in length by client
     bits: int
     insecure_seed: bool  # tests only: keys and masks are drawn from the run's seed
 
@@ -81,6 +110,29 @@ class SecureAggregation(Protocol):
     def mask(self, seed: bytes, size: int, clients: int) -> Tensor:
         """(size,) int64 below the modulus, as this seed gives them, for protocols that have `seed_bytes`."""
         raise ConfigError(f"{type(self).__name__}: has no masks from seeds. Ask `seed_bytes` first.")
+
+    def pair_seed(self, key: Agreeing, public: bytes, session: bytes, id: int, peer: int) -> bytes | None:
+        """The seed of the mask between two clients, the same from both sides; None where no mask is of two clients.
+
+        From what `key` agrees on with the other's public key, and from no public data alone.
+        """
+        return None
+
+    def faults(self, inbox: Mapping[int, Message]) -> Mapping[int, str]:
+        """Whose answer is not shaped as that of most: a vector that is one short, say, of which there is no sum."""
+        shapes = {id: self._shape(message) for id, message in inbox.items()}
+        usual, many = Counter(shapes.values()).most_common(1)[0] if shapes else (None, 0)
+        if 2 * many <= len(shapes):
+            return {}
+        why = "is not like that of the others: other parts, or of another length."
+        return {id: f"its {inbox[id].kind!r} {why}" for id, shape in shapes.items() if shape != usual}
+
+    def _shape(self, message: Message) -> Hashable:
+        parts = []
+        for path, x in tree.paths(message.body):
+            length = x.shape[1:] if path in self.of_any_length else x.shape
+            parts.append((path, x.dtype, tuple(length), None if x.dim() else x.item()))
+        return message.kind, tuple(sorted(parts, key=lambda part: part[0]))
 
     def masked(self, message: Message) -> Tensor | None:
         """What the server sees of a client's vector, where it should be uniform below the modulus; else None."""

@@ -42,7 +42,7 @@ class Slots:
     def __post_init__(self) -> None:
         if self.width > self.capacity_bits:
             raise ConfigError(
-                f"secure.bits: a sum of {self.clients} clients takes {self.width} bits, a plaintext has "
+                f"secure.fixed_point.bits: a sum of {self.clients} clients takes {self.width} bits, a plaintext has "
                 f"{self.capacity_bits}. Use fewer bits, or a longer key."
             )
 
@@ -83,15 +83,22 @@ class Slots:
         return np.packbits(slots.reshape(-1, self.per_integer * self.width), axis=1, bitorder="little")
 
     def unpack(self, packed: Bytes, residues: int) -> Integers:
-        """The residues modulo 2^bits of packed integers, or of their sum."""
+        """The residues modulo 2^bits of packed integers, or of their sum.
+
+        What is left of the last integer holds nothing, which is checked: of a sum that was changed it would not.
+        """
         if packed.shape != (self.integers(residues), self.integer_bytes):
             raise ProtocolError(
                 f"slots: {packed.shape} bytes where {(self.integers(residues), self.integer_bytes)} hold {residues} "
                 "residues. Both sides need the same number of clients and parameters."
             )
         slots = np.unpackbits(packed, axis=1, count=self.per_integer * self.width, bitorder="little")
-        words = _integers(slots.reshape(-1, self.width)[:residues, : self.bits])
-        return words ^ np.int64(self._half)
+        rows = slots.reshape(-1, self.width)
+        words = _integers(rows[:, : self.bits]) ^ np.int64(self._half)
+        above = rows[residues:, self.bits :] if not self.blinding_bits else rows[:0]
+        if words[residues:].any() or above.any():
+            raise ProtocolError("slots: what must be empty is not. A ciphertext was changed: begin a new round.")
+        return words[:residues]
 
     @property
     def _half(self) -> np.uint64:

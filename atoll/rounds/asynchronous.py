@@ -92,7 +92,8 @@ class Asynchronous(Round):
     summation: Summation = PlainSummation()  # of those in a buffer
 
     def traits(self) -> RoundTraits:
-        return RoundTraits(selects_by_time=True, refuses=_REFUSED | self._no_crowd())
+        cautions = self.summation.cautions()
+        return RoundTraits(selects_by_time=True, cautions=cautions, refuses=_REFUSED | self._no_crowd())
 
     def summed_by(self, summation: Summation, level: int) -> Round | None:
         return replace(self, summation=summation, discount=StalenessDiscount())

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.clock import Overhead
-from atoll.core import Context, Model, Play, Reducer, Round, Summation, Traffic
+from atoll.core import Context, Model, Play, Reducer, Round, RoundTraits, Summation, Traffic
 from atoll.errors import ConfigError
 from atoll.reducers import SECURE
 from atoll.rounds.around import RoundAround
@@ -39,6 +39,10 @@ class Secured(RoundAround):
                 "Leave [secure] out, or use round.name = 'central'."
             )
         return cls(inner, summation)
+
+    def traits(self) -> RoundTraits:
+        inner = self.inner.traits()
+        return replace(inner, cautions=(*inner.cautions, *self.summation.cautions()))
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         inner = self.inner.reducer(named)

@@ -18,6 +18,7 @@ from atoll.reducers import PLAN, SECURE, SecureMean
 from atoll.tree import Tree
 
 Mode = Literal["real", "cost"]
+_NOTED = 0.01  # probability of a void round, from which it is said
 _SERVER = ProtocolCosts._fields.index("server_seconds")
 
 
@@ -88,6 +89,15 @@ class ProtocolSummation(Summation):
     @property
     def modelled(self) -> bool:
         return self.small is not None
+
+    def cautions(self) -> tuple[str, ...]:
+        least = self.protocol.least(self.clients)
+        void = self.course.void_probability(self.clients, least, self.dropout)
+        if void <= _NOTED:
+            return ()
+        fewer = f"fewer than {least} of {self.clients} clients stay" if least < self.clients else "somebody is lost"
+        advice = "Lower secure.dropout, " + ("or secure.threshold." if least < self.clients else "or take secagg.")
+        return (f"secure.dropout: about {void:.0%} of rounds will be void, and learn nothing: {fewer}. {advice}",)
 
     def reducer(self, named: Reducer[Any]) -> Reducer[Any]:
         return SecureMean(self.protocol) if self.mode == "real" else named

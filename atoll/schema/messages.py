@@ -37,6 +37,8 @@ HINTS = {
     "transform.levels": "1 tells a number's sign and whether it is sent at all; 16 are usual.",
     "transform.rank": "A matrix is sent as two factors of so many columns: 2 to 8 are usual.",
     "secure.dropout": "It is the probability that a client is lost during the protocol: 0.1 loses every tenth.",
+    "secure.fixed_point.bits": "Sums are modulo 2^bits: 32 is usual, and 24 take three quarters of its bytes.",
+    "secure.protocol.splits": "One part is the vector itself: use 2, which keeps one part and gives one away.",
     "secure.threshold": "0.7 is a share of the cohort, 7 is a number of clients.",
 }
 
@@ -56,6 +58,11 @@ EXAMPLES: dict[str, Any] = {
     "per_client": 2,
     "path": "my.csv",
     "protocol": "secagg",
+}
+_ELSEWHERE = {
+    "secure.protocol.threshold": "secure.threshold",
+    "secure.protocol.bits": "secure.fixed_point.bits",
+    "secure.protocol.insecure_seed": "secure.insecure_seed",
 }
 _OF_A_KIND = {"models": {"name": "mlp"}}
 _CANDIDATES: tuple[Any, ...] = (0.1, 1, 2, 0.5, "text", True, [1], ["text"], [0.5], [[1]], {})
@@ -115,9 +122,9 @@ def unknown_option(at: str, key: str, owner: str, known: Collection[str]) -> str
     if now := renamed_option(owner, key):
         return f"{at}: is called {now} now."
     if not known:
-        return f"{at}: is not an option of {owner}, which has none.{_misplaced(key, owner)}"
+        return f"{at}: is not an option of {owner}, which has none.{_misplaced(at, key, owner)}"
     meant = closest_name(key, known)
-    guess = f" Did you mean {meant}?" if meant else _misplaced(key, owner)
+    guess = f" Did you mean {meant}?" if meant else _misplaced(at, key, owner)
     return f"{at}: is not an option of {owner}.{guess} Options: {', '.join(known)}."
 
 
@@ -185,8 +192,10 @@ def _hint(place: str) -> str:
     return f" {HINTS[place]}" if place in HINTS else ""
 
 
-def _misplaced(key: str, owner: str) -> str:
-    """TOML's trap: a key after a [table] belongs to that table."""
+def _misplaced(at: str, key: str, owner: str) -> str:
+    """Of another table; or TOML's trap: a key after a [table] belongs to that table."""
+    if at in _ELSEWHERE:
+        return f" Write it as {_ELSEWHERE[at]}."
     if key in _TOP and owner != "an experiment":
         return f" For the experiment's {key} write it above the first [table]."
     return ""

@@ -13,7 +13,7 @@ from atoll import rng, tree
 from atoll.core import Algorithm, Info, Total, Update
 from atoll.testing.assertions import need, need_same, need_shape
 from atoll.testing.problems import SIZES, Problem
-from atoll.testing.traits import check_records
+from atoll.testing.traits import check_places, check_records
 from atoll.tree import Tree
 
 _SHAPE = "a key that is added or dropped on the way, or arithmetic that changes a type"
@@ -38,6 +38,8 @@ def check_hooks(algorithm: Algorithm, problem: Problem) -> None:
         steps = torch.tensor(float(len(_batches(problem, client))))
         info = Info(torch.tensor(client), torch.tensor(float(SIZES[client])), steps)
         update, new = _call("finish", algorithm.finish, carry, sent, own, info)
+        elsewhere, _ = algorithm.finish(carry, sent, own, info._replace(id=torch.tensor(client - 1)))
+        check_places(algorithm, update.value, elsewhere.value)
         own = _kept("finish", "client state", own, new)
         total = Total(tree.scale(update.value, update.weight), update.weight, torch.ones_like(update.weight))
         applied = _call("apply", algorithm.apply, server, total, apply_key)

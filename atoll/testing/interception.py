@@ -44,5 +44,8 @@ class Intercepted(Protocol):
     def layout(self, message: Message) -> Layout:
         return self.inner.layout(message)
 
+    def faults(self, inbox: Mapping[int, Message]) -> Mapping[int, str]:
+        return self.inner.faults(inbox)
+
     def enrol(self, ids: Sequence[int], key: Tensor) -> Mapping[int, Tree]:
         return self.inner.enrol(ids, key)

@@ -11,7 +11,8 @@ from atoll import rng
 from atoll.errors import ConfigError, ConformanceError, ProtocolError
 from atoll.protocols import SecureAggregation, run_protocol
 from atoll.testing.assertions import need
-from atoll.testing.mask_quality import keys_are_fresh, masks_are_uniform, seeds_keep_their_bits
+from atoll.testing.mask_quality import keys_are_fresh, masks_are_uniform, pairs_agree_in_secret, seeds_keep_their_bits
+from atoll.testing.secrecy import hides_vectors
 from atoll.testing.tampering import (
     refuses_changed_bytes,
     refuses_malformed_messages,
@@ -73,10 +74,10 @@ def sum_is_plain(protocol: SecureAggregation, held: Mapping[int, Tree]) -> str:
     return "the sum equals the plain sum"
 
 
-def keeps_its_promise_to_dropouts(protocol: SecureAggregation, held: Mapping[int, Tree]) -> str:
+def keeps_its_promise_to_dropouts(protocol: SecureAggregation, held: Mapping[int, Tree]) -> str | None:
     """Whoever is lost, at whatever step: the sum is that of those whose vectors arrived, down to `least` clients."""
     if not protocol.vector_kind:
-        return "the sum is that of who is promised to be in it"
+        return None
     arrives = protocol.answers().index(protocol.vector_kind)
     spare = len(held) - protocol.least(len(held))
     for step in range(len(protocol.answers())):
@@ -113,10 +114,12 @@ def _need_sum(protocol: SecureAggregation, held: Mapping[int, Tree], result: Tre
     need(wrong == 0, what, f"{wrong} of {len(total)} numbers differ", "none", _CAUSE)
 
 
-SECURE_CHECKS: tuple[Callable[[SecureAggregation, Mapping[int, Tree]], str], ...] = (
+SECURE_CHECKS: tuple[Callable[[SecureAggregation, Mapping[int, Tree]], str | None], ...] = (
     is_declared,
     arithmetic_holds_the_sum,
+    hides_vectors,
     seeds_keep_their_bits,
+    pairs_agree_in_secret,
     masks_are_uniform,
     sum_is_plain,
     keeps_its_promise_to_dropouts,

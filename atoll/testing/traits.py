@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 
+from atoll import tree
 from atoll.core import Algorithm, Traits
 from atoll.testing.assertions import need
 from atoll.tree import Tree
 
 Wrapper = Callable[[Algorithm], Algorithm]
-_OF_THE_INNER = ("pooled", "counts_clients")  # a wrapper stands around one client, so it can neither add nor lose these
+_OF_THE_INNER = (
+    "pooled",
+    "counts_clients",
+    "places_by_client",
+)  # a wrapper stands around one client, so it can neither add nor lose these
 
 
 def check_traits(algorithm: Algorithm) -> None:
@@ -28,6 +33,14 @@ def check_records(algorithm: Algorithm, server: Tree) -> None:
     lost = [name for name in algorithm.traits().records if name not in server]
     cause = "a name in Traits(records=...) that init does not put into the server's state"
     need(not lost, "the server's state has what is recorded", f"no {', '.join(lost)}", "all of it", cause)
+
+
+def check_places(algorithm: Algorithm, one: Tree, other: Tree) -> None:
+    """What a client sends does not follow from its id, unless that is declared: a secure sum would show it by name."""
+    same = tree.digest(one) == tree.digest(other)
+    cause = "a place for each client in what is sent; declare Traits(places_by_client=True)"
+    declared = algorithm.traits().places_by_client
+    need(same or declared, "what is sent does not follow from the client's id", "another update", "the same", cause)
 
 
 def check_wrapper(wrap: Wrapper, inner: Algorithm) -> None:

@@ -56,8 +56,9 @@ class FixedPointFor(Transform):
                 f"before the noise and {_DEVIATIONS} deviations of it."
             )
         clients = needs_cohort(spec, _NAME)
-        room = self._room(clients, 1.0)
-        return ClampedFixedPoint(_power_of_two(self.range / room), self.range)
+        step = _power_of_two(self.range / self._room(clients, 1.0))
+        self._check_step(step, (spec.randomised or 0.0) + _DEVIATIONS * (spec.noise or 0.0))
+        return ClampedFixedPoint(step, self.range)
 
     def _step(self, bound: float, clients: int, size: int) -> float:
         if self.range is not None and self.range < bound:
@@ -66,9 +67,18 @@ class FixedPointFor(Transform):
                 f"reach: its sum would wrap around. Leave range out, or put clip_l2 with max_norm = {self.range:g} "
                 "before it."
             )
-        return _power_of_two(
-            (self.range or bound) / self._room(clients, math.sqrt(size), f" with {size:,} numbers each")
-        )
+        room = self._room(clients, math.sqrt(size), f" with {size:,} numbers each")
+        step = _power_of_two((self.range or bound) / room)
+        self._check_step(step, bound)
+        return step
+
+    def _check_step(self, step: float, most: float) -> None:
+        """A range that leaves nothing of an update is a slip of the pen."""
+        if self.range is not None and step > most:
+            raise SpecError(
+                f"secure.fixed_point.range: {self.range:g} makes a step of {step:.4g}, and no number of an update is "
+                f"above {most:.4g}: all would be rounded to none or one. Leave range out, or use {most:.2g}."
+            )
 
     def _room(self, clients: int, rounding: float, numbers: str = "") -> float:
         """The steps that one client has, apart from those by which it rounds."""

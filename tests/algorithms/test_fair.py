@@ -1,5 +1,6 @@
 """q-FFL and AFL: what they become at zero, and their formulas by hand, client by client, in NumPy."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import atoll
 from atoll.algorithms.afl import AgnosticFL, onto_simplex
 from atoll.algorithms.fedavg import FedAvg
 from atoll.algorithms.qffl import QFedAvg
-from atoll.core import Chain
+from atoll.core import Chain, Traits
+from atoll.errors import ConformanceError
 from atoll.experiment import Experiment, set_up
+from atoll.testing import check_algorithm
 from atoll.testing.assertions import distance
 from atoll.testing.harness import some, train
 from atoll.testing.problems import network, quadratics
@@ -29,6 +32,17 @@ def test_q_0_is_fedavg_of_clients_that_count_alike() -> None:
     problem = network()
     truth = train(problem, FedAvg(problem.task, LR), 4, some(3), chain=EVEN)
     same(train(problem, QFedAvg(problem.task, LR, q=0.0), 4, some(3)), truth)
+
+
+def test_places_of_each_clients_own_are_declared_or_refused_by_the_kit() -> None:
+    """Under [secure] the server would read each loss by name in the sum."""
+
+    class Silent(AgnosticFL):
+        def traits(self) -> Traits:
+            return replace(super().traits(), places_by_client=False)
+
+    with pytest.raises(ConformanceError, match=r"declare Traits\(places_by_client=True\)"):
+        check_algorithm(Silent)
 
 
 def test_q_changes_something() -> None:

@@ -91,6 +91,16 @@ def test_a_note_is_printed(sh: Shell) -> None:
     assert "Note: 3 of 3 clients have fewer examples" in sh("run e.toml --set local.batch=1000 --out here").out
 
 
+def test_a_run_whose_rounds_are_void_says_how_many(sh: Shell, tmp_path: Path) -> None:
+    bounded = 'transform = ["equal_weights", { name = "clip_l2", max_norm = 1.0 }]'
+    secure = '[secure]\nprotocol = "secagg"\ndropout = 0.999\n'
+    (tmp_path / "void.toml").write_text(f"{bounded}\n{FILE}\n{secure}")
+    said = sh("run void.toml --device cpu")
+    assert said.code == 0, said.err
+    assert "Note: secure.dropout: about 100% of rounds will be void" in said.out
+    assert "Void:   3 of 3 rounds, of which nothing was learned" in said.out
+
+
 def test_without_out_the_folder_is_named_after_the_experiment(sh: Shell, tmp_path: Path) -> None:
     sh("run e.toml --set rounds=1")
     (folder,) = (tmp_path / "runs").iterdir()

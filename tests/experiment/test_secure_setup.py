@@ -160,6 +160,14 @@ def test_a_file_says_what_it_left_out() -> None:
         ),
         ({"secure": {"protocol": "secagg", "fixed_point": {"range": 0.5}}}, "range: 0.5 is less than 1"),
         (
+            {"secure": {"protocol": "secagg", "fixed_point": {"range": 1e30}}},
+            "range: 1e+30 makes a step of 4.722e+21, and no number of an update is above 1",
+        ),
+        (
+            {"transform": [*BOUNDED, PRIVUNIT], "secure": {"protocol": "shuffle", "fixed_point": {"range": 1e30}}},
+            "range: 1e+30 makes a step of",
+        ),
+        (
             {"secure": {"protocol": "secagg", "fixed_point": {"bits": 8}}},
             "bits: 8 leave no room for the sum of 6 clients",
         ),
@@ -178,7 +186,42 @@ def test_a_file_says_what_it_left_out() -> None:
             "secure.treshold: is not an option of secure. Did you mean threshold",
         ),
         ({"secure": {"protocol": {"name": "paillier", "key_bits": 2050}}}, "key_bits: must be a multiple of 16"),
-        ({"secure": {"protocol": {"name": "secagg", "bits": 20}}}, "secure.protocol.bits: is not an option of secagg"),
+        (
+            {"secure": {"protocol": {"name": "secagg", "bits": 20}}},
+            "secure.protocol.bits: is not an option of secagg. Write it as secure.fixed_point.bits",
+        ),
+        (
+            {"secure": {"protocol": {"name": "secagg", "threshold": 0.5}}},
+            "secure.protocol.threshold: is not an option of secagg. Write it as secure.threshold",
+        ),
+        (
+            {"secure": {"protocol": {"name": "additive", "threshold": 0.5}}},
+            "secure.protocol.threshold: is not an option of additive. Write it as secure.threshold",
+        ),
+        (
+            {"secure": {"protocol": {"name": "secagg", "active_server": True}, "threshold": 0.5}},
+            "secure.threshold: 4 of 6 clients could be asked twice",
+        ),
+        (
+            {"secure": {"protocol": {"name": "secagg_plus", "corrupt": 0.6, "dropout": 0.5}}},
+            "secure.protocol.corrupt, secure.protocol.dropout: 0.6 and 0.5 leave nobody",
+        ),
+        (
+            {"secure": {"protocol": "ckks", "fixed_point": {"bits": 46}}},
+            "secure.fixed_point.bits: ckks would round sums of 6 clients",
+        ),
+        (
+            {"secure": {"protocol": "secagg", "fixed_point": {"bits": 1}}},
+            "secure.fixed_point.bits: must be at least 8 (got 1). Sums are modulo 2^bits: 32 is usual",
+        ),
+        (
+            {"secure": {"protocol": "secagg", "fixed_point": {"bits": 64}}},
+            "secure.fixed_point.bits: must be at most 48 (got 64). Sums are modulo 2^bits: 32 is usual",
+        ),
+        (
+            {"secure": {"protocol": {"name": "additive", "splits": 1}}},
+            "secure.protocol.splits: must be at least 2 (got 1). One part is the vector itself: use 2",
+        ),
         (
             {"transform": [*BOUNDED, STEP], "secure": {"protocol": "secagg", "fixed_point": {"range": 1.0}}},
             "range: the step is that of fixed_point in transform",
@@ -191,6 +234,11 @@ def test_a_file_says_what_it_left_out() -> None:
             {"transform": [*BOUNDED, {"name": "fixed_point", "step": 1e-9}]},
             "Use bits = 34, or a larger fixed_point.step",
         ),
+        (
+            {"algorithm": {"name": "afl", "lr": 0.1}},
+            "secure: what afl sends has places of each client's own (Traits.places_by_client), where the server would "
+            "read it by name in any sum",
+        ),
         ({"stop": {"patience": 2, "metric": "train_loss"}}, "stop.metric: 'train_loss' is measured at single clients"),
         (
             {"algorithm": {"name": "fedavg", "lr": {"name": "plateau", "start": 0.1, "metric": "train_loss"}}},
@@ -199,8 +247,25 @@ def test_a_file_says_what_it_left_out() -> None:
     ],
 )
 def test_what_cannot_hold_is_refused_with_advice(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said.replace("(", r"\(").replace(")", r"\)")):
+    for special in "()+^":
+        said = said.replace(special, f"\\{special}")
+    with pytest.raises(ConfigError, match=said):
         setup(**changes)
+
+
+@pytest.mark.parametrize(
+    ("secure", "said"),
+    [
+        ({"protocol": "secagg", "dropout": 0.99}, "secure.dropout: about 100% of rounds will be void"),
+        ({"protocol": "additive", "dropout": 0.1}, "secure.dropout: about 47% of rounds will be void"),
+        ({"protocol": "secagg", "threshold": 2, "dropout": 0.1}, ""),
+        ({"protocol": "secagg"}, ""),
+    ],
+)
+def test_rounds_that_will_be_void_are_noted_before_the_run(secure: dict[str, Any], said: str) -> None:
+    notes = [note for note in setup(secure=secure).notes if "will be void" in note]
+    assert len(notes) == bool(said)
+    assert all(said in note for note in notes)
 
 
 @pytest.mark.parametrize("noise", ["discrete_gaussian", "skellam"])

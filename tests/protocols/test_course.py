@@ -24,6 +24,23 @@ class ForMany(SummedInClear):
         return max(20, ceil(0.5 * clients))
 
 
+@pytest.mark.parametrize(
+    ("course", "least", "dropout"), [(Course(4, 2), 5, 0.1), (Course(3, 2, (1, 2)), 6, 0.1), (Course(4, 2), 2, 0.9)]
+)
+def test_the_probability_of_a_void_round_is_how_often_one_is(course: Course, least: int, dropout: float) -> None:
+    void = 0
+    for number in range(2000):
+        lost_at = course.lost_at(5, number, np.arange(6), dropout)
+        void += int((lost_at == NEVER).sum()) < least or course.ends(lost_at)
+    assert course.void_probability(6, least, dropout) == pytest.approx(void / 2000, abs=0.04)
+
+
+def test_no_round_is_void_where_nobody_is_lost_and_all_are_where_everybody_is() -> None:
+    assert Course(3, 2, (1, 2)).void_probability(6, 6, 0.0) == 0.0
+    assert Course(4, 2).void_probability(6, 1, 1.0) == 1.0
+    assert Course(4, 2).void_probability(6, 5, 0.1) == pytest.approx(1 - 0.9**6 - 6 * 0.1 * 0.9**5)
+
+
 def test_a_rehearsal_finds_the_step_of_the_vector() -> None:
     assert rehearse(SummedInClear()) == Course(3, 1)
 

@@ -8,7 +8,7 @@ import pytest
 from atoll.errors import ProtocolError
 from atoll.protocols import LightSecAgg, SecAgg, SecAggPlus, SecureAggregation
 from tests.support.marks import slow, slow_but
-from tests.support.secure import PROTOCOLS, lose, plain_sum, survivors, vectors
+from tests.support.secure import OTHERS, PROTOCOLS, lose, lose_from, plain_sum, survivors, vectors
 
 
 def check(protocol: SecureAggregation, clients: int, gone: dict[int, int], size: int = 5) -> bool:
@@ -67,6 +67,36 @@ def test_random_clients_may_be_lost_at_random_steps(name: str, clients: int, run
         many = draws.randint(0, spare) if run % 4 else spare + draws.randint(0, 2)
         gone = {i: draws.randrange(len(protocol.answers())) for i in draws.sample(range(clients), many)}
         assert check(protocol, clients, gone) == (many <= spare)
+
+
+@pytest.mark.parametrize(
+    ("name", "clients", "runs"),
+    [
+        *((name, 10, 3 if name == "ckks" else 40) for name in OTHERS),
+        *(slow(name, 100, 1 if name == "ckks" else 4) for name in OTHERS),
+    ],
+)
+def test_random_clients_may_be_lost_under_homomorphic_keys_and_in_a_shuffle(name: str, clients: int, runs: int) -> None:
+    """The sum is of those whose vectors came; there is none where too few came, or who must answer is gone."""
+    protocol, draws, sums = OTHERS[name], random.Random(clients), 0
+    for run in range(runs):
+        own = vectors(protocol, clients)
+        lost = draws.sample(list(own), draws.randint(1, clients) if run else 0)
+        gone = {id: draws.choice((0, 1, 2, 3, 3, 3, 4)) for id in lost}
+        result, log = lose_from(protocol, own, gone)
+        came = sorted({id for step in log.up for id, m in step.items() if m.kind in ("ciphertexts", "sealed")})
+        if result is None:
+            missing = log.down[-1].keys() - log.up[-1].keys()
+            assert missing <= gone.keys()
+            assert missing or len(came) < 3
+            if protocol.least(clients) < clients:  # whoever is left goes on
+                assert len(came) < 3 or set(came) <= gone.keys()
+            continue
+        sums += 1
+        assert len(came) >= 3
+        assert result["ids"].tolist() == came
+        assert result["sum"].tolist() == plain_sum(protocol, own, came)
+    assert sums
 
 
 @pytest.mark.parametrize("threshold", [2, 3, 5, 0.5, 0.9])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from atoll import rng
 from atoll.core import Message
 from atoll.errors import ProtocolError
-from atoll.protocols import Transcript, run_protocol
+from atoll.protocols import CkksAggregation, Transcript, run_protocol
 from atoll.protocols.homomorphic import HomomorphicAggregation, KeyHolding
 from atoll.protocols.in_process import Drops
 from atoll.protocols.paillier_aggregation import PaillierAggregation
@@ -169,6 +169,33 @@ def test_keys_are_drawn_from_the_system_anew_in_every_round() -> None:
     assert publics[0] != publics[1]
     seeded = [small("group").draw_keys(2, small("group").random_bytes(KEY))[0]["n"].tolist() for _ in range(2)]
     assert seeded[0] == seeded[1]
+
+
+@pytest.mark.parametrize("tag", [2, 3], ids=["with its tag", "with the client's own"])
+@pytest.mark.parametrize("protocol", [small("group"), CkksAggregation(bits=BITS)], ids=["paillier", "ckks"])
+def test_a_ciphertext_that_another_sent_in_a_clients_place_is_refused(
+    protocol: HomomorphicAggregation, tag: int
+) -> None:
+    """On its way: the public key is no secret, so that anybody can encrypt, or send what another client sent."""
+    bodies: dict[int, Tree] = {}
+
+    def up(step: int, id: int, message: Message) -> Message:
+        if message.kind != "ciphertexts":
+            return message
+        bodies[id] = message.body
+        return message._replace(body={**bodies[2], "tag": bodies[tag]["tag"]}) if id == 3 else message
+
+    with pytest.raises(ProtocolError, match=r"client 2: the ciphertexts of client 3 are not those that it sent"):
+        run(protocol, vectors(IDS, NUMBERS, BITS), up=up)
+
+
+def test_a_tag_is_of_a_key_that_the_server_does_not_have() -> None:
+    """Every client has it from the dealer's box; whoever made a key of its own would be refused."""
+    other = lambda body: {**body, "tag": body["tag"] ^ 1}  # noqa: E731
+    with pytest.raises(ProtocolError, match="the ciphertexts of client 3 are not those that it sent"):
+        run(small("group"), vectors(IDS, NUMBERS, BITS), up=at("ciphertexts", other, 3))
+    with pytest.raises(ProtocolError, match="client 3: sent a tag of 31 bytes"):
+        run(small("group"), vectors(IDS, NUMBERS, BITS), up=at("ciphertexts", lambda b: {**b, "tag": b["tag"][1:]}, 3))
 
 
 def test_two_decryptions_that_differ_are_refused() -> None:

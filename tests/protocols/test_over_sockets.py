@@ -15,7 +15,15 @@ from torch import Tensor
 from atoll import rng
 from atoll.core import Client, Message, Protocol, Server
 from atoll.errors import ProtocolError, WireError
-from atoll.protocols import run_protocol
+from atoll.protocols import (
+    AdditiveSharing,
+    LightSecAgg,
+    SecAgg,
+    SecAggPlus,
+    SecureAggregation,
+    SecureShuffle,
+    run_protocol,
+)
 from atoll.protocols.over_sockets import Served, serve, take_part
 from atoll.protocols.paillier_aggregation import PaillierAggregation
 from atoll.tree import Tree
@@ -166,6 +174,81 @@ def test_who_sends_what_is_no_answer_is_lost(
     assert served.lost.keys() == {9}
     assert pytest.approx([1, 3]) == served.result["2"].tolist()
     assert any(part in served.lost[9] for part in why.split("|")), served.lost
+
+
+def cut(message: Message) -> Message:
+    """The answer with its vector, or the boxes made from it, one number short."""
+    short = {name: message.body[name][..., :-1] for name in ("vector", "boxes", "box") if name in message.body}
+    if "numbers" in message.body:
+        short["numbers"] = message.body["numbers"] - 1
+    return message._replace(body={**message.body, **short})
+
+
+@dataclass(frozen=True)
+class CutsOne(Protocol):
+    """A client of this protocol whose answers of one kind are cut."""
+
+    inner: Protocol
+    kind: str
+
+    def client(self, id: int, own: Tree, key: Tensor) -> Client:
+        client = self.inner.client(id, own, key)
+        next(client)
+        message = yield None
+        while True:
+            reply = client.send(message)
+            assert reply is not None
+            message = yield cut(reply) if reply.kind == self.kind else reply
+
+    def server(self, ids: Sequence[int], key: Tensor) -> Server:
+        raise NotImplementedError
+
+    def layout(self, message: Message) -> Layout:
+        return self.inner.layout(message)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "kind"),
+    [
+        (SecAgg(threshold=3), "masked"),
+        (SecAggPlus(dropout=0.4), "masked"),
+        (LightSecAgg(threshold=3), "coded"),
+        (LightSecAgg(threshold=3), "masked"),
+        (PROTOCOL, "ciphertexts"),
+        (SecureShuffle(), "sealed"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else type(x).__name__,
+)
+def test_who_sends_a_vector_that_is_one_short_is_lost_and_the_others_go_on(
+    protocol: SecureAggregation, kind: str, listener: socket.socket, pool: ThreadPoolExecutor
+) -> None:
+    ids = [1, 3, 4, 6, 9]
+    own = vectors(ids, 10, 32)
+    address = listener.getsockname()[:2]
+    pool.submit(take_part, CutsOne(protocol, kind), 4, own[4], KEY, address, seconds=5)
+    join(pool, listener, protocol, {id: own[id] for id in ids if id != 4})
+    served = serve(protocol, ids, rng.fold_name(KEY, "server"), listener, seconds=5)
+    assert served.lost.keys() == {4}
+    assert f"{kind!r} is not like that of the others" in served.lost[4]
+    assert served.result["ids"].tolist() == [1, 3, 6, 9]
+    assert served.result["sum"].tolist() == plain_sum(own, [1, 3, 6, 9], 32).tolist()
+
+
+def test_where_nobody_may_be_lost_a_vector_that_is_one_short_ends_the_round(
+    listener: socket.socket, pool: ThreadPoolExecutor
+) -> None:
+    ids = [1, 3, 4, 6]
+    protocol, own = AdditiveSharing(), vectors([1, 3, 4, 6], 10, 32)
+    pool.submit(take_part, CutsOne(protocol, "added"), 4, own[4], KEY, listener.getsockname()[:2], seconds=5)
+    join(pool, listener, protocol, {id: own[id] for id in ids if id != 4})
+    with pytest.raises(ProtocolError, match="3 clients answered with 'added', and the threshold is 4"):
+        serve(protocol, ids, rng.fold_name(KEY, "server"), listener, seconds=5)
+
+
+def test_where_no_shape_is_that_of_most_nobody_is_singled_out() -> None:
+    two, three = (Message("masked", {"vector": torch.zeros(n)}) for n in (2, 3))
+    assert SecAgg().faults({1: two, 2: three}) == SecAgg().faults({}) == {}
+    assert SecAgg().faults({1: two, 2: three, 3: two}).keys() == {2}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,10 @@ from atoll.errors import ConfigError, ProtocolError
 from atoll.protocols import run_protocol
 from atoll.protocols.homomorphic import KeyHolding
 from atoll.protocols.paillier_aggregation import PaillierAggregation
+from atoll.testing.interception import Intercepted
+from atoll.tree import Tree
 from atoll.wire import wire_bytes
+from tests.support.tampering import at
 from tests.support.vectors import plain_sum, vectors
 
 KEY = rng.key("paillier")
@@ -113,6 +116,29 @@ def test_a_plaintext_beyond_any_sum_is_refused() -> None:
     beyond = small._public(public).encrypt([int(small._public(public).n) - 1], secrets.token_bytes)
     with pytest.raises(ProtocolError, match="larger than any sum"):
         small.decrypt(public, private, small._body(beyond), 5, 3)
+
+
+def test_a_shared_key_without_guard_bits_is_refused() -> None:
+    with pytest.raises(ConfigError, match="Leave guarded out"):
+        PaillierAggregation(key_holders="shared", guarded=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "guarded"), [("group", True), ("group", False), ("holder", True), ("holder", False), ("shared", True)]
+)
+def test_a_changed_ciphertext_gives_no_sum(key: KeyHolding, guarded: bool) -> None:
+    """Of so few numbers: where a ciphertext is full, only what is above its slots tells."""
+    protocol = PaillierAggregation(key_bits=512, key_holders=key, guarded=guarded, insecure_seed=True)
+    own = vectors(IDS, 3, 32)
+    for place in range(40):
+
+        def changed(body: Tree, place: int = place) -> Tree:
+            ciphertexts = body["ciphertexts"]["ciphertexts"].clone()
+            ciphertexts[0, place] ^= 1
+            return {**body, "ciphertexts": {"ciphertexts": ciphertexts}}
+
+        with pytest.raises(ProtocolError):
+            run_protocol(Intercepted(protocol, up=at("ciphertexts", changed, 5)), own, KEY)
 
 
 @pytest.mark.parametrize("key", ["group", "holder", "shared"])

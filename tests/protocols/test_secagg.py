@@ -12,8 +12,9 @@ from atoll.core import Message
 from atoll.errors import ConfigError, ProtocolError
 from atoll.protocols import LightSecAgg, SecAgg, SecAggPlus, run_protocol, shamir
 from atoll.protocols.graphs import Graph
-from atoll.protocols.pairwise_client import commitment, consistency_text
+from atoll.protocols.pairwise_client import commitment, consistency_text, keys_text
 from atoll.protocols.pairwise_server import _Desk
+from atoll.protocols.secure_aggregation import who_may_collude
 from atoll.testing.interception import Intercepted
 from atoll.tree import Tree
 from tests.support.secure import KEY, plain_sum, vectors
@@ -159,6 +160,26 @@ def test_a_server_that_says_two_lists_is_caught_by_the_consistency_check() -> No
     assert len(revealed[3, 9].body["keys"]) == 1
 
 
+@pytest.mark.parametrize("said", [3, 5, 7])
+def test_a_server_that_lies_about_the_size_of_the_cohort_is_refused_by_who_was_enrolled(said: int) -> None:
+    """The threshold is a share of that number: told of 3, a client would help with a sum of 3."""
+    with pytest.raises(ProtocolError, match=f"client 9: a round of {said} clients, and 6 were enrolled"):
+        told(ACTIVE, [9], "start", lambda body: {"clients": torch.tensor(said)})
+
+
+def test_a_server_that_asks_three_of_twenty_who_were_enrolled_gets_no_sum_of_three() -> None:
+    protocol = SecAgg(active_server=True)
+    own, given = vectors(protocol, 20), protocol.enrol(range(2, 142, 7), KEY)
+    group = list(own)[:3]
+    clients = {id: protocol.client(id, {**own[id], **given[id]}, KEY) for id in group}
+    for client in clients.values():
+        next(client)
+    start = next(protocol.server(group, KEY))
+    for id, message in start.items():
+        with pytest.raises(ProtocolError, match="a round of 3 clients, and 20 were enrolled"):
+            clients[id].send(message)
+
+
 def test_survivors_are_those_that_were_signed() -> None:
     with pytest.raises(ProtocolError, match="the survivors are not those it signed"):
         told(ACTIVE, [9], "unmask", lambda body: {"alive": body["alive"][:-1], "dropped": body["alive"][-1:]})
@@ -279,15 +300,20 @@ def test_a_neighbourhood_that_is_gone_ends_the_round() -> None:
 
 def test_what_is_signed_names_all_keys_as_they_were_told() -> None:
     keys = {2: bytes(32), 9: bytes([9]) * 32}
-    text = consistency_text(bytes(16), keys, keys, [2, 9])
-    assert text == consistency_text(bytes(16), dict(keys), dict(keys), [2, 9])
+    text = consistency_text(bytes(16), 3, keys, keys, [2, 9])
+    assert text == consistency_text(bytes(16), 3, dict(keys), dict(keys), [2, 9])
     for other in (
-        consistency_text(bytes([1]) * 16, keys, keys, [2, 9]),
-        consistency_text(bytes(16), {**keys, 9: bytes(32)}, keys, [2, 9]),
-        consistency_text(bytes(16), keys, {**keys, 9: bytes(32)}, [2, 9]),
-        consistency_text(bytes(16), keys, keys, [2]),
+        consistency_text(bytes([1]) * 16, 3, keys, keys, [2, 9]),
+        consistency_text(bytes(16), 4, keys, keys, [2, 9]),
+        consistency_text(bytes(16), 3, {**keys, 9: bytes(32)}, keys, [2, 9]),
+        consistency_text(bytes(16), 3, keys, {**keys, 9: bytes(32)}, [2, 9]),
+        consistency_text(bytes(16), 3, keys, keys, [2]),
     ):
         assert other != text
+
+
+def test_what_is_signed_of_keys_names_the_size_of_the_cohort() -> None:
+    assert keys_text(bytes(16), 3, 2, bytes(64)) != keys_text(bytes(16), 4, 2, bytes(64))
 
 
 def test_keys_come_from_the_system_and_from_no_seed() -> None:
@@ -326,10 +352,26 @@ def test_what_is_promised_is_said_in_numbers() -> None:
     assert "Up to 66 of 100 clients may collude" in curious.assumes
     assert "Up to 33 of 100 clients may collude" in lying.assumes  # Bonawitz et al., theorem 6.5
     assert "directory that the server does not write" in lying.assumes
+    assert "the sum of the others in it, of whom there may be as few as 1, whose vector that is." in curious.assumes
+    assert "as few as 34." in lying.assumes  # 67 - 33
+    assert "Up to 10 of 100 clients" in SecAggPlus().security(100).assumes
+    assert "as few as 60." in SecAggPlus().security(100).assumes
+    assert "None of 1 clients may collude" in who_may_collude(0, 1, 1)
     assert "at least 67 of 100" in curious.server_learns
     sparse = SecAggPlus().security(100)
     assert "34 neighbours and 11 shares" in sparse.assumes
     assert "at least 70 of 100" in sparse.server_learns
+
+
+def test_as_many_as_may_collude_subtract_their_own_vectors_and_are_left_with_what_is_stated() -> None:
+    """13 of 20 and a sum of 14: nothing of the protocol keeps them from the last one's vector, so it must be said."""
+    own = vectors(PLAIN, 20)
+    ids = list(own)
+    result, _ = run_protocol(PLAIN, own, KEY, lambda step, id: step == 2 and id in ids[14:])
+    theirs = plain_sum(PLAIN, own, ids[1:14])
+    assert [(a - b) % 2**32 for a, b in zip(result["sum"].tolist(), theirs, strict=True)] == own[2]["vector"].tolist()
+    assert "Up to 13 of 20" in PLAIN.security(20).assumes
+    assert "as few as 1, whose vector that is" in PLAIN.security(20).assumes
 
 
 def test_parts_that_leave_nobody_are_refused() -> None:

@@ -103,8 +103,28 @@ def test_blinding_hides_how_often_a_sum_went_round() -> None:
 
 
 def test_a_sum_that_no_plaintext_holds_is_refused_with_advice() -> None:
-    with pytest.raises(ConfigError, match=r"secure.bits: a sum of 5 clients takes 65 bits, a plaintext has 64. Use"):
+    with pytest.raises(
+        ConfigError, match=r"secure.fixed_point.bits: a sum of 5 clients takes 65 bits, a plaintext has 64. Use"
+    ):
         Slots(62, 5, 64)
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("blinding", [0, 16])
+@given(bit=st.integers(0, 255))
+def test_a_slot_that_holds_nothing_says_whether_an_integer_was_changed(guarded: bool, blinding: int, bit: int) -> None:
+    """Of a ciphertext that was changed on its way the plaintext is any number: what must be empty is not."""
+    slots = Slots(8, 3, 255, blinding if guarded else 0, guarded=guarded)
+    packed = slots.pack(np.arange(2), secrets.token_bytes).copy()
+    if bit >= 8 * packed.shape[1]:
+        return
+    packed[0, bit // 8] ^= 1 << bit % 8
+    slot, place = divmod(bit, slots.width)
+    if 2 <= slot < slots.per_integer and (place < 8 or not slots.blinding_bits):
+        with pytest.raises(ProtocolError, match="what must be empty is not"):
+            slots.unpack(packed, 2)
+    elif slot < slots.per_integer:
+        assert len(slots.unpack(packed, 2)) == 2
 
 
 def test_integers_of_another_layout_are_refused() -> None:

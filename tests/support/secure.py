@@ -7,7 +7,18 @@ import torch
 
 from atoll import rng
 from atoll.errors import ProtocolError
-from atoll.protocols import AdditiveSharing, LightSecAgg, SecAgg, SecAggPlus, SecureAggregation, run_protocol
+from atoll.protocols import (
+    AdditiveSharing,
+    CkksAggregation,
+    LightSecAgg,
+    PaillierAggregation,
+    SecAgg,
+    SecAggPlus,
+    SecureAggregation,
+    SecureShuffle,
+    Transcript,
+    run_protocol,
+)
 from atoll.tree import Tree
 
 KEY = rng.key("secure")
@@ -50,3 +61,28 @@ def survivors(protocol: SecureAggregation, own: Mapping[int, Tree], gone: Mappin
     """Whose vectors arrive."""
     arrives = protocol.answers().index(protocol.vector_kind)
     return sorted(id for id in own if gone.get(id, arrives + 1) > arrives)
+
+
+OTHERS: dict[str, SecureAggregation] = {
+    "paillier": PaillierAggregation(bits=16, key_bits=256, threshold=3, insecure_seed=True),
+    "paillier, holder": PaillierAggregation(
+        bits=16, key_bits=256, threshold=3, key_holders="holder", insecure_seed=True
+    ),
+    "paillier, shared": PaillierAggregation(
+        bits=16, key_bits=256, threshold=3, key_holders="shared", insecure_seed=True
+    ),
+    "ckks": CkksAggregation(bits=16, threshold=3),
+    "shuffle": SecureShuffle(threshold=3, insecure_seed=True),
+}  # whose steps depend on who is lost: the next one deals or decrypts
+
+
+def lose_from(
+    protocol: SecureAggregation, own: Mapping[int, Tree], gone: Mapping[int, int]
+) -> tuple[Tree | None, Transcript]:
+    """The result of a run that loses these clients when they are next asked from these steps on; None for no sum."""
+    log = Transcript()
+    try:
+        result, _ = run_protocol(protocol, own, KEY, lambda step, id: step >= gone.get(id, step + 1), log=log)
+    except ProtocolError:
+        return None, log
+    return result, log

@@ -74,7 +74,9 @@ RANDOMISED = Spec(equal_weights=True, cohort=10, size=100, noise=0.5, randomised
 
 @given(st.integers(10, 40), st.integers(1, 200), st.floats(1e-3, 1e3))
 def test_numbers_that_are_cut_to_a_range_have_the_finest_step_that_fits(bits: int, clients: int, range: float) -> None:
-    fixed, after = FixedPointFor(bits, range, takes_local_noise=True).bind(replace(RANDOMISED, cohort=clients))
+    fixed, after = FixedPointFor(bits, range, takes_local_noise=True).bind(
+        replace(RANDOMISED, cohort=clients, noise=1e6)
+    )
     SecureSum(bits).bind(after)  # refuses what could overflow
     with pytest.raises(SpecError, match=f"needs {bits} bits and not {bits - 1}"):
         SecureSum(bits - 1).bind(after)

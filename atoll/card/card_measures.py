@@ -30,6 +30,7 @@ class Measured:
     membership: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # by seed, as audit.json has it
     leakage: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)  # of conditions
+    diverged: Mapping[str, frozenset[int]] = field(default_factory=dict)  # condition -> seeds of which nothing is left
 
     @property
     def higher(self) -> bool:
@@ -41,22 +42,32 @@ class Measured:
 
     @property
     def attacks(self) -> list[str]:
-        """The attacks that were run."""
-        return [name for name in self.records if name.startswith(ATTACK) and self.records[name]]
+        """The attacks that were run, in the card's order."""
+        known = [*self.titles, *self.records, *self.diverged]
+        return [name for name in dict.fromkeys(known) if name.startswith(ATTACK) and self.quality(name)]
 
     def quality(self, condition: str) -> BySeed:
-        """The metric at the end: on the test data, or the clients' mean where there is none."""
-        return {seed: last_value(record, self.metric.key) for seed, record in self.records.get(condition, {}).items()}
+        """The metric at the end: on the test data, or the clients' mean where there is none; NaN: it diverged."""
+        records = self.records.get(condition, {})
+        return self._whole(condition, {seed: last_value(r, self.metric.key) for seed, r in records.items()}, math.nan)
 
     def on_clients(self, condition: str) -> BySeed:
         """FedEval's effectiveness: the mean over clients of the metric on their own unseen examples, by examples."""
-        records = self.records.get(condition, {})
-        return {seed: value for seed, r in records.items() if (value := weighted_mean(r, self.metric.key)) is not None}
+        values = {s: weighted_mean(r, self.metric.key) for s, r in self.records.get(condition, {}).items()}
+        known = {seed: value for seed, value in values.items() if value is not None}
+        return self._whole(condition, known, math.nan) if known else {}
 
-    def chance(self, condition: str) -> BySeed:
-        """What guessing would reach."""
-        records = self.records.get(condition, {})
-        return {seed: chance_level(self.metric.key, r.run.get("label_counts")) for seed, r in records.items()}
+    def _whole(self, condition: str, values: BySeed, lost: float) -> BySeed:
+        """Values by seed, and `lost` where the run diverged."""
+        return dict(sorted({**values, **dict.fromkeys(self.diverged.get(condition, ()), lost)}.items()))
+
+    def chance(self) -> BySeed:
+        """What guessing would reach, whichever of its runs tells the labels."""
+        found: BySeed = {}
+        for by_seed in (self.own, *self.records.values()):
+            for seed, record in by_seed.items():
+                found.setdefault(seed, chance_level(self.metric.key, record.run.get("label_counts")))
+        return found
 
     def costs(self, condition: str, cost: str) -> BySeed:
         """What was spent until the target; inf where it was never reached, nothing where it was not counted."""
@@ -64,7 +75,8 @@ class Measured:
             seed: cost_to_reach(record, self.metric, self.target, cost)
             for seed, record in self.records.get(condition, {}).items()
         }
-        return {seed: value for seed, value in spent.items() if value is not None}
+        known = {seed: value for seed, value in spent.items() if value is not None}
+        return self._whole(condition, known, math.inf) if known else {}
 
     def spent(self, condition: str, cost: str) -> BySeed:
         """All that was spent."""

@@ -16,6 +16,7 @@ from atoll.report import (
     TextCell,
     TextRow,
     TextTable,
+    counted,
     gains_by_client,
     number_columns,
     row,
@@ -140,7 +141,7 @@ def _cost(costs: BySeed, spent: BySeed, cost: str) -> TextCell:
         return TextCell("not measured")
     never = sum(not math.isfinite(v) for v in costs.values())
     if never:
-        least = _plain({s: min(v, spent[s]) for s, v in costs.items()}, None, _UNITS[cost])
+        least = _plain({s: min(v, spent[s]) for s, v in costs.items() if s in spent}, None, _UNITS[cost])
         return TextCell(f"> {least.text}", remarks=(f"{never} of {len(costs)} seeds never",))
     return _plain(costs, None, _UNITS[cost])
 
@@ -242,6 +243,9 @@ def _cell(values: BySeed, metric: MetricInfo, sign: str = "") -> TextCell:
     if not values:
         return TextCell("not measured")
     found = t_interval(list(values.values()))
+    if found.diverged:
+        lost = sum(not math.isfinite(v) for v in values.values())
+        return TextCell("diverged", remarks=(f"{lost} of {counted(len(values), 'seed')}",) if len(values) > 1 else ())
     form: Callable[[float], str] = (
         (lambda x: f"{x * metric.scale:{sign}.1f}")
         if metric.percent

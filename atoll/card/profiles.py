@@ -56,14 +56,14 @@ def _effectiveness(m: Measured) -> list[ScorePart]:
 def kept(m: Measured, stressed: str, calm: str) -> BySeed:
     """What is left of the quality under a condition."""
     rule = partial(scores.retention, higher=m.higher)
-    return paired(rule, m.quality(stressed), m.quality(calm), m.chance("own"))
+    return paired(rule, m.quality(stressed), m.quality(calm), m.chance())
 
 
 def _robustness(m: Measured) -> list[ScorePart]:
     data = {name: kept(m, name, "iid") for name in ("own", "labels", "features")}
     faults = {name: kept(m, name, "own") for name in ("stragglers", "dropouts", "together", "by_data")}
     attacks = [kept(m, name, "own") for name in m.attacks]
-    common = [seed for seed in m.own if attacks and all(seed in one for one in attacks)]
+    common = [seed for seed in (attacks[0] if attacks else ()) if all(seed in one for one in attacks)]
     worst = {seed: min(one[seed] for one in attacks) for seed in common}
     return [
         ScorePart("data", "non-IID data", _mean_of(data), _why(m, "iid", *data)),

@@ -23,6 +23,8 @@ def effectiveness(federated: float, local: float, central: float, higher: bool =
     >>> effectiveness(2.0, 3.0, 1.0, higher=False), effectiveness(0.6, 0.6, 0.5)
     (0.5, 1.0)
     """
+    if not math.isfinite(federated):
+        return 0.0  # it diverged
     sign = 1.0 if higher else -1.0
     gained, way = sign * (federated - local), sign * (central - local)
     if way <= 0:

@@ -1,0 +1,101 @@
+"""Attacks on a card: what diverges, what is planted, and methods that cannot be attacked in the same ways."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.card import CardOptions, CardOutcome, CardPlan, plan_card, run_card
+from atoll.card.card_measures import Measured
+from atoll.card.card_tables import tables
+from atoll.card.profiles import PROFILES, ScorePart
+from atoll.card.score_card import score
+from atoll.report import TextTable
+
+STEEP: dict[str, Any] = {  # a search for the worst factor makes it overflow
+    "rounds": 12,
+    "data": "digits",
+    "partition": {"name": "iid", "clients": 10},
+    "task": {"model": {"name": "mlp", "widths": [16, 16]}},
+    "local": {"epochs": 1, "batch": 32},
+    "algorithm": {"name": "fedavg", "lr": 0.5},
+}
+
+
+def made(folder: Path, files: list[tuple[str, dict[str, Any]]], **options: Any) -> tuple[CardPlan, CardOutcome]:
+    asked = CardOptions(seeds=2, device="cpu", **options)
+    plan = plan_card(files, [], folder, asked)
+    return plan, run_card(plan, folder, asked, "Attacked")
+
+
+def measured(done: CardOutcome) -> dict[str, Measured]:
+    assert done.card is not None
+    return {m.method: m for m in done.card.measured}
+
+
+def part(done: CardOutcome, axis: str, name: str, method: str) -> ScorePart:
+    assert done.card is not None
+    return next(p for p in done.card.scores[method][axis].parts if p.name == name)
+
+
+def rows(done: CardOutcome, axis: str, title: str, dcs: bool = False) -> list[list[str]]:
+    assert done.card is not None
+    table: TextTable = next(t for t in tables(done.card, axis, dcs) if t.title == title)
+    return [[cell.inline for cell in row.filled] for row in table.rows]
+
+
+# What diverges.
+
+
+@pytest.fixture(scope="module")
+def steep_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("steep")
+
+
+@pytest.fixture(scope="module")
+def steep(steep_folder: Path) -> tuple[CardPlan, CardOutcome]:
+    return made(steep_folder, [("steep", STEEP)], attacks=("label_flip", "ipm_search"))
+
+
+def test_an_attack_that_makes_a_run_diverge_is_the_worst_one_and_leaves_nothing(
+    steep: tuple[CardPlan, CardOutcome],
+) -> None:
+    _, done = steep
+    found = measured(done)["steep"]
+    assert found.diverged["attack-ipm_search"]
+    worst = part(done, "robustness", "attacks", "steep")
+    assert set(worst.by_seed) == {0, 1}, "a seed is not left out because its run broke off"
+    assert all(worst.by_seed[seed] == 0.0 for seed in found.diverged["attack-ipm_search"])
+    line = next(line for line in rows(done, "robustness", "Under stress") if "ipm search" in line[0])
+    assert "diverged" in line[1]
+    assert done.card is not None
+    assert any("diverged" in words for words in done.card.left_out)
+    assert not any("failed" in words for words in done.card.left_out)
+
+
+def test_what_diverged_is_not_run_again(steep: tuple[CardPlan, CardOutcome], steep_folder: Path) -> None:
+    plan, done = steep
+    times = {p: p.stat().st_mtime_ns for p in steep_folder.glob("cells/*/run.json")}
+    again = run_card(plan, steep_folder, CardOptions(seeds=2, device="cpu", attacks=("label_flip", "ipm_search")), "")
+    assert {p: p.stat().st_mtime_ns for p in steep_folder.glob("cells/*/run.json")} == times
+    assert part(again, "robustness", "attacks", "steep") == part(done, "robustness", "attacks", "steep")
+
+
+@pytest.mark.parametrize("condition", ["labels", "dropouts", "own"])
+def test_data_and_faults_that_make_a_run_diverge_leave_nothing_too(
+    steep: tuple[CardPlan, CardOutcome], condition: str
+) -> None:
+    one = measured(steep[1])["steep"]
+    kept = {seed: record for seed, record in one.records[condition].items() if seed != 0}
+    broken = replace(one, records={**one.records, condition: kept}, diverged={condition: frozenset({0})})
+    scored = score("", PROFILES["atoll"], [broken], (0, 1)).scores["steep"]
+    stressed = next(
+        p for p in scored["robustness"].parts if p.name == ("faults" if condition == "dropouts" else "data")
+    )
+    before = part(steep[1], "robustness", stressed.name, "steep")
+    assert stressed.by_seed[0] < before.by_seed[0]
+    assert stressed.by_seed[1] == before.by_seed[1]
+    if condition == "own":
+        assert scored["effectiveness"].by_seed[0] == 0.0
+        assert scored["efficiency"].by_seed[0] == 0.0

@@ -31,6 +31,7 @@ class Measured:
     leakage: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)  # of conditions
     diverged: Mapping[str, frozenset[int]] = field(default_factory=dict)  # condition -> seeds of which nothing is left
+    clean: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # attack -> what it would get without it
 
     @property
     def higher(self) -> bool:
@@ -45,6 +46,16 @@ class Measured:
         """The attacks that were run, in the card's order."""
         known = [*self.titles, *self.records, *self.diverged]
         return [name for name in dict.fromkeys(known) if name.startswith(ATTACK) and self.quality(name)]
+
+    def success(self, condition: str) -> BySeed:
+        """What share of its probe an attack gets; nothing of one that wants no class."""
+        outcomes = {seed: record.attack for seed, record in self.records.get(condition, {}).items()}
+        return {seed: one.success for seed, one in outcomes.items() if one and math.isfinite(one.success)}
+
+    def planted(self, condition: str) -> BySeed:
+        """An attack's success above that on the model without it."""
+        clean = self.clean.get(condition, {})
+        return {seed: max(0.0, s - clean.get(seed, 0.0)) for seed, s in self.success(condition).items()}
 
     def quality(self, condition: str) -> BySeed:
         """The metric at the end: on the test data, or the clients' mean where there is none; NaN: it diverged."""

@@ -21,7 +21,7 @@ FORMULAS = {
     "effectiveness": "(F − L) / (C − L), cut to 0 and 1: F the method, L every client alone, C pooled data, at the "
     "same seed, on clients' unseen examples.",
     "robustness": "The mean of: what is kept above chance under non-IID data, of IID data's; under faults, of the "
-    "method's own; and under the worst attack.",
+    "method's own; and under the worst attack, or 1 − its success above that without it if that is less.",
     "efficiency": "The mean over rounds, bytes and virtual seconds to the target of 1 / (1 + cost / FedSGD's cost).",
     "privacy": "The mean of: security level / 3; 2 (1 − delta) / (e^epsilon + 1) of a guarantee that holds, 0 without "
     "one; 1 − (2 AUC − 1) of a membership attack; 1 − the share of inputs that reconstruction identifies.",

@@ -99,7 +99,7 @@ def _robustness(card: ScoreCard) -> list[TextTable]:
     first = card.measured[0]
     heads = [*text_columns("condition")]
     for m in card.measured:
-        heads += [*number_columns(card.metric.unit, "kept", group=m.method)]
+        heads += [*number_columns(card.metric.unit, "kept", "success (%)", group=m.method)]
     conditions = [name for name in first.titles if name not in ("local", "central", "fedsgd")]
     rows = [
         row(first.titles[name], *(c for m in card.measured for c in _condition(m, name, card.metric)))
@@ -107,18 +107,20 @@ def _robustness(card: ScoreCard) -> list[TextTable]:
     ]
     notes = (
         f"{card.metric.title} on the test data. Kept: what is left of it above chance, of IID data's for "
-        "conditions of the data, else of the method as its file has it; 1.00 is all.",
+        "conditions of the data, else of the method as its file has it; 1.00 is all. Success: the share of test "
+        "examples that get the class which an attack wants; what is above that of the model without it counts against "
+        "the method.",
     )
     return [TextTable(tuple(heads), tuple(rows), "Under stress", notes, style="wide")]
 
 
-def _condition(m: Measured, name: str, metric: MetricInfo) -> tuple[TextCell, TextCell]:
+def _condition(m: Measured, name: str, metric: MetricInfo) -> tuple[TextCell, TextCell, TextCell]:
     values = m.quality(name)
     if not values:
-        return TextCell("not measured", hint=m.missing.get(name, "")), TextCell(MISSING)
+        return TextCell("not measured", hint=m.missing.get(name, "")), TextCell(MISSING), TextCell(MISSING)
     calm = "iid" if name in ("own", "labels", "features", "iid") else "own"
     share = kept(m, name, calm)
-    return _cell(values, metric), _plain(share, "{:.2f}")
+    return _cell(values, metric), _plain(share, "{:.2f}"), _plain(m.success(name), "{:.1f}", 100.0)
 
 
 def _efficiency(card: ScoreCard) -> list[TextTable]:
@@ -222,7 +224,7 @@ def capability_table(card: ScoreCard) -> TextTable | None:
     by_type: dict[str, list[list[float]]] = {m.method: [[], []] for m in card.measured}
     for m in card.measured:
         for name in m.attacks:
-            values = paired(lambda s, c: capability(max(0.0, c - s), 0.0, s, c), m.quality(name), m.quality("own"))
+            values = capabilities(m, name)
             by_type[m.method][0] += values.values()
             rows.append(row(m.method, m.titles.get(name, name), _plain(values, "{:.3f}")))
         auc = {seed: float(a["auc"]) for seed, a in m.membership.items()}
@@ -232,10 +234,23 @@ def capability_table(card: ScoreCard) -> TextTable | None:
             rows.append(row(m.method, "membership", _plain(values, "{:.3f}")))
     rows += [row(name, "all, mean over types", f"{comprehensive(found):.3f}") for name, found in by_type.items()]
     notes = (
-        "VFLAIR's defence capability score with beta 1/2. An untargeted attack reaches what the metric loses, and 0 is "
-        "ideal; membership reaches its AUC, and 0.5 is ideal; the main task's ideal is the method without attack.",
+        "VFLAIR's defence capability score with beta 1/2. An attack that wants a class reaches its success, and what "
+        "the model without it gives is ideal; any other reaches what the metric loses, and 0 is ideal; membership "
+        "reaches its AUC, and 0.5 is ideal; the main task's ideal is the method without attack.",
     )
     return TextTable((*text_columns("method", "attack"), *number_columns("DCS")), tuple(rows), "Capability", notes)
+
+
+def capabilities(m: Measured, attack: str) -> BySeed:
+    """Of one attack by seed: it reaches its success, beside what a clean model gives it, or what the metric loses."""
+    success, clean = m.success(attack), m.clean.get(attack, {})
+    found: BySeed = {}
+    for seed, (reached, calm) in paired(lambda s, c: (s, c), m.quality(attack), m.quality("own")).items():
+        reached = reached if math.isfinite(reached) else 0.0  # it diverged
+        lost = max(0.0, calm - reached)
+        got, ideal = (success[seed], clean.get(seed, 0.0)) if seed in success else (lost, 0.0)
+        found[seed] = capability(max(got, ideal), ideal, reached, calm)
+    return found
 
 
 def _cell(values: BySeed, metric: MetricInfo, sign: str = "") -> TextCell:

@@ -161,7 +161,18 @@ def _measured(
         {s: x for s, x in leaks.items() if x is not None},
         titles,
         diverged,
+        _clean_rates(mine, device),
     )
+
+
+def _clean_rates(mine: Mapping[str, Mapping[int, Record]], device: Device) -> dict[str, dict[int, float]]:
+    """What attacks that want a class get from the method without them, by condition and seed."""
+    found: dict[str, dict[int, float]] = {}
+    for name, by_seed in mine.items():
+        for seed, record in by_seed.items():
+            if seed in mine.get("own", {}) and record.attack is not None and math.isfinite(record.attack.success):
+                found.setdefault(name, {})[seed] = attacks.clean_rate(mine["own"][seed], record, device)
+    return found
 
 
 def _is_own(job: Any, method: Method) -> bool:

@@ -59,10 +59,16 @@ def kept(m: Measured, stressed: str, calm: str) -> BySeed:
     return paired(rule, m.quality(stressed), m.quality(calm), m.chance())
 
 
+def withstood(m: Measured, attack: str) -> BySeed:
+    """What an attack leaves: of the quality, and of what it wants if that is a class."""
+    planted = m.planted(attack)
+    return {seed: scores.resisted(share, planted.get(seed, 0.0)) for seed, share in kept(m, attack, "own").items()}
+
+
 def _robustness(m: Measured) -> list[ScorePart]:
     data = {name: kept(m, name, "iid") for name in ("own", "labels", "features")}
     faults = {name: kept(m, name, "own") for name in ("stragglers", "dropouts", "together", "by_data")}
-    attacks = [kept(m, name, "own") for name in m.attacks]
+    attacks = [withstood(m, name) for name in m.attacks]
     common = [seed for seed in (attacks[0] if attacks else ()) if all(seed in one for one in attacks)]
     worst = {seed: min(one[seed] for one in attacks) for seed in common}
     return [

@@ -49,6 +49,17 @@ def retention(stressed: float, calm: float, chance: float, higher: bool = True) 
     return _share((stressed - chance) / (calm - chance)) if calm > chance else float(stressed >= calm)
 
 
+def resisted(retained: float, planted: float) -> float:
+    """min(R, 1 - P): what of the quality an attack leaves, and what it did not get of the class it wants.
+
+    P is its success above that on a model without the attack; 0 for an attack that wants no class.
+
+    >>> resisted(0.95, 0.0), round(resisted(0.95, 0.9), 6)
+    (0.95, 0.1)
+    """
+    return min(retained, 1.0 - _share(planted))
+
+
 def chance_level(metric: str, label_counts: Sequence[Sequence[int]] | None) -> float:
     """What a model that has learned nothing reaches: the largest class for accuracy, 1/2 for AUROC, else 0.
 

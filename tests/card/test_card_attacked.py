@@ -1,5 +1,6 @@
 """Attacks on a card: what diverges, what is planted, and methods that cannot be attacked in the same ways."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ import pytest
 from atoll.card import CardOptions, CardOutcome, CardPlan, plan_card, run_card
 from atoll.card.card_measures import Measured
 from atoll.card.card_tables import tables
-from atoll.card.profiles import PROFILES, ScorePart
+from atoll.card.profiles import PROFILES, ScorePart, kept
 from atoll.card.score_card import score
-from atoll.report import TextTable
+from atoll.report import MISSING, TextTable
 
 STEEP: dict[str, Any] = {  # a search for the worst factor makes it overflow
     "rounds": 12,
@@ -99,3 +100,56 @@ def test_data_and_faults_that_make_a_run_diverge_leave_nothing_too(
     if condition == "own":
         assert scored["effectiveness"].by_seed[0] == 0.0
         assert scored["efficiency"].by_seed[0] == 0.0
+
+
+# What is planted.
+
+QUIET: dict[str, Any] = {  # a backdoor that leaves accuracy alone
+    **STEEP,
+    "rounds": 10,
+    "task": {"model": {"name": "mlp", "widths": [32]}},
+    "local": {"epochs": 2, "batch": 16},
+    "algorithm": {"name": "fedavg", "lr": 0.2},
+}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> CardOutcome:
+    return made(tmp_path_factory.mktemp("planted"), [("quiet", QUIET)], attacks=("backdoor", "zero"))[1]
+
+
+def test_a_backdoor_that_works_leaves_little_robustness_however_high_the_accuracy(planted: CardOutcome) -> None:
+    one = measured(planted)["quiet"]
+    success = {seed: record.attack.success for seed, record in one.records["attack-backdoor"].items() if record.attack}
+    assert min(success.values()) > 0.8
+    assert min(kept(one, "attack-backdoor", "own").values()) > 0.8
+    worst = part(planted, "robustness", "attacks", "quiet")
+    assert worst.by_seed == {
+        seed: pytest.approx(1 - (success[seed] - one.clean["attack-backdoor"][seed])) for seed in success
+    }
+
+
+def test_what_an_attack_wants_is_counted_above_what_a_clean_model_gives_it(planted: CardOutcome) -> None:
+    one = measured(planted)["quiet"]
+    assert all(0.0 <= rate < 0.3 for rate in one.clean["attack-backdoor"].values())
+    assert "attack-zero" not in one.clean, "an attack that wants no class has no success"
+    assert one.planted("attack-zero") == {}
+
+
+def test_the_table_under_stress_shows_success(planted: CardOutcome) -> None:
+    lines = {line[0]: line for line in rows(planted, "robustness", "Under stress")}
+    assert len(lines["attack: backdoor by 20%"]) == 4
+    assert float(lines["attack: backdoor by 20%"][3].split()[0]) > 80
+    assert lines["attack: zero by 20%"][3] == MISSING
+
+
+def test_the_capability_score_of_a_backdoor_is_of_its_success(planted: CardOutcome) -> None:
+    one = measured(planted)["quiet"]
+    line = next(line for line in rows(planted, "robustness", "Capability", dcs=True) if "backdoor" in line[1])
+    by_hand = []
+    for seed, record in one.records["attack-backdoor"].items():
+        assert record.attack is not None
+        apart = record.attack.success - one.clean["attack-backdoor"][seed]
+        lost = one.quality("attack-backdoor")[seed] - one.quality("own")[seed]
+        by_hand.append(1 / (1 + math.sqrt(0.5 * apart**2 + 0.5 * lost**2)))
+    assert float(line[2].split()[0]) == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-3)

@@ -241,6 +241,7 @@ def test_gtg_of_an_algorithm_with_state_at_the_server_still_shares_out_everythin
     [
         ({"transform": [{"name": "clip_l2", "max_norm": 1.0}]}, ContributionOptions("gtg"), "--method tmc"),
         ({"reducer": "median"}, ContributionOptions("gtg"), "means of updates"),
+        ({"attack": {"name": "sign_flip", "share": 0.25}}, ContributionOptions("gtg"), "attack: sign_flip makes up"),
         ({"partition": {"name": "iid", "clients": 40}}, ContributionOptions("exact"), "Use tmc or gtg"),
         ({"cohort": {"name": "poisson", "probability": 0.5}}, ContributionOptions("loo"), "cohort.name"),
         ({}, ContributionOptions("gtg", metric="acuracy"), "Metrics: "),

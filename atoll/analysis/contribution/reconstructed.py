@@ -53,6 +53,11 @@ def check_reconstructible(experiment: Experiment, setup: Setup) -> None:
         problems.append("reducer: gtg makes means of updates; another reducer is another game. Use --method tmc.")
     if experiment.round["name"] != "central" or experiment.server is not None:
         problems.append("round: gtg needs one server that averages. Use --method tmc.")
+    if setup.attack is not None and setup.attack.attack.crafts:
+        problems.append(
+            f"attack: {setup.attack.name} makes up updates, and gtg reads what clients trained: its coalitions would "
+            "be of another training than the one they share out. Use --method tmc, or an attack on data (label_flip)."
+        )
     traits = setup.algorithm.traits()
     if traits.partial or traits.pooled:
         problems.append("algorithm: no whole model stands at a server that clients contribute to.")

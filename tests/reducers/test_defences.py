@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Info, Reducer, Stack, Update
+from atoll.core import AdversaryView, Attack, Info, Reducer, Stack, Update
 from atoll.errors import ConfigError
-from atoll.reducers import REDUCERS, Mean, Median
+from atoll.reducers import REDUCERS, Attacked, Mean, Median
 from tests.support import defence_oracles as oracles
 
 KEY = rng.key("defend")
@@ -287,6 +287,39 @@ def test_numbers_whose_squares_are_no_floats_do_not_blind_it(name: str, options:
     x = attacked(12, 1, "together")
     x[0] *= 1e25
     assert moved(reducer, x, 1) < 20
+
+
+@dataclass(frozen=True)
+class NoNumber(Attack):
+    """Sends what is no number, in one place of its update only."""
+
+    value: float = float("inf")
+
+    def craft(self, seen: AdversaryView, state: Any, key: Tensor) -> tuple[Tensor, Any]:
+        rows = seen.own.clone()
+        rows[:, D // 2] = self.value
+        return rows, state
+
+
+BOUNDED = [("norm_clipping", {"max_norm": 2.0}), ("centred_clipping", {"radius": 2.0}), ("fltrust", {})]
+TRICKED = [*LIMITS, *BOUNDED, ("robust_lr", {}), ("foolsgold", {"population": 12}), ("mean", {})]
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize(("name", "options"), TRICKED)
+def test_what_is_no_number_is_left_out_by_every_server(name: str, options: dict[str, Any], value: float) -> None:
+    reducer: Reducer[Any] = REDUCERS[name](**options)
+    x = rows(12)
+    liars = max(1, reducer.tolerates(12))
+    attacked_one = Attacked(reducer, NoNumber(value=value), torch.arange(12) < liars)
+    state = attacked_one.init(tree.rows(stacked(x).updates.value, 0))
+    if reducer.needs_root():
+        state = {**state, "root": tree.rows(stacked(x[liars:].mean(0)[None]).updates.value, 0)}
+    total, _, said = attacked_one.finish(stacked(x), state, KEY)
+    found, honest = flat(total.mean()), x[liars:]
+    assert found.isfinite().all()
+    assert float((found - honest.mean(0)).norm()) < 20
+    assert said["attack"]["not_finite"].tolist() == list(range(liars))
 
 
 def test_one_liar_that_is_like_nobody_breaks_foolsgold_and_many_that_are_alike_do_not() -> None:

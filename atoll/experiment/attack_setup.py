@@ -154,6 +154,15 @@ def _check_place(experiment: Experiment, attack: Attack, algorithm: Algorithm, r
         )
 
 
+def check_sent(plan: AttackPlan | None, like: Tree, algorithm: str) -> None:
+    """Refuse to make up updates where an update, `like` these zeros, holds nothing."""
+    if plan is not None and plan.attack.crafts and not any(x.is_floating_point() for x in tree.leaves(like)):
+        raise ConfigError(
+            f"attack.name: {plan.name} makes up updates, and clients of {algorithm} send nothing. Use an attack on data "
+            "(label_flip), or an algorithm with a server (fedavg)."
+        )
+
+
 def _poisoned(plan: AttackPlan, dataset: Dataset, training: Partition, key: Tensor) -> AttackPlan:
     """The rows that attackers train on in place of theirs, and the probe of the test data."""
     if dataset.kind != "classification":

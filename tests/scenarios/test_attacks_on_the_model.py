@@ -223,6 +223,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"attack": {"name": "zero", "share": 0.5}, "algorithm": {"name": "centralised", "lr": 0.1}},
         "no clients to attack it",
     ),
+    "nothing is sent": (
+        {"attack": {"name": "zero", "share": 0.5}, "algorithm": {"name": "local", "lr": 0.1}},
+        "clients of local send nothing",
+    ),
     "gossip": ({"attack": {"name": "alie", "share": 0.5}, "round": "gossip"}, "neighbours mix models"),
     "secure": (
         {"attack": {"name": "min_max", "share": 0.5}, "secure": {"protocol": "secagg"}, "transform": CLIPPED},

@@ -158,8 +158,8 @@ def check_sent(plan: AttackPlan | None, like: Tree, algorithm: str) -> None:
     """Refuse to make up updates where an update, `like` these zeros, holds nothing."""
     if plan is not None and plan.attack.crafts and not any(x.is_floating_point() for x in tree.leaves(like)):
         raise ConfigError(
-            f"attack.name: {plan.name} makes up updates, and clients of {algorithm} send nothing. Use an attack on data "
-            "(label_flip), or an algorithm with a server (fedavg)."
+            f"attack.name: {plan.name} makes up updates, and clients of {algorithm} send nothing. Use an attack on "
+            "data (label_flip), or an algorithm with a server (fedavg)."
         )
 
 

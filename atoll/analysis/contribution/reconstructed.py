@@ -68,9 +68,16 @@ def check_reconstructible(experiment: Experiment, setup: Setup) -> None:
 
 
 @contextmanager
-def recorded_rounds(experiment: Experiment, device: Device) -> Iterator[tuple[RunLoop, Iterator[RecordedRound]]]:
-    """The run, played round by round; every round with what its clients sent."""
-    setup = set_up(experiment, device)
+def recorded_rounds(
+    experiment: Experiment, device: Device, clients: Setup | None = None
+) -> Iterator[tuple[RunLoop, Iterator[RecordedRound]]]:
+    """The run, played round by round; every round with what its clients sent.
+
+    With the `clients` of another seed's setup, and its data, where it is given.
+    """
+    partition = None if clients is None else clients.partition
+    dataset = None if partition is None or partition.noise is not None else clients.dataset  # type: ignore[union-attr]
+    setup = set_up(experiment, device, dataset, partition)
     check_reconstructible(experiment, setup)
     with tempfile.TemporaryDirectory(prefix="atoll-rounds-") as place, torch.random.fork_rng():
         folder = RunFolder(Path(place) / "run")

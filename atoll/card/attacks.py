@@ -6,6 +6,7 @@ What cannot be done to a run is `not measured` with its reason; nothing here rai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,10 @@ def check_attacks(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def attacked(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The experiment with a share of its clients attacking."""
-    return {**raw, KEY: {"name": name, "share": SHARE}}
+def attacked(raw: Mapping[str, Any], name: str, blind: bool = False) -> dict[str, Any]:
+    """The experiment with a share of its clients attacking; `blind` ones see each other's updates at most."""
+    seeing = {"sees": "colluders"} if blind and any(f.name == "sees" for f in fields(ATTACKS[name])) else {}
+    return {**raw, KEY: {"name": name, "share": SHARE, **seeing}}
 
 
 def membership(record: Record, device: Device = "auto") -> tuple[Mapping[str, Any] | None, str]:

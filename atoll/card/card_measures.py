@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,17 @@ class Measured:
         known = {seed: value for seed, value in values.items() if value is not None}
         return self._whole(condition, known, math.nan) if known else {}
 
+    def seeds(self, condition: str) -> frozenset[int]:
+        """At which it is known what becomes of the method there."""
+        return frozenset(self.records.get(condition, ())) | self.diverged.get(condition, frozenset())
+
+    def only(self, conditions: Mapping[str, frozenset[int]]) -> Measured:
+        """Nothing but these conditions at these seeds."""
+        nobody = frozenset[int]()
+        records = {n: {s: r for s, r in b.items() if s in conditions.get(n, nobody)} for n, b in self.records.items()}
+        diverged = {name: seeds & conditions.get(name, nobody) for name, seeds in self.diverged.items()}
+        return replace(self, records={n: b for n, b in records.items() if b}, diverged=diverged)
+
     def _whole(self, condition: str, values: BySeed, lost: float) -> BySeed:
         """Values by seed, and `lost` where the run diverged."""
         return dict(sorted({**values, **dict.fromkeys(self.diverged.get(condition, ()), lost)}.items()))
@@ -124,6 +135,28 @@ class Measured:
         """The strongest that holds."""
         held = [claim for claim in self.claims if claim.holds and claim.epsilon is not None]
         return min(held, key=lambda claim: claim.epsilon or 0.0, default=None)
+
+
+def shared(measured: Sequence[Measured]) -> tuple[Measured, ...]:
+    """What every method has: a condition, or a seed of one, that one method lacks is taken from all."""
+    names = dict.fromkeys(name for m in measured for name in (*m.records, *m.diverged))
+    common = {name: frozenset.intersection(*(m.seeds(name) for m in measured)) for name in names}
+    return tuple(m.only(common) for m in measured)
+
+
+def unshared(measured: Sequence[Measured]) -> list[str]:
+    """What some methods have and others do not, in words, and why."""
+    words = []
+    titles = {name: title for m in measured for name, title in m.titles.items()}
+    for name, title in titles.items():
+        have = {m.method: m.seeds(name) for m in measured}
+        whole, common = frozenset.union(*have.values()), frozenset.intersection(*have.values())
+        lacking = [m for m in measured if have[m.method] < whole]
+        if whole != common:
+            seeds = "" if not common else f" at seeds {', '.join(map(str, sorted(whole - common)))}"
+            why = "; ".join(f"{m.method}: {m.missing.get(name, 'was not run there')}" for m in lacking)
+            words.append(f"Not in the scores, since not every method has it: {title}{seeds} ({why}).")
+    return words
 
 
 def last_value(record: Record, key: str) -> float:

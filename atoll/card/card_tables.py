@@ -96,14 +96,13 @@ def _effectiveness(card: ScoreCard) -> list[TextTable]:
 
 
 def _robustness(card: ScoreCard) -> list[TextTable]:
-    first = card.measured[0]
+    titles = {name: title for m in card.measured for name, title in m.titles.items()}
     heads = [*text_columns("condition")]
     for m in card.measured:
         heads += [*number_columns(card.metric.unit, "kept", "success (%)", group=m.method)]
-    conditions = [name for name in first.titles if name not in ("local", "central", "fedsgd")]
+    conditions = [name for name in titles if name not in ("local", "central", "fedsgd")]
     rows = [
-        row(first.titles[name], *(c for m in card.measured for c in _condition(m, name, card.metric)))
-        for name in conditions
+        row(titles[name], *(c for m in card.measured for c in _condition(m, name, card.metric))) for name in conditions
     ]
     notes = (
         f"{card.metric.title} on the test data. Kept: what is left of it above chance, of IID data's for "
@@ -222,23 +221,29 @@ def capability_table(card: ScoreCard) -> TextTable | None:
     """VFLAIR's score of every attack that was measured, and its mean over types."""
     rows: list[TextRow] = []
     by_type: dict[str, list[list[float]]] = {m.method: [[], []] for m in card.measured}
-    for m in card.measured:
+    everywhere = all(m.membership for m in card.measured)
+    for m, alike in zip(card.measured, card.alike, strict=True):
         for name in m.attacks:
             values = capabilities(m, name)
-            by_type[m.method][0] += values.values()
+            by_type[m.method][0] += capabilities(alike, name).values()
             rows.append(row(m.method, m.titles.get(name, name), _plain(values, "{:.3f}")))
-        auc = {seed: float(a["auc"]) for seed, a in m.membership.items()}
-        values = paired(lambda a, q: capability(a, 0.5, q, q), auc, m.quality("own"))
+        values = _membership_capability(m)
         if values:
-            by_type[m.method][1] += values.values()
+            by_type[m.method][1] += _membership_capability(alike).values() if everywhere else ()
             rows.append(row(m.method, "membership", _plain(values, "{:.3f}")))
     rows += [row(name, "all, mean over types", f"{comprehensive(found):.3f}") for name, found in by_type.items()]
     notes = (
         "VFLAIR's defence capability score with beta 1/2. An attack that wants a class reaches its success, and what "
         "the model without it gives is ideal; any other reaches what the metric loses, and 0 is ideal; membership "
-        "reaches its AUC, and 0.5 is ideal; the main task's ideal is the method without attack.",
+        "reaches its AUC, and 0.5 is ideal; the main task's ideal is the method without attack. The mean is over "
+        "attacks that every method has.",
     )
     return TextTable((*text_columns("method", "attack"), *number_columns("DCS")), tuple(rows), "Capability", notes)
+
+
+def _membership_capability(m: Measured) -> BySeed:
+    auc = {seed: float(a["auc"]) for seed, a in m.membership.items()}
+    return paired(lambda a, q: capability(a, 0.5, q, q), auc, m.quality("own"))
 
 
 def capabilities(m: Measured, attack: str) -> BySeed:

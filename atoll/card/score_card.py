@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from atoll.card.card_measures import BySeed, Measured
+from atoll.card.card_measures import BySeed, Measured, shared, unshared
 from atoll.card.profiles import ScorePart, ScoreProfile
 from atoll.card.scores import AXES, by_seed_mean
 from atoll.report import MetricInfo
 from atoll.stats import Estimate, t_interval
+
+Parts = Mapping[str, Mapping[str, tuple[ScorePart, ...]]]  # method -> axis -> parts
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class ScoreCard:
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     command: str = ""
+    alike: tuple[Measured, ...] = ()  # the same methods, with what all of them have: what is scored
 
     @property
     def methods(self) -> list[str]:
@@ -58,14 +61,42 @@ class ScoreCard:
 def score(
     title: str, profile: ScoreProfile, measured: Sequence[Measured], seeds: Sequence[int], **more: Any
 ) -> ScoreCard:
-    """Score what was measured."""
-    by_method = {m.method: {axis: tuple(profile.rules[axis](m)) for axis in profile.rules} for m in measured}
+    """Score what was measured, every method on what all of them have."""
+    alike = shared(measured)
+    by_method = {m.method: {axis: tuple(profile.rules[axis](m)) for axis in profile.rules} for m in alike}
+    by_method = _same_seeds(by_method)
     counted = {axis: _everywhere([parts[axis] for parts in by_method.values()]) for axis in profile.rules}
     scores = {
         name: {axis: _axis(axis, parts.get(axis, ()), counted.get(axis, ()), profile) for axis in AXES}
         for name, parts in by_method.items()
     }
-    return ScoreCard(title, profile, measured[0].metric, tuple(measured), scores, tuple(seeds), **more)
+    left_out = tuple(dict.fromkeys((*more.pop("left_out", ()), *unshared(measured))))
+    return ScoreCard(
+        title,
+        profile,
+        measured[0].metric,
+        tuple(measured),
+        scores,
+        tuple(seeds),
+        left_out=left_out,
+        alike=alike,
+        **more,
+    )
+
+
+def _same_seeds(by_method: Parts) -> Parts:
+    """Every part at those seeds that all methods have it at, where all have it at some."""
+    found: dict[str, dict[str, tuple[ScorePart, ...]]] = {name: {} for name in by_method}
+    for name, axes in by_method.items():
+        for axis, parts in axes.items():
+            found[name][axis] = tuple(_cut(part, [other[axis] for other in by_method.values()]) for part in parts)
+    return found
+
+
+def _cut(part: ScorePart, of_all: Sequence[Sequence[ScorePart]]) -> ScorePart:
+    others = [p.by_seed for parts in of_all for p in parts if p.name == part.name and p.measured]
+    common = {seed: value for seed, value in part.by_seed.items() if all(seed in other for other in others)}
+    return replace(part, by_seed=common) if common else part
 
 
 def rescored(card: ScoreCard, profile: ScoreProfile) -> ScoreCard:

@@ -9,8 +9,8 @@ import pytest
 
 from atoll.card import CardOptions, CardOutcome, CardPlan, plan_card, run_card
 from atoll.card.card_measures import Measured
-from atoll.card.card_tables import tables
-from atoll.card.profiles import PROFILES, ScorePart, kept
+from atoll.card.card_tables import capabilities, tables
+from atoll.card.profiles import PROFILES, ScorePart, kept, withstood
 from atoll.card.score_card import score
 from atoll.report import MISSING, TextTable
 
@@ -153,3 +153,64 @@ def test_the_capability_score_of_a_backdoor_is_of_its_success(planted: CardOutco
         lost = one.quality("attack-backdoor")[seed] - one.quality("own")[seed]
         by_hand.append(1 / (1 + math.sqrt(0.5 * apart**2 + 0.5 * lost**2)))
     assert float(line[2].split()[0]) == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-3)
+
+
+# Methods that cannot all be attacked in the same ways.
+
+CLIPPED: dict[str, Any] = {"transform": ["equal_weights", {"name": "clip_l2", "max_norm": 5.0}]}
+SECRET: dict[str, Any] = {**QUIET, **CLIPPED, "secure": {"protocol": "secagg", "mode": "cost"}}
+
+
+def without(one: Measured, condition: str, seeds: set[int]) -> Measured:
+    left = {seed: r for seed, r in one.records[condition].items() if seed not in seeds}
+    return replace(one, records={**one.records, condition: left}, missing={**one.missing, condition: "it was late"})
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> CardOutcome:
+    files = [("open", {**QUIET, "rounds": 4}), ("secret", {**SECRET, "rounds": 4})]
+    return made(tmp_path_factory.mktemp("two"), files, attacks=("ipm", "sign_flip", "mimic"))[1]
+
+
+def test_attacks_that_a_secure_sum_hides_others_from_are_tried_without_that_on_all_methods(two: CardOutcome) -> None:
+    for one in measured(two).values():
+        experiments = [r.experiment["attack"] for r in one.records["attack-ipm"].values()]
+        assert [e["sees"] for e in experiments] == ["colluders", "colluders"]
+
+
+def test_a_condition_that_one_method_lacks_counts_for_none(two: CardOutcome) -> None:
+    assert "attack-mimic" in measured(two)["open"].records
+    assert "attack-mimic" not in measured(two)["secret"].records
+    worst = {name: part(two, "robustness", "attacks", name).by_seed for name in ("open", "secret")}
+    for name, one in measured(two).items():
+        both = [withstood(one, f"attack-{attack}") for attack in ("ipm", "sign_flip")]
+        assert worst[name] == {seed: min(by[seed] for by in both) for seed in (0, 1)}
+    assert two.card is not None
+    assert any("Not in the scores" in words and "mimic" in words for words in two.card.left_out)
+
+
+def test_what_a_budget_cut_off_is_left_out_for_all_seed_by_seed(planted: CardOutcome) -> None:
+    whole = measured(planted)["quiet"]
+    cut = replace(without(whole, "together", {0, 1}), method="cut")
+    cut = without(without(cut, "attack-backdoor", {1}), "labels", {1})
+    scored = score("", PROFILES["atoll"], [whole, cut], (0, 1))
+    parts = {m: {p.name: p.by_seed for p in scored.scores[m]["robustness"].parts} for m in ("quiet", "cut")}
+    assert parts["quiet"] == parts["cut"], "the same runs, so the same score, whatever was cut off"
+    assert set(parts["cut"]["attacks"]) == {0}
+    assert any("correlation" in words and "it was late" in words for words in scored.left_out)
+
+
+def test_capability_over_all_attacks_is_over_those_that_every_method_has(two: CardOutcome) -> None:
+    lines = rows(two, "robustness", "Capability", dcs=True)
+    for name, one in measured(two).items():
+        shared = [v for attack in ("ipm", "sign_flip") for v in capabilities(one, f"attack-{attack}").values()]
+        member = [float(line[2].split()[0]) for line in lines if line[:2] == [name, "membership"]]
+        whole = next(float(line[2]) for line in lines if line[0] == name and line[1].startswith("all"))
+        assert whole == pytest.approx((sum(shared) / len(shared) + member[0]) / 2, abs=2e-3)
+
+
+def test_a_file_with_an_attack_of_its_own_says_where_it_stands(tmp_path: Path) -> None:
+    plan = plan_card(
+        [("mine", {**QUIET, "attack": {"name": "zero", "share": 0.2}})], [], tmp_path, CardOptions(seeds=1)
+    )
+    assert any("its own [attack] (zero)" in note for note in plan.methods[0].notes)

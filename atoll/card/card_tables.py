@@ -218,7 +218,12 @@ def _alone(m: Measured) -> list:  # type: ignore[type-arg]
 
 
 def capability_table(card: ScoreCard) -> TextTable | None:
-    """VFLAIR's score of every attack that was measured, and its mean over types."""
+    """VFLAIR's score of every attack that was measured, and its mean over types; of metrics that are shares."""
+    heads = (*text_columns("method", "attack"), *number_columns("DCS"))
+    if not card.metric.share:
+        why = f"The score adds squares of shares, and {card.metric.title} is no share."
+        nothing = tuple(row(m, "all, mean over types", TextCell("not measured", hint=why)) for m in card.methods)
+        return TextTable(heads, nothing, "Capability", (why,))
     rows: list[TextRow] = []
     by_type: dict[str, list[list[float]]] = {m.method: [[], []] for m in card.measured}
     everywhere = all(m.membership for m in card.measured)
@@ -238,7 +243,7 @@ def capability_table(card: ScoreCard) -> TextTable | None:
         "reaches its AUC, and 0.5 is ideal; the main task's ideal is the method without attack. The mean is over "
         "attacks that every method has.",
     )
-    return TextTable((*text_columns("method", "attack"), *number_columns("DCS")), tuple(rows), "Capability", notes)
+    return TextTable(heads, tuple(rows), "Capability", notes)
 
 
 def _membership_capability(m: Measured) -> BySeed:
@@ -251,8 +256,8 @@ def capabilities(m: Measured, attack: str) -> BySeed:
     success, clean = m.success(attack), m.clean.get(attack, {})
     found: BySeed = {}
     for seed, (reached, calm) in paired(lambda s, c: (s, c), m.quality(attack), m.quality("own")).items():
-        reached = reached if math.isfinite(reached) else 0.0  # it diverged
-        lost = max(0.0, calm - reached)
+        reached = reached if math.isfinite(reached) else float(not m.higher)  # it diverged
+        lost = max(0.0, calm - reached if m.higher else reached - calm)
         got, ideal = (success[seed], clean.get(seed, 0.0)) if seed in success else (lost, 0.0)
         found[seed] = capability(max(got, ideal), ideal, reached, calm)
     return found

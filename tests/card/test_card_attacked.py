@@ -12,7 +12,7 @@ from atoll.card.card_measures import Measured
 from atoll.card.card_tables import capabilities, tables
 from atoll.card.profiles import PROFILES, ScorePart, kept, withstood
 from atoll.card.score_card import score
-from atoll.report import MISSING, TextTable
+from atoll.report import MISSING, TextTable, known_metric
 
 STEEP: dict[str, Any] = {  # a search for the worst factor makes it overflow
     "rounds": 12,
@@ -214,3 +214,26 @@ def test_a_file_with_an_attack_of_its_own_says_where_it_stands(tmp_path: Path) -
         [("mine", {**QUIET, "attack": {"name": "zero", "share": 0.2}})], [], tmp_path, CardOptions(seeds=1)
     )
     assert any("its own [attack] (zero)" in note for note in plan.methods[0].notes)
+
+
+@pytest.mark.parametrize(("key", "share"), [("loss", False), ("r2", False), ("ece", True)])
+def test_capability_is_of_shares_alone_and_knows_which_way_is_better(
+    planted: CardOutcome, key: str, share: bool
+) -> None:
+    assert planted.card is not None
+    metric = known_metric(key)
+    one = replace(measured(planted)["quiet"], metric=metric)
+    lines = rows(
+        replace(planted, card=score("", PROFILES["atoll"], [one], (0, 1))), "robustness", "Capability", dcs=True
+    )
+    if not share:
+        assert [line[2] for line in lines] == ["not measured"]
+        return
+    # an attack that makes an error grow has reached something
+    fake = CalibrationError(**{**vars(one), "metric": metric})
+    assert capabilities(fake, "attack-zero") == {seed: pytest.approx(1 / (1 + 0.3)) for seed in (0, 1)}
+
+
+class CalibrationError(Measured):
+    def quality(self, condition: str) -> dict[int, float]:
+        return dict.fromkeys((0, 1), 0.1 if condition == "own" else 0.4)

@@ -220,6 +220,21 @@ def _encoding(plan: AttackPlan, after: Spec) -> ResidueEncoding:
     return ResidueEncoding(after.step, 2.0**after.bits, min(after.l2, after.l1 or after.l2))
 
 
+def defence_notes(plan: AttackPlan | None, reducer: Reducer[Any], name: str, cohort: int | None) -> list[str]:
+    """Where a defence does not do what its name promises; None: cohorts have no fixed size."""
+    if cohort is None:
+        return []
+    notes = []
+    if reducer.is_plain_mean(cohort):
+        notes.append(f"reducer: with these options {name} of {cohort} clients is a plain mean, and no defence.")
+    attackers = 0 if plan is None else min(len(plan.ids), cohort)
+    holds, breaks = reducer.tolerates(cohort), reducer.breaks_at(cohort)
+    if name != "mean" and breaks is not None and attackers > holds:
+        who = f"{attackers} of {cohort} clients attack"
+        notes.append(f"reducer: {who}, and {name} holds up to {holds}; {breaks} can move it as far as they like.")
+    return notes
+
+
 def attack_notes(plan: AttackPlan | None, chain: Chain, spec: Spec) -> list[str]:
     """What a user should know."""
     if plan is None:

@@ -421,6 +421,13 @@ def test_too_many_liars_for_a_cohort_are_refused_with_advice(name: str, f: int, 
     REDUCERS[name](byzantine=max(0, REDUCERS[name](byzantine=f).most(n))).check_cohort(n)
 
 
+@pytest.mark.parametrize(("name", "n"), [("krum", 1), ("krum", 2), ("multi_krum", 2), ("bulyan", 2)])
+def test_cohorts_that_are_too_small_for_no_liar_at_all_are_refused(name: str, n: int) -> None:
+    with pytest.raises(ConfigError, match="Use reducer = 'median', or a larger cohort"):
+        REDUCERS[name](byzantine=0).check_cohort(n)
+    REDUCERS[name](byzantine=0).check_cohort(3)
+
+
 def test_a_wrapper_refuses_what_its_inner_reducer_refuses() -> None:
     krum = REDUCERS["krum"](byzantine=3)
     for wrapper in (REDUCERS["nnm"](byzantine=1, inner=krum), REDUCERS["bucketing"](size=2, inner=krum)):

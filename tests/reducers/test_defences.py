@@ -159,6 +159,19 @@ def test_centred_clipping_starts_from_the_last_aggregate() -> None:
     assert defended(reducer, second, state).numpy() == pytest.approx(wanted, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.parametrize("steps", [1, 4])
+def test_centred_clipping_keeps_its_bound_where_updates_are_long_and_near_to_the_last_one(steps: int) -> None:
+    centre = 3e4 * rng.normal(rng.key("far from zero"), (D,))
+    x = centre + 0.5 * rng.normal(rng.key("near"), (9, D))
+    x[0] = centre + 8.0
+    reducer = REDUCERS["centred_clipping"](radius=0.7, steps=steps)
+    state = {"centre": tree.rows(stacked(centre[None]).updates.value, 0)}
+    found = defended(reducer, x, state)
+    wanted = oracles.centred_clipping(x.double().numpy(), 0.7, steps, centre.double().numpy())
+    assert np.abs(found.numpy() - wanted).max() < 0.02  # what float32 holds of numbers like these
+    assert float((found - centre).norm()) <= 0.7 * steps + 0.05
+
+
 def test_foolsgold_remembers_every_client_by_its_id() -> None:
     reducer, x, y = REDUCERS["foolsgold"](population=30), rows(6, "one"), rows(6, "two")
     ids, later = torch.tensor([3, 9, 1, 20, 25, 7]), torch.tensor([9, 3, 1, 2, 25, 7])

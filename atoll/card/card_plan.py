@@ -52,6 +52,7 @@ class CardPlan:
     missing: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (method, condition) -> why
     left_out: tuple[str, ...] = ()
     attacks: tuple[str, ...] = ()
+    spent: float = 0.0  # seconds of the budget, on finding out what fits
 
     @property
     def cells(self) -> list[SweepCell]:
@@ -164,7 +165,7 @@ def _method(name: str, raw: Raw, rounds: int | None) -> Method:
         )
     labels = setup.dataset.labels
     classes = None if labels is None else int(labels.max()) + 1
-    known = Known(setup.partition.size, classes, _deadline(setup, timed), _blind(setup))
+    known = Known(setup.partition.size, classes, _deadline(setup, timed), _blind(setup), (*setup.metrics, "train_loss"))
     return Method(name, timed, known, tuple(notes))
 
 

@@ -65,31 +65,41 @@ class CardOutcome:
         return self.sweep.status == INTERRUPTED and not self.late
 
 
-def plan_card(sources: Sources, overrides: Sequence[str], folder: Path, options: CardOptions) -> CardPlan:
-    """What will run; a budget is measured on a few rounds, and what was chosen is remembered in the folder."""
+def plan_card(
+    sources: Sources, overrides: Sequence[str], folder: Path, options: CardOptions, dry: bool = False
+) -> CardPlan:
+    """What will run; a budget is measured on a few rounds, and what was chosen is remembered in the folder.
+
+    A `dry` plan runs and writes nothing, so that of a new budget it is the whole card.
+    """
     _check(options)
     tried = attacks.check_attacks(options.attacks)
     methods = read_methods(sources, overrides, options.rounds)
+    _check_metric(options.metric, methods)
     if options.budget is None or options.seeds is not None:
         return make_plan(methods, options.seeds or SEEDS, tried)
     asked = signature(methods, {"budget": options.budget, "attacks": tried})
-    size = remembered(folder, asked)
+    size, spent = remembered(folder, asked), 0.0
+    if size is None and dry:
+        words = f"--budget is measured when the card runs: this is the card with {SEEDS} seeds and all rounds."
+        return replace(make_plan(methods, SEEDS, tried), left_out=(words,))
     if size is None:
+        began = time.monotonic()
         pace = measured_pace(methods, options.device)
-        size = chosen_size(
-            lambda s: make_plan(_shorter(methods, s), s.seeds, tried), pace, options.budget, options.workers
-        )
+        spent = time.monotonic() - began
+        left = max(0.0, options.budget - spent)
+        size = chosen_size(lambda s: make_plan(_shorter(methods, s), s.seeds, tried), pace, left, options.workers)
         remember(folder, asked, size)
     shorter = _shorter(methods, size)
     words = said(size, shorter, {m.name: int(m.raw["rounds"]) for m in methods})
-    return replace(make_plan(shorter, size.seeds, tried), left_out=tuple(words))
+    return replace(make_plan(shorter, size.seeds, tried), left_out=tuple(words), spent=spent)
 
 
 def run_card(
     plan: CardPlan, folder: Path, options: CardOptions, title: str, events: Events | None = None, command: str = ""
 ) -> CardOutcome:
     """Run what is left of the plan, and score what there is; a card can always be gone on with."""
-    until = None if options.budget is None else time.monotonic() + options.budget
+    until = None if options.budget is None else time.monotonic() + max(0.0, options.budget - plan.spent)
     told, left = events or Events(), SuiteFolder(folder).left(plan.cells)
     told.expect(plan.cells, left)
     how: dict[str, Any] = {"jobs": options.workers, "device": options.device, "events": told, "until": until}
@@ -270,6 +280,14 @@ def _shorter(methods: Sequence[Method], size: CardSize) -> tuple[Method, ...]:
     """The methods with a share of their rounds."""
     rounds = [max(min(2, int(m.raw["rounds"])), math.ceil(size.share * int(m.raw["rounds"]))) for m in methods]
     return tuple(replace(m, raw={**m.raw, "rounds": r}) for m, r in zip(methods, rounds, strict=True))
+
+
+def _check_metric(metric: str | None, methods: Sequence[Method]) -> None:
+    """Before hours of runs; a path into the record (`clients.accuracy.mean`) is known only from it."""
+    lacking = [m for m in methods if metric is not None and "." not in metric and metric not in m.known.metrics]
+    if lacking:
+        known = ", ".join(lacking[0].known.metrics)
+        raise ConfigError(f"--metric: {lacking[0].name} has no {metric!r}. It has {known}.")
 
 
 def _check(options: CardOptions) -> None:

@@ -132,9 +132,9 @@ class Measured:
 
     @property
     def guarantee(self) -> Claim | None:
-        """The strongest that holds."""
+        """The one that holds for a client, else the one for what it says (an example, a document)."""
         held = [claim for claim in self.claims if claim.holds and claim.epsilon is not None]
-        return min(held, key=lambda claim: claim.epsilon or 0.0, default=None)
+        return min(held, key=lambda claim: (claim.unit != "client", claim.epsilon or 0.0), default=None)
 
 
 def shared(measured: Sequence[Measured]) -> tuple[Measured, ...]:

@@ -64,7 +64,9 @@ def _parts(card: ScoreCard, axis: str) -> TextTable | None:
     rows = []
     for part in first.parts:
         cells = [_part(card, m, axis, part.name) for m in card.methods]
-        rows.append(row(part.title, *cells, "yes" if part.name in first.counted else "no"))
+        alike = [p for m in card.methods for p in card.scores[m][axis].parts if p.name == part.name]
+        titles = dict.fromkeys(p.title for p in alike if p.unit) or {part.title: None}
+        rows.append(row(" or ".join(titles), *cells, "yes" if part.name in first.counted else "no"))
     heads = (*text_columns("part"), *text_columns(*card.methods, kind="score"), *text_columns("in the score"))
     return TextTable(heads, tuple(rows), "How it is scored") if rows else None
 

@@ -19,6 +19,7 @@ class ScorePart:
     title: str
     by_seed: BySeed = field(default_factory=dict)
     why: str = ""
+    unit: str = ""  # whom it is about: parts of different units are not ranked against each other
 
     @property
     def measured(self) -> bool:
@@ -104,10 +105,12 @@ def _privacy(m: Measured) -> list[ScorePart]:
     membership = {seed: scores.unseen(float(a["auc"])) for seed, a in m.membership.items()}
     broken = any(a.get("exceeds") for a in m.membership.values())
     guaranteed = scores.hidden(claim.epsilon, claim.delta) if claim is not None and not broken else 0.0
+    unit = "" if claim is None else claim.unit
+    of = f" of {'an' if unit[0] in 'aeiou' else 'a'} {unit}" if unit else ""
     leaked = {seed: 1.0 - float(one["identification"]) for seed, one in m.leakage.items()}
     return [
         ScorePart("level", "security level", dict.fromkeys(seeds, scores.security(level.level)) if level else {}),
-        ScorePart("guarantee", "guarantee (epsilon)", dict.fromkeys(seeds, guaranteed)),
+        ScorePart("guarantee", f"guarantee (epsilon{of})", dict.fromkeys(seeds, guaranteed), unit=unit),
         ScorePart("membership", "membership attack", membership, m.missing.get("membership", "")),
         ScorePart("leakage", "reconstruction attack", leaked, m.missing.get("leakage", "")),
     ]

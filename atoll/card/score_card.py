@@ -70,7 +70,7 @@ def score(
         name: {axis: _axis(axis, parts.get(axis, ()), counted.get(axis, ()), profile) for axis in AXES}
         for name, parts in by_method.items()
     }
-    left_out = tuple(dict.fromkeys((*more.pop("left_out", ()), *unshared(measured))))
+    left_out = tuple(dict.fromkeys((*more.pop("left_out", ()), *unshared(measured), *_of_different_units(by_method))))
     return ScoreCard(
         title,
         profile,
@@ -107,7 +107,28 @@ def rescored(card: ScoreCard, profile: ScoreProfile) -> ScoreCard:
 
 def _everywhere(by_method: Sequence[Sequence[ScorePart]]) -> tuple[str, ...]:
     """The parts that every method has."""
-    return tuple(p.name for p in by_method[0] if all(_has(parts, p.name) for parts in by_method))
+    return tuple(
+        p.name
+        for p in by_method[0]
+        if all(_has(parts, p.name) for parts in by_method) and len(_units(by_method, p.name)) < 2
+    )
+
+
+def _units(by_method: Sequence[Sequence[ScorePart]], name: str) -> set[str]:
+    """Of those that have one."""
+    return {part.unit for parts in by_method for part in parts if part.name == name and part.unit}
+
+
+def _of_different_units(by_method: Parts) -> list[str]:
+    """What is not ranked, in words."""
+    words = []
+    for axis in next(iter(by_method.values())):
+        for part in next(iter(by_method.values()))[axis]:
+            if len(_units([parts[axis] for parts in by_method.values()], part.name)) > 1:
+                units = {m: p.unit for m, parts in by_method.items() for p in parts[axis] if p.name == part.name}
+                said = ", ".join(f"{m}: {unit}" for m, unit in units.items() if unit)
+                words.append(f"Not in the scores: {part.name}s are of different units ({said}).")
+    return words
 
 
 def _has(parts: Sequence[ScorePart], name: str) -> bool:

@@ -6,14 +6,13 @@ What cannot be done to a run is `not measured` with its reason; nothing here rai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from atoll import tree
 from atoll.attacks.leakage import AttackOptions, attack
-from atoll.attacks.membership import audit
-from atoll.attacks.membership.loss_threshold import model_in
+from atoll.attacks.membership import audit, model_in
 from atoll.attacks.model import ATTACKS
 from atoll.engines import measure as measured_rows
 from atoll.errors import AtollError, ConfigError
@@ -41,7 +40,7 @@ def check_attacks(names: Sequence[str]) -> tuple[str, ...]:
 
 def attacked(raw: Mapping[str, Any], name: str, blind: bool = False) -> dict[str, Any]:
     """The experiment with a share of its clients attacking; `blind` ones see each other's updates at most."""
-    seeing = {"sees": "colluders"} if blind and any(f.name == "sees" for f in fields(ATTACKS[name])) else {}
+    seeing = {"sees": "colluders"} if blind and "sees" in signature(ATTACKS[name]).parameters else {}
     return {**raw, KEY: {"name": name, "share": SHARE, **seeing}}
 
 

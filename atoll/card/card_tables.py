@@ -256,12 +256,13 @@ def _membership_capability(m: Measured) -> BySeed:
 def capabilities(m: Measured, attack: str) -> BySeed:
     """Of one attack by seed: it reaches its success, beside what a clean model gives it, or what the metric loses."""
     success, clean = m.success(attack), m.clean.get(attack, {})
+    under, calm = m.quality(attack), m.quality("own")
     found: BySeed = {}
-    for seed, (reached, calm) in paired(lambda s, c: (s, c), m.quality(attack), m.quality("own")).items():
-        reached = reached if math.isfinite(reached) else float(not m.higher)  # it diverged
-        lost = max(0.0, calm - reached if m.higher else reached - calm)
+    for seed in (seed for seed in under if seed in calm):
+        reached = under[seed] if math.isfinite(under[seed]) else float(not m.higher)  # it diverged
+        lost = max(0.0, calm[seed] - reached if m.higher else reached - calm[seed])
         got, ideal = (success[seed], clean.get(seed, 0.0)) if seed in success else (lost, 0.0)
-        found[seed] = capability(max(got, ideal), ideal, reached, calm)
+        found[seed] = capability(max(got, ideal), ideal, reached, calm[seed])
     return found
 
 

@@ -81,8 +81,8 @@ def plan_card(
     asked = signature(methods, {"budget": options.budget, "attacks": tried})
     size, spent = remembered(folder, asked), 0.0
     if size is None and dry:
-        words = f"--budget is measured when the card runs: this is the card with {SEEDS} seeds and all rounds."
-        return replace(make_plan(methods, SEEDS, tried), left_out=(words,))
+        whole = f"--budget is measured when the card runs: this is the card with {SEEDS} seeds and all rounds."
+        return replace(make_plan(methods, SEEDS, tried), left_out=(whole,))
     if size is None:
         began = time.monotonic()
         pace = measured_pace(methods, options.device)
@@ -100,8 +100,8 @@ def run_card(
 ) -> CardOutcome:
     """Run what is left of the plan, and score what there is; a card can always be gone on with."""
     until = None if options.budget is None else time.monotonic() + max(0.0, options.budget - plan.spent)
-    told, left = events or Events(), SuiteFolder(folder).left(plan.cells)
-    told.expect(plan.cells, left)
+    told = events or Events()
+    told.expect(plan.cells, SuiteFolder(folder).left(plan.cells))
     how: dict[str, Any] = {"jobs": options.workers, "device": options.device, "events": told, "until": until}
     done = sweep(_without_diverged(plan, folder), folder, resume=True, **how)
     done = Sweep(folder, plan.cells, {**_diverged_states(plan, folder), **done.states})

@@ -63,8 +63,8 @@ def score(
 ) -> ScoreCard:
     """Score what was measured, every method on what all of them have."""
     alike = shared(measured)
-    by_method = {m.method: {axis: tuple(profile.rules[axis](m)) for axis in profile.rules} for m in alike}
-    by_method = _same_seeds(by_method)
+    whole = {m.method: {axis: tuple(profile.rules[axis](m)) for axis in profile.rules} for m in alike}
+    by_method = _same_seeds(whole)
     counted = {axis: _everywhere([parts[axis] for parts in by_method.values()]) for axis in profile.rules}
     scores = {
         name: {axis: _axis(axis, parts.get(axis, ()), counted.get(axis, ()), profile) for axis in AXES}

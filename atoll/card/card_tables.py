@@ -38,7 +38,7 @@ def tables(card: ScoreCard, axis: str, dcs: bool = False) -> list[TextTable]:
         "privacy": _privacy,
         "fairness": _fairness,
     }
-    more = [capability_table(card)] if dcs and axis in ("robustness", "privacy") else []
+    more = [capability_table(card)] if dcs and axis == "robustness" else []
     found = [_parts(card, axis), *builders[axis](card), *more]
     return [table for table in found if table is not None and table.rows]
 

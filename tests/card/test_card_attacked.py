@@ -5,14 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from atoll.card import CardOptions, CardOutcome, CardPlan, plan_card, run_card
+from atoll.card import CardOptions, CardOutcome, CardPlan, lead, plan_card, run_card
 from atoll.card.card_measures import Measured
-from atoll.card.card_tables import capabilities, tables
+from atoll.card.card_tables import all_tables, capabilities, tables
 from atoll.card.profiles import PROFILES, ScorePart, kept, withstood
-from atoll.card.score_card import score
+from atoll.card.radar import _draw
+from atoll.card.score_card import AxisScore, ScoreCard, score
 from atoll.report import MISSING, TextTable, known_metric
+from atoll.stats import t_interval
 
 STEEP: dict[str, Any] = {  # a search for the worst factor makes it overflow
     "rounds": 12,
@@ -237,3 +240,57 @@ def test_capability_is_of_shares_alone_and_knows_which_way_is_better(
 class CalibrationError(Measured):
     def quality(self, condition: str) -> dict[int, float]:
         return dict.fromkeys((0, 1), 0.1 if condition == "own" else 0.4)
+
+
+NOTHING = AxisScore("fairness", (), (), {}, None)
+
+
+def with_scores(card: ScoreCard, by_method: dict[str, dict[str, float]]) -> ScoreCard:
+    """The same card with made-up scores."""
+    one = card.measured[0]
+    scores = {
+        m: {a: replace(card.scores[one.method][a], estimate=t_interval([v])) for a, v in axes.items()}
+        for m, axes in by_method.items()
+    }
+    return replace(card, measured=tuple(replace(one, method=m) for m in by_method), scores=scores)
+
+
+def test_what_many_methods_have_in_common_is_said_once(planted: CardOutcome) -> None:
+    assert planted.card is not None
+    axes = ("effectiveness", "robustness", "efficiency", "privacy", "fairness")
+    low = {m: {**dict.fromkeys(axes, 0.5), "effectiveness": 0.0} for m in "abcd"}
+    low["a"]["privacy"] = low["b"]["robustness"] = low["c"]["robustness"] = 0.75
+    low["d"] = {**dict.fromkeys(axes, 0.5), "privacy": 0.25, "fairness": 0.75}
+    sentences = lead(with_scores(planted.card, low))
+    assert sentences == [
+        "a, b and c are weakest in effectiveness (0.00), of 1; strongest: a in privacy (0.75), b and c in robustness "
+        "(0.75).",
+        "d is strongest in fairness (0.75) and weakest in privacy (0.25), of 1.",
+    ]
+    flat = with_scores(planted.card, {"a": dict.fromkeys(axes, 0.0)})
+    assert lead(flat) == ["a has 0.00 on every axis, of 1."]
+
+
+def test_the_capability_table_stands_once(planted: CardOutcome) -> None:
+    assert planted.card is not None
+    titles = [t.title for _, found in all_tables(planted.card, dcs=True) for t in found]
+    assert titles.count("Capability") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.figures
+def test_labels_of_the_chart_stand_clear_of_its_circle(planted: CardOutcome) -> None:
+    assert planted.card is not None
+    axes = ("effectiveness", "robustness", "efficiency", "privacy")  # four: one points to the right
+    card = with_scores(planted.card, {m: dict.fromkeys(axes, 0.5) for m in "abcdefg"})
+    figure = _draw(replace(card, scores={m: {**one, "fairness": NOTHING} for m, one in card.scores.items()}))
+    figure.canvas.draw()
+    polar = figure.axes[0]
+    (x, y), edge = polar.transData.transform((0.0, 0.0)), polar.transData.transform((0.0, 1.0))
+    radius = float(np.hypot(edge[0] - x, edge[1] - y))
+    for label in polar.get_xticklabels():
+        box = label.get_window_extent()
+        near = np.hypot(
+            *(max(low - at, 0.0, at - high) for at, low, high in ((x, box.x0, box.x1), (y, box.y0, box.y1)))
+        )
+        assert near > radius + 5, label.get_text()

@@ -110,7 +110,9 @@ def run_card(
     if not measured:
         return CardOutcome(None, done, late)
     notes = tuple(note for m in plan.methods for note in m.notes)
-    left = (*plan.left_out, *_left(plan, done, late))
+    scored = {one.method for one in measured}
+    unscored = [f"{m.name} has no scores: none of its own runs is there." for m in plan.methods if m.name not in scored]
+    left = (*plan.left_out, *unscored, *_left(plan, done, late))
     card = score(title, PROFILES[options.profile], measured, plan.seeds, notes=notes, left_out=left)
     return CardOutcome(replace(card, command=command), done, late)
 

@@ -167,10 +167,9 @@ def _only_finite(stack: Stack, attackers: Tensor) -> tuple[Stack, Tensor]:
         finite &= x[places].reshape(len(places), -1).isfinite().all(1)
     if bool(finite.all()):
         return stack, attackers[:0]
-    if len(places) == len(stack) and not bool(finite.any()):  # nobody is left: nothing moves
-        return Stack(
-            stack.updates._replace(value=tree.map(torch.zeros_like, stack.updates.value)), stack.info
-        ), attackers
+    if len(places) == len(stack) and not bool(finite.any()):  # nobody is left: what they made up moves nothing
+        size = sum(x[0].numel() for x in _crafted_leaves(stack.updates.value))
+        return _replaced(stack, places, torch.zeros(len(places), size, device=places.device)), attackers
     stays = torch.ones(len(stack), dtype=torch.bool, device=places.device).index_fill(0, places[~finite], False)
     left = Update(tree.rows(stack.updates.value, stays), stack.updates.weight[stays])
     return Stack(left, Info(*(x[stays] for x in stack.info))), stack.info.id[places[~finite]]

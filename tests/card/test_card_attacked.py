@@ -294,3 +294,12 @@ def test_labels_of_the_chart_stand_clear_of_its_circle(planted: CardOutcome) -> 
             *(max(low - at, 0.0, at - high) for at, low, high in ((x, box.x0, box.x1), (y, box.y0, box.y1)))
         )
         assert near > radius + 5, label.get_text()
+
+
+def test_a_method_that_diverges_by_itself_is_not_left_out_without_a_word(tmp_path: Path) -> None:
+    short = {**QUIET, "rounds": 3}
+    wild = {**short, "task": STEEP["task"], "algorithm": {"name": "fedavg", "lr": 1e6}}
+    _, done = made(tmp_path, [("calm", short), ("wild", wild)], attacks=())
+    assert list(measured(done)) == ["calm"]
+    assert done.card is not None
+    assert any("wild has no scores" in words for words in done.card.left_out)

@@ -72,6 +72,7 @@ def test_where_nothing_is_finite_nothing_moves() -> None:
     for inner in (Mean(), Median()):
         total, _, said = finished(Attacked(inner, RandomUpdate(scale=1e40), torch.ones(6, dtype=torch.bool)))
         assert not total.mean()["delta"]["w"].any()
+        assert total.mean()["buffers"]["mean"].any(), "statistics stay as trained"
         assert len(said["attack"]["not_finite"]) == 6
 
 

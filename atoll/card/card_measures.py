@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ class Measured:
     membership: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # by seed, as audit.json has it
     leakage: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)  # of conditions
+    diverged: Mapping[str, frozenset[int]] = field(default_factory=dict)  # condition -> seeds of which nothing is left
+    clean: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # attack -> what it would get without it
 
     @property
     def higher(self) -> bool:
@@ -41,22 +43,53 @@ class Measured:
 
     @property
     def attacks(self) -> list[str]:
-        """The attacks that were run."""
-        return [name for name in self.records if name.startswith(ATTACK) and self.records[name]]
+        """The attacks that were run, in the card's order."""
+        known = [*self.titles, *self.records, *self.diverged]
+        return [name for name in dict.fromkeys(known) if name.startswith(ATTACK) and self.quality(name)]
+
+    def success(self, condition: str) -> BySeed:
+        """What share of its probe an attack gets; nothing of one that wants no class."""
+        outcomes = {seed: record.attack for seed, record in self.records.get(condition, {}).items()}
+        return {seed: one.success for seed, one in outcomes.items() if one and math.isfinite(one.success)}
+
+    def planted(self, condition: str) -> BySeed:
+        """An attack's success above that on the model without it."""
+        clean = self.clean.get(condition, {})
+        return {seed: max(0.0, s - clean.get(seed, 0.0)) for seed, s in self.success(condition).items()}
 
     def quality(self, condition: str) -> BySeed:
-        """The metric at the end: on the test data, or the clients' mean where there is none."""
-        return {seed: last_value(record, self.metric.key) for seed, record in self.records.get(condition, {}).items()}
+        """The metric at the end: on the test data, or the clients' mean where there is none; NaN: it diverged."""
+        records = self.records.get(condition, {})
+        return self._whole(condition, {seed: last_value(r, self.metric.key) for seed, r in records.items()}, math.nan)
 
     def on_clients(self, condition: str) -> BySeed:
         """FedEval's effectiveness: the mean over clients of the metric on their own unseen examples, by examples."""
-        records = self.records.get(condition, {})
-        return {seed: value for seed, r in records.items() if (value := weighted_mean(r, self.metric.key)) is not None}
+        values = {s: weighted_mean(r, self.metric.key) for s, r in self.records.get(condition, {}).items()}
+        known = {seed: value for seed, value in values.items() if value is not None}
+        return self._whole(condition, known, math.nan) if known else {}
 
-    def chance(self, condition: str) -> BySeed:
-        """What guessing would reach."""
-        records = self.records.get(condition, {})
-        return {seed: chance_level(self.metric.key, r.run.get("label_counts")) for seed, r in records.items()}
+    def seeds(self, condition: str) -> frozenset[int]:
+        """At which it is known what becomes of the method there."""
+        return frozenset(self.records.get(condition, ())) | self.diverged.get(condition, frozenset())
+
+    def only(self, conditions: Mapping[str, frozenset[int]]) -> Measured:
+        """Nothing but these conditions at these seeds."""
+        nobody = frozenset[int]()
+        records = {n: {s: r for s, r in b.items() if s in conditions.get(n, nobody)} for n, b in self.records.items()}
+        diverged = {name: seeds & conditions.get(name, nobody) for name, seeds in self.diverged.items()}
+        return replace(self, records={n: b for n, b in records.items() if b}, diverged=diverged)
+
+    def _whole(self, condition: str, values: BySeed, lost: float) -> BySeed:
+        """Values by seed, and `lost` where the run diverged."""
+        return dict(sorted({**values, **dict.fromkeys(self.diverged.get(condition, ()), lost)}.items()))
+
+    def chance(self) -> BySeed:
+        """What guessing would reach, whichever of its runs tells the labels."""
+        found: BySeed = {}
+        for by_seed in (self.own, *self.records.values()):
+            for seed, record in by_seed.items():
+                found.setdefault(seed, chance_level(self.metric.key, record.run.get("label_counts")))
+        return found
 
     def costs(self, condition: str, cost: str) -> BySeed:
         """What was spent until the target; inf where it was never reached, nothing where it was not counted."""
@@ -64,7 +97,8 @@ class Measured:
             seed: cost_to_reach(record, self.metric, self.target, cost)
             for seed, record in self.records.get(condition, {}).items()
         }
-        return {seed: value for seed, value in spent.items() if value is not None}
+        known = {seed: value for seed, value in spent.items() if value is not None}
+        return self._whole(condition, known, math.inf) if known else {}
 
     def spent(self, condition: str, cost: str) -> BySeed:
         """All that was spent."""
@@ -98,9 +132,31 @@ class Measured:
 
     @property
     def guarantee(self) -> Claim | None:
-        """The strongest that holds."""
+        """The one that holds for a client, else the one for what it says (an example, a document)."""
         held = [claim for claim in self.claims if claim.holds and claim.epsilon is not None]
-        return min(held, key=lambda claim: claim.epsilon or 0.0, default=None)
+        return min(held, key=lambda claim: (claim.unit != "client", claim.epsilon or 0.0), default=None)
+
+
+def shared(measured: Sequence[Measured]) -> tuple[Measured, ...]:
+    """What every method has: a condition, or a seed of one, that one method lacks is taken from all."""
+    names = dict.fromkeys(name for m in measured for name in (*m.records, *m.diverged))
+    common = {name: frozenset.intersection(*(m.seeds(name) for m in measured)) for name in names}
+    return tuple(m.only(common) for m in measured)
+
+
+def unshared(measured: Sequence[Measured]) -> list[str]:
+    """What some methods have and others do not, in words, and why."""
+    words = []
+    titles = {name: title for m in measured for name, title in m.titles.items()}
+    for name, title in titles.items():
+        have = {m.method: m.seeds(name) for m in measured}
+        whole, common = frozenset.union(*have.values()), frozenset.intersection(*have.values())
+        lacking = [m for m in measured if have[m.method] < whole]
+        if whole != common:
+            seeds = "" if not common else f" at seeds {', '.join(map(str, sorted(whole - common)))}"
+            why = "; ".join(f"{m.method}: {m.missing.get(name, 'was not run there')}" for m in lacking)
+            words.append(f"Not in the scores, since not every method has it: {title}{seeds} ({why}).")
+    return words
 
 
 def last_value(record: Record, key: str) -> float:

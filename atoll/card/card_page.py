@@ -17,11 +17,12 @@ from atoll.records import Record, as_json, clean, replace_bytes, replace_text
 from atoll.report import TextTable, counted, fact_table, listed, template
 
 PAGE, PICTURE, PAPER, VALUES = "card.html", "card.png", "card.pdf", "card.json"
+BESIDE = 3  # methods whose scores have room beside the chart
 FORMULAS = {
     "effectiveness": "(F − L) / (C − L), cut to 0 and 1: F the method, L every client alone, C pooled data, at the "
     "same seed, on clients' unseen examples.",
     "robustness": "The mean of: what is kept above chance under non-IID data, of IID data's; under faults, of the "
-    "method's own; and under the worst attack.",
+    "method's own; and under the worst attack, or 1 − its success above that without it if that is less.",
     "efficiency": "The mean over rounds, bytes and virtual seconds to the target of 1 / (1 + cost / FedSGD's cost).",
     "privacy": "The mean of: security level / 3; 2 (1 − delta) / (e^epsilon + 1) of a guarantee that holds, 0 without "
     "one; 1 − (2 AUC − 1) of a membership attack; 1 − the share of inputs that reconstruction identifies.",
@@ -75,6 +76,7 @@ def page(card: ScoreCard, dcs: bool = False) -> str:
         picture=chart.svg().replace(f'href="#{chart.name}-{LINK}', f'href="#{LINK}'),
         caption=chart.caption,
         width=26 if len(card.methods) == 1 else 44,
+        beside=len(card.methods) <= BESIDE,
         scores=score_table(card),
         axes=[_section(card, axis, tables) for axis, tables in all_tables(card, dcs)],
         notes=list(card.notes),
@@ -86,15 +88,30 @@ def page(card: ScoreCard, dcs: bool = False) -> str:
 
 
 def lead(card: ScoreCard) -> list[str]:
-    """What a manager reads: of every method its best and its worst axis."""
-    sentences = []
+    """What a manager reads: of every method its best and its worst axis; what several have in common once."""
+    weakest: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
     for method in card.methods:
         known = {axis: e.mean for axis in card.axes if (e := card.scores[method][axis].estimate)}
         if len(known) > 1:
             best, worst = max(known, key=known.__getitem__), min(known, key=known.__getitem__)
-            words = f"is strongest in {best} ({known[best]:.2f}) and weakest in {worst} ({known[worst]:.2f})"
-            sentences.append(f"{method} {words}, of {card.profile.scale:g}.")
-    return sentences
+            strongest = best, f"{known[best]:.2f}"
+            weakest.setdefault((worst, f"{known[worst]:.2f}"), {})[method] = strongest
+    return [_sentence(worst, value, methods, card.profile.scale) for (worst, value), methods in weakest.items()]
+
+
+def _sentence(worst: str, value: str, methods: dict[str, tuple[str, str]], scale: float) -> str:
+    """Of methods with the same weakest axis: their strongest ones."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for method, strongest in methods.items():
+        groups.setdefault(strongest, []).append(method)
+    names, several = listed(methods), len(methods) > 1
+    if all(number == value for _, number in groups):
+        return f"{names} {'have' if several else 'has'} {value} on every axis, of {scale:g}."
+    if not several:
+        best, number = next(iter(groups))
+        return f"{names} is strongest in {best} ({number}) and weakest in {worst} ({value}), of {scale:g}."
+    said = ", ".join(f"{listed(group)} in {best} ({number})" for (best, number), group in groups.items())
+    return f"{names} are weakest in {worst} ({value}), of {scale:g}; strongest: {said}."
 
 
 def values(card: ScoreCard, dcs: bool = False) -> dict[str, Any]:

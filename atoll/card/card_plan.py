@@ -14,6 +14,7 @@ import torch
 from atoll.card import attacks
 from atoll.card.scenarios import DATA, FAULTS, LATE, OWN, YARDSTICKS, Known, Raw, Scenario, prepared, straggling_clock
 from atoll.clock import Clock, ClockTable
+from atoll.core import resolve
 from atoll.errors import ConfigError
 from atoll.experiment import Experiment, Setup, override, set_up
 from atoll.experiment import read as read_file
@@ -51,6 +52,7 @@ class CardPlan:
     missing: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (method, condition) -> why
     left_out: tuple[str, ...] = ()
     attacks: tuple[str, ...] = ()
+    spent: float = 0.0  # seconds of the budget, on finding out what fits
 
     @property
     def cells(self) -> list[SweepCell]:
@@ -114,15 +116,16 @@ def make_plan(methods: Sequence[Method], seeds: int, tried: Sequence[str]) -> Ca
 
 def _wanted(methods: Sequence[Method], tried: Sequence[str]) -> list[tuple[Method, Scenario]]:
     """The most telling first: where a budget ends, what comes later is left out."""
-    attacked = [_attack(name) for name in tried]
+    blind = any(m.known.blind for m in methods)  # all methods meet the same attackers
+    attacked = [_attack(name, blind) for name in tried]
     stages: list[Sequence[Scenario]] = [(OWN, *YARDSTICKS), DATA, FAULTS, attacked]
     pairs = [(m, s) for stage in stages for m in methods for s in stage]
     return [(m, s) for m, s in pairs if s.name != "stragglers" or m.known.deadline is not None]
 
 
-def _attack(name: str) -> Scenario:
+def _attack(name: str, blind: bool) -> Scenario:
     title = f"attack: {name.replace('_', ' ')} by {attacks.SHARE:.0%}"
-    return Scenario(f"attack-{name}", "robustness", title, lambda raw, known: attacks.attacked(raw, name))
+    return Scenario(f"attack-{name}", "robustness", title, lambda raw, known: attacks.attacked(raw, name, blind))
 
 
 def _cells(method: Method, scenario: Scenario, seeds: Sequence[int]) -> list[CardJob]:
@@ -155,9 +158,21 @@ def _method(name: str, raw: Raw, rounds: int | None) -> Method:
     except ConfigError:
         timed = prepared(plain, rounds, clock=False)
         setup = set_up(Experiment.parse(timed))  # what is still wrong is the file's
+    if setup.attack is not None:
+        notes.append(
+            f"{name}: its own [attack] ({setup.attack.name}) stands in all conditions but those of attacks, which put "
+            "theirs in its place, and training alone, pooled data and FedSGD, which have none."
+        )
     labels = setup.dataset.labels
     classes = None if labels is None else int(labels.max()) + 1
-    return Method(name, timed, Known(setup.partition.size, classes, _deadline(setup, timed)), tuple(notes))
+    known = Known(setup.partition.size, classes, _deadline(setup, timed), _blind(setup), (*setup.metrics, "train_loss"))
+    return Method(name, timed, known, tuple(notes))
+
+
+def _blind(setup: Setup) -> bool:
+    """Is there no attack that knows honest updates, with secret sums or under noise that they would answer to?"""
+    bound = resolve(setup.chain, 0, []).bind(setup.spec())[0]
+    return setup.experiment.secure is not None or any(m.has_server_side() for m in bound.mechanisms())
 
 
 def _deadline(setup: Setup, raw: Raw) -> float | None:

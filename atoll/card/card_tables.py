@@ -16,6 +16,7 @@ from atoll.report import (
     TextCell,
     TextRow,
     TextTable,
+    counted,
     gains_by_client,
     number_columns,
     row,
@@ -37,7 +38,7 @@ def tables(card: ScoreCard, axis: str, dcs: bool = False) -> list[TextTable]:
         "privacy": _privacy,
         "fairness": _fairness,
     }
-    more = [capability_table(card)] if dcs and axis in ("robustness", "privacy") else []
+    more = [capability_table(card)] if dcs and axis == "robustness" else []
     found = [_parts(card, axis), *builders[axis](card), *more]
     return [table for table in found if table is not None and table.rows]
 
@@ -63,7 +64,9 @@ def _parts(card: ScoreCard, axis: str) -> TextTable | None:
     rows = []
     for part in first.parts:
         cells = [_part(card, m, axis, part.name) for m in card.methods]
-        rows.append(row(part.title, *cells, "yes" if part.name in first.counted else "no"))
+        alike = [p for m in card.methods for p in card.scores[m][axis].parts if p.name == part.name]
+        titles = dict.fromkeys(p.title for p in alike if p.unit) or {part.title: None}
+        rows.append(row(" or ".join(titles), *cells, "yes" if part.name in first.counted else "no"))
     heads = (*text_columns("part"), *text_columns(*card.methods, kind="score"), *text_columns("in the score"))
     return TextTable(heads, tuple(rows), "How it is scored") if rows else None
 
@@ -95,29 +98,30 @@ def _effectiveness(card: ScoreCard) -> list[TextTable]:
 
 
 def _robustness(card: ScoreCard) -> list[TextTable]:
-    first = card.measured[0]
+    titles = {name: title for m in card.measured for name, title in m.titles.items()}
     heads = [*text_columns("condition")]
     for m in card.measured:
-        heads += [*number_columns(card.metric.unit, "kept", group=m.method)]
-    conditions = [name for name in first.titles if name not in ("local", "central", "fedsgd")]
+        heads += [*number_columns(card.metric.unit, "kept", "success (%)", group=m.method)]
+    conditions = [name for name in titles if name not in ("local", "central", "fedsgd")]
     rows = [
-        row(first.titles[name], *(c for m in card.measured for c in _condition(m, name, card.metric)))
-        for name in conditions
+        row(titles[name], *(c for m in card.measured for c in _condition(m, name, card.metric))) for name in conditions
     ]
     notes = (
         f"{card.metric.title} on the test data. Kept: what is left of it above chance, of IID data's for "
-        "conditions of the data, else of the method as its file has it; 1.00 is all.",
+        "conditions of the data, else of the method as its file has it; 1.00 is all. Success: the share of test "
+        "examples that get the class which an attack wants; what is above that of the model without it counts against "
+        "the method.",
     )
     return [TextTable(tuple(heads), tuple(rows), "Under stress", notes, style="wide")]
 
 
-def _condition(m: Measured, name: str, metric: MetricInfo) -> tuple[TextCell, TextCell]:
+def _condition(m: Measured, name: str, metric: MetricInfo) -> tuple[TextCell, TextCell, TextCell]:
     values = m.quality(name)
     if not values:
-        return TextCell("not measured", hint=m.missing.get(name, "")), TextCell(MISSING)
+        return TextCell("not measured", hint=m.missing.get(name, "")), TextCell(MISSING), TextCell(MISSING)
     calm = "iid" if name in ("own", "labels", "features", "iid") else "own"
     share = kept(m, name, calm)
-    return _cell(values, metric), _plain(share, "{:.2f}")
+    return _cell(values, metric), _plain(share, "{:.2f}"), _plain(m.success(name), "{:.1f}", 100.0)
 
 
 def _efficiency(card: ScoreCard) -> list[TextTable]:
@@ -140,7 +144,7 @@ def _cost(costs: BySeed, spent: BySeed, cost: str) -> TextCell:
         return TextCell("not measured")
     never = sum(not math.isfinite(v) for v in costs.values())
     if never:
-        least = _plain({s: min(v, spent[s]) for s, v in costs.items()}, None, _UNITS[cost])
+        least = _plain({s: min(v, spent[s]) for s, v in costs.items() if s in spent}, None, _UNITS[cost])
         return TextCell(f"> {least.text}", remarks=(f"{never} of {len(costs)} seeds never",))
     return _plain(costs, None, _UNITS[cost])
 
@@ -216,25 +220,50 @@ def _alone(m: Measured) -> list:  # type: ignore[type-arg]
 
 
 def capability_table(card: ScoreCard) -> TextTable | None:
-    """VFLAIR's score of every attack that was measured, and its mean over types."""
+    """VFLAIR's score of every attack that was measured, and its mean over types; of metrics that are shares."""
+    heads = (*text_columns("method", "attack"), *number_columns("DCS"))
+    if not card.metric.share:
+        why = f"The score adds squares of shares, and {card.metric.title} is no share."
+        nothing = tuple(row(m, "all, mean over types", TextCell("not measured", hint=why)) for m in card.methods)
+        return TextTable(heads, nothing, "Capability", (why,))
     rows: list[TextRow] = []
     by_type: dict[str, list[list[float]]] = {m.method: [[], []] for m in card.measured}
-    for m in card.measured:
+    everywhere = all(m.membership for m in card.measured)
+    for m, alike in zip(card.measured, card.alike, strict=True):
         for name in m.attacks:
-            values = paired(lambda s, c: capability(max(0.0, c - s), 0.0, s, c), m.quality(name), m.quality("own"))
-            by_type[m.method][0] += values.values()
+            values = capabilities(m, name)
+            by_type[m.method][0] += capabilities(alike, name).values()
             rows.append(row(m.method, m.titles.get(name, name), _plain(values, "{:.3f}")))
-        auc = {seed: float(a["auc"]) for seed, a in m.membership.items()}
-        values = paired(lambda a, q: capability(a, 0.5, q, q), auc, m.quality("own"))
+        values = _membership_capability(m)
         if values:
-            by_type[m.method][1] += values.values()
+            by_type[m.method][1] += _membership_capability(alike).values() if everywhere else ()
             rows.append(row(m.method, "membership", _plain(values, "{:.3f}")))
     rows += [row(name, "all, mean over types", f"{comprehensive(found):.3f}") for name, found in by_type.items()]
     notes = (
-        "VFLAIR's defence capability score with beta 1/2. An untargeted attack reaches what the metric loses, and 0 is "
-        "ideal; membership reaches its AUC, and 0.5 is ideal; the main task's ideal is the method without attack.",
+        "VFLAIR's defence capability score with beta 1/2. An attack that wants a class reaches its success, and what "
+        "the model without it gives is ideal; any other reaches what the metric loses, and 0 is ideal; membership "
+        "reaches its AUC, and 0.5 is ideal; the main task's ideal is the method without attack. The mean is over "
+        "attacks that every method has.",
     )
-    return TextTable((*text_columns("method", "attack"), *number_columns("DCS")), tuple(rows), "Capability", notes)
+    return TextTable(heads, tuple(rows), "Capability", notes)
+
+
+def _membership_capability(m: Measured) -> BySeed:
+    auc = {seed: float(a["auc"]) for seed, a in m.membership.items()}
+    return paired(lambda a, q: capability(a, 0.5, q, q), auc, m.quality("own"))
+
+
+def capabilities(m: Measured, attack: str) -> BySeed:
+    """Of one attack by seed: it reaches its success, beside what a clean model gives it, or what the metric loses."""
+    success, clean = m.success(attack), m.clean.get(attack, {})
+    under, calm = m.quality(attack), m.quality("own")
+    found: BySeed = {}
+    for seed in (seed for seed in under if seed in calm):
+        reached = under[seed] if math.isfinite(under[seed]) else float(not m.higher)  # it diverged
+        lost = max(0.0, calm[seed] - reached if m.higher else reached - calm[seed])
+        got, ideal = (success[seed], clean.get(seed, 0.0)) if seed in success else (lost, 0.0)
+        found[seed] = capability(max(got, ideal), ideal, reached, calm[seed])
+    return found
 
 
 def _cell(values: BySeed, metric: MetricInfo, sign: str = "") -> TextCell:
@@ -242,6 +271,9 @@ def _cell(values: BySeed, metric: MetricInfo, sign: str = "") -> TextCell:
     if not values:
         return TextCell("not measured")
     found = t_interval(list(values.values()))
+    if found.diverged:
+        lost = sum(not math.isfinite(v) for v in values.values())
+        return TextCell("diverged", remarks=(f"{lost} of {counted(len(values), 'seed')}",) if len(values) > 1 else ())
     form: Callable[[float], str] = (
         (lambda x: f"{x * metric.scale:{sign}.1f}")
         if metric.percent

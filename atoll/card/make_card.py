@@ -15,18 +15,20 @@ from atoll.card.card_budget import CardSize, chosen_size, measured_pace, remembe
 from atoll.card.card_measures import Measured, last_value, weighted_mean
 from atoll.card.card_plan import CardPlan, Method, make_plan, read_methods, signature
 from atoll.card.profiles import PROFILES
+from atoll.card.scenarios import YARDSTICKS
 from atoll.card.score_card import ScoreCard, score
 from atoll.card.scores import chance_level, target
 from atoll.errors import ConfigError
 from atoll.experiment import Device
-from atoll.records import INTERRUPTED, Record, SweepFolder, reached_end, read_runs
-from atoll.report import MetricInfo, counted, primary
-from atoll.suites.sweeps import Events, Sweep
+from atoll.records import INTERRUPTED, Record, SuiteFolder, failed, reached_end, read_runs
+from atoll.report import MetricInfo, counted, listed, primary
+from atoll.suites.sweeps import Events, Sweep, SweepPlan
 from atoll.suites.sweeps import run as sweep
 
 SHARE = 0.9  # of the way from chance to pooled data: the target of costs
 SEEDS = 3
 SHORT = 60.0  # seconds of a budget in which processes of their own do not pay
+_YARDSTICKS = tuple(scenario.name for scenario in YARDSTICKS)
 Sources = Sequence[tuple[str, Mapping[str, Any]]]
 
 
@@ -63,44 +65,68 @@ class CardOutcome:
         return self.sweep.status == INTERRUPTED and not self.late
 
 
-def plan_card(sources: Sources, overrides: Sequence[str], folder: Path, options: CardOptions) -> CardPlan:
-    """What will run; a budget is measured on a few rounds, and what was chosen is remembered in the folder."""
+def plan_card(
+    sources: Sources, overrides: Sequence[str], folder: Path, options: CardOptions, dry: bool = False
+) -> CardPlan:
+    """What will run; a budget is measured on a few rounds, and what was chosen is remembered in the folder.
+
+    A `dry` plan runs and writes nothing, so that of a new budget it is the whole card.
+    """
     _check(options)
     tried = attacks.check_attacks(options.attacks)
     methods = read_methods(sources, overrides, options.rounds)
+    _check_metric(options.metric, methods)
     if options.budget is None or options.seeds is not None:
         return make_plan(methods, options.seeds or SEEDS, tried)
     asked = signature(methods, {"budget": options.budget, "attacks": tried})
-    size = remembered(folder, asked)
+    size, spent = remembered(folder, asked), 0.0
+    if size is None and dry:
+        whole = f"--budget is measured when the card runs: this is the card with {SEEDS} seeds and all rounds."
+        return replace(make_plan(methods, SEEDS, tried), left_out=(whole,))
     if size is None:
+        began = time.monotonic()
         pace = measured_pace(methods, options.device)
-        size = chosen_size(
-            lambda s: make_plan(_shorter(methods, s), s.seeds, tried), pace, options.budget, options.workers
-        )
+        spent = time.monotonic() - began
+        left = max(0.0, options.budget - spent)
+        size = chosen_size(lambda s: make_plan(_shorter(methods, s), s.seeds, tried), pace, left, options.workers)
         remember(folder, asked, size)
     shorter = _shorter(methods, size)
     words = said(size, shorter, {m.name: int(m.raw["rounds"]) for m in methods})
-    return replace(make_plan(shorter, size.seeds, tried), left_out=tuple(words))
+    return replace(make_plan(shorter, size.seeds, tried), left_out=tuple(words), spent=spent)
 
 
 def run_card(
     plan: CardPlan, folder: Path, options: CardOptions, title: str, events: Events | None = None, command: str = ""
 ) -> CardOutcome:
     """Run what is left of the plan, and score what there is; a card can always be gone on with."""
-    until = None if options.budget is None else time.monotonic() + options.budget
-    told, place = events or Events(), SweepFolder(folder)
-    cells = plan.cells
-    told.expect(cells, [cell for cell in cells if not place.done(cell)])
+    until = None if options.budget is None else time.monotonic() + max(0.0, options.budget - plan.spent)
+    told = events or Events()
+    told.expect(plan.cells, SuiteFolder(folder).left(plan.cells))
     how: dict[str, Any] = {"jobs": options.workers, "device": options.device, "events": told, "until": until}
-    done = sweep(plan.sweep(), folder, resume=True, **how)
+    done = sweep(_without_diverged(plan, folder), folder, resume=True, **how)
+    done = Sweep(folder, plan.cells, {**_diverged_states(plan, folder), **done.states})
     late = until is not None and time.monotonic() >= until
     measured = measure(plan, done, options)
     if not measured:
         return CardOutcome(None, done, late)
     notes = tuple(note for m in plan.methods for note in m.notes)
-    left = (*plan.left_out, *_left(plan, done, late))
+    scored = {one.method for one in measured}
+    unscored = [f"{m.name} has no scores: none of its own runs is there." for m in plan.methods if m.name not in scored]
+    left = (*plan.left_out, *unscored, *_left(plan, done, late))
     card = score(title, PROFILES[options.profile], measured, plan.seeds, notes=notes, left_out=left)
     return CardOutcome(replace(card, command=command), done, late)
+
+
+def _without_diverged(plan: CardPlan, folder: Path) -> SweepPlan:
+    """What is known to diverge would do so again: that is a result."""
+    place = SuiteFolder(folder)
+    planned = plan.sweep()
+    return replace(planned, cells=[cell for cell in planned.cells if not place.diverged(cell)])
+
+
+def _diverged_states(plan: CardPlan, folder: Path) -> dict[str, str]:
+    place = SuiteFolder(folder)
+    return {cell.name: failed("DivergenceError") for cell in plan.cells if place.diverged(cell)}
 
 
 def measure(plan: CardPlan, done: Sweep, options: CardOptions) -> list[Measured]:
@@ -121,10 +147,10 @@ def _measured(
 ) -> Measured:
     mine = {name: by_seed for (owner, name), by_seed in records.items() if owner == method.name}
     missing = {name: why for (owner, name), why in plan.missing.items() if owner == method.name}
-    failed = done.failed
+    diverged = _diverged(plan, done, method)
     for job in plan.jobs:
-        if job.method == method.name and job.scenario.name not in mine:
-            state = failed.get(_run_name(done, job.cell.digest), "was not run")
+        if job.method == method.name and job.scenario.name not in {*mine, *diverged}:
+            state = done.failed.get(_run_name(done, job.cell.digest), "was not run")
             missing.setdefault(job.scenario.name, state)
     titles = {job.scenario.name: job.scenario.title for job in plan.jobs if job.method == method.name}
     audits, leaks = {}, {}
@@ -146,7 +172,19 @@ def _measured(
         {s: a for s, a in audits.items() if a is not None},
         {s: x for s, x in leaks.items() if x is not None},
         titles,
+        diverged,
+        _clean_rates(mine, device),
     )
+
+
+def _clean_rates(mine: Mapping[str, Mapping[int, Record]], device: Device) -> dict[str, dict[int, float]]:
+    """What attacks that want a class get from the method without them, by condition and seed."""
+    found: dict[str, dict[int, float]] = {}
+    for name, by_seed in mine.items():
+        for seed, record in by_seed.items():
+            if seed in mine.get("own", {}) and record.attack is not None and math.isfinite(record.attack.success):
+                found.setdefault(name, {})[seed] = attacks.clean_rate(mine["own"][seed], record, device)
+    return found
 
 
 def _is_own(job: Any, method: Method) -> bool:
@@ -165,13 +203,23 @@ def _records(plan: CardPlan, done: Sweep) -> dict[tuple[str, str], dict[int, Rec
     return found
 
 
+def _diverged(plan: CardPlan, done: Sweep, method: Method) -> dict[str, frozenset[int]]:
+    """By condition, the seeds at which it diverged. Of what it is compared with, that says nothing of the method."""
+    place, found = SuiteFolder(done.folder), dict[str, frozenset[int]]()
+    for job in plan.jobs:
+        name = job.scenario.name
+        if job.method == method.name and name not in _YARDSTICKS and place.diverged(job.cell):
+            found[name] = found.get(name, frozenset()) | {job.seed}
+    return found
+
+
 def _strongest_yardsticks(plan: CardPlan, records: Any, metric: MetricInfo) -> dict[tuple[str, str], Any]:
     """Of what methods are compared with, the best that any of them brought, where they have the same clients.
 
     Each comes with its method's learning rate: one that was badly chosen must not make its method look good.
     """
     sign, found = 1.0 if metric.higher_is_better else -1.0, {}
-    for name in ("local", "central", "fedsgd"):
+    for name in _YARDSTICKS:
         known = {m.name: records[m.name, name] for m in plan.methods if (m.name, name) in records}
         for method, mine in known.items():
             alike = [other for other in known.values() if _splits(other) == _splits(mine)]
@@ -210,9 +258,17 @@ def _left(plan: CardPlan, done: Sweep, late: bool) -> list[str]:
         words.append(
             f"{counted(len(waiting), 'run')} of {len(done.cells)} not done, since {why}: the same command goes on."
         )
-    if done.failed:
-        name, why = next(iter(done.failed.items()))
-        words.append(f"{counted(len(done.failed), 'run')} failed; the first: {name}: {why}")
+    place = SuiteFolder(done.folder)
+    diverged = [cell.name for cell in done.cells if place.diverged(cell)]
+    if diverged:
+        words.append(
+            f"{counted(len(diverged), 'run')} diverged, of which nothing is left: {listed(diverged[:4])}"
+            f"{', ...' if len(diverged) > 4 else '.'}"
+        )
+    broken = {name: why for name, why in done.failed.items() if name not in diverged}
+    if broken:
+        name, why = next(iter(broken.items()))
+        words.append(f"{counted(len(broken), 'run')} failed; the first: {name}: {why}")
     missing = sorted(set(plan.missing.values()))
     words += [f"Not measured: {why}." for why in missing]
     return words
@@ -226,6 +282,14 @@ def _shorter(methods: Sequence[Method], size: CardSize) -> tuple[Method, ...]:
     """The methods with a share of their rounds."""
     rounds = [max(min(2, int(m.raw["rounds"])), math.ceil(size.share * int(m.raw["rounds"]))) for m in methods]
     return tuple(replace(m, raw={**m.raw, "rounds": r}) for m, r in zip(methods, rounds, strict=True))
+
+
+def _check_metric(metric: str | None, methods: Sequence[Method]) -> None:
+    """Before hours of runs; a path into the record (`clients.accuracy.mean`) is known only from it."""
+    lacking = [m for m in methods if metric is not None and "." not in metric and metric not in m.known.metrics]
+    if lacking:
+        known = ", ".join(lacking[0].known.metrics)
+        raise ConfigError(f"--metric: {lacking[0].name} has no {metric!r}. It has {known}.")
 
 
 def _check(options: CardOptions) -> None:

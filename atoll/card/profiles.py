@@ -19,6 +19,7 @@ class ScorePart:
     title: str
     by_seed: BySeed = field(default_factory=dict)
     why: str = ""
+    unit: str = ""  # whom it is about: parts of different units are not ranked against each other
 
     @property
     def measured(self) -> bool:
@@ -56,14 +57,20 @@ def _effectiveness(m: Measured) -> list[ScorePart]:
 def kept(m: Measured, stressed: str, calm: str) -> BySeed:
     """What is left of the quality under a condition."""
     rule = partial(scores.retention, higher=m.higher)
-    return paired(rule, m.quality(stressed), m.quality(calm), m.chance("own"))
+    return paired(rule, m.quality(stressed), m.quality(calm), m.chance())
+
+
+def withstood(m: Measured, attack: str) -> BySeed:
+    """What an attack leaves: of the quality, and of what it wants if that is a class."""
+    planted = m.planted(attack)
+    return {seed: scores.resisted(share, planted.get(seed, 0.0)) for seed, share in kept(m, attack, "own").items()}
 
 
 def _robustness(m: Measured) -> list[ScorePart]:
     data = {name: kept(m, name, "iid") for name in ("own", "labels", "features")}
     faults = {name: kept(m, name, "own") for name in ("stragglers", "dropouts", "together", "by_data")}
-    attacks = [kept(m, name, "own") for name in m.attacks]
-    common = [seed for seed in m.own if attacks and all(seed in one for one in attacks)]
+    attacks = [withstood(m, name) for name in m.attacks]
+    common = [seed for seed in (attacks[0] if attacks else ()) if all(seed in one for one in attacks)]
     worst = {seed: min(one[seed] for one in attacks) for seed in common}
     return [
         ScorePart("data", "non-IID data", _mean_of(data), _why(m, "iid", *data)),
@@ -98,10 +105,12 @@ def _privacy(m: Measured) -> list[ScorePart]:
     membership = {seed: scores.unseen(float(a["auc"])) for seed, a in m.membership.items()}
     broken = any(a.get("exceeds") for a in m.membership.values())
     guaranteed = scores.hidden(claim.epsilon, claim.delta) if claim is not None and not broken else 0.0
+    unit = "" if claim is None else claim.unit
+    of = f" of {'an' if unit[0] in 'aeiou' else 'a'} {unit}" if unit else ""
     leaked = {seed: 1.0 - float(one["identification"]) for seed, one in m.leakage.items()}
     return [
         ScorePart("level", "security level", dict.fromkeys(seeds, scores.security(level.level)) if level else {}),
-        ScorePart("guarantee", "guarantee (epsilon)", dict.fromkeys(seeds, guaranteed)),
+        ScorePart("guarantee", f"guarantee (epsilon{of})", dict.fromkeys(seeds, guaranteed), unit=unit),
         ScorePart("membership", "membership attack", membership, m.missing.get("membership", "")),
         ScorePart("leakage", "reconstruction attack", leaked, m.missing.get("leakage", "")),
     ]

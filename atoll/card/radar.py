@@ -66,9 +66,11 @@ def _one(axes, card: ScoreCard, method: str, number: int) -> None:  # type: igno
         )
     axes.fill(closed, np.append(means, means[0]), color=style["color"], alpha=0.08, lw=0)
     axes.set_xticks(angles)
-    axes.tick_params(axis="x", pad=9)
+    axes.tick_params(axis="x", pad=5)
     labels = [f"{name}\n{e.mean:.2f}" if e else f"{name}\nnot measured" for name, e in zip(names, found, strict=True)]
-    for label, name in zip(axes.set_xticklabels(labels), names, strict=True):
+    for label, name, angle in zip(axes.set_xticklabels(labels), names, angles, strict=True):
+        aside = float(np.sin(angle))  # labels beside the circle begin, or end, where it ends
+        label.set_horizontalalignment("center" if abs(aside) < 0.1 else "left" if aside > 0 else "right")
         label.set_url(f"#{LINK}{name}")
         label.set_fontsize(8.5)
     axes.set_title(method, fontsize=10, pad=14, fontweight="bold")

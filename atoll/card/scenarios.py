@@ -32,6 +32,8 @@ class Known:
     clients: int
     classes: int | None  # None: there are none
     deadline: float | None  # virtual seconds by which 1 - LATE of the clients report; None: it cannot be timed
+    blind: bool = False  # can attackers not be let see honest updates, since sums are secret or noisy?
+    metrics: tuple[str, ...] = ()  # that its runs have
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ def effectiveness(federated: float, local: float, central: float, higher: bool =
     >>> effectiveness(2.0, 3.0, 1.0, higher=False), effectiveness(0.6, 0.6, 0.5)
     (0.5, 1.0)
     """
+    if not math.isfinite(federated):
+        return 0.0  # it diverged
     sign = 1.0 if higher else -1.0
     gained, way = sign * (federated - local), sign * (central - local)
     if way <= 0:
@@ -45,6 +47,17 @@ def retention(stressed: float, calm: float, chance: float, higher: bool = True) 
     if not higher:
         return _share(calm / stressed) if stressed > 0 else 1.0
     return _share((stressed - chance) / (calm - chance)) if calm > chance else float(stressed >= calm)
+
+
+def resisted(retained: float, planted: float) -> float:
+    """min(R, 1 - P): what of the quality an attack leaves, and what it did not get of the class it wants.
+
+    P is its success above that on a model without the attack; 0 for an attack that wants no class.
+
+    >>> resisted(0.95, 0.0), round(resisted(0.95, 0.9), 6)
+    (0.95, 0.1)
+    """
+    return min(retained, 1.0 - _share(planted))
 
 
 def chance_level(metric: str, label_counts: Sequence[Sequence[int]] | None) -> float:

@@ -73,7 +73,7 @@ def card(
     options = CardOptions(seeds, rounds, seconds, names_of(attacks), profile, target, metric, at_once, device)
     sources = _sources(files)
     folder = out or Path("runs") / "card" / "-".join(name for name, _ in sources)
-    plan = plan_card(sources, set_ or [], folder, options)
+    plan = plan_card(sources, set_ or [], folder, options, dry=dry_run)
     if dry_run:
         _print_plan(plan, folder)
         return
@@ -135,6 +135,7 @@ def _print(done: CardOutcome, folder: Path, dcs: bool) -> None:
 
 def _print_plan(plan: CardPlan, folder: Path) -> None:
     from atoll.records import SweepFolder
+    from atoll.report import counted
 
     place = SweepFolder(folder)
     for cell in plan.cells:
@@ -143,7 +144,8 @@ def _print_plan(plan: CardPlan, folder: Path) -> None:
         say(f"Not measured: {why}.")
     for line in plan.left_out:
         say(line)
-    say(f"{len(plan.cells)} runs, {plan.rounds:,} rounds in all, {len(plan.seeds)} seeds. Folder: {folder}")
+    counts = counted(len(plan.cells), "run"), counted(plan.rounds, "round"), counted(len(plan.seeds), "seed")
+    say(f"{counts[0]}, {counts[1]} in all, {counts[2]}. Folder: {folder}")
 
 
 def names_of(attacks: str | None) -> tuple[str, ...]:

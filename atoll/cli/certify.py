@@ -27,6 +27,13 @@ def certify(
     found = certify_(run, votes, device, seed)
     right = f"{found['accuracy']:.1%} of {found['examples']:,} examples"
     say(f"The vote of {found['votes']:,} noisy models is right on {right}.")
+    who = f"at most {found['attackers']} attacker{'' if found['attackers'] == 1 else 's'}"
+    say(
+        f"It takes for granted {who} in round {found['attacked_round']}, each of rate {found['rate']:g}, and a "
+        f"Lipschitz constant of {found['lipschitz']:g}: nobody can measure these for you."
+    )
+    for note in found["notes"]:
+        say(note, "yellow")
     curve = found["curve"]
     for radius, share in (curve[0], curve[len(curve) // 2], curve[-1]):
         say(f"  {share:.1%} are certified against backdoors up to {radius:.3g}")

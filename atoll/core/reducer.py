@@ -70,6 +70,10 @@ class Reducer(ABC, Generic[P]):
     def check_cohort(self, clients: int) -> None:
         """Refuse (ConfigError) cohorts of so many clients, if it could not do for them what it was asked to do."""
 
+    def is_plain_mean(self, clients: int) -> bool:
+        """Is nothing left of a defence for so many, but their plain mean?"""
+        return False
+
     def needs_root(self) -> bool:
         """Does it compare updates to one of the server's own? Then its state has that one under "root"."""
         return False

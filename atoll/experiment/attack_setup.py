@@ -154,6 +154,15 @@ def _check_place(experiment: Experiment, attack: Attack, algorithm: Algorithm, r
         )
 
 
+def check_sent(plan: AttackPlan | None, like: Tree, algorithm: str) -> None:
+    """Refuse to make up updates where an update, `like` these zeros, holds nothing."""
+    if plan is not None and plan.attack.crafts and not any(x.is_floating_point() for x in tree.leaves(like)):
+        raise ConfigError(
+            f"attack.name: {plan.name} makes up updates, and clients of {algorithm} send nothing. Use an attack on "
+            "data (label_flip), or an algorithm with a server (fedavg)."
+        )
+
+
 def _poisoned(plan: AttackPlan, dataset: Dataset, training: Partition, key: Tensor) -> AttackPlan:
     """The rows that attackers train on in place of theirs, and the probe of the test data."""
     if dataset.kind != "classification":
@@ -209,6 +218,21 @@ def _encoding(plan: AttackPlan, after: Spec) -> ResidueEncoding:
             "attack on data, or noise of the sum (discrete_gaussian, skellam)."
         )
     return ResidueEncoding(after.step, 2.0**after.bits, min(after.l2, after.l1 or after.l2))
+
+
+def defence_notes(plan: AttackPlan | None, reducer: Reducer[Any], name: str, cohort: int | None) -> list[str]:
+    """Where a defence does not do what its name promises; None: cohorts have no fixed size."""
+    if cohort is None:
+        return []
+    notes = []
+    if reducer.is_plain_mean(cohort):
+        notes.append(f"reducer: with these options {name} of {cohort} clients is a plain mean, and no defence.")
+    attackers = 0 if plan is None else min(len(plan.ids), cohort)
+    holds, breaks = reducer.tolerates(cohort), reducer.breaks_at(cohort)
+    if name != "mean" and breaks is not None and attackers > holds:
+        who = f"{attackers} of {cohort} clients attack"
+        notes.append(f"reducer: {who}, and {name} holds up to {holds}; {breaks} can move it as far as they like.")
+    return notes
 
 
 def attack_notes(plan: AttackPlan | None, chain: Chain, spec: Spec) -> list[str]:

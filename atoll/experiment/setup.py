@@ -37,7 +37,7 @@ from atoll.data import (
 )
 from atoll.engines import Choice
 from atoll.errors import ConfigError
-from atoll.experiment.attack_setup import AttackPlan, attack_notes, bounded, plan_attack
+from atoll.experiment.attack_setup import AttackPlan, attack_notes, bounded, check_sent, defence_notes, plan_attack
 from atoll.experiment.clock_setup import in_virtual_time, make_sampler, reports_wanted
 from atoll.experiment.data_notes import data_notes
 from atoll.experiment.defaults import usual_model, usual_partition
@@ -269,8 +269,10 @@ def _planned(setup: Setup) -> Setup:
     seen = watched if privacy.visible is None or watched.metric in privacy.visible else None
     spec = setup.spec()
     check_bounded(experiment, chain, spec)
+    check_sent(setup.attack, setup.update_like(), experiment.algorithm["name"])
     reducer = bounded(setup.reducer, setup.attack, chain, spec)
-    bounds = [*attack_notes(setup.attack, chain, spec), *secure_notes(experiment, chain, spec, setup.round)]
+    held = defence_notes(setup.attack, reducer, str(experiment.reducer["name"]), spec.cohort)
+    bounds = [*held, *attack_notes(setup.attack, chain, spec), *secure_notes(experiment, chain, spec, setup.round)]
     notes = [*setup.notes, *advice, *bounds, *setup.round.traits().cautions]
     return replace(setup, chain=chain, privacy=privacy, watched=seen, notes=notes, reducer=reducer)
 

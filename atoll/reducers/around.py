@@ -28,5 +28,8 @@ class ReducerAround(Reducer[P]):
     def check_cohort(self, clients: int) -> None:
         self.inner.check_cohort(clients)
 
+    def is_plain_mean(self, clients: int) -> bool:
+        return self.inner.is_plain_mean(clients)
+
     def needs_root(self) -> bool:
         return self.inner.needs_root()

@@ -49,10 +49,11 @@ class Attacked(ReducerAround[Stack]):
     """Another reducer, given what attackers send in place of what they trained.
 
     All updates are kept until `finish`. The attackers stand behind the client's side of every transform: what they
-    craft arrives as it is, cut only to the bounds that the chain promises, which a server can enforce. Statistics
-    (buffers) and weights stay as trained. Where residues travel, attackers craft real numbers and encode them: nobody
-    sees a single update, so that only the range of the encoding holds them. The state is {"inner", "attack", "round"};
-    whoever runs the round says which it is.
+    craft arrives as it is, cut only to the bounds that the chain promises, which a server can enforce. What is not
+    finite is left out before the inner reducer sees it, as any server would. Statistics (buffers) and weights stay as
+    trained. Where residues travel, attackers craft real numbers and encode them: nobody sees a single update, so that
+    only the range of the encoding holds them. The state is {"inner", "attack", "round"}; whoever runs the round says
+    which it is.
     """
 
     inner: Reducer[Any]
@@ -84,13 +85,16 @@ class Attacked(ReducerAround[Stack]):
         partial = _by_client(partial)
         attacks = self.attackers[partial.info.id.cpu()].to(partial.info.id.device)
         kept, active = state["attack"], self.attack.active(int(state["round"])) and bool(attacks.any())
+        ids = lost = partial.info.id[:0]
         if active:
+            ids = partial.info.id[attacks]
             partial, kept = self._with_attack(partial, attacks, state, rng.fold_name(key, NAME))
+            partial, lost = _only_finite(partial, ids)
         total, inner, said = _reduced(self.inner, partial, self._inner_state(state), key)
         if len(partial) and bool(total.weight > 0):
             kept = self.attack.observe(self._moved(total, partial), kept)
-        ids = partial.info.id[attacks] if active else partial.info.id[:0]
-        return total, {"inner": inner, "attack": kept, "round": state["round"]}, {**said, NAME: {"attackers": ids}}
+        done = {"attackers": ids, **({"not_finite": lost} if len(lost) else {})}
+        return total, {"inner": inner, "attack": kept, "round": state["round"]}, {**said, NAME: done}
 
     def _inner_state(self, state: Tree) -> Tree:
         """The inner reducer's, with what the round has put there for it: the server's own update, who stays."""
@@ -110,7 +114,7 @@ class Attacked(ReducerAround[Stack]):
         honest = flat[~attacks] if sees_all(self.attack.knows) else flat[:0]
 
         def reduce(rows: Tensor) -> Tensor:
-            trial = _replaced(partial, places, self._sent(rows))
+            trial, _ = _only_finite(_replaced(partial, places, self._sent(rows)), partial.info.id[places])
             return self._moved(_reduced(self.inner, trial, self._inner_state(state), key)[0], partial)
 
         known = reduce if self.attack.knows == "defence" else None
@@ -153,6 +157,22 @@ def _replaced(stack: Stack, places: Tensor, rows: Tensor) -> Stack:
 
     value = {k: v if k == _KEPT else tree.map(written, v) for k, v in stack.updates.value.items()}
     return Stack(stack.updates._replace(value=value), stack.info)
+
+
+def _only_finite(stack: Stack, attackers: Tensor) -> tuple[Stack, Tensor]:
+    """The stack without what these made up that is not finite, and who made it."""
+    places = torch.isin(stack.info.id, attackers).nonzero()[:, 0]
+    finite = torch.ones(len(places), dtype=torch.bool, device=places.device)
+    for x in _crafted_leaves(stack.updates.value):
+        finite &= x[places].reshape(len(places), -1).isfinite().all(1)
+    if bool(finite.all()):
+        return stack, attackers[:0]
+    if len(places) == len(stack) and not bool(finite.any()):  # nobody is left: what they made up moves nothing
+        size = sum(x[0].numel() for x in _crafted_leaves(stack.updates.value))
+        return _replaced(stack, places, torch.zeros(len(places), size, device=places.device)), attackers
+    stays = torch.ones(len(stack), dtype=torch.bool, device=places.device).index_fill(0, places[~finite], False)
+    left = Update(tree.rows(stack.updates.value, stays), stack.updates.weight[stays])
+    return Stack(left, Info(*(x[stays] for x in stack.info))), stack.info.id[places[~finite]]
 
 
 def _crafted_leaves(value: Tree) -> list[Tensor]:

@@ -51,18 +51,18 @@ class CentredClipping(Defence):
         return {"centre": tree.map(lambda x: torch.zeros_like(x if x.is_floating_point() else x.float()), like)}
 
     def aggregate(self, stack: Stack, state: Tree, key: Tensor) -> tuple[Tree, Tree, Tree]:
-        rows, n = Rows.of(stack), len(stack)
-        beside, own = rows.products_with(state["centre"]), tree.dot(state["centre"], state["centre"]).cpu()
-        away = (rows.norms**2 - 2 * beside + own).clamp(min=0).sqrt()
-        share = _moved(torch.zeros(n + 1, dtype=torch.float64).index_fill(0, torch.tensor([n]), 1.0), away, self.radius)
-        products = _with_centre(rows, beside, own) if self.steps > 1 else None
+        rows, centre = Rows.of(stack), state["centre"]
+        squares, near = rows.distances_from(centre)
+        away = squares.sqrt()
+        share = _moved(torch.zeros(len(stack), dtype=torch.float64), away, self.radius)
+        products = rows.products_around(centre, near) if self.steps > 1 else None
         for _ in range(self.steps - 1):
             assert products is not None
-            near = products @ share
-            away = (products.diagonal() - 2 * near + share @ near)[:n].clamp(min=0).sqrt()
+            beside = products @ share
+            away = (products.diagonal() - 2 * beside + share @ beside).clamp(min=0).sqrt()
             share = _moved(share, away, self.radius)
-        value = tree.add_scaled(rows.combined(share[:n]), state["centre"], float(share[n]))
-        said = {"clients": rows.ids, "weights": share[:n].float(), "scores": away.float()}
+        value = tree.add_scaled(rows.combined(share), centre, 1.0 - float(share.sum()))
+        said = {"clients": rows.ids, "weights": share.float(), "scores": away.float()}
         return value, {"centre": value}, said
 
     def breaks_at(self, clients: int) -> None:
@@ -75,14 +75,6 @@ def shrunk(lengths: Tensor, most: float) -> Tensor:
 
 
 def _moved(share: Tensor, away: Tensor, radius: float) -> Tensor:
-    """How much of every update is in v, and last of the centre, after one more step."""
+    """How much of every difference to the centre is in v, after one more step."""
     factors = shrunk(away, radius)
-    share = share * (1 - factors.mean())
-    share[: len(away)] += factors / len(away)
-    return share
-
-
-def _with_centre(rows: Rows, beside: Tensor, own: Tensor) -> Tensor:
-    """Inner products of all updates and the centre, which stands last."""
-    top = torch.cat([rows.gram, beside[:, None]], 1)
-    return torch.cat([top, torch.cat([beside, own[None]])[None]], 0)
+    return share * (1 - factors.mean()) + factors / len(away)

@@ -42,6 +42,9 @@ class TrimmedMean(Defence):
     def tolerates(self, clients: int) -> int:
         return int(self.share * clients)
 
+    def is_plain_mean(self, clients: int) -> bool:
+        return self.tolerates(clients) == 0
+
 
 @dataclass(frozen=True)
 class Meamed(Sized, Defence):
@@ -58,3 +61,6 @@ class Meamed(Sized, Defence):
     def aggregate(self, stack: Stack, state: Tree, key: Tensor) -> tuple[Tree, Tree, Tree]:
         count = len(stack) - self.allowed(len(stack))
         return reduced(stack.updates.value, lambda x: mean_around_median(x, count)), state, {}
+
+    def is_plain_mean(self, clients: int) -> bool:
+        return self.allowed(clients) == 0

@@ -71,7 +71,7 @@ class Sized:
 
     def check_cohort(self, clients: int) -> None:
         most = self.most(clients)
-        if self.byzantine > max(0, most):
+        if self.byzantine > most:
             advice = f"Use byzantine = {most} or less" if most > 0 else "Use reducer = 'median'"
             raise ConfigError(
                 f"reducer.byzantine: {self.byzantine} of {clients} clients are too many: {self.needs}. "

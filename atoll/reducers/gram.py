@@ -91,6 +91,27 @@ def squared_distances(value: Tree, products: Tensor) -> Tensor:
     return (found + found.T) / 2
 
 
+def squared_distances_from(value: Tree, one: Tree, clients: int) -> tuple[Tensor, bool]:
+    """|x_i - v|^2 of every update and one vector, (C,); and whether some were so near that differences were taken."""
+    own = tree.dot(one, one).cpu().double()
+    sums = lengths(value, clients) ** 2 + own
+    found = (sums - 2 * cross(value, one, clients)).clamp(min=0)
+    near = bool((found < _NEAR * sums).any())
+    return (products_around(value, one, clients).diagonal() if near else found), near
+
+
+def products_around(value: Tree, one: Tree, clients: int) -> Tensor:
+    """(x_i - v) (x_j - v) of all pairs, from their differences to one vector, in float64."""
+    total = torch.zeros(clients, clients, dtype=torch.float64)
+    for x, y in zip(matrices(value), tree.leaves(one), strict=True):
+        y = y.flatten()
+        for at in range(0, x.shape[1], _piece(x)):
+            part = slice(at, at + _piece(x))
+            apart = x[:, part].double() - y[part].double()
+            total += (apart @ apart.T).cpu()
+    return total
+
+
 def _products(x: Tensor) -> Tensor:
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return _in_pieces(x, lambda part: part.double())

@@ -80,6 +80,9 @@ class Grouped(ReducerAround[dict[int, Any]]):
     def breaks_at(self, clients: int) -> int | None:
         return self.inner.breaks_at(clients // self.groups)
 
+    def is_plain_mean(self, clients: int) -> bool:
+        return self.inner.is_plain_mean(clients // self.groups)
+
     def check_cohort(self, clients: int) -> None:
         self.inner.check_cohort(clients // self.groups)
 

@@ -83,6 +83,9 @@ class MultiKrum(KrumSized, Weighing):
     def breaks_at(self, clients: int) -> int:
         return min((clients + 1) // 2, clients - self.kept(clients) + 1)
 
+    def is_plain_mean(self, clients: int) -> bool:
+        return self.kept(clients) == clients
+
 
 @dataclass(frozen=True)
 class Bulyan(Sized, Defence):

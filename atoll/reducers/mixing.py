@@ -38,6 +38,9 @@ class NearestNeighbourMixing(Sized, Around):
     def tolerates(self, clients: int) -> int:
         return min(self.allowed(clients), self.inner.tolerates(clients))
 
+    def is_plain_mean(self, clients: int) -> bool:
+        return self.allowed(clients) == 0
+
     def check_cohort(self, clients: int) -> None:
         Sized.check_cohort(self, clients)
         check_inner(self.inner, clients)
@@ -110,6 +113,9 @@ class Bucketing(Around):
 
     def breaks_at(self, clients: int) -> int | None:
         return self.inner.breaks_at(self.buckets(clients))
+
+    def is_plain_mean(self, clients: int) -> bool:
+        return self.buckets(clients) == 1 or self.inner.is_plain_mean(self.buckets(clients))
 
     def check_cohort(self, clients: int) -> None:
         check_inner(self.inner, self.buckets(clients))

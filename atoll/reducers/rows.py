@@ -10,7 +10,14 @@ from torch import Tensor
 
 from atoll import tree
 from atoll.core import Stack
-from atoll.reducers.gram import cross, gram, lengths, squared_distances
+from atoll.reducers.gram import (
+    cross,
+    gram,
+    lengths,
+    products_around,
+    squared_distances,
+    squared_distances_from,
+)
 from atoll.tree import Tree
 
 
@@ -49,6 +56,18 @@ class Rows:
     def products_with(self, one: Tree) -> Tensor:
         """(C,) inner products with one vector."""
         return cross(self.value, one, len(self))[self.order]
+
+    def distances_from(self, one: Tree) -> tuple[Tensor, bool]:
+        """(C,) squared distances from one vector, and whether it is near to some."""
+        found, near = squared_distances_from(self.value, one, len(self))
+        return found[self.order], near
+
+    def products_around(self, one: Tree, near: bool) -> Tensor:
+        """(C, C) inner products of differences to one vector."""
+        if near:
+            return self._pairs(products_around(self.value, one, len(self)))
+        beside, own = self.products_with(one), tree.dot(one, one).cpu()
+        return self.gram - beside[:, None] - beside[None, :] + own
 
     def combined(self, weights: Tensor) -> Tree:
         """The sum of w_k x_k; who weighs nothing is not touched."""

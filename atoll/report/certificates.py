@@ -97,7 +97,8 @@ def _draw(certified: Sequence[CertifiedGroup]) -> Figure:
 def _threat(one: CertifiedGroup) -> str:
     c = one.certificates[0]
     who = f"{c['attackers']} attacker{'s' if c['attackers'] != 1 else ''}, rate {c['rate']:g}"
-    return f"{who}, in round {c['attacked_round']}; {c['votes']:,} votes, alpha {c['alpha']:g}"
+    lipschitz = "" if c["lipschitz"] == 1 else f", Lipschitz constant {c['lipschitz']:g}"
+    return f"{who}{lipschitz}, in round {c['attacked_round']}; {c['votes']:,} votes, alpha {c['alpha']:g}"
 
 
 def _voted(one: CertifiedGroup) -> float:

@@ -124,9 +124,7 @@ def cohorts_of_few(attack: Attack) -> str | None:
         ("honest clients alone", honest),
         ("nobody", attackers[:0]),
     ):
-        arrived, _ = _after(attack, _rows(_stack(), index))
-        finite = all(bool(torch.isfinite(x).all()) for x in tree.leaves(arrived))
-        need(finite, f"{what}: numbers arrive", "inf or nan", "finite numbers", "a deviation of one update")
+        _after(attack, _rows(_stack(), index), what=f"{what}: ")
     return "cohorts of few are no special case"
 
 
@@ -230,14 +228,21 @@ class _Watched(Median):
         return total, state, {"ids": partial.info.id, "value": partial.updates.value}
 
 
-def _after(attack: Attack, stack: Stack, number: int | None = None, rounds: int = 2) -> tuple[Tree, Tree]:
-    """What arrives of a stack in the last of some rounds, in the order of the stack, and the attack's state."""
+def _after(
+    attack: Attack, stack: Stack, number: int | None = None, rounds: int = 2, what: str = ""
+) -> tuple[Tree, Tree]:
+    """What arrives of a stack in the last of some rounds, in the order of the stack, and the attack's state.
+
+    A server leaves out what is not finite, so that whoever sends that has not attacked.
+    """
     reducer = _reducer(attack)
     state = reducer.init(_like())
     number = attack.start - 1 if number is None else number
     for _ in range(rounds):
         state = {**state, "round": torch.tensor(number)}
         _, state, said = reducer.finish(reducer.lift(stack.updates, stack.info, _KEY), state, _KEY)
+        finite = "not_finite" not in said["attack"]
+        need(finite, f"{what}numbers arrive", "inf or nan", "finite numbers", "a deviation of one update")
     back = torch.argsort(torch.argsort(stack.info.id))
     return tree.rows(said["value"], back), state["attack"]
 

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import atoll
 from atoll.analysis.certificate import certify
+from atoll.cli.main import app
 from atoll.errors import ConfigError
 from atoll.report import write
 from atoll.stats import BackdoorThreat, certified_radius, vote_bounds
@@ -72,6 +74,35 @@ def test_what_cannot_be_certified_is_refused(tmp_path: Path) -> None:
     folder = run(tmp_path / "crfl")
     with pytest.raises(ConfigError, match="--votes: must be 1 or more"):
         certify(folder, votes=0)
+
+
+def attacked(folder: Path, **attack: Any) -> Path:
+    table = {"crfl": {"max_norm": 4.0, "std": 0.02, "votes": 100, "rate": 0.02, "attackers": 2}}
+    entry = {"name": "backdoor", "boost": 1, **attack}
+    atoll.run({**BASE, "server": table, "attack": entry}, out=folder)
+    return folder
+
+
+def test_more_attackers_than_were_assumed_are_not_certified(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"attackers = 2, and 3 clients attack"):
+        certify(attacked(tmp_path / "many", clients=[0, 1, 2]))
+
+
+def test_rounds_count_from_the_last_attacked_one_and_several_are_warned_of(tmp_path: Path) -> None:
+    one = certify(attacked(tmp_path / "one", clients=[0], start=2, stop=2))
+    assert (one["attacked_round"], one["rounds_after"], one["notes"]) == (2, 1, [])
+    more = certify(attacked(tmp_path / "more", clients=[0, 1], start=1, stop=2))
+    assert (more["attacked_round"], more["rounds_after"]) == (2, 1)
+    assert "2 rounds" in more["notes"][0]
+    endless = certify(attacked(tmp_path / "endless", clients=[0]))
+    assert (endless["attacked_round"], endless["rounds_after"]) == (3, 0)
+
+
+def test_the_command_says_what_it_assumes(tmp_path: Path) -> None:
+    folder = attacked(tmp_path / "more", clients=[0], start=1, stop=2)
+    said = " ".join(CliRunner().invoke(app, ["certify", str(folder)]).output.split())
+    assert "at most 2 attackers in round 2, each of rate 0.02, and a Lipschitz constant of 1" in said
+    assert "attacked 2 rounds" in said
 
 
 def test_resuming_keeps_the_model_without_noise(tmp_path: Path) -> None:

@@ -18,10 +18,12 @@ from atoll.analysis.contribution import ContributionOptions, contribution, contr
 from atoll.analysis.contribution.coalitions import Coalitions, members
 from atoll.analysis.contribution.reconstructed import RoundCoalitions, recorded_rounds, value_of
 from atoll.analysis.contribution.shapley import (
+    Shares,
     exact_shapley,
     guided_orders,
     guided_truncation,
     leave_one_out,
+    summed,
     truncated_monte_carlo,
 )
 from atoll.analysis.contribution.trained import TrainedCoalitions, coalition_experiment
@@ -233,6 +235,51 @@ def test_gtg_of_an_algorithm_with_state_at_the_server_still_shares_out_everythin
     assert len(found.by_seed) == 2
 
 
+# Seeds, and error bars.
+
+
+def test_seeds_of_gtg_value_the_same_clients(folder: Path) -> None:
+    both = contribution(Experiment.parse({**RAW, "local": {"batch": 16}}), folder, ContributionOptions("gtg", seeds=2))
+    assert both.splits[0] == both.splits[1]
+    alone = contribution(Experiment.parse({**RAW, "local": {"batch": 16}}), folder, ContributionOptions("gtg"))
+    assert both.by_seed[0].values == pytest.approx(alone.by_seed[0].values)
+    assert not np.allclose(both.by_seed[0].values, both.by_seed[1].values), "training differs by seed"
+
+
+def test_sampling_errors_are_students_for_the_few_orders_there_are() -> None:
+    for orders, quantile in ((2, 12.706), (5, 2.776), (400, 1.966)):
+        shares = truncated_monte_carlo(random_game(6), orders, 0.0, rng.key("test"))
+        assert shares.halves == pytest.approx(quantile * shares.errors, rel=1e-3)
+
+
+def test_intervals_of_a_few_orders_hold_the_value_as_often_as_they_say() -> None:
+    exact = exact_shapley(random_game(6)).values
+    held = [
+        np.abs(truncated_monte_carlo(random_game(6), 3, 0.0, rng.key("test", k)).values - exact)
+        <= truncated_monte_carlo(random_game(6), 3, 0.0, rng.key("test", k)).halves
+        for k in range(200)
+    ]
+    assert np.mean(held) > 0.9
+
+
+def test_rounds_add_up_with_the_freedom_that_they_have_together() -> None:
+    one = Shares(np.ones(2), np.array([1.0, 0.0]), 3)
+    two = Shares(np.ones(2), np.array([1.0, 0.0]), 3)
+    whole = summed([one, two])
+    assert whole.errors == pytest.approx([2**0.5, 0.0])
+    assert whole.freedom == pytest.approx([4.0, 4.0])  # Welch and Satterthwaite: two equal variances of 2 each
+
+
+def test_a_tolerance_that_cuts_everything_has_no_error_bar_and_says_so(experiment: Experiment, folder: Path) -> None:
+    found = contribution(experiment, folder, ContributionOptions("gtg", tolerance=10.0))
+    assert not found.values.any()
+    assert found.halves is not None
+    assert np.isnan(found.halves).all()
+    text = contribution_table(found)
+    assert any("100% of the steps were cut short" in note for note in text.notes)
+    assert not any("\u00b1" in cell.inline for row in text.rows for cell in row.filled)
+
+
 # Mistakes.
 
 
@@ -241,10 +288,17 @@ def test_gtg_of_an_algorithm_with_state_at_the_server_still_shares_out_everythin
     [
         ({"transform": [{"name": "clip_l2", "max_norm": 1.0}]}, ContributionOptions("gtg"), "--method tmc"),
         ({"reducer": "median"}, ContributionOptions("gtg"), "means of updates"),
+        ({"attack": {"name": "sign_flip", "share": 0.25}}, ContributionOptions("gtg"), "attack: sign_flip makes up"),
         ({"partition": {"name": "iid", "clients": 40}}, ContributionOptions("exact"), "Use tmc or gtg"),
         ({"cohort": {"name": "poisson", "probability": 0.5}}, ContributionOptions("loo"), "cohort.name"),
         ({}, ContributionOptions("gtg", metric="acuracy"), "Metrics: "),
         ({}, ContributionOptions("tmc", permutations=1), "--permutations"),
+        ({}, ContributionOptions("exact", seeds=2), "--seeds: every seed draws its own clients"),
+        (
+            {"attack": {"name": "label_flip", "share": 0.25}},
+            ContributionOptions("gtg", seeds=2),
+            "attack.share: draws other attackers at every seed",
+        ),
     ],
 )
 def test_what_cannot_be_valued_is_refused_with_advice(

@@ -237,6 +237,25 @@ def test_a_budget_says_what_it_left_out_and_is_remembered(tmp_path: Path, monkey
     assert len(plan_card([("quick", RAW)], [], tmp_path / "new", options).seeds) == 5
 
 
+def test_what_the_pilot_took_is_of_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter((100.0, 125.0))  # the pilot's beginning and end
+    monkeypatch.setattr("atoll.card.make_card.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("atoll.card.make_card.measured_pace", lambda methods, device: Pace(0.0, 0.0))
+    plan = plan_card([("quick", RAW)], [], tmp_path, CardOptions(budget=60.0))
+    assert plan.spent == 25.0
+    seen: list[float | None] = []
+
+    def no_sweep(*args: Any, until: float | None, **how: Any) -> Any:
+        seen.append(until)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("atoll.card.make_card.sweep", no_sweep)
+    monkeypatch.setattr("atoll.card.make_card.time.monotonic", lambda: 1000.0)
+    with pytest.raises(KeyboardInterrupt):
+        run_card(plan, tmp_path, CardOptions(budget=60.0), "")
+    assert seen == [1035.0]
+
+
 # Mistakes.
 
 
@@ -273,4 +292,20 @@ def test_a_dry_run_prints_what_would_run(tmp_path: Path, monkeypatch: pytest.Mon
     result = CliRunner().invoke(app, ["card", "--dry-run", "--seeds", "1", "--set", "rounds=2"])
     assert result.exit_code == 0, result.output
     assert "fedavg-own-seed=0: 2 rounds, to run" in result.output
+    assert " 1 seed." in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_with_a_budget_runs_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("atoll.card.make_card.measured_pace", lambda *args: pytest.fail("a dry run has no pilot"))
+    result = CliRunner().invoke(app, ["card", "--dry-run", "--budget", "1", "--set", "rounds=2"])
+    assert result.exit_code == 0, result.output
+    assert "--budget is measured when the card runs" in " ".join(result.output.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_metric_that_nobody_measures_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--metric: quick has no 'nosuch'\. It has accuracy, "):
+        plan_card([("quick", RAW)], [], tmp_path, CardOptions(metric="nosuch"))
+    assert plan_card([("quick", RAW)], [], tmp_path, CardOptions(metric="loss", seeds=1)).cells

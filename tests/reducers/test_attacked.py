@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from atoll import rng, tree
-from atoll.attacks.model import FreeRider, InnerProduct, ScaledUpdate, SignFlip
+from atoll.attacks.model import FreeRider, InnerProduct, RandomUpdate, ScaledUpdate, SignFlip
 from atoll.core import Info, Stack, Total, Update
 from atoll.reducers import Attacked, Bounds, Mean, Median, ResidueEncoding, TrimmedMean
 from atoll.testing import check_reducer
@@ -66,6 +66,14 @@ def test_crafted_updates_are_cut_to_the_bounds(bounds: Bounds, p: int) -> None:
     alone = Stack(Update(tree.rows(some.updates.value, slice(0, 1)), torch.ones(1)), Info(*(x[:1] for x in some.info)))
     sent = one.finish(alone, one.init(tree.map(lambda x: x[0], some.updates.value)), KEY)[0].mean()["delta"]["w"]
     assert float(torch.linalg.vector_norm(sent.flatten(), p)) == pytest.approx(0.5, rel=1e-5)
+
+
+def test_where_nothing_is_finite_nothing_moves() -> None:
+    for inner in (Mean(), Median()):
+        total, _, said = finished(Attacked(inner, RandomUpdate(scale=1e40), torch.ones(6, dtype=torch.bool)))
+        assert not total.mean()["delta"]["w"].any()
+        assert total.mean()["buffers"]["mean"].any(), "statistics stay as trained"
+        assert len(said["attack"]["not_finite"]) == 6
 
 
 def test_before_its_round_it_is_idle_and_says_so() -> None:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from atoll import rng, tree
-from atoll.core import Info, Reducer, Stack, Update
+from atoll.core import AdversaryView, Attack, Info, Reducer, Stack, Update
 from atoll.errors import ConfigError
-from atoll.reducers import REDUCERS, Mean, Median
+from atoll.reducers import REDUCERS, Attacked, Mean, Median
 from tests.support import defence_oracles as oracles
 
 KEY = rng.key("defend")
@@ -159,6 +159,19 @@ def test_centred_clipping_starts_from_the_last_aggregate() -> None:
     assert defended(reducer, second, state).numpy() == pytest.approx(wanted, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.parametrize("steps", [1, 4])
+def test_centred_clipping_keeps_its_bound_where_updates_are_long_and_near_to_the_last_one(steps: int) -> None:
+    centre = 3e4 * rng.normal(rng.key("far from zero"), (D,))
+    x = centre + 0.5 * rng.normal(rng.key("near"), (9, D))
+    x[0] = centre + 8.0
+    reducer = REDUCERS["centred_clipping"](radius=0.7, steps=steps)
+    state = {"centre": tree.rows(stacked(centre[None]).updates.value, 0)}
+    found = defended(reducer, x, state)
+    wanted = oracles.centred_clipping(x.double().numpy(), 0.7, steps, centre.double().numpy())
+    assert np.abs(found.numpy() - wanted).max() < 0.02  # what float32 holds of numbers like these
+    assert float((found - centre).norm()) <= 0.7 * steps + 0.05
+
+
 def test_foolsgold_remembers_every_client_by_its_id() -> None:
     reducer, x, y = REDUCERS["foolsgold"](population=30), rows(6, "one"), rows(6, "two")
     ids, later = torch.tensor([3, 9, 1, 20, 25, 7]), torch.tensor([9, 3, 1, 2, 25, 7])
@@ -289,6 +302,39 @@ def test_numbers_whose_squares_are_no_floats_do_not_blind_it(name: str, options:
     assert moved(reducer, x, 1) < 20
 
 
+@dataclass(frozen=True)
+class NoNumber(Attack):
+    """Sends what is no number, in one place of its update only."""
+
+    value: float = float("inf")
+
+    def craft(self, seen: AdversaryView, state: Any, key: Tensor) -> tuple[Tensor, Any]:
+        rows = seen.own.clone()
+        rows[:, D // 2] = self.value
+        return rows, state
+
+
+BOUNDED = [("norm_clipping", {"max_norm": 2.0}), ("centred_clipping", {"radius": 2.0}), ("fltrust", {})]
+TRICKED = [*LIMITS, *BOUNDED, ("robust_lr", {}), ("foolsgold", {"population": 12}), ("mean", {})]
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize(("name", "options"), TRICKED)
+def test_what_is_no_number_is_left_out_by_every_server(name: str, options: dict[str, Any], value: float) -> None:
+    reducer: Reducer[Any] = REDUCERS[name](**options)
+    x = rows(12)
+    liars = max(1, reducer.tolerates(12))
+    attacked_one = Attacked(reducer, NoNumber(value=value), torch.arange(12) < liars)
+    state = attacked_one.init(tree.rows(stacked(x).updates.value, 0))
+    if reducer.needs_root():
+        state = {**state, "root": tree.rows(stacked(x[liars:].mean(0)[None]).updates.value, 0)}
+    total, _, said = attacked_one.finish(stacked(x), state, KEY)
+    found, honest = flat(total.mean()), x[liars:]
+    assert found.isfinite().all()
+    assert float((found - honest.mean(0)).norm()) < 20
+    assert said["attack"]["not_finite"].tolist() == list(range(liars))
+
+
 def test_one_liar_that_is_like_nobody_breaks_foolsgold_and_many_that_are_alike_do_not() -> None:
     reducer = REDUCERS["foolsgold"](population=12)
     assert reducer.breaks_at(12) == 1
@@ -386,6 +432,13 @@ def test_too_many_liars_for_a_cohort_are_refused_with_advice(name: str, f: int, 
     with pytest.raises(ConfigError, match=words):
         REDUCERS[name](byzantine=f).check_cohort(n)
     REDUCERS[name](byzantine=max(0, REDUCERS[name](byzantine=f).most(n))).check_cohort(n)
+
+
+@pytest.mark.parametrize(("name", "n"), [("krum", 1), ("krum", 2), ("multi_krum", 2), ("bulyan", 2)])
+def test_cohorts_that_are_too_small_for_no_liar_at_all_are_refused(name: str, n: int) -> None:
+    with pytest.raises(ConfigError, match="Use reducer = 'median', or a larger cohort"):
+        REDUCERS[name](byzantine=0).check_cohort(n)
+    REDUCERS[name](byzantine=0).check_cohort(3)
 
 
 def test_a_wrapper_refuses_what_its_inner_reducer_refuses() -> None:

@@ -223,6 +223,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"attack": {"name": "zero", "share": 0.5}, "algorithm": {"name": "centralised", "lr": 0.1}},
         "no clients to attack it",
     ),
+    "nothing is sent": (
+        {"attack": {"name": "zero", "share": 0.5}, "algorithm": {"name": "local", "lr": 0.1}},
+        "clients of local send nothing",
+    ),
     "gossip": ({"attack": {"name": "alie", "share": 0.5}, "round": "gossip"}, "neighbours mix models"),
     "secure": (
         {"attack": {"name": "min_max", "share": 0.5}, "secure": {"protocol": "secagg"}, "transform": CLIPPED},
@@ -238,6 +242,44 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "follows a schedule",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("reducer", "attackers", "words"),
+    [
+        ({"name": "krum", "byzantine": 1}, 2, "2 of 8 clients attack, and krum holds up to 1"),
+        ({"name": "median"}, 4, "4 of 8 clients attack, and median holds up to 3"),
+        ({"name": "median"}, 3, None),
+        ({"name": "norm_clipping", "max_norm": 1.0}, 4, None),
+        ("mean", 4, None),
+    ],
+)
+def test_more_attackers_than_a_defence_holds_are_noted(reducer: Any, attackers: int, words: str | None) -> None:
+    who = {"name": "zero", "clients": list(range(attackers))}
+    notes = [
+        n for n in set_up(Experiment.parse(experiment(attack=who, reducer=reducer)), "cpu").notes if "holds up" in n
+    ]
+    assert len(notes) == (words is not None)
+    assert words is None or words in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("reducer", "plain"),
+    [
+        ({"name": "trimmed_mean", "share": 0.05}, True),
+        ({"name": "trimmed_mean", "share": 0.2}, False),
+        ({"name": "bucketing", "size": 20, "inner": "median"}, True),
+        ({"name": "bucketing", "size": 2, "inner": "median"}, False),
+        ({"name": "bucketing", "size": 2, "inner": {"name": "trimmed_mean", "share": 0.2}}, True),
+        ({"name": "multi_krum", "byzantine": 0}, True),
+        ({"name": "nnm", "byzantine": 0, "inner": "median"}, True),
+        ({"name": "arc", "byzantine": 2, "inner": {"name": "meamed", "byzantine": 0}}, False),
+        ("mean", False),
+    ],
+)
+def test_a_defence_that_is_a_plain_mean_of_this_cohort_is_noted(reducer: Any, plain: bool) -> None:
+    notes = set_up(Experiment.parse(experiment(reducer=reducer)), "cpu").notes
+    assert any("is a plain mean" in note for note in notes) == plain
 
 
 @pytest.mark.parametrize("what", WRONG)

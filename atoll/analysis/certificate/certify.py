@@ -28,8 +28,8 @@ def certify(path: Path | str, votes: int | None = None, device: Device = "auto",
     """Certified accuracy against the size of a backdoor, written beside the run as certificate.json.
 
     An example counts at radius r where the vote gives it its class and no backdoor up to r changes that, but for a
-    probability of alpha for each example. The attack is taken to be in the round that [attack] starts, else in the
-    first.
+    probability of alpha for each example. The attack is taken to be in the last round of [attack], else in the first,
+    by no more attackers than server.crfl assumes.
     """
     folder = RunFolder(Path(path))
     info = folder.info
@@ -45,9 +45,11 @@ def certify(path: Path | str, votes: int | None = None, device: Device = "auto",
     if number < 1:
         raise ConfigError(f"--votes: must be 1 or more (got {number}).")
     setup = set_up(experiment, device)
+    _check_attackers(setup, table.attackers)
     counts, labels = _vote(setup, folder, number, table.std, seed)
-    attacked = 1 if setup.attack is None else setup.attack.attack.start
-    rounds = int(folder.record()[-1]["round"]) - attacked
+    done = int(folder.record()[-1]["round"])
+    attacked, notes = _attacked_round(setup, done)
+    rounds = done - attacked
     threat = BackdoorThreat(table.attackers, table.rate, table.lipschitz)
 
     @cache
@@ -63,9 +65,35 @@ def certify(path: Path | str, votes: int | None = None, device: Device = "auto",
         "attackers": table.attackers, "rate": table.rate, "lipschitz": table.lipschitz,
         "attacked_round": attacked, "rounds_after": max(0, rounds), "examples": len(right),
         "accuracy": float(right.mean()), "curve": certified_curve(right, radii),
+        "notes": notes,
     }  # fmt: skip
     write_certificate(folder.path, found)
     return found
+
+
+def _check_attackers(setup: Setup, assumed: int) -> None:
+    """What was run must be what the theorem speaks of."""
+    if setup.attack is None:
+        return
+    together = min(len(setup.attack.ids), setup.participation.size or len(setup.attack.ids))
+    if together > assumed:
+        raise ConfigError(
+            f"server.crfl.attackers: the certificate would be of attackers = {assumed}, and {together} clients attack "
+            f"in this run. Set server.crfl.attackers = {together}, and run again."
+        )
+
+
+def _attacked_round(setup: Setup, done: int) -> tuple[int, list[str]]:
+    """The last round of the attack, counted from 1, and what to know of those before it."""
+    if setup.attack is None:
+        return 1, []
+    attack = setup.attack.attack
+    last = done if attack.stop is None else min(attack.stop, done)
+    many = last - attack.start + 1
+    if many <= 1:
+        return max(last, 1), []
+    words = "the theorem is of one: the certificate holds for what is planted in the last of them, not for all together"
+    return last, [f"[attack] attacked {many} rounds, and {words}."]
 
 
 def certified_curve(right: NDArray[np.bool_], radii: Floats) -> list[list[float]]:

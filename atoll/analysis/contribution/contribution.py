@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from atoll import rng
@@ -20,11 +21,12 @@ from atoll.analysis.contribution.shapley import (
     exact_shapley,
     guided_truncation,
     leave_one_out,
+    summed,
     truncated_monte_carlo,
 )
 from atoll.analysis.contribution.trained import Told, TrainedCoalitions, check_cohort
 from atoll.errors import ConfigError
-from atoll.experiment import Device, Experiment, Setup, set_up
+from atoll.experiment import Device, Experiment, Setup, make_partition, set_up
 from atoll.stats import half_width
 
 ContributionMethod = Literal["loo", "tmc", "gtg", "exact"]
@@ -64,6 +66,7 @@ class Contribution:
     evaluations: int
     seconds: float
     notes: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()  # of every seed, the digest of its clients
 
     @property
     def values(self) -> Floats:
@@ -75,7 +78,7 @@ class Contribution:
         """Half of a 95 % interval: over seeds where there are several, else of sampling; None where neither is."""
         if len(self.by_seed) > 1:
             return half_width(np.array([one.values for one in self.by_seed]))
-        return None if self.method in ("loo", "exact") else 1.96 * self.by_seed[0].errors
+        return None if self.method in ("loo", "exact") else self.by_seed[0].halves
 
     @property
     def said(self) -> str:
@@ -96,6 +99,7 @@ def contribution(
     sign = 1.0 if setup.metrics[metric].better == "higher" else -1.0
     began = time.perf_counter()
     seeds = [experiment.model_copy(update={"seed": experiment.seed + i}) for i in range(options.seeds)]
+    _check_seeds(seeds, setup, options)
     value = _by_updates if options.method == "gtg" else _by_training
     found = [value(one, setup, folder, options, metric, sign, told) for one in seeds]
     names = setup.training.client_names or tuple(f"client {i}" for i in range(setup.training.size))
@@ -110,6 +114,7 @@ def contribution(
         sum(one.evaluations for one in found),
         time.perf_counter() - began,
         tuple(dict.fromkeys(note for one in found for note in one.notes)),
+        tuple(one.split for one in found),
     )
 
 
@@ -122,6 +127,7 @@ class _Valued:
     trainings: int
     evaluations: int
     notes: tuple[str, ...] = ()
+    split: str = ""
 
 
 def _by_training(
@@ -148,7 +154,7 @@ def _by_training(
     empty, whole = game.worth([0, game.whole])
     notes = [f"{trained.reused} of the trainings were there already"] if trained.reused else []
     notes += [f"{shares.truncated:.0%} of the steps were cut short"] if shares.truncated else []
-    return _Valued(shares, whole - empty, game.count, game.count, tuple(notes))
+    return _Valued(shares, whole - empty, game.count, game.count, tuple(notes), setup.partition.digest())
 
 
 def _by_updates(
@@ -161,11 +167,13 @@ def _by_updates(
     told: Told,
 ) -> _Valued:
     n = setup.training.size
-    values, variances, evaluations, passed, unsettled, rounds = np.zeros(n), np.zeros(n), 0, 0, 0, 0
-    with recorded_rounds(experiment, options.device) as (loop, played):
+    rounds: list[Shares] = []
+    evaluations, passed = 0, 0
+    with recorded_rounds(experiment, options.device, setup) as (loop, played):
+        split = loop.setup.partition.digest()
         before = first = value_of(loop, loop.state.round["server"], metric, sign)
         for one in played:
-            after, rounds = value_of(loop, one.after, metric, sign), rounds + 1
+            after = value_of(loop, one.after, metric, sign)
             told(1)
             if abs(after - before) <= options.between:
                 passed, before = passed + 1, after
@@ -173,16 +181,42 @@ def _by_updates(
             game = Coalitions(len(one.ids), RoundCoalitions(loop, one, metric, sign))
             game.known |= {0: before, game.whole: after}
             shares = guided_truncation(game, options.tolerance, rng.fold_host(_key(experiment), one.number))
-            values[one.ids.numpy()] += shares.values
-            variances[one.ids.numpy()] += shares.errors**2
-            evaluations, unsettled, before = evaluations + game.count - 1, unsettled + (not shares.converged), after
-    notes = [f"{passed} of {rounds} rounds changed the metric too little and were passed over"] if passed else []
-    notes += [f"{unsettled} of {rounds} rounds had not settled after 20 times n orders"] if unsettled else []
-    return _Valued(Shares(values, np.sqrt(variances)), before - first, 1, evaluations, tuple(notes))
+            rounds.append(_of_all(shares, one.ids.numpy(), n))
+            evaluations, before = evaluations + game.count - 1, after
+    whole = summed(rounds) if rounds else Shares(np.zeros(n), np.zeros(n))
+    count, unsettled = len(rounds) + passed, sum(not one.converged for one in rounds)
+    notes = [f"{passed} of {count} rounds changed the metric too little and were passed over"] if passed else []
+    notes += [f"{unsettled} of {count} rounds had not settled after 20 times n orders"] if unsettled else []
+    notes += [f"{whole.truncated:.0%} of the steps were cut short"] if whole.truncated else []
+    return _Valued(whole, before - first, 1, evaluations, tuple(notes), split)
+
+
+def _of_all(shares: Shares, ids: NDArray[np.int64], n: int) -> Shares:
+    """A round's shares among all clients: who was not there adds nothing."""
+    values, errors = np.zeros(n), np.zeros(n)
+    values[ids], errors[ids] = shares.values, shares.errors
+    return replace(shares, values=values, errors=errors)
 
 
 def _key(experiment: Experiment) -> Tensor:
     return rng.key(experiment.seed, "contribution")
+
+
+def _check_seeds(seeds: Sequence[Experiment], setup: Setup, options: ContributionOptions) -> None:
+    """Values are of clients, so that a mean over seeds is one only where these are the same clients."""
+    if len(seeds) < 2:
+        return
+    if seeds[0].attack is not None and seeds[0].attack.get("share"):
+        raise ConfigError(
+            "attack.share: draws other attackers at every seed, and means over seeds would be of both kinds. Name them "
+            "(attack.clients), or use --seeds 1."
+        )
+    own = {make_partition(one, setup.dataset).digest() for one in seeds}
+    if options.method != "gtg" and len(own) > 1:
+        raise ConfigError(
+            "--seeds: every seed draws its own clients here, so that client 0 is not the same one. Use --seeds 1, "
+            "natural clients (partition.name = 'natural'), or --method gtg, which keeps those of the first seed."
+        )
 
 
 def _check(options: ContributionOptions) -> None:

@@ -53,6 +53,11 @@ def check_reconstructible(experiment: Experiment, setup: Setup) -> None:
         problems.append("reducer: gtg makes means of updates; another reducer is another game. Use --method tmc.")
     if experiment.round["name"] != "central" or experiment.server is not None:
         problems.append("round: gtg needs one server that averages. Use --method tmc.")
+    if setup.attack is not None and setup.attack.attack.crafts:
+        problems.append(
+            f"attack: {setup.attack.name} makes up updates, and gtg reads what clients trained: its coalitions would "
+            "be of another training than the one they share out. Use --method tmc, or an attack on data (label_flip)."
+        )
     traits = setup.algorithm.traits()
     if traits.partial or traits.pooled:
         problems.append("algorithm: no whole model stands at a server that clients contribute to.")
@@ -63,9 +68,16 @@ def check_reconstructible(experiment: Experiment, setup: Setup) -> None:
 
 
 @contextmanager
-def recorded_rounds(experiment: Experiment, device: Device) -> Iterator[tuple[RunLoop, Iterator[RecordedRound]]]:
-    """The run, played round by round; every round with what its clients sent."""
-    setup = set_up(experiment, device)
+def recorded_rounds(
+    experiment: Experiment, device: Device, clients: Setup | None = None
+) -> Iterator[tuple[RunLoop, Iterator[RecordedRound]]]:
+    """The run, played round by round; every round with what its clients sent.
+
+    With the `clients` of another seed's setup, and its data, where it is given.
+    """
+    partition = None if clients is None else clients.partition
+    dataset = None if partition is None or partition.noise is not None else clients.dataset  # type: ignore[union-attr]
+    setup = set_up(experiment, device, dataset, partition)
     check_reconstructible(experiment, setup)
     with tempfile.TemporaryDirectory(prefix="atoll-rounds-") as place, torch.random.fork_rng():
         folder = RunFolder(Path(place) / "run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import factorial
 
@@ -25,6 +26,31 @@ class Shares:
     permutations: int = 0
     truncated: float = 0.0  # the share of steps that were not valued
     converged: bool = True
+    degrees: Floats | None = None  # of freedom of the errors; None: one less than there are permutations
+
+    @property
+    def freedom(self) -> Floats:
+        """Of every client's error."""
+        return np.full(len(self.values), float(self.permutations - 1)) if self.degrees is None else self.degrees
+
+    @property
+    def halves(self) -> Floats:
+        """Half of every client's 95 % interval, t(freedom) errors; NaN where every step was cut short."""
+        from scipy.special import stdtrit  # slow to import
+
+        half: Floats = stdtrit(self.freedom, 0.975) * self.errors
+        return np.full(len(self.values), np.nan) if self.truncated == 1.0 else half
+
+
+def summed(rounds: Sequence[Shares]) -> Shares:
+    """What clients contribute over rounds. Degrees of freedom are Welch and Satterthwaite's."""
+    values, variances = (np.sum(x, 0) for x in ([r.values for r in rounds], [r.errors**2 for r in rounds]))
+    spread = np.sum([r.errors**4 / r.freedom for r in rounds], 0)
+    least = np.sum([r.freedom for r in rounds], 0)
+    degrees = np.divide(variances**2, spread, out=least.astype(np.float64), where=spread > 0)
+    permutations = sum(r.permutations for r in rounds)
+    truncated = sum(r.truncated * r.permutations for r in rounds) / max(1, permutations)
+    return Shares(values, np.sqrt(variances), permutations, truncated, all(r.converged for r in rounds), degrees)
 
 
 def exact_shapley(game: Coalitions) -> Shares:

@@ -25,6 +25,7 @@ from atoll.attacks.leakage.property_inference import ClassShare, property_attack
 from atoll.attacks.leakage.recipes import RECIPES
 from atoll.attacks.leakage.reconstruct import Inversion, Labels, Told, reconstruct
 from atoll.attacks.leakage.similarity import Similarity, compare
+from atoll.data import Dataset
 from atoll.errors import ConfigError, RecordError
 from atoll.experiment import Device, Experiment, Setup, load, set_up, usual_partition
 from atoll.records import RunFolder, clean
@@ -98,6 +99,7 @@ def attack(
     """Attack the updates that this experiment's clients would send."""
     check_options(options)
     setup = attacked_setup(experiment, options, device)
+    check_data(setup.dataset, options)
     if options.method == "fc":
         first_dense(setup)  # refuse before the rounds that come before
     began = time.perf_counter()
@@ -133,6 +135,27 @@ def check_options(options: AttackOptions) -> None:
         raise ConfigError(f"--tv: must be 0 or more (got {options.tv}).")
     if not 0 < options.share <= 1:
         raise ConfigError(f"--share: must be above 0 and at most 1 (got {options.share}).")
+
+
+def check_data(dataset: Dataset, options: AttackOptions) -> None:
+    """What the method cannot read from these data, whatever the updates are."""
+    x, method, classes = dataset.train["x"], options.method, dataset.kind == "classification"
+    if dataset.kind == "next_token":
+        raise ConfigError(
+            f"--method: {method} looks for inputs or classes of examples, and {dataset.name} is text whose next token "
+            "is learned. Use --method loss or lira, of a finished run."
+        )
+    if method != "fc" and not classes:
+        raise ConfigError(f"--method: {method} needs classes, and {dataset.name} has none. Use --method fc.")
+    if method == "property":
+        if not 0 <= options.label < dataset.outputs:
+            raise ConfigError(f"--property: there is no class {options.label}. Classes are 0 to {dataset.outputs - 1}.")
+        return
+    if isinstance(x, dict) or dataset.vocabulary is not None:
+        raise ConfigError(
+            f"--method: {method} looks for real numbers, and an example of {dataset.name} is text, or several inputs. "
+            f"Use --method {'property, ' if classes else ''}loss or lira."
+        )
 
 
 def _carried_out(seen: Observed, options: AttackOptions, told: Told) -> Finding:

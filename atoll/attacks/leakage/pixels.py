@@ -29,7 +29,7 @@ class Pixels01:
         if isinstance(x, dict) or not x.is_floating_point():
             raise ConfigError(
                 f"data: an example of {setup.dataset.name} is not made of real numbers (text, or several inputs), and "
-                "these attacks look for some. Use --method labels, property, loss or lira."
+                "these attacks look for some. Use --method property (of classes), loss or lira."
             )
         return cls(float(x.min()), max(float(x.max()), float(x.min()) + 1e-6))
 

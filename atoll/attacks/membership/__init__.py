@@ -7,5 +7,6 @@ audit.py           all of it, written beside the run
 """
 
 from atoll.attacks.membership.audit import audit
+from atoll.attacks.membership.loss_threshold import model_in
 
-__all__ = ["audit"]
+__all__ = ["audit", "model_in"]

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 import torch
 
+from atoll.attacks.leakage import one_attack
 from atoll.attacks.leakage.batch_norm import expected_statistics, statistics_of
 from atoll.attacks.leakage.matching import Matching, total_variation
 from atoll.attacks.leakage.observe import Observed
@@ -154,3 +155,30 @@ def test_an_attacker_who_does_not_unroll_takes_all_for_one_step() -> None:
     right, naive = made(many, "inverting", 80), made(many.in_one_step(), "inverting", 80)
     assert many.in_one_step().victims.steps.tolist() == [[1]] * 3
     assert float(right.distance.mean()) < float(naive.distance.mean())
+
+
+TEXT = {"data": "library_text", "partition": {"name": "natural"}, "rounds": 1, "local": {"max_steps": 1}}
+TEXT |= {"algorithm": {"name": "fedavg", "lr": 0.5}, "cohort": {"name": "fixed", "size": 4}}
+REGRESSION = {"data": "diabetes", "partition": {"name": "iid", "clients": 8}, "rounds": 1}
+REGRESSION |= {"algorithm": {"name": "fedavg", "lr": 0.1}}
+PICTURES = {**REGRESSION, "data": "digits"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "options", "words"),
+    [
+        *(({**TEXT}, {"method": m}, "library_text is text") for m in ("fc", "labels", "property", "dlg", "inverting")),
+        *(
+            (REGRESSION, {"method": m}, "needs classes, and diabetes has none. Use --method fc")
+            for m in ("property", "labels", "idlg")
+        ),
+        (PICTURES, {"method": "property", "label": 12}, "--property: there is no class 12. Classes are 0 to 9"),
+        (PICTURES, {"method": "property", "label": -1}, "--property: there is no class -1"),
+    ],
+)
+def test_data_that_an_attack_cannot_take_are_refused_before_anything_is_played(
+    raw: Any, options: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_attack, "observe", None)
+    with pytest.raises(ConfigError, match=words):
+        attack(Experiment.parse(raw), AttackOptions(**options), "cpu")

@@ -138,14 +138,12 @@ def _places(results: Results, cell: Cell, target: float | None) -> list[tuple[Tr
 def _place(results: Results, run: Trace, target: float | None) -> int | None:
     """The first evaluated round that reaches the target, or the one that [stop] keeps, if patience ended the run.
 
-    One whose best round is its first has not learned: nothing came of what it sent, and it is nowhere. A run without
-    [stop] that ended by its own rule, as a schedule of the rate may end it, was there in its last round.
+    A run without [stop] that ended by its own rule, as a schedule of the rate may end it, was there in its last round.
     """
     if target is None and run.kept is None and ended_by_rule(run.status) and not run.privacy:  # nor by its budget
         return len(run.rounds) - 1
     if target is None:
-        learned = run.kept in run.rounds[1:] and ended_by_rule(run.status)
-        return run.rounds.index(run.kept) if learned else None
+        return run.rounds.index(run.kept) if run.kept in run.rounds and ended_by_rule(run.status) else None
     better = [v >= target if results.higher else v <= target for v in run.values]
     return better.index(True) if any(better) else None
 

@@ -21,6 +21,11 @@ _TITLES = {
     "comm_gb": "Gigabytes (2^30 bytes) until there, up and down",
 }
 
+_FIRST = (
+    " Who is there in its first round was never better later: whether it had learned by then, or never did, says the "
+    "value beside it."
+)
+
 
 def sent(results: Results, block: str) -> TextTable | None:
     """A row for each cell of a block; None where the suite names no baseline, or nobody counted."""
@@ -100,6 +105,10 @@ def _notes(results: Results, rows: Sequence[CellTraffic]) -> tuple[str, ...]:
     )
 
 
+def _best_at_first(rows: Sequence[CellTraffic]) -> bool:
+    return any(run.kept == run.rounds[0] for one in rows for run in one.cell.runs)
+
+
 def _until(results: Results, rows: Sequence[CellTraffic]) -> str:
     if results.reach is None and all(run.kept is None for one in rows for run in one.cell.runs):
         return (
@@ -109,7 +118,7 @@ def _until(results: Results, rows: Sequence[CellTraffic]) -> str:
     if results.reach is None:
         return (
             "There: the best round by the metric of the [stop] table. A run that its last round ended, and not its "
-            "patience, was not there: its best might have come later."
+            f"patience, was not there: its best might have come later.{_FIRST if _best_at_first(rows) else ''}"
         )
     aims = {}
     for one in rows:

@@ -41,6 +41,10 @@ def test_runs_that_end_by_patience_have_no_ratio_end_to_end() -> None:
     assert table is not None
     assert [c.title for c in table.columns][-2:] == ["MB both ways until there", "accuracy (%) there"]
     assert [cell.text for cell in table.rows[1].cells[-2:]] == ["1.03", "50.0"]
+    assert any("never better later" in note for note in table.notes)
+    later = sent(results(*(replace(run, kept=2) for run in patient), reach=None), "all")
+    assert later is not None
+    assert not any("never better later" in note for note in later.notes)
 
 
 def test_a_published_ratio_stands_beside_ours_with_a_verdict() -> None:

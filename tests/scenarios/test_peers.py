@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,6 +56,13 @@ def test_lines_of_code_are_those_between_the_markers_that_say_something(bench: A
 def test_an_adapter_without_markers_is_refused(bench: Any) -> None:
     with pytest.raises(ValueError, match="# user code"):
         bench.result.lines_of_code("def train():\n    return 1\n")
+
+
+def test_the_environment_of_atoll_has_all_that_atoll_depends_on() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[<>=\[]", name)[0] for name in project["dependencies"]}
+    pinned = (BENCHMARKS / "peers" / "atoll" / "requirements.txt").read_text().split()
+    assert needed <= {line.partition("==")[0].lower() for line in pinned}
 
 
 @pytest.mark.parametrize("name", ADAPTERS)

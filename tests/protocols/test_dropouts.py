@@ -57,7 +57,7 @@ def test_two_may_be_lost_at_different_steps(name: str) -> None:
         ("secagg_plus", 30, 5),
         ("light_secagg", 20, 5),
         *(slow(name, clients, 20) for name in PROTOCOLS for clients in (10, 40)),
-        *(slow(name, 100, 4) for name in PROTOCOLS if not name.startswith("additive")),
+        *(slow(name, 100, 4) for name in PROTOCOLS),
     ],
 )
 def test_random_clients_may_be_lost_at_random_steps(name: str, clients: int, runs: int) -> None:

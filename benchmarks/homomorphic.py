@@ -70,7 +70,8 @@ def main() -> None:
     print(
         f"paillier with a shared key: {width} bits a slot, {shared._slots(given.clients).per_integer} numbers in each"
     )
-    for bits in (32, 39):
+    most = max(32, 46 - (given.clients - 1).bit_length())  # bits of which CKKS keeps a sum of so many
+    for bits in (32, min(39, most)):
         ckks = CkksAggregation(bits=bits)
         name = f"ckks, N = {ckks.parameters(given.clients).degree:,} ({bits} bits)"
         print(row(name, ckks, given.numbers, given.clients), flush=True)
